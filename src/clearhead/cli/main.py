@@ -1,0 +1,63 @@
+"""`clearhead`: its verbs, and what a person sees when something is wrong."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from clearhead import __version__
+from clearhead.cli.convert import convert
+from clearhead.cli.encode import encode
+from clearhead.cli.evaluate import evaluate
+from clearhead.cli.trace import trace
+
+app = typer.Typer(
+    name="clearhead",
+    help="Transformer encoders, clear, verified and fast.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(encode)
+app.command()(trace)
+app.add_typer(evaluate, name="evaluate")
+app.command()(convert)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"clearhead {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Runs the command line; an error that a person can mend becomes one line on standard error and status 1."""
+    try:
+        app()
+    except BrokenPipeError:
+        # whoever read our output has gone, as `head` does; Python must not complain again when it shuts down
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (ValueError, OSError) as error:
+        typer.echo(f"clearhead: error: {_line(error)}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("clearhead: stopped", err=True)
+        sys.exit(130)
+
+
+def _line(error: ValueError | OSError) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())

@@ -1,0 +1,28 @@
+"""Options that several verbs share."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class PrecisionOption(StrEnum):
+    """Numbers to compute with."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+Model = Annotated[
+    str,
+    typer.Option("--model", "-m", help="A model's folder, or its id on the Hugging Face Hub.", metavar="MODEL"),
+]
+Precision = Annotated[
+    PrecisionOption,
+    typer.Option(help="Numbers to compute with; auto is bfloat16 where the processor multiplies it fast."),
+]
+Device = Annotated[str, typer.Option(help='"auto", "cpu", "cuda", "mps" ...')]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+DEFAULT_MODEL = "all-MiniLM-L6-v2"

@@ -1,0 +1,125 @@
+"""Scaled dot-product attention, written out: the oracle of every faster path.
+
+Section 3.2 of "Attention Is All You Need". Nothing here changes its arguments.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearhead.equations import masks
+from clearhead.equations.masks import MaskLike
+
+
+def scaled_dot_product(
+    q: Float[Tensor, "B H L K"],
+    k: Float[Tensor, "B H M K"],
+    v: Float[Tensor, "B H M V"],
+    mask: MaskLike = None,
+) -> tuple[Float[Tensor, "B H L V"], Float[Tensor, "B H L M"]]:
+    """Attention's values and its weights.
+
+    Equation: Attention(Q, K, V) = softmax(Q Kᵀ / √d_k + M) V
+    Source: Section 3.2.1, equation 1
+
+    Args:
+        q: queries (B, H, L, d_k).
+        k: keys (B, H, M, d_k).
+        v: values (B, H, M, d_v); d_v may differ from d_k.
+        mask: a `Mask`, a bool tensor (True = may attend) or a float tensor (added), broadcastable to (B, H, L, M).
+
+    Returns:
+        Values (B, H, L, d_v) and weights (B, H, L, M). A query that may attend to no key gets zeros in both.
+
+    Raises:
+        ValueError: a mask of a wrong shape or dtype.
+
+    >>> import torch; from clearhead import scaled_dot_product
+    >>> values, attention = scaled_dot_product(*torch.rand(3, 2, 8, 10, 64).unbind())
+    """
+    weights = softmax(masked(scores(q, k), mask))
+    return weighted_sum(weights, v), weights
+
+
+def scores(q: Float[Tensor, "B H L K"], k: Float[Tensor, "B H M K"]) -> Float[Tensor, "B H L M"]:
+    """How well each query matches each key.
+
+    Equation: S = Q Kᵀ / √d_k
+    Source: Section 3.2.1; the root keeps the variance of a score at 1 for independent unit-variance q and k
+    """
+    return q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+
+
+def masked(scores: Float[Tensor, "B H L M"], mask: MaskLike) -> Float[Tensor, "B H L M"]:
+    """The scores with −∞ where a query may not attend.
+
+    Equation: S′ = S + M
+    Source: Section 3.2.3
+    """
+    batch, heads, queries, keys = scores.shape
+    checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=keys)
+    return scores if checked is None else scores + masks.additive(checked, queries, scores.dtype).to(scores.device)
+
+
+def softmax(scores: Float[Tensor, "B H L M"]) -> Float[Tensor, "B H L M"]:
+    """Each row of scores as weights that sum to 1; zeros where the whole row is −∞.
+
+    Equation: A_ij = exp(S′_ij) / Σ_m exp(S′_im)
+    Source: Section 3.2.1. exp(−∞) / 0 has no value; a query that may attend to nothing gets nothing, without NaN
+    """
+    nothing_BHL1 = (scores == float("-inf")).all(dim=-1, keepdim=True)
+    # filled before and after: a NaN inside softmax would come back through its gradient
+    return torch.softmax(scores.masked_fill(nothing_BHL1, 0.0), dim=-1).masked_fill(nothing_BHL1, 0.0)
+
+
+def weighted_sum(weights: Float[Tensor, "B H L M"], v: Float[Tensor, "B H M V"]) -> Float[Tensor, "B H L V"]:
+    """The values, averaged with the weights.
+
+    Equation: Z_h = A V
+    Source: Section 3.2.1
+    """
+    return weights @ v
+
+
+def project(
+    x: Float[Tensor, "B L D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
+) -> Float[Tensor, "B L N"]:
+    """Queries, keys and values of all heads in one product; W_QKV is [W_Q; W_K; W_V], as in torch.nn.
+
+    Equation: [Q; K; V] = X W_QKV + b_QKV
+    Source: Section 3.2.2
+    """
+    projected = x @ weight.T
+    return projected if bias is None else projected + bias
+
+
+def split_heads(x: Float[Tensor, "B L D"], num_heads: int) -> Float[Tensor, "B H L K"]:
+    """The model's width cut into heads, the head axis moved before the positions.
+
+    Equation: Q → (Q_1, …, Q_h), d_k = d_model / h; K and V likewise
+    Source: Section 3.2.2
+    """
+    return x.reshape(*x.shape[:2], num_heads, -1).transpose(1, 2)
+
+
+def merge_heads(x: Float[Tensor, "B H L V"]) -> Float[Tensor, "B L HV"]:
+    """The heads side by side again. The head axis must move back first: reshaping alone mixes positions and heads.
+
+    Equation: Z = Concat(Z_1, …, Z_h)
+    Source: Section 3.2.2
+    """
+    return x.transpose(1, 2).flatten(2)
+
+
+def output(
+    x: Float[Tensor, "B L D"], weight: Float[Tensor, "D D"], bias: Float[Tensor, "D"] | None = None
+) -> Float[Tensor, "B L D"]:
+    """The heads, mixed.
+
+    Equation: MultiHead(Q, K, V) = Z W_O + b_O
+    Source: Section 3.2.2
+    """
+    mixed = x @ weight.T
+    return mixed if bias is None else mixed + bias

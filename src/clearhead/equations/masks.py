@@ -1,0 +1,259 @@
+"""Which query may attend to which key: one value, one polarity.
+
+Inside, a mask stays symbolic (`Mask`): padding is kept as (B, M), causality and the window as a flag and a number,
+so that 8,192 tokens need no L x M matrix until something asks for it. At every public boundary a tensor is taken as
+well: bool, **True = may attend**, or float, added to the scores; broadcastable to (B, H, L, M); a 2-D one is (L, M)
+and nothing else. The functions ``from_*`` and ``to_*`` convert other people's polarities.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """A set of conditions that must all hold for a query to attend to a key.
+
+    Equation: M_ij = 0 where query i may attend to key j, −∞ where not
+    Source: Section 3.2.3 of "Attention Is All You Need"
+
+    Args:
+        length: number of keys M.
+        keep_BM: bool, True at the keys that are real tokens; None when all are.
+        causal: a query attends to no later key. With fewer queries than keys the last query stands at the last key.
+        window: a query attends only to keys at most this far away, on both sides.
+        scores: a bool (True = may attend) or float (added) tensor, broadcastable to (B, H, L, M).
+    """
+
+    length: int
+    keep_BM: Tensor | None = None
+    causal: bool = False
+    window: int | None = None
+    scores: Tensor | None = None
+
+    def __and__(self, other: "Mask") -> "Mask":
+        """Both conditions at once; float parts add."""
+        if self.length != other.length:
+            raise ValueError(
+                f"masks over {self.length} and over {other.length} keys cannot be joined: "
+                "both must be made for the same keys"
+            )
+        windows = [window for window in (self.window, other.window) if window is not None]
+        return Mask(
+            length=self.length,
+            keep_BM=_both(self.keep_BM, other.keep_BM),
+            causal=self.causal or other.causal,
+            window=min(windows, default=None),
+            scores=_both(self.scores, other.scores),
+        )
+
+    @property
+    def only_causal(self) -> bool:
+        """Whether causality is the only condition, so that a kernel's own causal path can serve."""
+        return self.causal and self.keep_BM is None and self.window is None and self.scores is None
+
+    def allowed(self, queries: int, device: torch.device | None = None) -> Bool[Tensor, "..."] | None:
+        """Every condition that is not a float, broadcastable to (B, H, L, M); None where all may attend."""
+        allowed: Tensor | None = None
+        if self.keep_BM is not None:
+            allowed = self.keep_BM[:, None, None, :]
+        if self.scores is not None and self.scores.dtype == torch.bool:
+            allowed = _both(allowed, self.scores)
+        if self.causal or self.window is not None:
+            key_M = torch.arange(self.length, device=device)
+            query_L = torch.arange(self.length - queries, self.length, device=device)
+            ahead_LM = key_M[None, :] - query_L[:, None]
+            if self.causal:
+                allowed = _both(allowed, ahead_LM <= 0)
+            if self.window is not None:
+                allowed = _both(allowed, ahead_LM.abs() <= self.window)
+        return allowed
+
+    def added(self) -> Float[Tensor, "..."] | None:
+        """The float part, which is added to the scores; None where there is none."""
+        return self.scores if self.scores is not None and self.scores.is_floating_point() else None
+
+    def positions(self) -> Int[Tensor, "B M"] | None:
+        """Each key's position, counted from the first kept one; None where that is simply 0, 1, 2 ...
+
+        So a text has the same positions with padding on its left as without it.
+        """
+        if self.keep_BM is None:
+            return None
+        first_B = self.keep_BM.to(torch.uint8).argmax(dim=1)
+        return (torch.arange(self.length, device=first_B.device) - first_B[:, None]).clamp(min=0)
+
+
+MaskLike = Mask | Tensor | None
+"""What every public boundary takes: a `Mask`, a bool tensor (True = may attend), a float tensor (added), or None."""
+
+
+def padding(keep: Bool[Tensor, "B M"]) -> Mask:
+    """Keys that are padding are attended by nobody.
+
+    Args:
+        keep: bool (B, M), True at real tokens.
+
+    >>> import torch; from clearhead import masks
+    >>> masks.additive(masks.padding(torch.tensor([[True, False]])))
+    tensor([[[[0., -inf]]]])
+    """
+    if keep.dtype != torch.bool or keep.ndim != 2:
+        raise ValueError(
+            f"padding takes a bool mask of shape (batch, length), True at real tokens; got {_kind(keep)}. "
+            "From token ids: keep = ids != pad_id; from a 0/1 attention mask: masks.from_transformers(mask)"
+        )
+    return Mask(length=keep.shape[1], keep_BM=keep)
+
+
+def causal(n: int) -> Mask:
+    """Position i attends to positions 0 to i: the decoder's mask over n positions.
+
+    >>> from clearhead import masks
+    >>> masks.additive(masks.causal(2))
+    tensor([[0., -inf],
+            [0., 0.]])
+    """
+    return Mask(length=n, causal=True)
+
+
+def window(n: int, radius: int) -> Mask:
+    """Position i attends to the positions i − radius to i + radius: local attention over n positions."""
+    if radius < 0:
+        raise ValueError(f"a window's radius is 0 or more; got {radius}")
+    return Mask(length=n, window=radius)
+
+
+def additive(mask: MaskLike, queries: int | None = None, dtype: torch.dtype = torch.float32) -> Float[Tensor, "..."]:
+    """The dense matrix of 0 and −∞ (plus the float part) that is added to the scores.
+
+    Args:
+        mask: what to make dense.
+        queries: number of queries L; as many as keys where it is not given.
+    """
+    if mask is None:
+        return torch.zeros((), dtype=dtype)
+    if isinstance(mask, Tensor):
+        mask = Mask(length=mask.shape[-1], scores=_checked(mask))
+    held = mask.keep_BM if mask.keep_BM is not None else mask.scores
+    device = held.device if held is not None else None
+    allowed, added = mask.allowed(queries or mask.length, device), mask.added()
+    if allowed is None:
+        return torch.zeros((), dtype=dtype) if added is None else added.to(dtype)
+    base = torch.zeros((), dtype=dtype, device=allowed.device) if added is None else added.to(dtype)
+    return torch.where(allowed, base, float("-inf"))
+
+
+def of(mask: MaskLike, *, batch: int, heads: int, queries: int, keys: int) -> Mask | None:
+    """The mask as a `Mask`, after checking that it fits scores of shape (batch, heads, queries, keys).
+
+    Raises:
+        ValueError: an integer mask, or one that does not broadcast to that shape.
+    """
+    if mask is None:
+        return None
+    if isinstance(mask, Tensor):
+        return _from_tensor(mask, (batch, heads, queries, keys))
+    if mask.length != keys:
+        raise ValueError(f"the mask was made for {mask.length} keys, but attention runs over {keys}")
+    if mask.keep_BM is not None and mask.keep_BM.shape[0] not in (1, batch):
+        raise ValueError(f"the padding mask holds {mask.keep_BM.shape[0]} sequences, but the batch holds {batch}")
+    if mask.scores is not None:
+        _check_shape(mask.scores, (batch, heads, queries, keys))
+    return mask
+
+
+def from_torch_nn(attn_mask: Tensor | None, key_padding_mask: Tensor | None, *, num_heads: int = 1) -> Mask | None:
+    """torch.nn's two masks, in which a bool True means *may not attend*, as one of ours.
+
+    Args:
+        attn_mask: (L, M) or (B * num_heads, L, M), bool or float.
+        key_padding_mask: (B, M), bool or float.
+    """
+    parts: list[Mask] = []
+    if attn_mask is not None:
+        scores = ~attn_mask if attn_mask.dtype == torch.bool else attn_mask
+        if scores.ndim == 3:
+            scores = scores.reshape(-1, num_heads, *scores.shape[1:])
+        parts.append(Mask(length=scores.shape[-1], scores=_checked(scores)))
+    if key_padding_mask is not None:
+        if key_padding_mask.dtype == torch.bool:
+            parts.append(padding(~key_padding_mask))
+        else:
+            scores = _checked(key_padding_mask)[:, None, None, :]
+            parts.append(Mask(length=scores.shape[-1], scores=scores))
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else parts[0] & parts[1]
+
+
+def to_torch_nn(mask: Mask | None, queries: int, *, num_heads: int = 1) -> tuple[Tensor | None, Tensor | None]:
+    """Ours as torch.nn's (attn_mask, key_padding_mask), in which a bool True means *may not attend*."""
+    if mask is None:
+        return None, None
+    key_padding = None if mask.keep_BM is None else ~mask.keep_BM
+    rest = replace(mask, keep_BM=None)
+    allowed = rest.allowed(queries, None if mask.scores is None else mask.scores.device)
+    if rest.added() is not None:
+        dense = additive(rest, queries)
+    elif allowed is not None:
+        dense = ~allowed
+    else:
+        return None, key_padding
+    if dense.ndim == 2:
+        return dense, key_padding
+    batch = mask.keep_BM.shape[0] if mask.keep_BM is not None else dense.shape[0]
+    return dense.expand(batch, num_heads, queries, mask.length).flatten(0, 1), key_padding
+
+
+def from_transformers(attention_mask: Tensor) -> Mask:
+    """The 0/1 (B, M) ``attention_mask`` of Hugging Face tokenizers and models, 1 = real token, as one of ours."""
+    return padding(attention_mask != 0)
+
+
+def _both(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    if one is None or other is None:
+        return one if other is None else other
+    if one.dtype == torch.bool and other.dtype == torch.bool:
+        return one & other
+    if one.dtype == torch.bool:
+        return torch.where(one, other, float("-inf"))
+    if other.dtype == torch.bool:
+        return torch.where(other, one, float("-inf"))
+    return one + other
+
+
+def _checked(mask: Tensor) -> Tensor:
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(
+            f"a mask is bool (True = may attend) or float (added to the scores); got {_kind(mask)}. "
+            "From a 0/1 attention mask: masks.from_transformers(mask)"
+        )
+    return mask
+
+
+def _from_tensor(mask: Tensor, shape: tuple[int, int, int, int]) -> Mask:
+    _check_shape(_checked(mask), shape)
+    keys = shape[-1]
+    # (B, 1, 1, M) of bools is padding by another name: kept small, and positions can be counted from it
+    if mask.dtype == torch.bool and mask.ndim == 4 and mask.shape[1:] == (1, 1, keys):
+        return padding(mask[:, 0, 0, :])
+    return Mask(length=keys, scores=mask)
+
+
+def _check_shape(mask: Tensor, shape: tuple[int, int, int, int]) -> None:
+    fits = 2 <= mask.ndim <= 4 and all(
+        size in (1, wanted) for size, wanted in zip(reversed(mask.shape), reversed(shape), strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"a mask for {shape[2]} queries and {shape[3]} keys broadcasts to (batch, heads, queries, keys) = {shape}, "
+            f"and a 2-D one is (queries, keys); got {_kind(mask)}. For padding: masks.padding(keep)"
+        )
+
+
+def _kind(mask: Tensor) -> str:
+    return f"{str(mask.dtype).removeprefix('torch.')} of shape {tuple(mask.shape)}"

@@ -1,0 +1,1 @@
+"""The equations with weights: the boxes of Figure 1."""

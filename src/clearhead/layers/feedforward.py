@@ -1,0 +1,93 @@
+"""The position-wise feed-forward network, plain and gated."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "geglu"]
+
+
+class PositionwiseFeedForward(nn.Module):
+    """Two linear maps with an activation between, alike at every position.
+
+    Equation: FFN(X) = act(X W₁ + b₁) W₂ + b₂
+    Source: Section 3.3 of "Attention Is All You Need"; dropout stands between activation and second map
+
+    Args:
+        d_model: width D of input and output.
+        hidden: width F between the maps.
+        drop_prob: dropout after the activation.
+        activation: "relu" (the paper's), "gelu" (exact) or "gelu_tanh" (its tanh approximation).
+        bias: whether the maps have b₁ and b₂.
+
+    Weights are drawn as two `torch.nn.Linear` draw them, the first map first.
+
+    >>> import torch; from clearhead import PositionwiseFeedForward
+    >>> PositionwiseFeedForward(512, 2048, 0.1)(torch.rand(2, 10, 512)).shape
+    torch.Size([2, 10, 512])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        hidden: int,
+        drop_prob: float = 0.1,
+        *,
+        activation: Activation = "relu",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, hidden, bias=bias)
+        self.activation = activation_named(activation)
+        self.dropout = nn.Dropout(drop_prob)
+        self.out = nn.Linear(hidden, d_model, bias=bias)
+
+    def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+        y: Tensor = self.out(self.dropout(self.activation(self.inner(x))))
+        return y
+
+
+class GatedFeedForward(nn.Module):
+    """The gated variant: the first map is twice as wide, and its activated half gates the other.
+
+    Equation: FFN(X) = (GELU(X W_1) ⊙ X W_g) W_2
+    Source: Shazeer 2020, "GLU Variants Improve Transformer", equation 6 (GEGLU)
+
+    Args:
+        d_model, hidden, drop_prob, bias: as in `PositionwiseFeedForward`. The first map's rows are [W_1; W_g].
+    """
+
+    def __init__(self, d_model: int, hidden: int, drop_prob: float = 0.1, *, bias: bool = True) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, 2 * hidden, bias=bias)
+        self.activation = nn.GELU()
+        self.dropout = nn.Dropout(drop_prob)
+        self.out = nn.Linear(hidden, d_model, bias=bias)
+
+    def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+        u, gate = self.inner(x).chunk(2, dim=-1)
+        y: Tensor = self.out(self.dropout(self.activation(u) * gate))
+        return y
+
+
+def feedforward(
+    d_model: int, hidden: int, drop_prob: float, *, activation: Activation, bias: bool
+) -> PositionwiseFeedForward | GatedFeedForward:
+    """The feed-forward network for an activation; "geglu" is the gated one."""
+    if activation == "geglu":
+        return GatedFeedForward(d_model, hidden, drop_prob, bias=bias)
+    return PositionwiseFeedForward(d_model, hidden, drop_prob, activation=activation, bias=bias)
+
+
+def activation_named(name: str) -> nn.Module:
+    """The activation module for a name."""
+    known: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "gelu_tanh": _gelu_tanh}
+    if name not in known:
+        raise ValueError(f"activation is one of {', '.join(known)}; got {name!r}")
+    return known[name]()
+
+
+def _gelu_tanh() -> nn.Module:
+    return nn.GELU(approximate="tanh")

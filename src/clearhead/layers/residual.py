@@ -1,0 +1,63 @@
+"""The residual connection around a sub-layer; where the norm stands is a type, not a condition."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clearhead.layers.norm import LayerNorm
+
+NormOrder = Literal["post", "pre"]
+Sublayer = Callable[[Tensor], Tensor]
+
+
+class PostNorm(nn.Module):
+    """The paper's order: the norm comes after the sum.
+
+    Equation: LN(x + drop(f(x)))
+    Source: Sections 3.1 and 5.4 of "Attention Is All You Need"
+
+    Args:
+        d_model: width D of x.
+        drop_prob: probability with which a number of f(x) is dropped in training.
+        eps, bias: as in `LayerNorm`.
+    """
+
+    def __init__(self, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(drop_prob)
+        self.norm = LayerNorm(d_model, eps, bias=bias)
+
+    def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:
+        normal: Tensor = self.norm(x + self.dropout(f(x)))
+        return normal
+
+
+class PreNorm(nn.Module):
+    """The order of most deep models since: the sub-layer sees a normalised input, the sum stays as it is.
+
+    Equation: x + drop(f(LN(x)))
+    Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture"
+
+    Args: as in `PostNorm`.
+    """
+
+    def __init__(self, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True) -> None:
+        super().__init__()
+        self.norm = LayerNorm(d_model, eps, bias=bias)
+        self.dropout = nn.Dropout(drop_prob)
+
+    def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:
+        change: Tensor = self.dropout(f(self.norm(x)))
+        return x + change
+
+
+def residual(
+    norm_order: NormOrder, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True
+) -> PostNorm | PreNorm:
+    """The residual connection for a norm order, "post" or "pre"."""
+    kinds: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
+    if norm_order not in kinds:
+        raise ValueError(f'norm_order is "post" (the paper\'s) or "pre"; got {norm_order!r}')
+    return kinds[norm_order](d_model, drop_prob, eps=eps, bias=bias)

@@ -1,0 +1,73 @@
+"""What a model is made of, as a value. Configs stop here: layers take plain arguments."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from clearhead.layers.feedforward import Activation
+from clearhead.layers.residual import NormOrder
+
+Positions = Literal["sinusoidal", "learned", "rotary"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """The plan of an encoder model; the defaults are the base model of "Attention Is All You Need".
+
+    Args:
+        vocab_size: number of tokens.
+        d_model, ffn_hidden, num_heads, num_layers: sizes, as in `Encoder`.
+        max_len: longest input, in tokens.
+        positions: "sinusoidal" (added), "learned" (added) or "rotary" (in the attention).
+        rotary_theta: base of rotary positions.
+        num_token_types: kinds of token types; 0 for none.
+        embedding_norm: whether a layer norm follows the summed embeddings.
+        activation, norm_order, eps: as in `EncoderLayer`.
+        drop_prob: dropout of feed-forward, residual branches and embedding.
+        attention_drop_prob: dropout of the attention weights.
+        layer_drop: as in `Encoder`.
+        pooler: whether a tanh layer over the first token follows (BERT's).
+        pad_id: the id that fills short rows of a batch.
+        initializer_range: standard deviation of BERT's initial weights; None draws Xavier weights and embeddings
+            with standard deviation 1 / √d_model.
+
+    Raises:
+        ValueError: a size below 1, a probability outside [0, 1), d_model not divisible by num_heads.
+
+    >>> from clearhead import EncoderConfig
+    >>> EncoderConfig(vocab_size=1000).d_model
+    512
+    """
+
+    vocab_size: int
+    d_model: int = 512
+    ffn_hidden: int = 2048
+    num_heads: int = 8
+    num_layers: int = 6
+    max_len: int = 5000
+    positions: Positions = "sinusoidal"
+    rotary_theta: float = 10000.0
+    num_token_types: int = 0
+    embedding_norm: bool = False
+    activation: Activation = "relu"
+    norm_order: NormOrder = "post"
+    eps: float = 1e-5
+    drop_prob: float = 0.1
+    attention_drop_prob: float = 0.0
+    layer_drop: float = 0.0
+    pooler: bool = False
+    pad_id: int = 0
+    initializer_range: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "max_len"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name in ("drop_prob", "attention_drop_prob", "layer_drop"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} is a probability from 0 up to, not including, 1; got {getattr(self, name)}")
+        if self.d_model % self.num_heads:
+            raise ValueError(
+                f"d_model must be divisible by num_heads; got d_model={self.d_model}, num_heads={self.num_heads}"
+            )
+        if self.positions not in ("sinusoidal", "learned", "rotary"):
+            raise ValueError(f'positions are "sinusoidal", "learned" or "rotary"; got {self.positions!r}')

@@ -1,0 +1,106 @@
+"""The encoder with its embedding: token ids in, hidden states out."""
+
+from typing import cast
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from clearhead.equations import masks
+from clearhead.equations.masks import MaskLike
+from clearhead.layers.embedding import (
+    Embedding,
+    LearnedPositionalEncoding,
+    PositionalEncoding,
+    TokenEmbedding,
+    TokenTypes,
+)
+from clearhead.layers.norm import LayerNorm
+from clearhead.models.config import EncoderConfig
+from clearhead.models.heads import Pooler
+from clearhead.stacks.encoder import Encoder
+
+
+class EncoderModel(nn.Module):
+    """An encoder that takes token ids.
+
+    Equation: H = Encoder(Embedding(ids), M)
+    Source: Figure 1 (left) of "Attention Is All You Need"
+
+    Args:
+        config: the plan.
+
+    `forward(ids, mask=None, token_types=None)` gives the hidden states (B, L, D) of the last layer. With a padding
+    mask, positions count from the first real token, so that padding on the left changes nothing.
+
+    Raises:
+        ValueError: in `forward`, ids outside the vocabulary, an input longer than the positions, a wrong mask.
+
+    >>> import torch; from clearhead import EncoderConfig, EncoderModel
+    >>> EncoderModel(EncoderConfig(vocab_size=100, num_layers=2))(torch.randint(100, (2, 7))).shape
+    torch.Size([2, 7, 512])
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = _embedding(config)
+        self.encoder = Encoder(
+            config.d_model,
+            config.ffn_hidden,
+            config.num_heads,
+            config.drop_prob,
+            config.num_layers,
+            norm_order=config.norm_order,
+            activation=config.activation,
+            attention_drop_prob=config.attention_drop_prob,
+            eps=config.eps,
+            rotary_theta=config.rotary_theta if config.positions == "rotary" else None,
+            layer_drop=config.layer_drop,
+        )
+        self.pooler = Pooler(config.d_model) if config.pooler else None
+        self._draw_weights()
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B L"],
+        mask: MaskLike = None,
+        token_types: Int[Tensor, "B L"] | None = None,
+    ) -> Float[Tensor, "B L D"]:
+        batch, length = ids.shape
+        if length > self.config.max_len:
+            raise ValueError(f"the input is {length} tokens long; this model takes at most {self.config.max_len}")
+        mask = masks.of(mask, batch=batch, heads=self.config.num_heads, queries=length, keys=length)
+        positions = None if mask is None else mask.positions()
+        x: Tensor = self.embedding(ids, positions, token_types)
+        # the encoder may be held in bfloat16 beside a float32 embedding
+        hidden: Tensor = self.encoder(x.to(cast(Tensor, next(self.encoder.parameters())).dtype), mask)
+        return hidden
+
+    def _draw_weights(self) -> None:
+        """Weights as the model's paper draws them: BERT's, or Xavier's where no range is given."""
+        spread = self.config.initializer_range
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                if spread is None:
+                    nn.init.xavier_uniform_(module.weight)
+                else:
+                    nn.init.normal_(module.weight, std=spread)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, TokenEmbedding | LearnedPositionalEncoding | TokenTypes):
+                std = self.config.d_model**-0.5 if spread is None else spread
+                nn.init.normal_(module.weight, std=std)
+
+
+def _embedding(config: EncoderConfig) -> Embedding:
+    positions: PositionalEncoding | LearnedPositionalEncoding | None = None
+    if config.positions == "sinusoidal":
+        positions = PositionalEncoding(config.d_model, config.max_len)
+    elif config.positions == "learned":
+        positions = LearnedPositionalEncoding(config.d_model, config.max_len)
+    return Embedding(
+        TokenEmbedding(config.vocab_size, config.d_model),
+        positions=positions,
+        types=TokenTypes(config.num_token_types, config.d_model) if config.num_token_types else None,
+        norm=LayerNorm(config.d_model, config.eps) if config.embedding_norm else None,
+        drop_prob=config.drop_prob,
+    )

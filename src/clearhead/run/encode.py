@@ -1,0 +1,234 @@
+"""Texts to vectors."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from clearhead import checkpoints
+from clearhead.checkpoints import directory, sentence_transformers
+from clearhead.checkpoints.family import Family
+from clearhead.checkpoints.sentence_transformers import SentenceSettings
+from clearhead.equations import masks
+from clearhead.models.encoder import EncoderModel
+from clearhead.models.heads import POOLINGS, Pooling, pool
+from clearhead.run.precision import Precision, device_named, dtype_for, sibling
+from clearhead.run.progress import token_progress
+from clearhead.text.batching import padded_length, token_batches
+from clearhead.text.tokenizer import Tokenizer, Tokens
+
+BATCH_TOKENS = 2048
+"""Tokens in a batch, padding included: what stays in the cache of a processor core between two layers."""
+
+Vectors = NDArray[np.float32]
+
+
+class TextEncoder:
+    """A model that turns texts into vectors.
+
+    Args:
+        model: the encoder, in float32.
+        tokenizer: its tokenizer.
+        settings: pooling, normalisation, longest text, prompts.
+        family: the checkpoint family that `save_pretrained` writes.
+        precision: "float32", "bfloat16", or "auto": bfloat16 where the processor multiplies it fast.
+        device: "auto", "cpu", "cuda", "cuda:1", "mps" ...
+
+    >>> from clearhead import TextEncoder
+    >>> TextEncoder.from_pretrained().encode(["Hello, world"]).shape  # doctest: +SKIP
+    (1, 384)
+    """
+
+    def __init__(
+        self,
+        model: EncoderModel,
+        tokenizer: Tokenizer,
+        settings: SentenceSettings,
+        family: Family,
+        *,
+        precision: Precision = "auto",
+        device: str = "auto",
+    ) -> None:
+        longest = [length for length in (settings.max_length, tokenizer.max_length) if length is not None][:1]
+        self.model, self.tokenizer, self.family = model, tokenizer, family
+        self.settings = replace(settings, max_length=min([*longest, model.config.max_len]))
+        self.device = device_named(device)
+        self.dtype = dtype_for(precision, self.device)
+        self._runner = sibling(model, self.dtype, self.device)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path = directory.DEFAULT_MODEL,
+        *,
+        precision: Precision = "auto",
+        device: str = "auto",
+        revision: str | None = None,
+    ) -> "TextEncoder":
+        """The text encoder in a local folder or on the Hugging Face Hub.
+
+        Args:
+            name: a folder, a Hub id, or "all-MiniLM-L6-v2", the default.
+            precision, device: as in the class.
+            revision: branch, tag or commit, for a Hub id.
+
+        Raises:
+            ValueError: no such model, files that are missing or broken, an architecture or option that is not
+                understood; the message says which.
+        """
+        folder = directory.find(name, revision)
+        model, family = checkpoints.load_encoder(folder)
+        return cls(
+            model,
+            Tokenizer.from_folder(folder),
+            sentence_transformers.read(folder),
+            family,
+            precision=precision,
+            device=device,
+        )
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes a folder that transformers and sentence-transformers open, with the weights in float32."""
+        folder = Path(folder)
+        self.family.save(self.model, folder)
+        self.tokenizer.save(folder, self.settings.max_length)
+        sentence_transformers.write(folder, self.settings, self.model.config.d_model)
+
+    def width(self, truncate_dim: int | None = None) -> int:
+        """The number of columns of a vector."""
+        d_model = self.model.config.d_model
+        if truncate_dim is not None and truncate_dim < 1:
+            raise ValueError(f"truncate_dim must be at least 1; got {truncate_dim}")
+        return d_model if truncate_dim is None else min(truncate_dim, d_model)
+
+    def tokenize(
+        self, texts: Sequence[str], *, max_length: int | None = None, prompt: str | None = None
+    ) -> list[Tokens]:
+        """The texts as this model sees them; arguments as in `encode`."""
+        if isinstance(texts, str):
+            raise ValueError("a list of texts is wanted; got a single string: put it in a list")
+        limit = cast(int, self.settings.max_length) if max_length is None else max_length
+        if limit > self.model.config.max_len:
+            raise ValueError(f"max_length is {limit}, but this model takes at most {self.model.config.max_len} tokens")
+        before = self._prompt(prompt)
+        return self.tokenizer.encode([before + text for text in texts] if before else texts, limit)
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        pooling: Pooling | Literal["tokens"] | None = None,
+        normalize: bool | None = None,
+        max_length: int | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        show_progress: bool = False,
+    ) -> Vectors | list[Vectors]:
+        """One vector for each text, in the order of the texts.
+
+        Args:
+            texts: the texts; an empty one gives a vector as well.
+            pooling: "mean", "cls", "max", or "tokens" for one vector a token; None for what the model says.
+            normalize: whether vectors are brought to length 1; None for what the model says.
+            max_length: tokens after which a text is cut, special tokens included; None for what the model says.
+            batch_tokens: tokens in a batch, padding included: more is not faster once the processor is busy.
+            prompt: the name of one of the model's prompts, or a text that is put before each text;
+                None for the model's default prompt.
+            truncate_dim: keep the first columns only, before normalising (for models trained to be cut).
+            show_progress: a progress bar on standard error.
+
+        Returns:
+            float32, (n, d); for "tokens" a list of (length, d).
+
+        Raises:
+            ValueError: an option out of range, or a text that is no Unicode string.
+        """
+        tokens = self.tokenize(texts, max_length=max_length, prompt=prompt)
+        return self.vectors(
+            tokens,
+            pooling=pooling,
+            normalize=normalize,
+            batch_tokens=batch_tokens,
+            prompt=prompt,
+            truncate_dim=truncate_dim,
+            show_progress=show_progress,
+        )
+
+    def vectors(
+        self,
+        tokens: Sequence[Tokens],
+        *,
+        pooling: Pooling | Literal["tokens"] | None = None,
+        normalize: bool | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        show_progress: bool = False,
+    ) -> Vectors | list[Vectors]:
+        """The second half of `encode`: one vector for each text that `tokenize` gave; arguments as there."""
+        settings = self.settings
+        pooling = settings.pooling if pooling is None else pooling
+        if pooling not in (*POOLINGS, "tokens"):
+            raise ValueError(f"pooling is one of {', '.join(POOLINGS)}, tokens; got {pooling!r}")
+        normalize = settings.normalize if normalize is None else normalize
+        width = self.width(truncate_dim)
+        skip = 0 if settings.pool_prompt or pooling == "tokens" else self._prompt_tokens(prompt)
+
+        def finish(vectors: Tensor) -> Vectors:
+            cut = vectors[..., :width].float()
+            return (functional.normalize(cut, dim=-1) if normalize else cut).cpu().numpy()
+
+        with token_progress(sum(len(text.ids) for text in tokens), show_progress) as advance:
+            batches = self._hidden_states(tokens, batch_tokens, advance)
+            if pooling == "tokens":
+                rows: list[Vectors] = [np.empty((0, width), np.float32)] * len(tokens)
+                for indices, hidden, keep in batches:
+                    for index, row, kept in zip(indices, hidden, keep, strict=True):
+                        rows[index] = finish(row[kept])
+                return rows
+            vectors = np.empty((len(tokens), width), np.float32)
+            for indices, hidden, keep in batches:
+                keep[:, :skip] = False
+                vectors[indices] = finish(pool(hidden.float(), keep, pooling))
+            return vectors
+
+    def _hidden_states(
+        self, tokens: Sequence[Tokens], batch_tokens: int, advance: Callable[[int], None]
+    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Batches of hidden states (B, L, D), with the indices of their texts and the (B, L) mask of real tokens."""
+        lengths = [len(text.ids) for text in tokens]
+        for indices in token_batches(lengths, batch_tokens):
+            length = min(padded_length(lengths[indices[0]]), self.model.config.max_len)
+            ids = torch.full((len(indices), max(1, length)), self.model.config.pad_id)
+            for row, index in enumerate(indices):
+                ids[row, : lengths[index]] = torch.tensor(tokens[index].ids, dtype=torch.long)
+            # from the lengths, not from the ids: a text may spell the padding token
+            keep = torch.arange(ids.shape[1]) < torch.tensor([lengths[index] for index in indices])[:, None]
+            ids, keep = ids.to(self.device), keep.to(self.device)
+            with torch.inference_mode():
+                hidden: Tensor = self._runner(ids, None if keep.all() else masks.padding(keep))
+            yield indices, hidden, keep
+            advance(sum(lengths[index] for index in indices))
+
+    def _prompt(self, prompt: str | None) -> str:
+        prompts = self.settings.prompts
+        if prompt is None:
+            return prompts.get(self.settings.default_prompt or "", "")
+        return prompts.get(prompt, prompt)
+
+    def _prompt_tokens(self, prompt: str | None) -> int:
+        """How many tokens the prompt takes at the start of each text, the first special ones included."""
+        before = self._prompt(prompt)
+        if not before:
+            return 0
+        (alone,) = self.tokenizer.encode([before])
+        (nothing,) = self.tokenizer.encode([""])
+        closing = 1 if nothing.ids and alone.ids[-1] == nothing.ids[-1] else 0
+        return len(alone.ids) - closing

@@ -1,0 +1,63 @@
+"""In which numbers a model computes, and where."""
+
+import copy
+from typing import Literal, get_args
+
+import torch
+
+from clearhead.models.encoder import EncoderModel
+
+Precision = Literal["auto", "float32", "bfloat16"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+
+def device_named(device: str) -> torch.device:
+    """The device for a name; "auto" is the accelerator if there is one, else the CPU.
+
+    Raises:
+        ValueError: a name that torch does not know, or a device that is not there.
+    """
+    if device == "auto":
+        return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+    return found
+
+
+def dtype_for(precision: str, device: torch.device) -> torch.dtype:
+    """The numbers to compute with; "auto" is bfloat16 where the device multiplies it fast, else float32.
+
+    Raises:
+        ValueError: an unknown precision.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision is one of {', '.join(PRECISIONS)}; got {precision!r}")
+    if precision == "auto":
+        return torch.bfloat16 if _fast_bfloat16(device) else torch.float32
+    return torch.bfloat16 if precision == "bfloat16" else torch.float32
+
+
+def sibling(model: EncoderModel, dtype: torch.dtype, device: torch.device) -> EncoderModel:
+    """A model for running: the same weights in another precision or on another device.
+
+    The given model stays as it is, so that what is saved later has lost nothing. The embedding stays in float32:
+    it is looked up, not multiplied.
+    """
+    if dtype == torch.float32 and device == next(model.parameters()).device:
+        return model
+    shared = {id(model.embedding): model.embedding}
+    other = copy.deepcopy(model, {} if device.type != "cpu" else shared)
+    other.encoder.to(dtype)
+    return other.to(device)
+
+
+def _fast_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type != "cpu":
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

@@ -1,0 +1,1 @@
+"""Watches models from outside; no model imports it."""

@@ -1,0 +1,133 @@
+"""The encoder: the left half of Figure 1."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clearhead.equations import masks
+from clearhead.equations.masks import MaskLike
+from clearhead.layers.attention import MultiHeadAttention
+from clearhead.layers.feedforward import Activation, feedforward
+from clearhead.layers.norm import LayerNorm
+from clearhead.layers.residual import NormOrder, residual
+
+
+class EncoderLayer(nn.Module):
+    """One block of the encoder: self-attention, then the feed-forward network, each with its residual and norm.
+
+    Equation: Z₁ = LN(X + MHA(X)), Z₂ = LN(Z₁ + FFN(Z₁))
+    Source: Section 3.1 of "Attention Is All You Need"; with norm_order="pre", Z₁ = X + MHA(LN(X)), and so on
+
+    Args:
+        d_model: width D of x.
+        ffn_hidden: width F inside the feed-forward network.
+        num_heads: attention heads H.
+        drop_prob: dropout in the feed-forward network and on the residual branches.
+        norm_order: "post" (the paper's) or "pre".
+        activation: "relu", "gelu", "gelu_tanh" or "geglu" (gated).
+        attention_drop_prob: dropout of the attention weights.
+        eps: of the layer norms.
+        bias: whether linear maps and norms have biases.
+        rotary_theta: base of rotary positions in the attention; None for none.
+
+    Weights are drawn as `torch.nn.TransformerEncoderLayer` draws them.
+
+    >>> import torch; from clearhead import EncoderLayer
+    >>> EncoderLayer(512, 2048, 8, 0.1)(torch.rand(2, 10, 512)).shape
+    torch.Size([2, 10, 512])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        ffn_hidden: int,
+        num_heads: int,
+        drop_prob: float,
+        *,
+        norm_order: NormOrder = "post",
+        activation: Activation = "relu",
+        attention_drop_prob: float = 0.0,
+        eps: float = 1e-5,
+        bias: bool = True,
+        rotary_theta: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(
+            d_model, num_heads, drop_prob=attention_drop_prob, bias=bias, rotary_theta=rotary_theta
+        )
+        self.attention_residual = residual(norm_order, d_model, drop_prob, eps=eps, bias=bias)
+        self.feedforward = feedforward(d_model, ffn_hidden, drop_prob, activation=activation, bias=bias)
+        self.feedforward_residual = residual(norm_order, d_model, drop_prob, eps=eps, bias=bias)
+
+    def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
+        z: Tensor = self.attention_residual(x, lambda y: self.attention(y, mask))
+        y: Tensor = self.feedforward_residual(z, self.feedforward)
+        return y
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers; the mask reaches every one of them.
+
+    Equation: Z⁽ⁿ⁾ = EncoderLayer(Z⁽ⁿ⁻¹⁾), n = 1 … N
+    Source: Section 3.1 of "Attention Is All You Need"
+
+    Args:
+        d_model, ffn_hidden, num_heads, drop_prob: as in `EncoderLayer`.
+        num_layers: number of layers N, each with weights of its own.
+        norm_order, activation, attention_drop_prob, eps, bias, rotary_theta: as in `EncoderLayer`.
+        layer_drop: probability with which a layer is left out in training (Fan et al. 2019, LayerDrop).
+        final_norm: whether a layer norm follows the last layer; by default with norm_order="pre" only.
+
+    >>> import torch; from clearhead import Encoder
+    >>> Encoder(512, 2048, 8, 0.1, 6)(torch.rand(2, 10, 512)).shape
+    torch.Size([2, 10, 512])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        ffn_hidden: int,
+        num_heads: int,
+        drop_prob: float,
+        num_layers: int,
+        *,
+        norm_order: NormOrder = "post",
+        activation: Activation = "relu",
+        attention_drop_prob: float = 0.0,
+        eps: float = 1e-5,
+        bias: bool = True,
+        rotary_theta: float | None = None,
+        layer_drop: float = 0.0,
+        final_norm: bool | None = None,
+    ) -> None:
+        super().__init__()
+        if not 0.0 <= layer_drop < 1.0:
+            raise ValueError(f"layer_drop is a probability from 0 up to, not including, 1; got {layer_drop}")
+        self.layers = nn.ModuleList(
+            EncoderLayer(
+                d_model,
+                ffn_hidden,
+                num_heads,
+                drop_prob,
+                norm_order=norm_order,
+                activation=activation,
+                attention_drop_prob=attention_drop_prob,
+                eps=eps,
+                bias=bias,
+                rotary_theta=rotary_theta,
+            )
+            for _ in range(num_layers)
+        )
+        self.layer_drop = layer_drop
+        has_norm = norm_order == "pre" if final_norm is None else final_norm
+        self.norm = LayerNorm(d_model, eps, bias=bias) if has_norm else None
+        self.num_heads = num_heads
+
+    def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
+        batch, length, _ = x.shape
+        mask = masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
+        for layer in self.layers:
+            if self.training and self.layer_drop and torch.rand(()) < self.layer_drop:
+                continue
+            x = layer(x, mask)
+        return x if self.norm is None else self.norm(x)

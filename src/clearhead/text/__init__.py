@@ -1,0 +1,1 @@
+"""Text <-> ids <-> batches."""
