@@ -111,15 +111,15 @@ class Family:
         self._refuse_unknown(data, where)
         values = dict(self.fixed)
         for key, (name, default) in self.keys.items():
-            value = data.get(key, default)
+            value = default if data.get(key) is None else data[key]
             if value is None:
                 raise ValueError(f"{where} lacks {key}")
-            values[name] = _activation(value, key, where) if name == "activation" else value
+            values[name] = _activation(value, key, where) if name == "activation" else _number(value, key, where)
         present = {name.removeprefix(self.table.prefix) for name in names}
         values |= {name: foreign in present for name, foreign in self.optional.items()}
         try:
             return EncoderConfig(**values)
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
 
     def write_config(self, config: EncoderConfig) -> dict[str, Any]:
@@ -195,6 +195,12 @@ def _activation(name: object, key: str, where: str) -> str:
     if name not in ACTIVATIONS:
         raise ValueError(f"{where} says {key}={name!r}, which is not supported; these are: {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[str(name)]
+
+
+def _number(value: object, key: str, where: str) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{where} says {key}={value!r}; a number is wanted")
+    return value
 
 
 def _foreign_activation(ours: str) -> str:

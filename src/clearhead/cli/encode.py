@@ -61,13 +61,15 @@ def encode(
     ] = False,
 ) -> None:
     """Texts, one a line, to vectors."""
-    from clearhead.run.encode import BATCH_TOKENS, TextEncoder
     from clearhead.run.writers import check_output, json_lines, write_vectors
     from clearhead.text.corpus import read_lines
 
     if output is not None:
         check_output(output)
     texts = list(read_lines(source, errors.value))
+    # torch comes after what can go wrong without it
+    from clearhead.run.encode import BATCH_TOKENS, TextEncoder
+
     encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
     start = time.perf_counter()
     tokens = encoder.tokenize(texts, max_length=max_length, prompt=prompt)

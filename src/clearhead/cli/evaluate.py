@@ -36,9 +36,10 @@ def similarity(
 ) -> None:
     """Spearman and Pearson correlation of cosines with scores (semantic textual similarity)."""
     from clearhead.evaluate.similarity import evaluate_similarity, read_pairs
-    from clearhead.run.encode import TextEncoder
 
     first, second, scores = read_pairs(source)
+    from clearhead.run.encode import TextEncoder
+
     encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
 
     def vectors(texts: "Sequence[str]") -> "Vectors":

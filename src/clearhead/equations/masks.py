@@ -127,12 +127,13 @@ def window(n: int, radius: int) -> Mask:
     return Mask(length=n, window=radius)
 
 
-def additive(mask: MaskLike, queries: int | None = None, dtype: torch.dtype = torch.float32) -> Float[Tensor, "..."]:
+def additive(mask: MaskLike, queries: int | None = None, dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
     """The dense matrix of 0 and −∞ (plus the float part) that is added to the scores.
 
     Args:
         mask: what to make dense.
         queries: number of queries L; as many as keys where it is not given.
+        dtype: of the result; the float part's, or float32, where it is not given.
     """
     if mask is None:
         return torch.zeros((), dtype=dtype)
@@ -141,10 +142,8 @@ def additive(mask: MaskLike, queries: int | None = None, dtype: torch.dtype = to
     held = mask.keep_BM if mask.keep_BM is not None else mask.scores
     device = held.device if held is not None else None
     allowed, added = mask.allowed(queries or mask.length, device), mask.added()
-    if allowed is None:
-        return torch.zeros((), dtype=dtype) if added is None else added.to(dtype)
-    base = torch.zeros((), dtype=dtype, device=allowed.device) if added is None else added.to(dtype)
-    return torch.where(allowed, base, float("-inf"))
+    base = torch.zeros((), dtype=dtype, device=device) if added is None else added.to(dtype or added.dtype)
+    return base if allowed is None else torch.where(allowed, base, float("-inf"))
 
 
 def of(mask: MaskLike, *, batch: int, heads: int, queries: int, keys: int) -> Mask | None:

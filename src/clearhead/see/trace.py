@@ -118,8 +118,8 @@ def trace(model: nn.Module, *inputs: Any, values: bool = False) -> Trace:
         The trace: `steps`, and the model's `output`.
 
     >>> import torch; from clearhead import Encoder, trace
-    >>> trace(Encoder(512, 2048, 8, 0.1, 5), torch.rand(30, 200, 512)).steps[2].named_shape
-    '[B=30, H=8, Lq=200, Lk=200]'
+    >>> trace(Encoder(512, 2048, 8, 0.1, 5), torch.rand(2, 10, 512)).steps[2].named_shape
+    '[B=2, H=8, Lq=10, Lk=10]'
     """
     watcher = _Watcher(values)
     with watcher.hooks(model):

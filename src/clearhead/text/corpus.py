@@ -1,9 +1,10 @@
 """Texts from files, one a line."""
 
+import codecs
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 Errors = Literal["strict", "replace"]
 
@@ -33,8 +34,12 @@ def read_lines(source: str | Path, errors: Errors = "strict") -> Iterator[str]:
         yield from _decoded(file, str(path), errors)
 
 
-def _decoded(file: BinaryIO, name: str, errors: Errors) -> Iterator[str]:
+def _decoded(file: Iterable[bytes], name: str, errors: Errors) -> Iterator[str]:
     for number, line in enumerate(file, start=1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+            if not line:
+                return
         try:
             text = line.decode("utf-8", errors)
         except UnicodeDecodeError as error:
@@ -42,6 +47,4 @@ def _decoded(file: BinaryIO, name: str, errors: Errors) -> Iterator[str]:
                 f"{name}, line {number}: not UTF-8 at byte {error.start + 1} of the line (0x{line[error.start]:02x}); "
                 "--errors replace goes on with a replacement character"
             ) from None
-        if number == 1:
-            text = text.removeprefix("\ufeff")
         yield text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text

@@ -1,0 +1,242 @@
+"""Each broken folder gives one message that names the file or the tensor."""
+
+import json
+import pickle
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.tiny import make_bert
+
+from clearhead import TextEncoder
+from clearhead.checkpoints import directory, load_encoder
+
+
+@pytest.fixture
+def folder(tiny_bert, tmp_path):
+    return shutil.copytree(tiny_bert, tmp_path / "model")
+
+
+def change_config(folder, **changes):
+    data = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(data | changes))
+
+
+def change_weights(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def refused(folder, *words):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        TextEncoder.from_pretrained(folder)
+    for word in words:
+        assert word in str(error.value), str(error.value)
+    assert "\n" not in str(error.value)
+
+
+NAME = "encoder.layer.1.output.dense.weight"
+
+
+def test_missing_unexpected_and_misshapen_tensors(folder):
+    change_weights(folder, lambda tensors: tensors.pop(NAME))
+    refused(folder, NAME, "missing", "model.safetensors")
+    change_weights(folder, lambda tensors: tensors.update({NAME: torch.zeros(32, 48), "extra.weight": torch.zeros(1)}))
+    refused(folder, "extra.weight", "unexpected")
+    change_weights(folder, lambda tensors: (tensors.pop("extra.weight"), tensors.update({NAME: torch.zeros(48, 32)})))
+    refused(folder, NAME, "(48, 32)", "(32, 48)")
+    change_weights(
+        folder,
+        lambda tensors: tensors.update({NAME: torch.zeros(32, 48), "embeddings.position_ids": torch.zeros(1, 24)}),
+    )
+    load_encoder(folder)  # what old files hold and what follows from the config
+
+
+def test_a_part_of_a_stacked_tensor_is_named(folder):
+    name = "encoder.layer.0.attention.self.key.weight"
+    change_weights(folder, lambda tensors: tensors.update({name: torch.zeros(31, 32)}))
+    refused(folder, name, "(31, 32)", "(32, 32)")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, 0.5, 0.999])
+def test_truncated_weights(folder, keep):
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[: keep if isinstance(keep, int) else int(len(data) * keep)])
+    refused(folder, "model.safetensors", "not a whole safetensors file")
+
+
+def test_corrupt_header(folder):
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[20:30] = b"\xff" * 10
+    path.write_bytes(bytes(data))
+    refused(folder, "model.safetensors", "not a whole safetensors file")
+
+
+def test_no_weights_no_config_no_tokenizer(folder):
+    (folder / "model.safetensors").unlink()
+    refused(folder, "no weights", "model.safetensors")
+    (folder / "config.json").unlink()
+    refused(folder, "no config.json")
+
+
+def test_no_tokenizer_or_a_broken_one(folder):
+    (folder / "vocab.txt").unlink()
+    (folder / "tokenizer.json").write_text("{}")
+    refused(folder, "tokenizer.json is not a tokenizer")
+    (folder / "tokenizer.json").unlink()
+    refused(folder, "no tokenizer.json and no vocab.txt")
+    (folder / "vocab.txt").write_text("a\nb\n")
+    refused(folder, "vocab.txt", "[UNK]")
+
+
+def test_broken_json(folder):
+    (folder / "config.json").write_text('{"model_type": "bert",')
+    refused(folder, "config.json is not valid JSON")
+    (folder / "config.json").write_text("[]")
+    refused(folder, "object is wanted")
+
+
+def test_unknown_architectures_and_keys_that_change_the_maths(folder):
+    original = (folder / "config.json").read_text()
+    for changes, words in (
+        ({"model_type": "llama"}, ("'llama'", "bert")),
+        ({"position_embedding_type": "relative_key"}, ("relative_key", "absolute")),
+        ({"is_decoder": True}, ("is_decoder=True",)),
+        ({"hidden_act": "swiglu"}, ("hidden_act='swiglu'", "gelu")),
+        ({"mystery_scale": 2.0}, ("mystery_scale=2.0",)),
+        ({"num_attention_heads": 5}, ("divisible", "config.json")),
+        ({"hidden_size": None}, ("lacks hidden_size",)),
+        ({"hidden_size": "wide"}, ("hidden_size='wide'", "a number is wanted")),
+        ({"num_hidden_layers": 0}, ("num_layers must be at least 1",)),
+    ):
+        change_config(folder, **changes)
+        refused(folder, *words)
+        (folder / "config.json").write_text(original)
+    change_config(folder, gradient_checkpointing=True, mystery_that_is_off=None, torch_dtype="float16")
+    load_encoder(folder)
+
+
+def test_a_missing_shard_is_named(folder):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    index = {"weight_map": dict.fromkeys(weights, "model-00001-of-00002.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(folder, "model-00001-of-00002.safetensors")
+    save_file({name: weights[name] for name in list(weights)[1:]}, folder / "model-00001-of-00002.safetensors")
+    refused(folder, next(iter(weights)))
+
+
+def test_pickled_weights_are_refused_and_converted(folder):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    refused(folder, f"clearhead convert {folder}")
+    assert directory.convert(folder) == folder / "model.safetensors"
+    converted = load_file(folder / "model.safetensors")
+    assert converted.keys() == weights.keys()
+    assert all(torch.equal(converted[name], weights[name]) for name in weights)
+    TextEncoder.from_pretrained(folder)
+    with pytest.raises(ValueError, match="is there already"):
+        directory.convert(folder)
+
+
+class Harm:
+    def __reduce__(self):
+        return (open, ("harm.txt", "w"))
+
+
+def test_converting_runs_no_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for content in (pickle.dumps({"a": Harm()}, protocol=2), b"not a pickle", b""):
+        (tmp_path / "pytorch_model.bin").write_bytes(content)
+        with pytest.raises(ValueError, match=r"pytorch_model\.bin cannot be read safely"):
+            directory.convert(tmp_path)
+    assert not (tmp_path / "harm.txt").exists()
+    torch.save({"epoch": 3}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="more than named tensors"):
+        directory.convert(tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_tied_and_sharded_pickles_convert(tmp_path):
+    make_bert(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    names = list(weights)
+    tied = weights[names[0]]
+    torch.save({names[0]: tied, "cls.predictions.decoder.weight": tied}, tmp_path / "pytorch_model-1.bin")
+    torch.save({name: weights[name] for name in names[1:]}, tmp_path / "pytorch_model-2.bin")
+    shards = {"cls.predictions.decoder.weight": "pytorch_model-1.bin", names[0]: "pytorch_model-1.bin"}
+    shards |= dict.fromkeys(names[1:], "pytorch_model-2.bin")
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": shards}))
+    directory.convert(tmp_path)
+    assert load_encoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("./nowhere", "no such model folder: ./nowhere"),
+        ("/nowhere/at/all", "no such model folder"),
+        ("a/b/c", "no such model folder"),
+        ("someone/some-model", "could not be had from the Hugging Face Hub"),
+        ("not a name!", "neither a folder nor a model id"),
+    ],
+)
+def test_models_that_are_nowhere(name, words):
+    with pytest.raises(ValueError, match=words) as error:
+        directory.find(name)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_is_no_model(tmp_path):
+    (tmp_path / "model.bin").write_text("")
+    with pytest.raises(ValueError, match="is a file"):
+        directory.find(tmp_path / "model.bin")
+
+
+def test_a_changed_default_package_is_refused(minilm_folder, monkeypatch):
+    monkeypatch.setitem(directory._DEFAULT_SHA256, "tokenizer.json", "0" * 64)
+    with pytest.raises(ValueError, match="tokenizer.json is not the published file"):
+        directory.find("all-MiniLM-L6-v2")
+
+
+def test_sentence_transformers_parts_that_are_not_understood(folder):
+    modules = [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}]
+    pooling = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    dense = {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    (folder / "1_Pooling").mkdir()
+    (folder / "modules.json").write_text(json.dumps(modules))
+    refused(folder, "modules.json names no pooling")
+    (folder / "modules.json").write_text(json.dumps([*modules, pooling, dense]))
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_lasttoken": True}))
+    refused(folder, "lasttoken", "mean, cls, max")
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": ["mean", "max"]}))
+    refused(folder, "['mean', 'max']")
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "mean"}))
+    refused(folder, "models.Dense")
+    (folder / "modules.json").write_text("{}")
+    refused(folder, "not a JSON array")
+    (folder / "modules.json").write_text(json.dumps([*modules, pooling]))
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    refused(folder, "do_lower_case")
+
+
+def test_a_hub_model_is_fetched_by_its_id(tiny_bert, monkeypatch):
+    asked = {}
+
+    def fetch(name, *, revision, allow_patterns):
+        asked.update(name=name, revision=revision, patterns=allow_patterns)
+        return str(tiny_bert)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    assert directory.find("someone/some-model", revision="main") == tiny_bert
+    assert asked["name"] == "someone/some-model"
+    assert asked["revision"] == "main"
+    monkeypatch.setattr(directory, "_packaged_default", lambda: None)
+    directory.find("all-MiniLM-L6-v2")
+    assert asked["name"] == "sentence-transformers/all-MiniLM-L6-v2"

@@ -1,0 +1,51 @@
+"""The whole test run checks the shapes in the signatures: jaxtyping's annotations, by beartype."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+from jaxtyping import install_import_hook
+
+install_import_hook("clearhead", "beartype.beartype")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile(
+    "clearhead",
+    deadline=None,
+    max_examples=40,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("clearhead")
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def minilm_folder():
+    """The folder of all-MiniLM-L6-v2, from the package that the Makefile installs."""
+    from clearhead.checkpoints import directory
+
+    return directory.find("all-MiniLM-L6-v2")
+
+
+@pytest.fixture(scope="session")
+def minilm():
+    from clearhead import TextEncoder
+
+    return TextEncoder.from_pretrained(precision="float32", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory):
+    """The folder of a tiny random BERT, made by transformers."""
+    from support.tiny import make_bert
+
+    return make_bert(tmp_path_factory.mktemp("tiny-bert"))

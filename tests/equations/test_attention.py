@@ -1,0 +1,136 @@
+"""The explicit equation is the oracle; the fused kernels say the same."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from support.attention import dense, problems
+
+from clearhead import masks, scaled_dot_product
+from clearhead.equations.attention import merge_heads, split_heads
+from clearhead.equations.fused import fused_scaled_dot_product
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+def by_hand(q, k, v, mask):
+    """The definition, one query at a time, in float64."""
+    batch, heads, queries, keys = *q.shape[:3], k.shape[2]
+    added = dense(mask, queries, keys, batch, heads).double()
+    values = torch.zeros(batch, heads, queries, v.shape[3], dtype=torch.float64)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                scores = [
+                    float(q[b, h, i].double() @ k[b, h, j].double()) / math.sqrt(q.shape[-1]) + float(added[b, h, i, j])
+                    for j in range(keys)
+                ]
+                top = max(scores)
+                if top == float("-inf"):
+                    continue
+                weights = [math.exp(score - top) for score in scores]
+                values[b, h, i] = sum(w * v[b, h, j].double() for j, w in enumerate(weights)) / sum(weights)
+    return values
+
+
+@given(problems())
+@settings(max_examples=25)
+def test_the_explicit_form_is_the_definition(problem):
+    q, k, v, mask = problem
+    values, weights = scaled_dot_product(q, k, v, mask)
+    torch.testing.assert_close(values.double(), by_hand(q, k, v, mask), atol=1e-5, rtol=1e-5)
+    sums = weights.sum(dim=-1)
+    dead = (dense(mask, q.shape[2], k.shape[2], q.shape[0], q.shape[1]) == float("-inf")).all(dim=-1)
+    torch.testing.assert_close(sums, (~dead).float())
+
+
+def gradients(function, tensors, mask):
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+    values = function(*leaves, mask)
+    values.square().sum().backward()
+    return values.detach(), [leaf.grad for leaf in leaves]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_fused_equals_explicit_in_values_and_gradients(dtype):
+    bound = TOLERANCE[dtype]
+
+    @given(problems(dtype=dtype))
+    def check(problem):
+        q, k, v, mask = problem
+        explicit, explicit_grads = gradients(lambda *args: scaled_dot_product(*args)[0], (q, k, v), mask)
+        fused, fused_grads = gradients(fused_scaled_dot_product, (q, k, v), mask)
+        torch.testing.assert_close(fused, explicit, atol=bound, rtol=bound)
+        with torch.no_grad():  # another kernel may serve here
+            torch.testing.assert_close(fused_scaled_dot_product(q, k, v, mask), explicit, atol=bound, rtol=bound)
+        for one, other in zip(fused_grads, explicit_grads, strict=True):
+            torch.testing.assert_close(one, other, atol=bound, rtol=bound)
+
+    check()
+
+
+@given(problems(dtype=torch.bfloat16))
+@settings(max_examples=20)
+def test_fused_equals_explicit_in_bfloat16(problem):
+    q, k, v, mask = problem
+    exact = scaled_dot_product(q.float(), k.float(), v.float(), mask)[0]
+    # 8 bits of mantissa: 2^-8 of a number, and numbers here stay below 4
+    torch.testing.assert_close(fused_scaled_dot_product(q, k, v, mask).float(), exact, atol=0.03, rtol=0.03)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["bool", "float", "padding"])
+def test_a_fully_masked_row_gives_zeros_without_nan(dtype, kind):
+    q, k, v = torch.randn(3, 2, 2, 5, 8, dtype=dtype).unbind()
+    allowed = torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    allowed[1, :, 3] = False
+    mask = {
+        "bool": allowed,
+        "float": torch.where(allowed, 0.0, float("-inf")).to(dtype),
+        "padding": masks.padding(torch.tensor([[True] * 5, [False] * 5])),
+    }[kind]
+    dead = (1, slice(None), slice(None) if kind == "padding" else 3)
+    for function in (lambda *args: scaled_dot_product(*args)[0], fused_scaled_dot_product):
+        values, grads = gradients(function, (q, k, v), mask)
+        assert (values[dead] == 0).all()
+        assert all(grad.isfinite().all() for grad in grads)
+        assert (grads[0][dead] == 0).all()
+        assert values.isfinite().all()
+    assert (scaled_dot_product(q, k, v, mask)[1][dead] == 0).all()
+
+
+def test_a_finite_float_mask_is_just_added():
+    q, k, v = torch.randn(3, 1, 2, 4, 8).unbind()
+    everywhere = torch.full((4, 4), -1e9)
+    explicit, grads = gradients(lambda *args: scaled_dot_product(*args)[0], (q, k, v), everywhere)
+    fused, fused_grads = gradients(fused_scaled_dot_product, (q, k, v), everywhere)
+    # beside -1e9 the scores vanish in float32: all keys weigh the same
+    torch.testing.assert_close(explicit, v.mean(dim=2, keepdim=True).expand_as(v))
+    torch.testing.assert_close(fused, explicit)
+    for one, other in zip(fused_grads, grads, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_arguments_stay_as_they_are():
+    q, k, v = torch.randn(3, 1, 2, 4, 8).unbind()
+    mask = torch.randn(4, 4)
+    before = [tensor.clone() for tensor in (q, k, v, mask)]
+    scaled_dot_product(q, k, v, mask)
+    fused_scaled_dot_product(q, k, v, mask)
+    assert all(torch.equal(one, other) for one, other in zip((q, k, v, mask), before, strict=True))
+
+
+def test_heads_split_and_merge_are_inverse():
+    x = torch.randn(2, 5, 12)
+    assert torch.equal(merge_heads(split_heads(x, 3)), x)
+    assert torch.equal(split_heads(x, 3)[1, 2, 4], x[1, 4, 8:12])
+
+
+def test_fused_dropout_drops_the_weights():
+    ones = torch.ones(1, 1, 400, 50)
+    eye = torch.eye(50)[None, None]
+    dropped = fused_scaled_dot_product(ones[..., :4], torch.ones(1, 1, 50, 4), eye, drop_prob=0.25)
+    # with V the identity the values are the weights: 1/50 each, a quarter dropped, the rest scaled by 4/3
+    assert abs((dropped == 0).float().mean().item() - 0.25) < 0.02
+    torch.testing.assert_close(dropped[dropped != 0], torch.full_like(dropped[dropped != 0], 1 / 50 / 0.75))

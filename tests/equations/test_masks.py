@@ -1,0 +1,112 @@
+"""One polarity, symbolic until it must be dense, and an error that says what to do."""
+
+import inspect
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.attention import dense, problems
+
+from clearhead import MultiHeadAttention, masks, scaled_dot_product
+
+
+@given(problems())
+def test_dense_form_says_what_the_definition_says(problem):
+    q, k, _, mask = problem
+    shape = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    checked = masks.of(mask, batch=shape[0], heads=shape[1], queries=shape[2], keys=shape[3])
+    found = masks.additive(checked, queries=shape[2]).expand(shape)
+    torch.testing.assert_close(found, dense(mask, shape[2], shape[3], shape[0], shape[1]))
+
+
+def test_the_square_subsequent_mask():
+    inf = float("-inf")
+    expected = torch.tensor([[0.0, inf, inf], [0.0, 0.0, inf], [0.0, 0.0, 0.0]])
+    assert torch.equal(masks.additive(masks.causal(3)), expected)
+    assert torch.equal(masks.additive(masks.causal(3)), torch.nn.Transformer.generate_square_subsequent_mask(3))
+
+
+def test_the_last_query_stands_at_the_last_key():
+    step = masks.additive(masks.causal(4), queries=1)
+    assert torch.equal(step, torch.zeros(1, 4))
+
+
+def test_a_long_causal_padding_mask_holds_no_matrix():
+    mask = masks.padding(torch.ones(2, 8192, dtype=torch.bool)) & masks.causal(8192) & masks.window(8192, 128)
+    assert sum(part.numel() for part in (mask.keep_BM, mask.scores) if part is not None) == 2 * 8192
+    assert masks.of(mask, batch=2, heads=8, queries=8192, keys=8192) is mask
+
+
+@given(st.integers(1, 6), st.integers(0, 2**16))
+def test_conjunction_is_commutative_and_keeps_both(length, seed):
+    generator = torch.Generator().manual_seed(seed)
+    one = masks.padding(torch.rand((2, length), generator=generator) < 0.5)
+    other = masks.causal(length) & masks.Mask(length=length, scores=torch.randn(length, length, generator=generator))
+    both = masks.additive(one & other)
+    assert torch.equal(both, masks.additive(other & one))
+    torch.testing.assert_close(both, masks.additive(one).expand_as(both) + masks.additive(other))
+
+
+@given(problems())
+def test_torch_nn_round_trip(problem):
+    q, k, _, mask = problem
+    batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+    checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=keys)
+    attn_mask, key_padding = masks.to_torch_nn(checked, queries, num_heads=heads)
+    if attn_mask is not None and attn_mask.ndim == 3 and attn_mask.shape[0] != batch * heads:
+        attn_mask = attn_mask.repeat(batch, 1, 1)
+    back = masks.from_torch_nn(attn_mask, key_padding, num_heads=heads)
+    shape = (batch, heads, queries, keys)
+    torch.testing.assert_close(masks.additive(back, queries).expand(shape), dense(mask, queries, keys, batch, heads))
+
+
+def test_torch_nn_polarity_is_turned_round():
+    blocked = torch.tensor([[False, True]])
+    assert torch.equal(masks.from_torch_nn(None, blocked).keep_BM, ~blocked)
+    attn_mask, _ = masks.to_torch_nn(masks.causal(2), 2)
+    assert attn_mask.tolist() == [[False, True], [False, False]]
+
+
+def test_transformers_polarity():
+    assert masks.from_transformers(torch.tensor([[1, 1, 0]])).keep_BM.tolist() == [[True, True, False]]
+
+
+def test_positions_count_from_the_first_kept_key():
+    keep = torch.tensor([[False, False, True, True], [True, True, True, False]])
+    assert masks.padding(keep).positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+    # the same padding as a (B, 1, 1, M) tensor
+    same = masks.of(keep[:, None, None], batch=2, heads=1, queries=4, keys=4)
+    assert same.positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (torch.ones(3, 3, dtype=torch.long), "got int64 of shape (3, 3)"),
+        (torch.ones(2, 3, dtype=torch.int32), "from_transformers"),
+        (torch.ones(2, 3, dtype=torch.bool), "(queries, keys)"),
+        (torch.ones(3, dtype=torch.bool), "got bool of shape (3,)"),
+        (torch.ones(5, 1, 3, 3, dtype=torch.bool), "(2, 4, 3, 3)"),
+        (torch.ones(1, 2, 1, 3, 3), "got float32"),
+        (masks.causal(4), "4 keys"),
+        (masks.padding(torch.ones(3, 3, dtype=torch.bool)), "3 sequences"),
+    ],
+)
+def test_a_wrong_mask_is_refused_with_what_was_given(mask, words):
+    x = torch.randn(2, 3, 8)
+    with pytest.raises(ValueError, match="mask") as error:
+        MultiHeadAttention(8, 4)(x, mask)
+    assert words in str(error.value)
+    q = torch.randn(2, 4, 3, 2)
+    with pytest.raises(ValueError, match="mask"):
+        scaled_dot_product(q, q, q, mask)
+
+
+def test_padding_takes_bools_only_and_windows_no_negative_radius():
+    with pytest.raises(ValueError, match="ids != pad_id"):
+        inspect.unwrap(masks.padding)(torch.ones(2, 3, dtype=torch.long))
+    with pytest.raises(ValueError, match="radius"):
+        masks.window(4, -1)
+    with pytest.raises(ValueError, match="3 and over 4 keys"):
+        masks.causal(3) & masks.causal(4)

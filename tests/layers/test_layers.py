@@ -1,0 +1,232 @@
+"""Each layer is its equation, and drops what it says it drops."""
+
+import inspect
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from clearhead import (
+    Encoder,
+    EncoderLayer,
+    GatedFeedForward,
+    LayerNorm,
+    MultiHeadAttention,
+    PositionalEncoding,
+    PositionwiseFeedForward,
+    TokenEmbedding,
+)
+from clearhead.equations import embedding, feedforward, norm, positions
+from clearhead.layers.attention import Rotary
+from clearhead.layers.embedding import LearnedPositionalEncoding, TokenTypes
+from clearhead.layers.feedforward import activation_named
+from clearhead.layers.residual import PostNorm, PreNorm, residual
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(1, 3), st.integers(0, 99))
+def test_layer_norm_is_its_equation_and_torchs(shape, batch, seed):
+    torch.manual_seed(seed)
+    layer, theirs = LayerNorm(shape), nn.LayerNorm(shape)
+    gamma, beta = torch.randn(shape), torch.randn(shape)
+    for module in (layer, theirs):
+        module.load_state_dict({"weight": gamma, "bias": beta})
+    x = torch.randn(batch, 4, *shape) * 3 + 1
+    explicit = norm.layer_norm(x, gamma, beta, parameters_shape=tuple(shape))
+    torch.testing.assert_close(layer(x), explicit, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(layer(x), theirs(x))
+
+
+def test_layer_norm_takes_an_int_and_refuses_another_width():
+    assert LayerNorm(512)(torch.rand(2, 512)).shape == (2, 512)
+    assert [*LayerNorm(4).state_dict()] == ["weight", "bias"]
+    assert LayerNorm(4, bias=False).bias is None
+    with pytest.raises(ValueError, match=r"\(512,\).*\(2, 511\)"):
+        LayerNorm(512)(torch.rand(2, 511))
+    with pytest.raises(ValueError, match="at least 1"):
+        LayerNorm(0)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
+def test_feedforward_is_its_equation(activation):
+    layer = PositionwiseFeedForward(6, 10, 0.1, activation=activation).eval()
+    x = torch.randn(2, 3, 6)
+    act = {"relu": feedforward.relu, "gelu": feedforward.gelu, "gelu_tanh": feedforward.gelu_tanh}[activation]
+    explicit = feedforward.feedforward(
+        x, layer.inner.weight, layer.inner.bias, layer.out.weight, layer.out.bias, activation=act
+    )
+    torch.testing.assert_close(layer(x), explicit)
+
+
+def test_gated_feedforward_is_its_equation():
+    layer = GatedFeedForward(6, 10, 0.1).eval()
+    x = torch.randn(2, 3, 6)
+    w1, wg = layer.inner.weight.chunk(2)
+    b1, bg = layer.inner.bias.chunk(2)
+    u = feedforward.gate(feedforward.gelu(x @ w1.T + b1), x @ wg.T + bg)
+    torch.testing.assert_close(layer(x), u @ layer.out.weight.T + layer.out.bias)
+    assert EncoderLayer(6, 10, 2, 0.0, activation="geglu")(x).shape == x.shape
+
+
+def test_an_unknown_activation_or_norm_order_lists_the_known():
+    with pytest.raises(ValueError, match="relu, gelu, gelu_tanh.*'tanhh'"):
+        activation_named("tanhh")
+    with pytest.raises(ValueError, match='"post".*"pre".*\'middle\''):
+        inspect.unwrap(residual)("middle", 8, 0.0)
+
+
+def test_residual_orders():
+    x, f = torch.randn(2, 3, 4), nn.Linear(4, 4)
+    post, pre = PostNorm(4, 0.0), PreNorm(4, 0.0)
+    torch.testing.assert_close(post(x, f), post.norm(x + f(x)))
+    torch.testing.assert_close(pre(x, f), x + f(pre.norm(x)))
+
+
+def test_d_model_must_be_divisible_by_the_heads():
+    for build in (
+        lambda: MultiHeadAttention(10, 3),
+        lambda: Encoder(10, 8, 4, 0.1, 1),
+        lambda: MultiHeadAttention(8, 0),
+    ):
+        with pytest.raises(ValueError, match="divisible"):
+            build()
+
+
+@given(st.integers(1, 30), st.integers(1, 9))
+def test_sinusoids_are_their_equation_for_odd_widths_too(length, width):
+    table = positions.sinusoids(length, width)
+    for i in range(length):
+        for column in range(width):
+            angle = torch.tensor(i / 10000 ** (2 * (column // 2) / width), dtype=torch.float64)
+            expected = angle.sin() if column % 2 == 0 else angle.cos()
+            assert abs(table[i, column].item() - expected.item()) < 1e-6
+
+
+def test_positional_encoding_is_added_and_is_a_buffer():
+    layer = PositionalEncoding(8, max_len=20)
+    x = torch.randn(2, 5, 8)
+    torch.testing.assert_close(layer(x), x + positions.sinusoids(20, 8)[:5])
+    assert not list(layer.parameters())
+    assert [name for name, _ in layer.named_buffers()] == ["pe"]
+    assert not layer.state_dict()
+    with pytest.raises(ValueError, match="21 tokens.*20"):
+        layer(torch.zeros(1, 21, 8))
+
+
+@given(st.integers(0, 99), st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
+def test_rotated_products_depend_on_the_distance_alone(seed, one, other, shift):
+    generator = torch.Generator().manual_seed(seed)
+    q, k = torch.randn(2, 1, 1, 1, 8, generator=generator).unbind()
+
+    def product(i, j):
+        angles = [positions.rotary_angles(torch.tensor([place]), 8) for place in (i, j)]
+        return (positions.rotate(q, angles[0]) * positions.rotate(k, angles[1])).sum()
+
+    torch.testing.assert_close(product(one, other), product(one + shift, other + shift), atol=1e-4, rtol=1e-4)
+
+
+def test_rotary_attention_runs_and_needs_an_even_width():
+    layer = MultiHeadAttention(8, 2, rotary_theta=10000.0)
+    x = torch.randn(2, 5, 8)
+    assert not torch.allclose(layer(x), MultiHeadAttention(8, 2)(x))
+    # without positions, swapping two tokens swaps their outputs; with them it does not
+    swapped = x[:, [1, 0, 2, 3, 4]]
+    assert not torch.allclose(layer(swapped)[:, 0], layer(x)[:, 1], atol=1e-5)
+    with pytest.raises(ValueError, match="even"):
+        Rotary(3)
+
+
+def test_token_embedding_is_the_one_hot_product():
+    table = TokenEmbedding(6, 4)
+    ids = torch.tensor([[3, 0, 5]])
+    torch.testing.assert_close(table(ids), embedding.embed(ids, table.weight))
+
+
+@pytest.mark.parametrize(("ids", "got"), [([[0, 6]], "6"), ([[-1, 2]], "-1")])
+def test_ids_outside_the_vocabulary_are_named(ids, got):
+    with pytest.raises(ValueError, match=f"0 … 5; got {got}"):
+        TokenEmbedding(6, 4)(torch.tensor(ids))
+
+
+def test_token_types_and_learned_positions_are_added():
+    types, learned = TokenTypes(2, 4), LearnedPositionalEncoding(4, 10)
+    x = torch.randn(1, 3, 4)
+    torch.testing.assert_close(types(x), x + types.weight[0])
+    picked = torch.tensor([[0, 1, 1]])
+    torch.testing.assert_close(types(x, picked), embedding.add_token_types(x, picked, types.weight))
+    torch.testing.assert_close(learned(x), x + learned.weight[:3])
+    places = torch.tensor([[0, 0, 1]])
+    torch.testing.assert_close(learned(x, places), x + learned.weight[places])
+
+
+def dropped_share(before, after):
+    return (after[before != 0] == 0).float().mean().item()
+
+
+def test_dropout_stands_where_the_paper_says_at_the_rate_given():
+    layer = PositionwiseFeedForward(4, 2000, 0.3)
+    hidden = {}
+
+    def remember(module, inputs, output):
+        hidden.update(before=inputs[0], after=output)
+
+    layer.dropout.register_forward_hook(remember)
+    layer(torch.randn(30, 4))
+    assert abs(dropped_share(hidden["before"], hidden["after"]) - 0.3) < 0.02
+    kept = hidden["after"] != 0
+    torch.testing.assert_close(hidden["after"][kept], hidden["before"][kept] / 0.7)
+
+    for order in (PostNorm(1000, 0.2), PreNorm(1000, 0.2)):
+        order.dropout.register_forward_hook(
+            lambda module, inputs, output: hidden.update(before=inputs[0], after=output)
+        )
+        order(torch.zeros(50, 1000), lambda y: torch.ones(50, 1000))
+        assert abs(dropped_share(hidden["before"], hidden["after"]) - 0.2) < 0.02
+
+
+def test_attention_dropout_is_on_in_training_only():
+    layer = MultiHeadAttention(8, 2, drop_prob=0.5)
+    x = torch.randn(2, 6, 8)
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+    layer.drop_prob = 0.0
+    layer.train()
+    torch.testing.assert_close(layer(x), layer.eval()(x))
+
+
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_evaluation_drops_nothing(norm_order):
+    model = Encoder(8, 16, 2, 0.5, 2, norm_order=norm_order, attention_drop_prob=0.5, layer_drop=0.5)
+    x = torch.randn(2, 6, 8)
+    assert not torch.equal(model(x), model(x))
+    model.eval()
+    still = Encoder(8, 16, 2, 0.0, 2, norm_order=norm_order)
+    still.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model(x), still(x))
+
+
+def test_layer_drop_leaves_out_layers_at_its_rate():
+    model = Encoder(8, 16, 2, 0.0, 4, layer_drop=0.3)
+    runs = []
+    for layer in model.layers:
+        layer.register_forward_hook(lambda *_: runs.append(1))
+    x = torch.randn(1, 3, 8)
+    for _ in range(300):
+        model(x)
+    assert abs(len(runs) / 1200 - 0.7) < 0.05
+    runs.clear()
+    model.eval()(x)
+    assert len(runs) == 4
+    with pytest.raises(ValueError, match="layer_drop"):
+        Encoder(8, 16, 2, 0.0, 2, layer_drop=1.0)
+
+
+def test_an_encoder_by_hand_in_five_lines():
+    embed, add_positions = TokenEmbedding(100, 64), PositionalEncoding(64)
+    layers = [EncoderLayer(64, 256, 4, 0.1), EncoderLayer(64, 256, 4, 0.1)]
+    x = add_positions(embed(torch.tensor([[5, 17, 42]])))
+    for layer in layers:
+        x = layer(x)
+    assert x.shape == (1, 3, 64)

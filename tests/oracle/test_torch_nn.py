@@ -1,0 +1,165 @@
+"""Ours and torch.nn's: the same draws, values and gradients, for every mask that leaves each query a key."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from clearhead import Encoder, EncoderLayer, MultiHeadAttention, masks
+from clearhead.checkpoints.torch_nn import LAYER, from_torch_nn, to_torch_nn
+
+BOUND = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+@st.composite
+def cases(draw, dtype):
+    """(x, attn_mask, key_padding_mask, num_heads) with torch.nn's polarity, no row fully masked."""
+    num_heads = draw(st.integers(1, 4))
+    batch, length, width = draw(st.integers(1, 3)), draw(st.integers(1, 8)), num_heads * draw(st.integers(1, 4))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    x = torch.randn(batch, length, width, generator=generator, dtype=dtype)
+    attn_mask = key_padding = None
+    kind = draw(st.sampled_from(["none", "bool", "float", "causal", "per head"]))
+    diagonal = torch.eye(length, dtype=torch.bool)
+    if kind == "bool":
+        attn_mask = (torch.rand(length, length, generator=generator) < 0.5) & ~diagonal
+    elif kind == "float":
+        attn_mask = torch.randn(length, length, generator=generator, dtype=dtype)
+    elif kind == "causal":
+        attn_mask = torch.ones(length, length, dtype=torch.bool).triu(1)
+    elif kind == "per head":
+        attn_mask = (torch.rand(batch * num_heads, length, length, generator=generator) < 0.5) & ~diagonal
+    if draw(st.booleans()) and kind in ("none", "causal"):
+        key_padding = torch.rand(batch, length, generator=generator) < 0.4
+        key_padding[:, 0] = False
+    return x, attn_mask, key_padding, num_heads
+
+
+def run(module, x, *args, **kwargs):
+    leaf = x.clone().requires_grad_()
+    output = module(leaf, *args, **kwargs)
+    output = output[0] if isinstance(output, tuple) else output
+    module.zero_grad()
+    output.square().sum().backward()
+    return output.detach(), leaf.grad
+
+
+def assert_close(ours, theirs, dtype):
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=BOUND[dtype], rtol=BOUND[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_multi_head_attention(dtype):
+    @given(cases(dtype))
+    def check(case):
+        x, attn_mask, key_padding, num_heads = case
+        theirs = nn.MultiheadAttention(x.shape[-1], num_heads, batch_first=True, dtype=dtype)
+        nn.init.normal_(theirs.in_proj_bias)
+        ours = MultiHeadAttention(x.shape[-1], num_heads).to(dtype)
+        ours.load_state_dict(
+            {
+                "qkv.weight": theirs.in_proj_weight,
+                "qkv.bias": theirs.in_proj_bias,
+                "out.weight": theirs.out_proj.weight,
+                "out.bias": theirs.out_proj.bias,
+            }
+        )
+        mask = masks.from_torch_nn(attn_mask, key_padding, num_heads=num_heads)
+        expected = run_attention(theirs, x, attn_mask, key_padding)
+        assert_close(run(ours, x, mask), expected, dtype)
+        grads = zip((ours.qkv.weight, ours.out.weight), (theirs.in_proj_weight, theirs.out_proj.weight), strict=True)
+        for one, other in grads:
+            torch.testing.assert_close(one.grad, other.grad, atol=10 * BOUND[dtype], rtol=BOUND[dtype])
+
+    check()
+
+
+def run_attention(theirs, x, attn_mask, key_padding):
+    leaf = x.clone().requires_grad_()
+    output, _ = theirs(leaf, leaf, leaf, key_padding_mask=key_padding, attn_mask=attn_mask, need_weights=False)
+    theirs.zero_grad()
+    output.square().sum().backward()
+    return output.detach(), leaf.grad
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_encoder_layer_and_stack(dtype, training, norm_first):
+    @given(cases(dtype), st.sampled_from(["relu", "gelu"]), st.booleans())
+    @settings(max_examples=15)
+    def check(case, activation, stacked):
+        x, attn_mask, key_padding, num_heads = case
+        theirs = nn.TransformerEncoderLayer(
+            x.shape[-1], num_heads, 11, 0.0, activation, batch_first=True, norm_first=norm_first, dtype=dtype
+        )
+        names = {"mask": "mask", "padding": "src_key_padding_mask"}
+        if stacked:
+            final = nn.LayerNorm(x.shape[-1], dtype=dtype)
+            theirs = nn.TransformerEncoder(theirs, 2, norm=final, enable_nested_tensor=False)
+        else:
+            names["mask"] = "src_mask"
+        for parameter in theirs.parameters():
+            nn.init.normal_(parameter, std=0.4)
+        theirs.train(training)
+        ours = from_torch_nn(theirs)
+        assert ours.training == training
+        mask = masks.from_torch_nn(attn_mask, key_padding, num_heads=num_heads)
+        expected = run(theirs, x, **{names["mask"]: attn_mask, names["padding"]: key_padding})
+        assert_close(run(ours, x, mask), expected, dtype)
+        # and back: the very same weights, and torch.nn computes the same
+        back = to_torch_nn(ours)
+        assert all(
+            torch.equal(one, other)
+            for one, other in zip(back.state_dict().values(), theirs.state_dict().values(), strict=True)
+        )
+        attn_back, padding_back = masks.to_torch_nn(mask, x.shape[1], num_heads=num_heads)
+        found = run(back, x, **{names["mask"]: attn_back, names["padding"]: padding_back})
+        assert_close(found, expected, dtype)
+
+    check()
+
+
+@pytest.mark.parametrize("build", ["attention", "layer"])
+def test_built_alone_the_draws_are_torchs(build):
+    torch.manual_seed(7)
+    if build == "attention":
+        theirs = nn.MultiheadAttention(16, 4)
+        expected = [theirs.in_proj_weight, theirs.in_proj_bias, theirs.out_proj.weight, theirs.out_proj.bias]
+        torch.manual_seed(7)
+        ours = MultiHeadAttention(16, 4)
+        found = [ours.qkv.weight, ours.qkv.bias, ours.out.weight, ours.out.bias]
+    else:
+        theirs = nn.TransformerEncoderLayer(16, 4, 32, 0.1)
+        torch.manual_seed(7)
+        ours = EncoderLayer(16, 32, 4, 0.1)
+        named = ours.state_dict()
+        expected = list(theirs.state_dict().values())
+        found = [named[LAYER.rows[name]] for name in theirs.state_dict()]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_the_layers_of_a_stack_have_weights_of_their_own():
+    stack = Encoder(16, 32, 4, 0.1, 3)
+    first, second, _ = (layer.attention.qkv.weight for layer in stack.layers)
+    assert not torch.equal(first, second)
+
+
+def test_what_torch_nn_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match="rotary"):
+        to_torch_nn(EncoderLayer(8, 16, 2, 0.0, rotary_theta=1e4))
+    with pytest.raises(ValueError, match="gated"):
+        to_torch_nn(EncoderLayer(8, 16, 2, 0.0, activation="geglu"))
+    odd = nn.TransformerEncoderLayer(8, 2, 16, activation=torch.tanh)
+    with pytest.raises(ValueError, match="ReLU or GELU"):
+        from_torch_nn(odd)
+
+
+def test_tanh_gelu_and_bias_free_layers_convert():
+    theirs = nn.TransformerEncoderLayer(8, 2, 16, 0.0, nn.GELU("tanh"), batch_first=True, bias=False)
+    ours = from_torch_nn(theirs)
+    x = torch.randn(1, 4, 8)
+    torch.testing.assert_close(ours(x), theirs(x))
+    torch.testing.assert_close(to_torch_nn(ours)(x), theirs(x))

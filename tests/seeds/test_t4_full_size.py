@@ -1,0 +1,30 @@
+"""T4.1: the encoder at full size, and the trace of all its steps."""
+
+import torch
+
+from clearhead import Encoder, trace
+
+
+def test_t4_1_the_full_size_encoder_and_its_trace():
+    torch.manual_seed(0)
+    encoder = Encoder(512, 2048, 8, 0.1, 5)
+    x = torch.randn(30, 200, 512)
+    with torch.no_grad():
+        seen = trace(encoder, x)
+    assert seen.output.shape == (30, 200, 512)
+    assert len(seen.steps) == 5 * 18
+    for number in range(5):
+        layer = [step for step in seen.steps if step.path.startswith(f"layers.{number}.")]
+        sizes = [[size for _, size in step.shape] for step in layer]
+        assert sizes[:8] == [
+            [30, 200, 1536],
+            [30, 8, 200, 64],
+            [30, 8, 200, 200],
+            [30, 8, 200, 200],
+            [30, 8, 200, 200],
+            [30, 8, 200, 64],
+            [30, 200, 512],
+            [30, 200, 512],
+        ]
+        assert sizes[11] == [30, 200, 2048]
+        assert sizes[-1] == [30, 200, 512]

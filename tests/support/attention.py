@@ -1,0 +1,73 @@
+"""Random attention problems for hypothesis: shapes, and masks of every kind."""
+
+import torch
+from hypothesis import strategies as st
+
+from clearhead import masks
+
+sizes = st.integers(1, 7)
+
+
+@st.composite
+def problems(draw, dtype=torch.float32, with_dead_rows=True):
+    """(q, k, v, mask): mask is None, a Mask, a bool tensor or a float tensor."""
+    batch, heads, queries, keys = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(sizes), draw(sizes)
+    width, value_width = draw(sizes), draw(sizes)
+    seed = draw(st.integers(0, 2**20))
+    generator = torch.Generator().manual_seed(seed)
+
+    def numbers(*shape):
+        return torch.randn(*shape, generator=generator, dtype=dtype)
+
+    q, k = numbers(batch, heads, queries, width), numbers(batch, heads, keys, width)
+    v = numbers(batch, heads, keys, value_width)
+    kind = draw(st.sampled_from(["none", "bool", "float", "padding", "causal", "window", "joined"]))
+    shape = draw(
+        st.sampled_from(
+            [
+                (queries, keys),
+                (batch, 1, queries, keys),
+                (batch, heads, queries, keys),
+                (1, heads, 1, keys),
+                (batch, 1, 1, keys),
+            ]
+        )
+    )
+    allowed = torch.rand(shape, generator=generator) < 0.6
+    keep = torch.rand((batch, keys), generator=generator) < 0.6
+    if not with_dead_rows:
+        allowed[..., 0] = True
+        keep[:, 0] = True
+    mask = {
+        "none": lambda: None,
+        "bool": lambda: allowed,
+        "float": lambda: torch.where(allowed, numbers(shape), float("-inf")),
+        "padding": lambda: masks.padding(keep),
+        "causal": lambda: masks.causal(keys),
+        "window": lambda: masks.window(keys, 2),
+        "joined": lambda: masks.padding(keep) & masks.causal(keys) & masks.Mask(length=keys, scores=allowed),
+    }[kind]()
+    return q, k, v, mask
+
+
+def dense(mask, queries, keys, batch, heads):
+    """A mask as a plain bool-or-float (batch, heads, queries, keys) tensor, entry by entry from its definition."""
+    if mask is None:
+        return torch.zeros(batch, heads, queries, keys)
+    if isinstance(mask, torch.Tensor):
+        values = torch.where(mask, 0.0, float("-inf")) if mask.dtype == torch.bool else mask
+        return values.expand(batch, heads, queries, keys)
+    out = torch.zeros(batch, heads, queries, keys)
+    if mask.scores is not None:
+        out = out + dense(mask.scores, queries, keys, batch, heads)
+    for b in range(batch):
+        for i in range(queries):
+            for j in range(keys):
+                here = i + keys - queries
+                if (
+                    (mask.keep_BM is not None and not mask.keep_BM[b if len(mask.keep_BM) > 1 else 0, j])
+                    or (mask.causal and j > here)
+                    or (mask.window is not None and abs(j - here) > mask.window)
+                ):
+                    out[b, :, i, j] = float("-inf")
+    return out

@@ -1,0 +1,104 @@
+"""What the project promises of itself: its rooms, its docstrings, its documents."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import clearhead
+from clearhead.equations import stated
+
+ROOT = Path(__file__).parents[1]
+MODULES = [module.name for module in pkgutil.walk_packages(clearhead.__path__, "clearhead.")]
+
+
+def test_a_room_imports_only_rooms_below_it():
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_no_model_imports_what_watches_it():
+    for room in ("equations", "layers", "stacks", "models"):
+        for path in (ROOT / "src/clearhead" / room).glob("*.py"):
+            assert "clearhead.see" not in path.read_text(encoding="utf-8"), path
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_docstrings_run(name):
+    options = doctest.NORMALIZE_WHITESPACE
+    result = doctest.testmod(importlib.import_module(name), optionflags=options)
+    assert not result.failed
+
+
+def test_every_public_name_is_documented_with_an_example():
+    for name in clearhead.__all__:
+        if name in ("__version__", "masks", "Mask", "Step", "Trace", "GatedFeedForward", "LearnedPositionalEncoding"):
+            continue
+        assert ">>>" in getattr(clearhead, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'Decoderr'"):
+        clearhead.Decoderr  # noqa: B018
+
+
+def public_definitions(tree):
+    """Functions and classes at the top, and the methods of these classes, without overloads and nn.Module's own."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from public_definitions(node)
+        overload = any(getattr(mark, "id", "") == "overload" for mark in getattr(node, "decorator_list", []))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_") and not overload:
+            yield node
+
+
+def test_public_functions_and_classes_have_docstrings():
+    for path in sorted((ROOT / "src/clearhead").rglob("*.py")):
+        for node in public_definitions(ast.parse(path.read_text(encoding="utf-8"))):
+            assert node.name in ("forward", "extra_repr") or ast.get_docstring(node), f"{path}: {node.name}"
+
+
+def test_the_readmes_python_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+    assert (tmp_path / "my-model" / "model.safetensors").is_file()
+
+
+def test_the_paper_document_states_each_equation_as_its_file_does():
+    document = (ROOT / "docs/paper.md").read_text(encoding="utf-8")
+    for path in sorted((ROOT / "src/clearhead/equations").glob("*.py")):
+        module = importlib.import_module(f"clearhead.equations.{path.stem}")
+        for name, thing in vars(module).items():
+            if getattr(thing, "__module__", "") == module.__name__ and stated(thing):
+                assert stated(thing) in document, f"{path.name}: {name}"
+                assert f"equations/{path.name}" in document
+    for test in re.findall(r"tests/[\w/]+\.py", document):
+        assert (ROOT / test).is_file(), test
+    for source in re.findall(r"(?<!tests/)\b(?:equations|layers|stacks|models)/\w+\.py", document):
+        assert (ROOT / "src/clearhead" / source).is_file(), source
+
+
+def test_a_class_states_the_formula_of_its_equation():
+    from clearhead.equations import feedforward, norm, positions
+    from clearhead.layers.attention import Rotary
+
+    for layer, equation in (
+        (clearhead.LayerNorm, norm.layer_norm),
+        (clearhead.PositionwiseFeedForward, feedforward.feedforward),
+        (clearhead.PositionalEncoding, positions.sinusoids),
+        (Rotary, positions.rotate),
+    ):
+        assert stated(layer) == stated(equation)
+
+
+def test_the_versions_agree():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.search(r'^version = "(.+)"$', text, re.MULTILINE).group(1) == clearhead.__version__
+    assert f"## {clearhead.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
