@@ -27,10 +27,10 @@ demo: $(VENV)/core
 	@$(BIN)/clearhead trace "The old bridge was closed after the storm." --model all-MiniLM-L6-v2
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-all: $(VENV)/dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -108,6 +108,7 @@ def test_unknown_architectures_and_keys_that_change_the_maths(folder):
         ({"is_decoder": True}, ("is_decoder=True",)),
         ({"hidden_act": "swiglu"}, ("hidden_act='swiglu'", "gelu")),
         ({"mystery_scale": 2.0}, ("mystery_scale=2.0",)),
+        ({"vocab_size": 10**12}, ("embeddings.word_embeddings.weight", "1000000000000")),
         ({"num_attention_heads": 5}, ("divisible", "config.json")),
         ({"hidden_size": None}, ("lacks hidden_size",)),
         ({"hidden_size": "wide"}, ("hidden_size='wide'", "a number is wanted")),

@@ -236,7 +236,7 @@ def test_evaluate_similarity(tmp_path, tiny_bert):
         pairs.write_text(content)
         assert words in refused("evaluate", "similarity", pairs, "-m", tiny_bert)
     pairs.write_bytes(b"a,\xff,1\n")
-    assert "not UTF-8" in refused("evaluate", "similarity", pairs, "-m", tiny_bert)
+    assert "not UTF-8" in refused("evaluate", "similarity", pairs)
     assert "no such file" in refused("evaluate", "similarity", tmp_path / "no.csv", "-m", tiny_bert)
 
 

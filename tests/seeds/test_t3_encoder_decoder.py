@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from clearhead import EncoderLayer, LayerNorm, PositionalEncoding, PositionwiseFeedForward, TokenEmbedding
 
+seeds = st.integers(0, 2**16)
 WORDS = {word: number for number, word in enumerate(["hello", "world", "this", "is", "a", "test"])}
 
 
@@ -53,3 +56,26 @@ def test_t3_7_both_norm_orders(norm_order):
         z1 = x + layer.attention(first(x))
         expected = z1 + layer.feedforward(second(z1))
     torch.testing.assert_close(layer(x), expected)
+
+
+@given(seeds, st.integers(1, 5), st.integers(1, 6), st.integers(2, 9))
+def test_t3_10_layer_norm_does_not_depend_on_the_batch(seed, batch, length, width):
+    torch.manual_seed(seed)
+    layer = LayerNorm(width)
+    x = torch.randn(batch, length, width)
+    alone = torch.cat([layer(row[None]) for row in x])
+    torch.testing.assert_close(layer(x), alone, atol=1e-6, rtol=1e-6)
+    others = torch.cat([x[:1], torch.randn(batch, length, width) * 100])
+    torch.testing.assert_close(layer(others)[0], layer(x)[0], atol=1e-6, rtol=1e-6)
+
+
+@given(seeds, st.integers(1, 6), st.integers(1, 9), st.integers(1, 12), st.data())
+def test_t3_10_feedforward_does_not_depend_on_the_other_positions(seed, length, width, hidden, data):
+    torch.manual_seed(seed)
+    layer = PositionwiseFeedForward(width, hidden, 0.1).eval()
+    x = torch.randn(2, length, width)
+    place = data.draw(st.integers(0, length - 1))
+    changed = torch.randn(2, length, width) * 100
+    changed[:, place] = x[:, place]
+    torch.testing.assert_close(layer(changed)[:, place], layer(x)[:, place], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(layer(x[:, place]), layer(x)[:, place], atol=1e-5, rtol=1e-5)

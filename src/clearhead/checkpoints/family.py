@@ -146,10 +146,12 @@ class Family:
         """The model in a folder, in float32 and evaluation mode."""
         tensors, where = directory.read_weights(folder)
         config = self.read_config(data, tensors, str(folder / "config.json"))
+        with torch.device("meta"):  # shapes alone: a config may ask for more than any memory holds
+            wanted = {name: tuple(tensor.shape) for name, tensor in EncoderModel(config).state_dict().items()}
+        ours = self.table.to_ours(tensors, wanted, where)
         with _NoDraws():
             model = EncoderModel(config)
-        wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        model.load_state_dict(self.table.to_ours(tensors, wanted, where), assign=True)
+        model.load_state_dict(ours, assign=True)
         heads = self.table.heads(tensors)
         if heads:
             log.info("%s: %d tensors that encoding does not use were left aside: %s", where, len(heads), heads)

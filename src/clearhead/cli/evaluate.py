@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -43,7 +43,7 @@ def similarity(
     encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
 
     def vectors(texts: "Sequence[str]") -> "Vectors":
-        return cast("Vectors", encoder.encode(texts, show_progress=not quiet and sys.stderr.isatty()))
+        return encoder.encode(texts, show_progress=not quiet and sys.stderr.isatty())
 
     result = evaluate_similarity(vectors, first, second, scores)
     if as_json:

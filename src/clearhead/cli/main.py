@@ -1,6 +1,5 @@
 """`clearhead`: its verbs, and what a person sees when something is wrong."""
 
-import os
 import sys
 from typing import Annotated
 
@@ -45,16 +44,9 @@ def main() -> None:
     """Runs the command line; an error that a person can mend becomes one line on standard error and status 1."""
     try:
         app()
-    except BrokenPipeError:
-        # whoever read our output has gone, as `head` does; Python must not complain again when it shuts down
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     except (ValueError, OSError) as error:
         typer.echo(f"clearhead: error: {_line(error)}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("clearhead: stopped", err=True)
-        sys.exit(130)
 
 
 def _line(error: ValueError | OSError) -> str:

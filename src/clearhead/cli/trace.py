@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.steps import print_steps
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from clearhead.see.trace import Step, Trace
-
-LEGEND = (
-    "B batch · L length · Lq queries · Lk keys · D d_model · H heads · d_k, d_v width of a head · "
-    "F hidden width of the feed-forward"
-)
+    from clearhead.see.trace import Trace
 
 
 def trace(
@@ -44,9 +38,7 @@ def trace(
     from rich.console import Console
 
     # a file has no width of its own: wide enough that no equation breaks
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(_table(title, seen.steps, values))
-    console.print(f"{sum(step.parameters for step in seen.steps):,} parameters. {LEGEND}", highlight=False)
+    print_steps(Console(width=None if sys.stdout.isatty() else 200), title, seen.steps)
 
 
 def _run(text: str | None, model: str | None, values: bool) -> "tuple[str, Trace]":
@@ -78,47 +70,6 @@ def _run(text: str | None, model: str | None, values: bool) -> "tuple[str, Trace
     ids = torch.tensor([[vocabulary[word] for word in words]])
     fresh = EncoderModel(config).eval()
     return f"a fresh encoder: {_shortened(words)}", run_trace(fresh, ids, values=values)
-
-
-def _table(title: str, steps: "tuple[Step, ...]", values: bool) -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("step", justify="right", style="dim")
-    table.add_column("path", style="cyan", overflow="fold")
-    table.add_column("operation", style="bold")
-    table.add_column("shape", style="green", overflow="fold")
-    table.add_column("dtype", style="dim")
-    table.add_column("parameters", justify="right")
-    table.add_column("values" if values else "equation", overflow="fold")
-    if values:
-        table.add_column("equation", overflow="fold", style="dim")
-    for number, step in enumerate(steps, start=1):
-        cells = [step.path, step.operation, step.named_shape, step.dtype]
-        cells.append(f"{step.parameters:,}" if step.parameters else "")
-        if values:
-            cells.append(_statistics(step))
-        following = steps[number].path if number < len(steps) else ""
-        table.add_row(
-            str(number),
-            *(Text(cell) for cell in [*cells, step.equation]),
-            end_section=_layer(step.path) != _layer(following),
-        )
-    return table
-
-
-def _layer(path: str) -> str:
-    """What a step belongs to: its layer, or the embedding."""
-    parts = path.split(".")
-    numbered = [index for index, part in enumerate(parts) if part.isdigit()]
-    return ".".join(parts[: numbered[0] + 1]) if numbered else parts[0]
-
-
-def _statistics(step: "Step") -> str:
-    seen = step.values
-    return "" if seen is None else f"{seen.mean:+.3f} ± {seen.std:.3f} in [{seen.min:+.3f}, {seen.max:+.3f}]"
 
 
 def _shortened(words: list[str]) -> str:

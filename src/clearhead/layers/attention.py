@@ -76,7 +76,8 @@ class MultiHeadAttention(nn.Module):
         self.num_heads, self.drop_prob = num_heads, drop_prob
         # torch.nn draws the output projection first, and the fused one as a single Xavier matrix
         self.out = nn.Linear(d_model, d_model, bias=bias)
-        self.qkv: nn.Linear = nn.utils.skip_init(nn.Linear, d_model, 3 * d_model, bias=bias)  # type: ignore[no-untyped-call]
+        empty = nn.Linear(d_model, 3 * d_model, bias=bias, device="meta")
+        self.qkv = empty.to_empty(device=torch.get_default_device())
         nn.init.xavier_uniform_(self.qkv.weight)
         if bias:
             nn.init.zeros_(self.qkv.bias)

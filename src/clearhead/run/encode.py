@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, cast, overload
 
 import numpy as np
 import torch
@@ -119,6 +119,32 @@ class TextEncoder:
         before = self._prompt(prompt)
         return self.tokenizer.encode([before + text for text in texts] if before else texts, limit)
 
+    @overload
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        pooling: Pooling | None = None,
+        normalize: bool | None = None,
+        max_length: int | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        show_progress: bool = False,
+    ) -> Vectors: ...
+    @overload
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        pooling: Literal["tokens"],
+        normalize: bool | None = None,
+        max_length: int | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        show_progress: bool = False,
+    ) -> list[Vectors]: ...
     def encode(
         self,
         texts: Sequence[str],

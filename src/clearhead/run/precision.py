@@ -59,5 +59,5 @@ def _fast_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type != "cpu":
         return False
-    capabilities = torch.cpu.get_capabilities()
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 may have none
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

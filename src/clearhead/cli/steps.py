@@ -1,0 +1,79 @@
+"""The steps of a forward pass, laid out for a terminal of any width."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from clearhead.see.trace import Step
+
+LEGEND = (
+    "B batch, L length, Lq queries, Lk keys, D d_model, H heads, d_k and d_v width of a head, "
+    "F hidden width of the feed-forward"
+)
+
+
+def print_steps(console: "Console", title: str, steps: "Sequence[Step]") -> None:
+    """Prints each step: on one line where the terminal is wide enough, else with its equation on a line of its own.
+
+    Steps of one layer stand together under its path.
+    """
+    from rich.rule import Rule
+    from rich.text import Text
+
+    console.print(Text(title, style="bold"))
+    cells = [_cells(number, step) for number, step in enumerate(steps, start=1)]
+    widths = [max((len(row[column]) for row in cells), default=0) for column in range(len(_STYLES))]
+    one_line = sum(widths) + 2 * len(widths) <= console.width
+    aligned = range(len(_STYLES)) if one_line else range(4)
+    numbered = iter(zip(steps, cells, strict=True))
+    for group, members in groupby(steps, key=lambda step: _group(step.path)):
+        console.print(Rule(Text(group, style="bold cyan"), align="left", style="dim"))
+        for _ in members:
+            step, row = next(numbered)
+            first = Text(no_wrap=True, overflow="ellipsis")
+            for column in aligned:
+                padded = row[column].rjust(widths[column]) if column in _RIGHT else row[column].ljust(widths[column])
+                first.append(padded + "  ", _STYLES[column])
+            first.rstrip()
+            console.print(first)
+            if not one_line:
+                _print_below(console, step, row)
+    types = ", ".join(sorted({step.dtype for step in steps}))
+    total = sum(step.parameters for step in steps)
+    console.print(Rule(style="dim"))
+    console.print(Text(f"{len(steps)} steps, {total:,} parameters, {types}. {LEGEND}.", style="dim"))
+
+
+# number, operation, path within its group, shape, parameters, values, equation
+_STYLES = ("dim", "bold", "cyan", "green", "magenta", "yellow", "")
+_RIGHT = (0, 4)
+
+
+def _cells(number: int, step: "Step") -> tuple[str, ...]:
+    seen = step.values
+    values = "" if seen is None else f"{seen.mean:+.3f} ± {seen.std:.3f} in [{seen.min:+.3f}, {seen.max:+.3f}]"
+    inside = step.path.removeprefix(_group(step.path)).removeprefix(".")
+    count = f"{step.parameters:,}" if step.parameters else ""
+    return (str(number), step.operation, inside, step.named_shape, count, values, step.equation)
+
+
+def _print_below(console: "Console", step: "Step", row: Sequence[str]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    below = Text(row[6])
+    if step.parameters:
+        below.append(f"   {row[4]} parameters", _STYLES[4])
+    if row[5]:
+        below.append(f"\n{row[5]}", _STYLES[5])
+    console.print(Padding(below, (0, 0, 0, 6)))
+
+
+def _group(path: str) -> str:
+    """What a step belongs to: its layer, or the embedding."""
+    parts = path.split(".")
+    numbered = [index for index, part in enumerate(parts) if part.isdigit()]
+    return ".".join(parts[: numbered[0] + 1]) if numbered else parts[0]
