@@ -260,7 +260,7 @@ def test_convert(tiny_bert, tmp_path):
         ("e.encode('a text')", "put it in a list"),
         ("e.encode(['a', None])", "text 1 is a NoneType"),
         ("c.TextEncoder.from_pretrained(folder, precision='int4')", "auto, float32, bfloat16"),
-        ("c.EncoderConfig(vocab_size=9, positions='none')", "positions"),
+        ("c.EncoderConfig(vocab_size=9, positions='nowhere')", "positions"),
         ("c.EncoderLayer(8, 8, 2, 0.1, norm_order='mid')", "norm_order"),
         ("c.masks.padding(t.ones(2, 3, dtype=t.int64))", "ids != pad_id"),
     ],

@@ -13,7 +13,7 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 def test_t2_the_notebook_runs_and_is_kept_without_outputs():
     path = NOTEBOOKS / "01_encoder_equations.ipynb"
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(str(path), as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert not any(cell.outputs or cell.execution_count for cell in code)

@@ -1,76 +1,74 @@
 """BERT (Devlin et al. 2018), and all that share its layout: MiniLM, BGE, E5, GTE ...
 
-Peculiar: some files hold ``embeddings.position_ids``, which follow from the config; a file with a head puts "bert."
-before the body's names; the pooler may be there or not.
+Peculiar: some files hold ``embeddings.position_ids``, which follow from the config; the pooler may be there or not,
+and is the first map of the classification head.
 """
 
-from clearhead.checkpoints.family import Family
-from clearhead.checkpoints.names import NameTable
+from typing import Any
+
+from clearhead.checkpoints.family import Family, HeadFormat
+from clearhead.checkpoints.names import NameTable, Rows, with_bias
 
 _ATTENTION = "encoder.layer.{}.attention"
+
+# RoBERTa has the same
+BODY: Rows = {
+    "embeddings.word_embeddings.weight": "embedding.tokens.weight",
+    "embeddings.position_embeddings.weight": "embedding.positions.weight",
+    "embeddings.token_type_embeddings.weight": "embedding.types.weight",
+    **with_bias(
+        {
+            "embeddings.LayerNorm": "embedding.norm",
+            (
+                f"{_ATTENTION}.self.query",
+                f"{_ATTENTION}.self.key",
+                f"{_ATTENTION}.self.value",
+            ): "encoder.layers.{}.attention.qkv",
+            f"{_ATTENTION}.output.dense": "encoder.layers.{}.attention.out",
+            f"{_ATTENTION}.output.LayerNorm": "encoder.layers.{}.attention_residual.norm",
+            "encoder.layer.{}.intermediate.dense": "encoder.layers.{}.feedforward.inner",
+            "encoder.layer.{}.output.dense": "encoder.layers.{}.feedforward.out",
+            "encoder.layer.{}.output.LayerNorm": "encoder.layers.{}.feedforward_residual.norm",
+            "pooler.dense": "pooler.dense",
+        }
+    ),
+}
+KEYS: dict[str, tuple[str, Any]] = {
+    "vocab_size": ("vocab_size", None),
+    "hidden_size": ("d_model", None),
+    "intermediate_size": ("ffn_hidden", None),
+    "num_attention_heads": ("num_heads", None),
+    "num_hidden_layers": ("num_layers", None),
+    "type_vocab_size": ("num_token_types", 2),
+    "hidden_act": ("activation", "gelu"),
+    "layer_norm_eps": ("eps", 1e-12),
+    "hidden_dropout_prob": ("drop_prob", 0.1),
+    "attention_probs_dropout_prob": ("attention_drop_prob", 0.1),
+    "initializer_range": ("initializer_range", 0.02),
+}
+FIXED = {"positions": "learned", "embedding_norm": True, "norm_order": "post"}
 
 BERT = Family(
     model_type="bert",
     architecture="BertModel",
     table=NameTable(
-        rows={
-            "embeddings.word_embeddings.weight": "embedding.tokens.weight",
-            "embeddings.position_embeddings.weight": "embedding.positions.weight",
-            "embeddings.token_type_embeddings.weight": "embedding.types.weight",
-            "embeddings.LayerNorm.weight": "embedding.norm.weight",
-            "embeddings.LayerNorm.bias": "embedding.norm.bias",
-            (
-                f"{_ATTENTION}.self.query.weight",
-                f"{_ATTENTION}.self.key.weight",
-                f"{_ATTENTION}.self.value.weight",
-            ): "encoder.layers.{}.attention.qkv.weight",
-            (
-                f"{_ATTENTION}.self.query.bias",
-                f"{_ATTENTION}.self.key.bias",
-                f"{_ATTENTION}.self.value.bias",
-            ): "encoder.layers.{}.attention.qkv.bias",
-            f"{_ATTENTION}.output.dense.weight": "encoder.layers.{}.attention.out.weight",
-            f"{_ATTENTION}.output.dense.bias": "encoder.layers.{}.attention.out.bias",
-            f"{_ATTENTION}.output.LayerNorm.weight": "encoder.layers.{}.attention_residual.norm.weight",
-            f"{_ATTENTION}.output.LayerNorm.bias": "encoder.layers.{}.attention_residual.norm.bias",
-            "encoder.layer.{}.intermediate.dense.weight": "encoder.layers.{}.feedforward.inner.weight",
-            "encoder.layer.{}.intermediate.dense.bias": "encoder.layers.{}.feedforward.inner.bias",
-            "encoder.layer.{}.output.dense.weight": "encoder.layers.{}.feedforward.out.weight",
-            "encoder.layer.{}.output.dense.bias": "encoder.layers.{}.feedforward.out.bias",
-            "encoder.layer.{}.output.LayerNorm.weight": "encoder.layers.{}.feedforward_residual.norm.weight",
-            "encoder.layer.{}.output.LayerNorm.bias": "encoder.layers.{}.feedforward_residual.norm.bias",
-            "pooler.dense.weight": "pooler.dense.weight",
-            "pooler.dense.bias": "pooler.dense.bias",
-        },
-        prefix="bert.",
+        rows=BODY,
         left_aside=(
             r"embeddings\.position_ids",
             r"cls\.(predictions|seq_relationship)\..+",
             r"(classifier|qa_outputs)\.(weight|bias)",
         ),
     ),
-    keys={
-        "vocab_size": ("vocab_size", None),
-        "hidden_size": ("d_model", None),
-        "intermediate_size": ("ffn_hidden", None),
-        "num_attention_heads": ("num_heads", None),
-        "num_hidden_layers": ("num_layers", None),
-        "max_position_embeddings": ("max_len", None),
-        "type_vocab_size": ("num_token_types", 2),
-        "hidden_act": ("activation", "gelu"),
-        "layer_norm_eps": ("eps", 1e-12),
-        "hidden_dropout_prob": ("drop_prob", 0.1),
-        "attention_probs_dropout_prob": ("attention_drop_prob", 0.1),
-        "initializer_range": ("initializer_range", 0.02),
-        "pad_token_id": ("pad_id", 0),
-    },
-    fixed={"positions": "learned", "embedding_norm": True, "norm_order": "post"},
-    only={
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "is_encoder_decoder": False,
-        "add_cross_attention": False,
-        "chunk_size_feed_forward": 0,
-    },
+    prefix="bert.",
+    keys=KEYS | {"max_position_embeddings": ("max_len", None), "pad_token_id": ("pad_id", 0)},
+    fixed=FIXED,
     optional={"pooler": "pooler.dense.weight"},
+    heads={
+        "classification": HeadFormat(
+            "BertForSequenceClassification",
+            with_bias({"bert.pooler.dense": "dense", "classifier": "out"}),
+            activation="tanh",
+        ),
+        "span": HeadFormat("BertForQuestionAnswering", with_bias({"qa_outputs": "out"})),
+    },
 )

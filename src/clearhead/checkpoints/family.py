@@ -1,20 +1,25 @@
 """What a checkpoint family is: a table of names, and how its config.json reads. One file a family fills this in."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar, cast
 
 import torch
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from clearhead.checkpoints import directory
-from clearhead.checkpoints.names import NameTable
-from clearhead.models.config import EncoderConfig
+from clearhead.checkpoints.names import NameTable, Rows
+from clearhead.models.config import EncoderConfig, HeadConfig, Pooling
 from clearhead.models.encoder import EncoderModel
+from clearhead.models.heads import EncoderClassifier, SpanReader
 
 log = logging.getLogger(__name__)
+
+Task = Literal["classification", "span"]
+Model = TypeVar("Model", bound=nn.Module)
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -27,57 +32,63 @@ ACTIVATIONS = {
 """The activations' names in a config.json, and ours."""
 
 INERT_KEYS = frozenset(
-    [
-        "architectures",
-        "auto_map",
-        "bos_token_id",
-        "classifier_dropout",
-        "cls_token_id",
-        "directionality",
-        "dtype",
-        "eos_token_id",
-        "finetuning_task",
-        "gradient_checkpointing",
-        "id2label",
-        "keys_to_ignore_at_inference",
-        "label2id",
-        "language",
-        "languages",
-        "mask_token_id",
-        "max_length",
-        "min_length",
-        "model_max_length",
-        "model_type",
-        "name",
-        "name_or_path",
-        "num_labels",
-        "output_attentions",
-        "output_hidden_states",
-        "output_past",
-        "output_scores",
-        "pooler_fc_size",
-        "pooler_num_attention_heads",
-        "pooler_num_fc_layers",
-        "pooler_size_per_head",
-        "pooler_type",
-        "prefix",
-        "problem_type",
-        "return_dict",
-        "sentence_transformers",
-        "sep_token_id",
-        "task_specific_params",
-        "tie_word_embeddings",
-        "tokenizer_class",
-        "torch_dtype",
-        "torchscript",
-        "transformers_version",
-        "transformers.js_config",
-        "unk_token_id",
-        "use_bfloat16",
-        "use_cache",
-    ]
+    {
+        *("architectures", "auto_map", "dtype", "finetuning_task", "gradient_checkpointing", "id2label", "label2id"),
+        *("keys_to_ignore_at_inference", "language", "languages", "max_length", "min_length", "model_max_length"),
+        *("model_type", "name", "name_or_path", "num_labels", "output_attentions", "output_hidden_states"),
+        *("output_past", "output_scores", "prefix", "problem_type", "return_dict", "sentence_transformers"),
+        *("task_specific_params", "tie_word_embeddings", "tokenizer_class", "torch_dtype", "torchscript"),
+        *("transformers.js_config", "transformers_version", "use_bfloat16", "use_cache", "classifier_dropout"),
+        *("bos_token_id", "cls_token_id", "eos_token_id", "mask_token_id", "sep_token_id", "unk_token_id"),
+        # of the pooler that the first BERT code described and never built
+        *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
+        *("pooler_size_per_head", "pooler_type"),
+    }
 )
 """Keys of a config.json that never change what an encoder computes."""
+
+ENCODER_ONLY = {
+    "is_decoder": False,
+    "is_encoder_decoder": False,
+    "add_cross_attention": False,
+    "chunk_size_feed_forward": 0,
+    "position_embedding_type": "absolute",
+}
+"""Keys that change the mathematics, with the value that an encoder has."""
+
+
+@dataclass(frozen=True)
+class HeadFormat:
+    """How a family keeps one kind of head.
+
+    Args:
+        architecture: the class that transformers opens the saved folder with.
+        rows: foreign tensor name -> name in our `OutputHead`.
+        activation, dense_bias, norm: as in `HeadConfig`.
+    """
+
+    architecture: str
+    rows: Rows
+    activation: Literal["tanh", "relu", "gelu"] | None = None
+    dense_bias: bool = True
+    norm: bool = False
+
+
+@dataclass(frozen=True)
+class Peculiar:
+    """What of a config.json no table can say.
+
+    Args:
+        keys: the config.json keys that `read` understands.
+        names: the EncoderConfig fields that it fills.
+        read: config.json -> these fields; it may raise a ValueError.
+        write: a plan -> these keys.
+    """
+
+    keys: frozenset[str]
+    names: frozenset[str]
+    read: Callable[[Mapping[str, Any]], dict[str, Any]]
+    write: Callable[[EncoderConfig], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -88,19 +99,29 @@ class Family:
         model_type: its name in config.json.
         architecture: the class that transformers opens the saved folder with.
         table: its tensor names.
+        prefix: what a model with a head puts before the names of its body, such as "bert.".
         keys: config.json key -> (field of EncoderConfig, the family's default or None where the key is needed).
         fixed: EncoderConfig fields that are the same in all its models.
         only: config.json keys that change the mathematics, with the one value that is understood.
+        inert: config.json keys of this family that change nothing.
         optional: EncoderConfig field -> the foreign tensor whose presence sets it, such as the pooler's.
+        peculiar: what of its config.json no table can say.
+        heads: its heads, by task.
+        head_pooling: config.json key that names the pooling of a classification; first token where there is none.
     """
 
     model_type: str
     architecture: str
     table: NameTable
+    prefix: str
     keys: Mapping[str, tuple[str, Any]]
     fixed: Mapping[str, Any]
-    only: Mapping[str, Any] = field(default_factory=dict)
+    only: Mapping[str, Any] = field(default_factory=lambda: ENCODER_ONLY)
+    inert: frozenset[str] = frozenset()
     optional: Mapping[str, str] = field(default_factory=dict)
+    peculiar: Peculiar | None = None
+    heads: Mapping[Task, HeadFormat] = field(default_factory=dict)
+    head_pooling: str | None = None
 
     def read_config(self, data: Mapping[str, Any], names: Iterable[str], where: str) -> EncoderConfig:
         """The plan that a config.json and the names in the weights describe.
@@ -115,9 +136,11 @@ class Family:
             if value is None:
                 raise ValueError(f"{where} lacks {key}")
             values[name] = _activation(value, key, where) if name == "activation" else _number(value, key, where)
-        present = {name.removeprefix(self.table.prefix) for name in names}
+        present = set(names)
         values |= {name: foreign in present for name, foreign in self.optional.items()}
         try:
+            if self.peculiar is not None:
+                values |= self.peculiar.read(data)
             return EncoderConfig(**values)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
@@ -129,6 +152,7 @@ class Family:
             ValueError: the family has no way to say a part of the plan.
         """
         told = {*self.fixed, *self.optional, *(name for name, _ in self.keys.values())}
+        told |= self.peculiar.names if self.peculiar else set()
         for part in fields(EncoderConfig):
             value = getattr(config, part.name)
             wanted = self.fixed.get(part.name, value if part.name in told else part.default)
@@ -140,31 +164,94 @@ class Family:
         for key, (name, _) in self.keys.items():
             value = getattr(config, name)
             data[key] = _foreign_activation(value) if name == "activation" else value
-        return data
+        return data | (self.peculiar.write(config) if self.peculiar else {})
 
     def load(self, folder: Path, data: Mapping[str, Any]) -> EncoderModel:
         """The model in a folder, in float32 and evaluation mode."""
         tensors, where = directory.read_weights(folder)
-        config = self.read_config(data, tensors, str(folder / "config.json"))
-        with torch.device("meta"):  # shapes alone: a config may ask for more than any memory holds
-            wanted = {name: tuple(tensor.shape) for name, tensor in EncoderModel(config).state_dict().items()}
-        ours = self.table.to_ours(tensors, wanted, where)
-        with _NoDraws():
-            model = EncoderModel(config)
-        model.load_state_dict(ours, assign=True)
-        heads = self.table.heads(tensors)
-        if heads:
-            log.info("%s: %d tensors that encoding does not use were left aside: %s", where, len(heads), heads)
-        return model.eval()
+        body = self._body(tensors)
+        config = self.read_config(data, body, str(folder / "config.json"))
+        aside = self.table.left_aside_in(body)
+        if aside:
+            log.info("%s: %d tensors that encoding does not use were left aside: %s", where, len(aside), aside)
+        return _filled(lambda: EncoderModel(config), lambda wanted: self.table.to_ours(body, wanted, where))
+
+    def load_with_head(self, folder: Path, data: Mapping[str, Any], task: Task) -> EncoderClassifier | SpanReader:
+        """The model in a folder with its head for a task, in float32 and evaluation mode.
+
+        Raises:
+            ValueError: as in `load`; or the folder holds no head for the task.
+        """
+        tensors, where = directory.read_weights(folder)
+        head = self.heads[task]
+        held = {name: tensors.pop(name) for name in head.rows if isinstance(name, str) and name in tensors}
+        last = next(name for name, ours in head.rows.items() if ours == "out.weight")
+        if last not in held:
+            raise ValueError(f"{where} has no {last}: a {head.architecture} has one, and is wanted for {task}")
+        body = self._body(tensors)
+        config_file = str(folder / "config.json")
+        config = self.read_config(data, body, config_file)
+        plan = self._head_config(head, data, held[str(last)].shape[0], task, config_file)
+        rows = NameTable(rows=head.rows)
+
+        def ours(wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+            of_head = rows.to_ours(held, _below("head.", wanted), where)
+            of_body = self.table.to_ours(body, _below("body.", wanted), where)
+            return _above("head.", of_head) | _above("body.", of_body)
+
+        build = EncoderClassifier if task == "classification" else SpanReader
+        return _filled(lambda: build(config, plan), ours)
 
     def save(self, model: EncoderModel, folder: Path) -> None:
         """Writes a model's weights and config.json so that transformers opens the folder."""
-        data = self.write_config(model.config)
+        self._write(folder, self.write_config(model.config), self.table.to_foreign(model.state_dict()))
+
+    def save_with_head(self, model: EncoderClassifier | SpanReader, folder: Path) -> None:
+        """Writes a model with its head so that transformers opens the folder."""
+        task: Task = "classification" if isinstance(model, EncoderClassifier) else "span"
+        head, plan = self.heads[task], model.head_config
+        data = self.write_config(model.body.config) | {"architectures": [head.architecture]}
+        data["id2label"] = {str(number): label for number, label in enumerate(plan.labels)}
+        data["label2id"] = {label: number for number, label in enumerate(plan.labels)}
+        if task == "classification" and not plan.exclusive:
+            data["problem_type"] = "multi_label_classification"
+        if self.head_pooling:
+            data[self.head_pooling] = plan.pooling
+        body = self.table.to_foreign(model.body.state_dict())
+        tensors = {f"{self.prefix}{name}": tensor for name, tensor in body.items()}
+        self._write(folder, data, tensors | NameTable(rows=head.rows).to_foreign(model.head.state_dict()))
+
+    def _write(self, folder: Path, data: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        directory.write_weights(folder / "model.safetensors", self.table.to_foreign(model.state_dict()))
+        directory.write_weights(folder / "model.safetensors", tensors)
         directory.write_json(folder / "config.json", data)
 
+    def _body(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name.removeprefix(self.prefix): tensor for name, tensor in tensors.items()}
+
+    def _head_config(
+        self, head: HeadFormat, data: Mapping[str, Any], outputs: int, task: Task, where: str
+    ) -> HeadConfig:
+        given = data.get("id2label") or {}
+        labels = tuple(str(given.get(str(number), f"LABEL_{number}")) for number in range(outputs))
+        if task == "classification" and given and len(given) != outputs:
+            raise ValueError(f"{where} names {len(given)} labels, but the head has {outputs} outputs")
+        drop_prob = data.get("classifier_dropout")
+        pooling = data.get(self.head_pooling or "") or "cls"
+        if pooling not in ("cls", "mean"):
+            raise ValueError(f"{where} says {self.head_pooling}={pooling!r}, which is not supported; cls and mean are")
+        return HeadConfig(
+            labels=labels,
+            pooling=cast(Pooling, pooling),
+            activation=head.activation,
+            dense_bias=head.dense_bias,
+            norm=head.norm,
+            drop_prob=0.1 if drop_prob is None else drop_prob,
+            exclusive=data.get("problem_type") != "multi_label_classification",
+        )
+
     def _refuse_unknown(self, data: Mapping[str, Any], where: str) -> None:
+        known = {*self.keys, *self.inert, *INERT_KEYS, *(self.peculiar.keys if self.peculiar else ())}
         for key, value in data.items():
             if key in self.only:
                 if value not in (None, self.only[key]):
@@ -173,11 +260,22 @@ class Family:
                         f"only {self.only[key]!r} is"
                     )
             # a key that is off changes nothing, whatever it stands for
-            elif key not in self.keys and key not in INERT_KEYS and not key.startswith("_") and value:
+            elif key not in known and not key.startswith("_") and value:
                 raise ValueError(
                     f"{where} says {key}={value!r}, which is not known here and may change what the model computes; "
                     "if it does not, take it out of the file"
                 )
+
+
+def _filled(build: Callable[[], Model], ours: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Tensor]]) -> Model:
+    """A model with a checkpoint's tensors, in evaluation mode."""
+    with torch.device("meta"):  # shapes alone: a config may ask for more than any memory holds
+        wanted = {name: tuple(tensor.shape) for name, tensor in build().state_dict().items()}
+    tensors = ours(wanted)
+    with _NoDraws():
+        model = build()
+    model.load_state_dict(tensors, assign=True)
+    return model.eval()
 
 
 class _NoDraws(TorchFunctionMode):
@@ -191,6 +289,14 @@ class _NoDraws(TorchFunctionMode):
 
 def _is_initialiser(func: object) -> bool:
     return getattr(func, "__module__", None) == "torch.nn.init"
+
+
+def _below(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+
+
+def _above(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
+    return {prefix + name: value for name, value in named.items()}
 
 
 def _activation(name: object, key: str, where: str) -> str:

@@ -23,13 +23,11 @@ class NameTable:
     Args:
         rows: foreign name -> our name. A tuple of foreign names is stacked along the first axis into one of ours,
             each part as tall as the others.
-        prefix: what a model with a head puts before the names of its body, such as "bert.".
         left_aside: regular expressions of foreign names that a file may hold and that the model does not compute
             with: buffers that follow from the config, and heads.
     """
 
     rows: Rows
-    prefix: str = ""
     left_aside: Sequence[str] = ()
 
     @cached_property
@@ -56,7 +54,7 @@ class NameTable:
         Raises:
             ValueError: a tensor that is missing, unexpected or misshapen, by name.
         """
-        left = self._without_prefix(tensors)
+        left = dict(tensors)
         ours: dict[str, Tensor] = {}
         missing: list[str] = []
         for name, shape in wanted.items():
@@ -89,17 +87,24 @@ class NameTable:
             foreign |= {name: part.contiguous() for name, part in zip(names, parts, strict=True)}
         return foreign
 
-    def heads(self, tensors: Mapping[str, Tensor]) -> list[str]:
+    def left_aside_in(self, tensors: Mapping[str, Tensor]) -> list[str]:
         """The names of a file's tensors that the model leaves aside."""
-        return [name for name in self._without_prefix(tensors) if self._is_left_aside(name)]
+        return [name for name in tensors if self._is_left_aside(name)]
 
     def _is_left_aside(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.left_aside)
 
-    def _without_prefix(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        if not self.prefix:
-            return dict(tensors)
-        return {name.removeprefix(self.prefix): tensor for name, tensor in tensors.items()}
+
+def with_bias(rows: Rows) -> dict[str | tuple[str, ...], str]:
+    """The rows of modules with a weight and a bias each, from the names of the modules."""
+    both: dict[str | tuple[str, ...], str] = {}
+    for foreign, ours in rows.items():
+        for part in ("weight", "bias"):
+            if isinstance(foreign, str):
+                both[f"{foreign}.{part}"] = f"{ours}.{part}"
+            else:
+                both[tuple(f"{name}.{part}" for name in foreign)] = f"{ours}.{part}"
+    return both
 
 
 def _listed(names: Sequence[str]) -> str:

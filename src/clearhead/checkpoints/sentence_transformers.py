@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from clearhead.checkpoints import directory
-from clearhead.models.heads import POOLINGS, Pooling
+from clearhead.models.config import POOLINGS, Pooling
 
 _MODE_KEYS = {
     "cls": "pooling_mode_cls_token",

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from clearhead.checkpoints.names import NameTable
 from clearhead.layers.feedforward import Activation
+from clearhead.layers.norm import LayerNorm
 from clearhead.layers.residual import PreNorm
 from clearhead.stacks.encoder import Encoder, EncoderLayer
 
@@ -130,7 +131,7 @@ def _torch_layer(layer: EncoderLayer) -> nn.TransformerEncoderLayer:
         layer.feedforward.inner.out_features,
         layer.feedforward.dropout.p,
         activation=cast(Any, activation if isinstance(activation, nn.GELU) else functional.relu),
-        layer_norm_eps=layer.attention_residual.norm.eps,
+        layer_norm_eps=cast(LayerNorm, layer.feedforward_residual.norm).eps,
         batch_first=True,
         norm_first=isinstance(layer.attention_residual, PreNorm),
         bias=layer.feedforward.inner.bias is not None,

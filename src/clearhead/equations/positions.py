@@ -53,3 +53,36 @@ def rotate(x: Float[Tensor, "B H L K"], angles: Float[Tensor, "*B L half"]) -> F
     cos, sin = heads.cos(), heads.sin()
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+
+def relative_buckets(
+    length: int, num_buckets: int, *, max_distance: int = 128, device: torch.device | None = None
+) -> Int[Tensor, "L M"]:
+    """Which learned bias each pair of positions gets: near distances one each, far ones shared, by direction.
+
+    Equation: b(d) = d where d < n, else n + ⌊ln(d/n) / ln(D/n) · n⌋ up to 2n − 1, d = |j − i|; + 2n where j > i
+    Source: Raffel et al. 2020, "T5", Section 2.1, in the authors' code; n is a quarter of the buckets, D max_distance
+
+    Args:
+        length: L = M, the length of the text.
+        num_buckets: all buckets, half for each direction.
+        max_distance: from here on all distances share the last bucket.
+    """
+    place = torch.arange(length, device=device)
+    ahead_LM = place[None, :] - place[:, None]
+    distance = ahead_LM.abs()
+    half, exact = num_buckets // 2, num_buckets // 4
+    # the clamp keeps ln(0) out of entries that the other branch fills
+    scaled = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact) * (half - exact)
+    far = (exact + scaled.long()).clamp(max=half - 1)
+    return torch.where(distance < exact, distance, far) + half * (ahead_LM > 0)
+
+
+def positions_after_padding(ids: Int[Tensor, "B L"], pad_id: int) -> Int[Tensor, "B L"]:
+    """Positions as RoBERTa counts them: over the ids that are not padding's, from pad_id + 1; padding's own is pad_id.
+
+    Equation: p_i = pad_id + [ids_i ≠ pad_id] · Σ_{j ≤ i} [ids_j ≠ pad_id]
+    Source: Liu et al. 2019, "RoBERTa", in the authors' code
+    """
+    real = ids != pad_id
+    return pad_id + real.cumsum(dim=1) * real

@@ -47,6 +47,7 @@ class MultiHeadAttention(nn.Module):
         drop_prob: dropout of the attention weights.
         bias: whether the projections have biases.
         rotary_theta: turn queries and keys by rotary positions with this base; None for none.
+        window: attend only to keys at most this far away; None for all.
 
     Raises:
         ValueError: d_model is not divisible by num_heads; in `forward`, a mask of a wrong shape or dtype.
@@ -66,6 +67,7 @@ class MultiHeadAttention(nn.Module):
         drop_prob: float = 0.0,
         bias: bool = True,
         rotary_theta: float | None = None,
+        window: int | None = None,
     ) -> None:
         super().__init__()
         if num_heads < 1 or d_model % num_heads:
@@ -73,7 +75,7 @@ class MultiHeadAttention(nn.Module):
                 f"d_model must be divisible by num_heads, so that each head gets d_model / num_heads columns; "
                 f"got d_model={d_model}, num_heads={num_heads}"
             )
-        self.num_heads, self.drop_prob = num_heads, drop_prob
+        self.num_heads, self.drop_prob, self.window = num_heads, drop_prob, window
         # torch.nn draws the output projection first, and the fused one as a single Xavier matrix
         self.out = nn.Linear(d_model, d_model, bias=bias)
         empty = nn.Linear(d_model, 3 * d_model, bias=bias, device="meta")
@@ -86,7 +88,7 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
         batch, length, _ = x.shape
-        mask = masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
+        mask = self.local(masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=length), length)
         q, k, v = (attention.split_heads(part, self.num_heads) for part in self.qkv(x).chunk(3, dim=-1))
         if self.rotary is not None:
             q, k = self.rotary(q), self.rotary(k)
@@ -95,5 +97,34 @@ class MultiHeadAttention(nn.Module):
         mixed: Tensor = self.out(attention.merge_heads(values))
         return mixed
 
+    def local(self, mask: masks.Mask | None, length: int) -> masks.Mask | None:
+        """The mask with this layer's window, if it has one."""
+        if self.window is None or self.window >= length - 1:
+            return mask
+        near = masks.window(length, self.window)
+        return near if mask is None else mask & near
+
     def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}, drop_prob={self.drop_prob}"
+        window = "" if self.window is None else f", window={self.window}"
+        return f"num_heads={self.num_heads}, drop_prob={self.drop_prob}{window}"
+
+
+class RelativeBias(nn.Module):
+    """A learned number for each head and each bucket of distances, added to the scaled scores of every layer.
+
+    Equation: S′ = S + B_h(b(j − i))
+    Source: Raffel et al. 2020, "T5", Section 2.1; Song et al. 2020, "MPNet"
+
+    Args:
+        num_buckets: buckets of distances, half for each direction.
+        num_heads: attention heads H.
+    """
+
+    def __init__(self, num_buckets: int, num_heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
+        nn.init.normal_(self.weight)
+
+    def forward(self, length: int) -> Float[Tensor, "1 H L M"]:
+        buckets = positions.relative_buckets(length, self.weight.shape[0], device=self.weight.device)
+        return self.weight[buckets].permute(2, 0, 1)[None]

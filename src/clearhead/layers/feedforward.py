@@ -83,7 +83,12 @@ def feedforward(
 
 def activation_named(name: str) -> nn.Module:
     """The activation module for a name."""
-    known: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "gelu_tanh": _gelu_tanh}
+    known: dict[str, Callable[[], nn.Module]] = {
+        "relu": nn.ReLU,
+        "gelu": nn.GELU,
+        "gelu_tanh": _gelu_tanh,
+        "tanh": nn.Tanh,
+    }
     if name not in known:
         raise ValueError(f"activation is one of {', '.join(known)}; got {name!r}")
     return known[name]()

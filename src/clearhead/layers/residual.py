@@ -45,7 +45,7 @@ class PreNorm(nn.Module):
 
     def __init__(self, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True) -> None:
         super().__init__()
-        self.norm = LayerNorm(d_model, eps, bias=bias)
+        self.norm: nn.Module = LayerNorm(d_model, eps, bias=bias)
         self.dropout = nn.Dropout(drop_prob)
 
     def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:

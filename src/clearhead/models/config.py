@@ -1,12 +1,14 @@
 """What a model is made of, as a value. Configs stop here: layers take plain arguments."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from clearhead.layers.feedforward import Activation
 from clearhead.layers.residual import NormOrder
 
-Positions = Literal["sinusoidal", "learned", "rotary"]
+Pooling = Literal["mean", "cls", "max"]
+POOLINGS: tuple[str, ...] = get_args(Pooling)
+Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,11 +19,15 @@ class EncoderConfig:
         vocab_size: number of tokens.
         d_model, ffn_hidden, num_heads, num_layers: sizes, as in `Encoder`.
         max_len: longest input, in tokens.
-        positions: "sinusoidal" (added), "learned" (added) or "rotary" (in the attention).
+        positions: "sinusoidal" (added), "learned" (added), "rotary" (in the attention) or "none".
+        positions_after_padding: positions are counted over the ids that are not pad_id, from pad_id + 1 (RoBERTa's).
         rotary_theta: base of rotary positions.
+        local_rotary_theta: the same in layers with a window; as rotary_theta where None.
+        windows: for each layer how far attention reaches to each side, None for the whole text; () for none anywhere.
+        relative_buckets: buckets of the learned biases by distance; 0 for none.
         num_token_types: kinds of token types; 0 for none.
         embedding_norm: whether a layer norm follows the summed embeddings.
-        activation, norm_order, eps: as in `EncoderLayer`.
+        activation, norm_order, first_norm, bias, eps: as in `Encoder`.
         drop_prob: dropout of feed-forward, residual branches and embedding.
         attention_drop_prob: dropout of the attention weights.
         layer_drop: as in `Encoder`.
@@ -45,11 +51,17 @@ class EncoderConfig:
     num_layers: int = 6
     max_len: int = 5000
     positions: Positions = "sinusoidal"
+    positions_after_padding: bool = False
     rotary_theta: float = 10000.0
+    local_rotary_theta: float | None = None
+    windows: tuple[int | None, ...] = ()
+    relative_buckets: int = 0
     num_token_types: int = 0
     embedding_norm: bool = False
     activation: Activation = "relu"
     norm_order: NormOrder = "post"
+    first_norm: bool = True
+    bias: bool = True
     eps: float = 1e-5
     drop_prob: float = 0.1
     attention_drop_prob: float = 0.0
@@ -69,5 +81,37 @@ class EncoderConfig:
             raise ValueError(
                 f"d_model must be divisible by num_heads; got d_model={self.d_model}, num_heads={self.num_heads}"
             )
-        if self.positions not in ("sinusoidal", "learned", "rotary"):
-            raise ValueError(f'positions are "sinusoidal", "learned" or "rotary"; got {self.positions!r}')
+        if self.positions not in get_args(Positions):
+            raise ValueError(f"positions are one of {', '.join(get_args(Positions))}; got {self.positions!r}")
+        if self.windows and len(self.windows) != self.num_layers:
+            raise ValueError(f"windows say one radius a layer; got {len(self.windows)} for {self.num_layers} layers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """The plan of a head on an encoder.
+
+    Args:
+        labels: names of the outputs, in their order.
+        pooling: how a text's hidden states become one, for a classification.
+        activation: "tanh", "relu" or "gelu" after a first map of the head; None for no such map.
+        dense_bias: whether that map has a bias.
+        norm: whether a layer norm follows it.
+        drop_prob: dropout before the last map.
+        exclusive: whether exactly one label is right (softmax), or each is judged for itself (sigmoid).
+
+    Raises:
+        ValueError: no labels.
+    """
+
+    labels: tuple[str, ...]
+    pooling: Pooling = "cls"
+    activation: Literal["tanh", "relu", "gelu"] | None = None
+    dense_bias: bool = True
+    norm: bool = False
+    drop_prob: float = 0.1
+    exclusive: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.labels:
+            raise ValueError("a head needs one label or more; got none")

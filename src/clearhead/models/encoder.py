@@ -2,11 +2,14 @@
 
 from typing import cast
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
+from clearhead.equations.positions import positions_after_padding
+from clearhead.layers.attention import RelativeBias
 from clearhead.layers.embedding import (
     Embedding,
     LearnedPositionalEncoding,
@@ -16,8 +19,22 @@ from clearhead.layers.embedding import (
 )
 from clearhead.layers.norm import LayerNorm
 from clearhead.models.config import EncoderConfig
-from clearhead.models.heads import Pooler
 from clearhead.stacks.encoder import Encoder
+
+
+class Pooler(nn.Module):
+    """BERT's summary of a text: a tanh layer over the first token.
+
+    Equation: p = tanh(h_1 W_p + b_p)
+    Source: Devlin et al. 2018, "BERT", in the authors' code
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(d_model, d_model)
+
+    def forward(self, hidden: Float[Tensor, "B L D"]) -> Float[Tensor, "B D"]:
+        return torch.tanh(self.dense(hidden[:, 0]))
 
 
 class EncoderModel(nn.Module):
@@ -54,8 +71,13 @@ class EncoderModel(nn.Module):
             activation=config.activation,
             attention_drop_prob=config.attention_drop_prob,
             eps=config.eps,
+            bias=config.bias,
             rotary_theta=config.rotary_theta if config.positions == "rotary" else None,
             layer_drop=config.layer_drop,
+            windows=config.windows or None,
+            local_rotary_theta=config.local_rotary_theta if config.positions == "rotary" else None,
+            first_norm=config.first_norm,
+            relative_buckets=config.relative_buckets,
         )
         self.pooler = Pooler(config.d_model) if config.pooler else None
         self._draw_weights()
@@ -70,11 +92,16 @@ class EncoderModel(nn.Module):
         if length > self.config.max_len:
             raise ValueError(f"the input is {length} tokens long; this model takes at most {self.config.max_len}")
         mask = masks.of(mask, batch=batch, heads=self.config.num_heads, queries=length, keys=length)
-        positions = None if mask is None else mask.positions()
+        positions = self._positions(ids, mask)
         x: Tensor = self.embedding(ids, positions, token_types)
         # the encoder may be held in bfloat16 beside a float32 embedding
         hidden: Tensor = self.encoder(x.to(cast(Tensor, next(self.encoder.parameters())).dtype), mask)
         return hidden
+
+    def _positions(self, ids: Tensor, mask: masks.Mask | None) -> Tensor | None:
+        if self.config.positions_after_padding:
+            return positions_after_padding(ids, self.config.pad_id)
+        return None if mask is None else mask.positions()
 
     def _draw_weights(self) -> None:
         """Weights as the model's paper draws them: BERT's, or Xavier's where no range is given."""
@@ -85,8 +112,9 @@ class EncoderModel(nn.Module):
                     nn.init.xavier_uniform_(module.weight)
                 else:
                     nn.init.normal_(module.weight, std=spread)
-                nn.init.zeros_(module.bias)
-            elif isinstance(module, TokenEmbedding | LearnedPositionalEncoding | TokenTypes):
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, TokenEmbedding | LearnedPositionalEncoding | TokenTypes | RelativeBias):
                 std = self.config.d_model**-0.5 if spread is None else spread
                 nn.init.normal_(module.weight, std=std)
 
@@ -96,11 +124,12 @@ def _embedding(config: EncoderConfig) -> Embedding:
     if config.positions == "sinusoidal":
         positions = PositionalEncoding(config.d_model, config.max_len)
     elif config.positions == "learned":
-        positions = LearnedPositionalEncoding(config.d_model, config.max_len)
+        before = config.pad_id + 1 if config.positions_after_padding else 0
+        positions = LearnedPositionalEncoding(config.d_model, config.max_len + before)
     return Embedding(
         TokenEmbedding(config.vocab_size, config.d_model),
         positions=positions,
         types=TokenTypes(config.num_token_types, config.d_model) if config.num_token_types else None,
-        norm=LayerNorm(config.d_model, config.eps) if config.embedding_norm else None,
+        norm=LayerNorm(config.d_model, config.eps, bias=config.bias) if config.embedding_norm else None,
         drop_prob=config.drop_prob,
     )

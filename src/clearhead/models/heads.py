@@ -1,28 +1,15 @@
-"""What turns an encoder's hidden states into an answer."""
-
-from typing import Literal, get_args
+"""What turns an encoder's hidden states into an answer: pooling, a classification, a span."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-Pooling = Literal["mean", "cls", "max"]
-POOLINGS: tuple[str, ...] = get_args(Pooling)
-
-
-class Pooler(nn.Module):
-    """BERT's summary of a text: a tanh layer over the first token.
-
-    Equation: p = tanh(h_1 W_p + b_p)
-    Source: Devlin et al. 2018, "BERT", in the authors' code
-    """
-
-    def __init__(self, d_model: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(d_model, d_model)
-
-    def forward(self, hidden: Float[Tensor, "B L D"]) -> Float[Tensor, "B D"]:
-        return torch.tanh(self.dense(hidden[:, 0]))
+from clearhead.equations import masks
+from clearhead.equations.masks import MaskLike
+from clearhead.layers.feedforward import activation_named
+from clearhead.layers.norm import LayerNorm
+from clearhead.models.config import POOLINGS, EncoderConfig, HeadConfig, Pooling
+from clearhead.models.encoder import EncoderModel
 
 
 def pool(hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"], pooling: Pooling) -> Float[Tensor, "B D"]:
@@ -50,3 +37,93 @@ def pool(hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"], pooling: Poo
     # padding is left out by where, not by a product: what stands there may be anything, also infinite
     total = torch.where(keep_BL1, hidden, 0.0).sum(dim=1)
     return total / keep_BL1.sum(dim=1).clamp(min=1)
+
+
+class OutputHead(nn.Module):
+    """From hidden vectors to one number for each label.
+
+    Equation: y = drop(LN(act(h W_1 + b_1))) W_2 + b_2
+    Source: Devlin et al. 2018, "BERT", Section 4; the first map, its activation and its norm are there if the config
+        says so
+
+    Args:
+        d_model: width D of the hidden vectors.
+        config: the head's plan.
+        eps, norm_bias: of the norm.
+    """
+
+    def __init__(self, d_model: int, config: HeadConfig, *, eps: float, norm_bias: bool) -> None:
+        super().__init__()
+        self.dense = nn.Linear(d_model, d_model, bias=config.dense_bias) if config.activation else None
+        self.activation = activation_named(config.activation) if config.activation else None
+        self.norm = LayerNorm(d_model, eps, bias=norm_bias) if config.norm else None
+        self.dropout = nn.Dropout(config.drop_prob)
+        self.out = nn.Linear(d_model, len(config.labels))
+
+    def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch C"]:
+        if self.dense is not None and self.activation is not None:
+            h = self.activation(self.dense(h))
+        if self.norm is not None:
+            h = self.norm(h)
+        y: Tensor = self.out(self.dropout(h))
+        return y
+
+
+class EncoderClassifier(nn.Module):
+    """An encoder with a head over its pooled hidden states.
+
+    Equation: y = Head(pool(Encoder(Embedding(ids), M)))
+    Source: Devlin et al. 2018, "BERT", Section 4.1
+
+    Args:
+        config: the encoder's plan.
+        head: the head's plan.
+
+    `forward(ids, mask=None, token_types=None)` gives the logits (B, C), C labels.
+    """
+
+    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
+        super().__init__()
+        self.head_config = head
+        self.body = EncoderModel(config)
+        self.head = OutputHead(config.d_model, head, eps=config.eps, norm_bias=config.bias)
+
+    def forward(
+        self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
+    ) -> Float[Tensor, "B C"]:
+        hidden = self.body(ids, mask, token_types)
+        logits: Tensor = self.head(pool(hidden, _kept(ids, mask, self.body.config.num_heads), self.head_config.pooling))
+        return logits
+
+
+class SpanReader(nn.Module):
+    """An encoder with a head over each token: does an answer begin here, does it end here?
+
+    Equation: (s_i, e_i) = Head(h_i)
+    Source: Devlin et al. 2018, "BERT", Section 4.2
+
+    Args: as in `EncoderClassifier`; the head has two labels.
+
+    `forward(ids, mask=None, token_types=None)` gives the logits of beginnings and of ends, each (B, L).
+    """
+
+    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
+        super().__init__()
+        self.head_config = head
+        self.body = EncoderModel(config)
+        self.head = OutputHead(config.d_model, head, eps=config.eps, norm_bias=config.bias)
+
+    def forward(
+        self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
+    ) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B L"]]:
+        begin, end = self.head(self.body(ids, mask, token_types)).unbind(dim=-1)
+        return begin, end
+
+
+def _kept(ids: Tensor, mask: MaskLike, heads: int) -> Tensor:
+    """Which tokens count in the pooling: those that the mask's padding keeps."""
+    batch, length = ids.shape
+    checked = masks.of(mask, batch=batch, heads=heads, queries=length, keys=length)
+    if checked is None or checked.keep_BM is None:
+        return torch.ones(batch, length, dtype=torch.bool, device=ids.device)
+    return checked.keep_BM.expand(batch, length)

@@ -16,8 +16,9 @@ from clearhead.checkpoints import directory, sentence_transformers
 from clearhead.checkpoints.family import Family
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.equations import masks
+from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
-from clearhead.models.heads import POOLINGS, Pooling, pool
+from clearhead.models.heads import pool
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.progress import token_progress
 from clearhead.text.batching import padded_length, token_batches

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.equations import attention, embedding, feedforward, norm, positions, stated
+from clearhead.equations import attention, embedding, feedforward, masks, norm, positions, stated
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.attention import MultiHeadAttention, Rotary
+from clearhead.layers.attention import MultiHeadAttention, RelativeBias, Rotary
 from clearhead.layers.embedding import (
     Embedding,
     LearnedPositionalEncoding,
@@ -27,7 +27,7 @@ from clearhead.layers.embedding import (
 from clearhead.layers.feedforward import GatedFeedForward, PositionwiseFeedForward
 from clearhead.layers.norm import LayerNorm
 from clearhead.layers.residual import PostNorm, PreNorm
-from clearhead.models.heads import Pooler
+from clearhead.models.encoder import Pooler
 
 Named = tuple[tuple[str, int], ...]
 
@@ -171,6 +171,7 @@ _WHOLE: dict[type[nn.Module], _Kind] = {
     TokenTypes: _Kind("token types", embedding.add_token_types, "B L D"),
     LayerNorm: _Kind("layer norm", norm.layer_norm, "B L D"),
     Pooler: _Kind("pooler", Pooler, "B D"),
+    RelativeBias: _Kind("relative bias", RelativeBias, "1 H Lq Lk"),
     nn.ReLU: _RELU,
     nn.GELU: _GELU,
 }
@@ -216,7 +217,7 @@ class _Watcher:
             yield module.register_forward_hook(partial(self._after, path, kind))
 
     def _after(self, path: str, kind: _Kind, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        own = isinstance(module, nn.Linear | LayerNorm | Pooler) or kind in _WHOLE.values()
+        own = isinstance(module, nn.Linear) or kind in _WHOLE.values()
         count = sum(parameter.numel() for parameter in module.parameters()) if own else 0
         self._tell(path, kind.operation, kind.states, kind.names, output, count)
 
@@ -236,10 +237,15 @@ class _Watcher:
             self._tell(_dotted(path, "rotary"), "rotary", positions.rotate, "B H L d_k", q)
         scores = attention.scores(q, k)
         self._tell(_dotted(path, "scores"), "scores", attention.scores, _SCORES, scores)
-        masked = attention.masked(scores, self._masks[path]) if self.values else scores
+        masked = attention.masked(scores, self._mask(path, module, q)) if self.values else scores
         self._tell(_dotted(path, "mask"), "mask", attention.masked, _SCORES, masked)
         weights = attention.softmax(masked) if self.values else masked
         self._tell(_dotted(path, "softmax"), "softmax", attention.softmax, _SCORES, weights)
+
+    def _mask(self, path: str, module: MultiHeadAttention, q: Tensor) -> masks.Mask | None:
+        batch, heads, length, _ = q.shape
+        given = masks.of(self._masks[path], batch=batch, heads=heads, queries=length, keys=length)
+        return module.local(given, length)
 
     def _before_output(self, path: str, module: MultiHeadAttention, out: nn.Module, inputs: Any) -> None:
         merged: Tensor = inputs[0]

@@ -1,12 +1,15 @@
 """The encoder: the left half of Figure 1."""
 
+from collections.abc import Sequence
+from typing import cast
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.attention import MultiHeadAttention
+from clearhead.layers.attention import MultiHeadAttention, RelativeBias
 from clearhead.layers.feedforward import Activation, feedforward
 from clearhead.layers.norm import LayerNorm
 from clearhead.layers.residual import NormOrder, residual
@@ -29,6 +32,7 @@ class EncoderLayer(nn.Module):
         eps: of the layer norms.
         bias: whether linear maps and norms have biases.
         rotary_theta: base of rotary positions in the attention; None for none.
+        window: how far attention reaches to each side; None for the whole text.
 
     Weights are drawn as `torch.nn.TransformerEncoderLayer` draws them.
 
@@ -50,10 +54,11 @@ class EncoderLayer(nn.Module):
         eps: float = 1e-5,
         bias: bool = True,
         rotary_theta: float | None = None,
+        window: int | None = None,
     ) -> None:
         super().__init__()
         self.attention = MultiHeadAttention(
-            d_model, num_heads, drop_prob=attention_drop_prob, bias=bias, rotary_theta=rotary_theta
+            d_model, num_heads, drop_prob=attention_drop_prob, bias=bias, rotary_theta=rotary_theta, window=window
         )
         self.attention_residual = residual(norm_order, d_model, drop_prob, eps=eps, bias=bias)
         self.feedforward = feedforward(d_model, ffn_hidden, drop_prob, activation=activation, bias=bias)
@@ -77,6 +82,11 @@ class Encoder(nn.Module):
         norm_order, activation, attention_drop_prob, eps, bias, rotary_theta: as in `EncoderLayer`.
         layer_drop: probability with which a layer is left out in training (Fan et al. 2019, LayerDrop).
         final_norm: whether a layer norm follows the last layer; by default with norm_order="pre" only.
+        windows: for each layer how far its attention reaches to each side, None for the whole text; by default all.
+        local_rotary_theta: base of rotary positions in the layers with a window; as rotary_theta by default.
+        first_norm: whether the first layer's attention has a norm before it, with norm_order="pre"; one that follows
+            a normalised embedding needs none.
+        relative_buckets: buckets of distances for learned biases of the scores, shared by all layers; 0 for none.
 
     >>> import torch; from clearhead import Encoder
     >>> Encoder(512, 2048, 8, 0.1, 6)(torch.rand(2, 10, 512)).shape
@@ -99,10 +109,18 @@ class Encoder(nn.Module):
         rotary_theta: float | None = None,
         layer_drop: float = 0.0,
         final_norm: bool | None = None,
+        windows: Sequence[int | None] | None = None,
+        local_rotary_theta: float | None = None,
+        first_norm: bool = True,
+        relative_buckets: int = 0,
     ) -> None:
         super().__init__()
         if not 0.0 <= layer_drop < 1.0:
             raise ValueError(f"layer_drop is a probability from 0 up to, not including, 1; got {layer_drop}")
+        windows = [None] * num_layers if windows is None else windows
+        if len(windows) != num_layers:
+            raise ValueError(f"windows say one radius (or None) a layer; got {len(windows)} for {num_layers} layers")
+        local_theta = rotary_theta if local_rotary_theta is None else local_rotary_theta
         self.layers = nn.ModuleList(
             EncoderLayer(
                 d_model,
@@ -114,10 +132,16 @@ class Encoder(nn.Module):
                 attention_drop_prob=attention_drop_prob,
                 eps=eps,
                 bias=bias,
-                rotary_theta=rotary_theta,
+                rotary_theta=rotary_theta if window is None else local_theta,
+                window=window,
             )
-            for _ in range(num_layers)
+            for window in windows
         )
+        if not first_norm and norm_order == "post":
+            raise ValueError('first_norm=False goes with norm_order="pre": a post-norm layer ends with its norms')
+        if not first_norm:
+            cast(EncoderLayer, self.layers[0]).attention_residual.norm = nn.Identity()
+        self.relative_bias = RelativeBias(relative_buckets, num_heads) if relative_buckets else None
         self.layer_drop = layer_drop
         has_norm = norm_order == "pre" if final_norm is None else final_norm
         self.norm = LayerNorm(d_model, eps, bias=bias) if has_norm else None
@@ -126,6 +150,9 @@ class Encoder(nn.Module):
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
         batch, length, _ = x.shape
         mask = masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
+        if self.relative_bias is not None:
+            near = masks.Mask(length=length, scores=self.relative_bias(length))
+            mask = near if mask is None else mask & near
         for layer in self.layers:
             if self.training and self.layer_drop and torch.rand(()) < self.layer_drop:
                 continue

@@ -1,0 +1,56 @@
+"""MPNet (Song et al. 2020): RoBERTa's positions, and learned biases by distance.
+
+Peculiar: one table of biases for all layers, added to the scaled scores; padding is always id 1; no token types.
+"""
+
+from clearhead.checkpoints.bert import FIXED, KEYS
+from clearhead.checkpoints.family import ENCODER_ONLY, Family, HeadFormat
+from clearhead.checkpoints.names import NameTable, with_bias
+from clearhead.checkpoints.roberta import POSITIONS
+
+_ATTENTION = "encoder.layer.{}.attention"
+
+MPNET = Family(
+    model_type="mpnet",
+    architecture="MPNetModel",
+    table=NameTable(
+        rows={
+            "embeddings.word_embeddings.weight": "embedding.tokens.weight",
+            "embeddings.position_embeddings.weight": "embedding.positions.weight",
+            "encoder.relative_attention_bias.weight": "encoder.relative_bias.weight",
+            **with_bias(
+                {
+                    "embeddings.LayerNorm": "embedding.norm",
+                    (
+                        f"{_ATTENTION}.attn.q",
+                        f"{_ATTENTION}.attn.k",
+                        f"{_ATTENTION}.attn.v",
+                    ): "encoder.layers.{}.attention.qkv",
+                    f"{_ATTENTION}.attn.o": "encoder.layers.{}.attention.out",
+                    f"{_ATTENTION}.LayerNorm": "encoder.layers.{}.attention_residual.norm",
+                    "encoder.layer.{}.intermediate.dense": "encoder.layers.{}.feedforward.inner",
+                    "encoder.layer.{}.output.dense": "encoder.layers.{}.feedforward.out",
+                    "encoder.layer.{}.output.LayerNorm": "encoder.layers.{}.feedforward_residual.norm",
+                    "pooler.dense": "pooler.dense",
+                }
+            ),
+        },
+        left_aside=(r"embeddings\.position_ids", r"lm_head\..+", r"classifier\..+", r"qa_outputs\..+"),
+    ),
+    prefix="mpnet.",
+    keys={key: value for key, value in KEYS.items() if key != "type_vocab_size"}
+    | {"relative_attention_num_buckets": ("relative_buckets", 32)},
+    fixed=FIXED | {"positions_after_padding": True},
+    only=ENCODER_ONLY | {"pad_token_id": 1, "relative_attention_num_buckets": 32},
+    inert=frozenset({"type_vocab_size"}),
+    optional={"pooler": "pooler.dense.weight"},
+    peculiar=POSITIONS,
+    heads={
+        "classification": HeadFormat(
+            "MPNetForSequenceClassification",
+            with_bias({"classifier.dense": "dense", "classifier.out_proj": "out"}),
+            activation="tanh",
+        ),
+        "span": HeadFormat("MPNetForQuestionAnswering", with_bias({"qa_outputs": "out"})),
+    },
+)

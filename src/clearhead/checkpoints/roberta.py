@@ -1,0 +1,60 @@
+"""RoBERTa (Liu et al. 2019) and XLM-RoBERTa (Conneau et al. 2019): BERT's layout, other positions.
+
+Peculiar: positions are counted from the ids, over those that are not padding's, from pad_token_id + 1; the table of
+positions is that much longer than the longest text. A literal padding token in a text stays at pad_token_id.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from clearhead.checkpoints.bert import BODY, FIXED, KEYS
+from clearhead.checkpoints.family import Family, HeadFormat, Peculiar
+from clearhead.checkpoints.names import NameTable, with_bias
+from clearhead.models.config import EncoderConfig
+
+
+def _read(data: Mapping[str, Any]) -> dict[str, Any]:
+    pad_id = 1 if data.get("pad_token_id") is None else data["pad_token_id"]
+    return {"max_len": data.get("max_position_embeddings", 512) - pad_id - 1, "pad_id": pad_id}
+
+
+def _write(config: EncoderConfig) -> dict[str, Any]:
+    return {"max_position_embeddings": config.max_len + config.pad_id + 1, "pad_token_id": config.pad_id}
+
+
+POSITIONS = Peculiar(
+    keys=frozenset({"max_position_embeddings", "pad_token_id"}),
+    names=frozenset({"max_len", "pad_id"}),
+    read=_read,
+    write=_write,
+)
+
+ROBERTA = Family(
+    model_type="roberta",
+    architecture="RobertaModel",
+    table=NameTable(
+        rows=BODY,
+        left_aside=(r"embeddings\.position_ids", r"lm_head\..+", r"classifier\..+", r"qa_outputs\..+"),
+    ),
+    prefix="roberta.",
+    keys=KEYS,
+    fixed=FIXED | {"positions_after_padding": True},
+    optional={"pooler": "pooler.dense.weight"},
+    peculiar=POSITIONS,
+    heads={
+        "classification": HeadFormat(
+            "RobertaForSequenceClassification",
+            with_bias({"classifier.dense": "dense", "classifier.out_proj": "out"}),
+            activation="tanh",
+        ),
+        "span": HeadFormat("RobertaForQuestionAnswering", with_bias({"qa_outputs": "out"})),
+    },
+)
+
+XLM_ROBERTA = replace(
+    ROBERTA,
+    model_type="xlm-roberta",
+    architecture="XLMRobertaModel",
+    heads={task: replace(head, architecture=f"XLM{head.architecture}") for task, head in ROBERTA.heads.items()},
+)

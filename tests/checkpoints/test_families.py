@@ -1,0 +1,204 @@
+"""Every family equals transformers, in every hidden state and every head, and goes back as it came."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from support.families import FAMILIES, NAMES, make
+
+from clearhead import masks
+from clearhead.checkpoints import load_classifier, load_encoder, load_span_reader
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def pair(request, tmp_path_factory):
+    """(family, folder, transformers' model, ours)"""
+    folder = tmp_path_factory.mktemp(request.param)
+    theirs = make(request.param, folder)
+    return request.param, folder, theirs, load_encoder(folder)[0]
+
+
+def assert_within(ours, theirs, keep, bound=1e-5):
+    distance = ((ours - theirs).norm(dim=-1) / theirs.norm(dim=-1))[keep]
+    assert distance.max() < bound, distance.max()
+
+
+def batch(lengths, seed, vocabulary, pad_id):
+    """Ids with padding on the right; literal padding tokens may stand inside a text."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(vocabulary, (len(lengths), max(lengths)), generator=generator)
+    keep = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return ids.masked_fill(~keep, pad_id), keep
+
+
+def layers_of(model):
+    parts = []
+    hooks = [
+        layer.register_forward_hook(lambda _module, _inputs, output: parts.append(output))
+        for layer in [model.embedding, *model.encoder.layers]
+    ]
+    return parts, hooks
+
+
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4), seed=st.integers(0, 2**16))
+@settings(max_examples=12)
+def test_all_hidden_states(pair, lengths, seed):
+    _, _, theirs, ours = pair
+    ids, keep = batch(lengths, seed, ours.config.vocab_size, ours.config.pad_id)
+    found, hooks = layers_of(ours)
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=keep.long(), output_hidden_states=True)
+        last = ours(ids, masks.padding(keep))
+    for hook in hooks:
+        hook.remove()
+    assert_within(last, expected.last_hidden_state, keep)
+    # the last of transformers' list is after the final norm
+    found[-1] = last
+    assert len(found) == len(expected.hidden_states)
+    for one, other in zip(found, expected.hidden_states, strict=True):
+        assert_within(one, other, keep)
+    if ours.pooler is not None:
+        torch.testing.assert_close(ours.pooler(last).detach(), expected.pooler_output, atol=1e-5, rtol=1e-5)
+
+
+def test_a_literal_padding_token_in_a_text(pair):
+    _, _, theirs, ours = pair
+    pad = ours.config.pad_id
+    ids = torch.tensor([[2, 9, pad, 10, pad, 11, 3], [2, 9, pad, 10, 3, pad, pad]])
+    keep = torch.tensor([[True] * 7, [True] * 5 + [False] * 2])
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=keep.long()).last_hidden_state
+        assert_within(ours(ids, masks.padding(keep)), expected, keep)
+
+
+def test_saved_it_opens_in_transformers_with_the_same_tensors(pair, tmp_path):
+    family, folder, theirs, ours = pair
+    _, loaded = load_encoder(folder)
+    loaded.save(ours, tmp_path)
+    before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    again = getattr(transformers, f"{NAMES[family]}Model").from_pretrained(tmp_path).eval()
+    assert type(transformers.AutoModel.from_pretrained(tmp_path)) is type(again)
+    ids, keep = batch([3, 40, 17], 1, ours.config.vocab_size, ours.config.pad_id)
+    with torch.no_grad():
+        one = again(ids, attention_mask=keep.long()).last_hidden_state
+        other = theirs(ids, attention_mask=keep.long()).last_hidden_state
+    assert torch.equal(one[keep], other[keep])
+    assert load_encoder(tmp_path)[0].config == ours.config
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_classification_heads(family, tmp_path):
+    labels = {"id2label": {0: "good", 1: "bad", 2: "odd"}, "label2id": {"good": 0, "bad": 1, "odd": 2}}
+    theirs = make(family, tmp_path / "theirs", "ForSequenceClassification", **labels)
+    check_classifier(family, tmp_path, theirs)
+
+
+def test_modernbert_mean_pooled_classification(tmp_path):
+    labels = {"id2label": {0: "good", 1: "bad", 2: "odd"}, "label2id": {"good": 0, "bad": 1, "odd": 2}}
+    theirs = make("modernbert", tmp_path / "theirs", "ForSequenceClassification", classifier_pooling="mean", **labels)
+    check_classifier("modernbert", tmp_path, theirs)
+
+
+def check_classifier(family, tmp_path, theirs):
+    ours, loaded = load_classifier(tmp_path / "theirs")
+    assert ours.head_config.labels == ("good", "bad", "odd")
+    ids, keep = batch([3, 40, 17, 1], 1, ours.body.config.vocab_size, ours.body.config.pad_id)
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=keep.long()).logits
+        found = ours(ids, masks.padding(keep))
+    assert ((found - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-5
+    loaded.save_with_head(ours, tmp_path / "saved")
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "saved"))
+    assert before.keys() == after.keys()
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
+    with torch.no_grad():
+        assert torch.equal(again(ids, attention_mask=keep.long()).logits, expected)
+    assert again.config.id2label == {0: "good", 1: "bad", 2: "odd"}
+    # the same folder serves as an encoder
+    with torch.no_grad():
+        body = load_encoder(tmp_path / "theirs")[0](ids, masks.padding(keep))
+        assert_within(body, ours.body(ids, masks.padding(keep)), keep, 1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_span_heads(family, tmp_path):
+    theirs = make(family, tmp_path / "theirs", "ForQuestionAnswering")
+    ours, loaded = load_span_reader(tmp_path / "theirs")
+    ids, keep = batch([3, 40, 17, 1], 1, ours.body.config.vocab_size, ours.body.config.pad_id)
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=keep.long())
+        begin, end = ours(ids, masks.padding(keep))
+    for one, other in ((begin, expected.start_logits), (end, expected.end_logits)):
+        one, other = one.masked_fill(~keep, 0), other.masked_fill(~keep, 0)
+        assert ((one - other).norm(dim=1) / other.norm(dim=1)).max() < 1e-5
+    loaded.save_with_head(ours, tmp_path / "saved")
+    again = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "saved").eval()
+    with torch.no_grad():
+        assert torch.equal(again(ids, attention_mask=keep.long()).start_logits, expected.start_logits)
+    with pytest.raises(ValueError, match="ForSequenceClassification has one"):
+        load_classifier_of_another(tmp_path, family)
+
+
+def load_classifier_of_another(tmp_path, family):
+    (tmp_path / "plain").mkdir()
+    make(family, tmp_path / "plain")
+    load_classifier(tmp_path / "plain")
+
+
+def test_modernbert_as_transformers_4_writes_it(tmp_path):
+    theirs = make("modernbert", tmp_path, layer_types=["sliding_attention", "full_attention"] * 2)
+    data = json.loads((tmp_path / "config.json").read_text())
+    five, _ = load_encoder(tmp_path)
+    assert five.config.windows == (4, None, 4, None)
+    # the same weights under the keys of transformers 4, where the first layer is always a global one
+    for key in ("layer_types", "rope_parameters"):
+        del data[key]
+    four = data | {"global_attn_every_n_layers": 2, "global_rope_theta": 5000.0, "local_rope_theta": 300.0}
+    (tmp_path / "config.json").write_text(json.dumps(four))
+    old, _ = load_encoder(tmp_path)
+    assert old.config.windows == (None, 4, None, 4)
+    assert (old.config.rotary_theta, old.config.local_rotary_theta) == (5000.0, 300.0)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    ids, keep = batch([40, 5], 2, old.config.vocab_size, 0)
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=keep.long()).last_hidden_state
+        assert_within(old(ids, masks.padding(keep)), expected, keep)
+        assert not torch.allclose(five(ids), old(ids), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"norm_bias": True}, "biases everywhere or nowhere"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "yarn"),
+        ({"hidden_activation": "relu"}, "hidden_activation='relu'"),
+        ({"layer_types": ["full_attention", "chunked_attention"] * 2}, "chunked_attention"),
+        ({"layer_types": ["full_attention"]}, "windows say one radius a layer"),
+    ],
+)
+def test_modernberts_that_are_not_understood(tmp_path, changes, words):
+    make("modernbert", tmp_path)
+    data = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(data | changes))
+    with pytest.raises(ValueError, match=words):
+        load_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["roberta", "mpnet"])
+def test_the_longest_text_leaves_room_for_the_offset(family, tmp_path):
+    make(family, tmp_path)
+    ours, _ = load_encoder(tmp_path)
+    assert ours.config.max_len == 40
+    with pytest.raises(ValueError, match="at most 40"):
+        ours(torch.full((1, 41), 5))
+    data = json.loads((tmp_path / "config.json").read_text())
+    if family == "mpnet":
+        (tmp_path / "config.json").write_text(json.dumps(data | {"pad_token_id": 0}))
+        with pytest.raises(ValueError, match="pad_token_id"):
+            load_encoder(tmp_path)
