@@ -86,8 +86,12 @@ def test_the_paper_document_states_each_equation_as_its_file_does():
         module = importlib.import_module(f"clearhead.equations.{path.stem}")
         for name, thing in vars(module).items():
             if getattr(thing, "__module__", "") == module.__name__ and stated(thing):
-                assert stated(thing) in document.replace("\\|", "|"), f"{path.name}: {name}"
-                assert f"equations/{path.name}" in document
+                row = next(
+                    (line for line in document.replace("\\|", "|").split("\n") if f"| {stated(thing)} |" in line), ""
+                )
+                assert f"equations/{path.name}" in row, f"{path.name}: {name} has no row"
+                (test,) = re.findall(r"tests/[\w/]+\.py", row)
+                assert re.search(rf"\b{name}\b", (ROOT / test).read_text(encoding="utf-8")), f"{test} has no {name}"
     for test in re.findall(r"tests/[\w/]+\.py", document):
         assert (ROOT / test).is_file(), test
     for source in re.findall(r"(?<!tests/)\b(?:equations|layers|stacks|models)/\w+\.py", document):

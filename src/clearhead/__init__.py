@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clearhead.models.config import EncoderConfig as EncoderConfig
     from clearhead.models.encoder import EncoderModel as EncoderModel
     from clearhead.run.encode import TextEncoder as TextEncoder
+    from clearhead.run.tasks import TextClassifier as TextClassifier
     from clearhead.see.trace import Step as Step
     from clearhead.see.trace import Trace as Trace
     from clearhead.see.trace import trace as trace
@@ -41,6 +42,7 @@ _HOME = {
     "PositionalEncoding": "layers.embedding",
     "PositionwiseFeedForward": "layers.feedforward",
     "Step": "see.trace",
+    "TextClassifier": "run.tasks",
     "TextEncoder": "run.encode",
     "TokenEmbedding": "layers.embedding",
     "Trace": "see.trace",

@@ -54,6 +54,74 @@ def test_missing_unexpected_and_misshapen_tensors(folder):
     load_encoder(folder)  # what old files hold and what follows from the config
 
 
+def test_tensors_of_other_kinds_and_broken_numbers(folder):
+    name = "encoder.layer.0.attention.self.key.bias"
+    change_weights(folder, lambda tensors: tensors.update({name: torch.zeros(32, dtype=torch.int64)}))
+    refused(folder, name, "torch.int64")
+    change_weights(folder, lambda tensors: tensors.update({name: torch.full((32,), float("nan"))}))
+    refused(folder, name, "NaN")
+    change_weights(folder, lambda tensors: tensors.update({name: torch.zeros(32), f"bert.{name}": torch.zeros(32)}))
+    refused(folder, name, "twice")
+
+
+def test_odd_values_in_the_files_beside_the_weights(folder):
+    pooling = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    (folder / "modules.json").write_text(json.dumps([pooling]))
+    (folder / "1_Pooling").mkdir()
+    for name, content, words in (
+        ("1_Pooling/config.json", {"pooling_mode": 5}, "[5]"),
+        ("1_Pooling/config.json", {"pooling_mode": "cls"}, None),
+        ("sentence_bert_config.json", {"max_seq_length": "12"}, "max_seq_length='12'"),
+        ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length=0"),
+        ("sentence_bert_config.json", {"max_seq_length": 12}, None),
+        ("config_sentence_transformers.json", {"prompts": ["a"]}, "prompts=['a']"),
+        ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "default_prompt_name='q'"),
+        ("config_sentence_transformers.json", {}, None),
+        ("model.safetensors.index.json", {"weight_map": {"a": 3}}, None),
+    ):
+        (folder / name).write_text(json.dumps(content))
+        if words is None:
+            TextEncoder.from_pretrained(folder)
+        else:
+            refused(folder, name, words)
+    (folder / "model.safetensors").unlink()
+    refused(folder, "no weight_map")
+    (folder / "config.json").write_text("[" * 100_000)
+    refused(folder, "config.json is not valid JSON")
+
+
+@pytest.mark.parametrize("kept", ["tokenizer.json", "vocab.txt"])
+def test_a_folder_with_one_tokenizer_file_is_saved_so_that_others_open_it(folder, tmp_path, kept):
+    from sentence_transformers import SentenceTransformer
+
+    expected = TextEncoder.from_pretrained(folder, precision="float32").encode(["a", "b c"])
+    for name in ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"):
+        if name != kept:
+            (folder / name).unlink(missing_ok=True)
+    TextEncoder.from_pretrained(folder, precision="float32").save_pretrained(tmp_path / "saved")
+    found = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(["a", "b c"])
+    assert abs(found - expected).max() < 2e-5
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"do_lower_case": "yes"}, "do_lower_case='yes'"),
+        ({"unk_token": ["x"]}, r"\['x'\]"),
+        ({"unk_token": {"a": 1}}, r"\{'a': 1\}"),
+    ],
+)
+def test_odd_tokenizer_configs(folder, changes, words):
+    (folder / "tokenizer.json").unlink()
+    data = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(data | changes))
+    with pytest.raises(ValueError, match=words):
+        TextEncoder.from_pretrained(folder)
+    (folder / "vocab.txt").write_bytes(b"\xff\n")
+    with pytest.raises(ValueError, match=r"vocab\.txt is not UTF-8"):
+        TextEncoder.from_pretrained(folder)
+
+
 def test_a_part_of_a_stacked_tensor_is_named(folder):
     name = "encoder.layer.0.attention.self.key.weight"
     change_weights(folder, lambda tensors: tensors.update({name: torch.zeros(31, 32)}))
@@ -109,6 +177,13 @@ def test_unknown_architectures_and_keys_that_change_the_maths(folder):
         ({"hidden_act": "swiglu"}, ("hidden_act='swiglu'", "gelu")),
         ({"mystery_scale": 2.0}, ("mystery_scale=2.0",)),
         ({"vocab_size": 10**12}, ("embeddings.word_embeddings.weight", "1000000000000")),
+        ({"hidden_size": 32.0}, ("hidden_size=32.0", "whole number")),
+        ({"hidden_act": ["gelu"]}, ("hidden_act=['gelu']",)),
+        ({"model_type": ["bert"]}, ("model_type=['bert']",)),
+        ({"layer_norm_eps": float("nan")}, ("eps must be above 0",)),
+        ({"type_vocab_size": -1}, ("num_token_types",)),
+        ({"num_hidden_layers": 1_000_000}, ("1000000 layers",)),
+        ({"scale_attention": False}, ("scale_attention=False",)),
         ({"num_attention_heads": 5}, ("divisible", "config.json")),
         ({"hidden_size": None}, ("lacks hidden_size",)),
         ({"hidden_size": "wide"}, ("hidden_size='wide'", "a number is wanted")),
@@ -157,8 +232,15 @@ def test_converting_runs_no_code(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=r"pytorch_model\.bin cannot be read safely"):
             directory.convert(tmp_path)
     assert not (tmp_path / "harm.txt").exists()
+    for odd in ({3: torch.zeros(1)}, {"a": torch.zeros(2, 2).to_sparse()}, {"__metadata__": torch.zeros(1)}):
+        torch.save(odd, tmp_path / "pytorch_model.bin")
+        with pytest.raises(ValueError, match="more than named, dense tensors"):
+            directory.convert(tmp_path)
+    torch.save({}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="holds no tensors"):
+        directory.convert(tmp_path)
     torch.save({"epoch": 3}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="more than named tensors"):
+    with pytest.raises(ValueError, match="more than named, dense tensors"):
         directory.convert(tmp_path)
     assert not (tmp_path / "model.safetensors").exists()
 
@@ -232,12 +314,17 @@ def test_a_hub_model_is_fetched_by_its_id(tiny_bert, monkeypatch):
 
     def fetch(name, *, revision, allow_patterns):
         asked.update(name=name, revision=revision, patterns=allow_patterns)
+        if name == "someone/broken":
+            raise RuntimeError("the connection broke\nand more")
         return str(tiny_bert)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     assert directory.find("someone/some-model", revision="main") == tiny_bert
     assert asked["name"] == "someone/some-model"
     assert asked["revision"] == "main"
+    assert not any("bin" in pattern for pattern in asked["patterns"])  # safetensors were there
+    with pytest.raises(ValueError, match="Hub: the connection broke$"):
+        directory.find("someone/broken")
     monkeypatch.setattr(directory, "_packaged_default", lambda: None)
     directory.find("all-MiniLM-L6-v2")
     assert asked["name"] == "sentence-transformers/all-MiniLM-L6-v2"

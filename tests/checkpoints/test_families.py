@@ -12,6 +12,7 @@ from support.families import FAMILIES, NAMES, make
 
 from clearhead import masks
 from clearhead.checkpoints import load_classifier, load_encoder, load_span_reader
+from clearhead.equations.positions import positions_after_padding, relative_buckets
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -202,3 +203,18 @@ def test_the_longest_text_leaves_room_for_the_offset(family, tmp_path):
         (tmp_path / "config.json").write_text(json.dumps(data | {"pad_token_id": 0}))
         with pytest.raises(ValueError, match="pad_token_id"):
             load_encoder(tmp_path)
+
+
+@given(length=st.integers(1, 300), buckets=st.sampled_from([8, 32, 64]))
+@settings(max_examples=15)
+def test_relative_buckets_are_transformers(length, buckets):
+    place = torch.arange(length)
+    theirs = transformers.models.mpnet.modeling_mpnet.MPNetEncoder.relative_position_bucket(
+        place[None, :] - place[:, None], num_buckets=buckets
+    )
+    assert torch.equal(relative_buckets(length, buckets), theirs)
+
+
+def test_positions_after_padding_count_what_is_not_padding():
+    ids = torch.tensor([[1, 5, 6, 1, 7, 1], [5, 5, 5, 5, 5, 5]])
+    assert positions_after_padding(ids, 1).tolist() == [[1, 2, 3, 1, 4, 1], [2, 3, 4, 5, 6, 7]]

@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from support.attention import dense, problems
 
 from clearhead import masks, scaled_dot_product
-from clearhead.equations.attention import merge_heads, split_heads
+from clearhead.equations.attention import (
+    masked,
+    merge_heads,
+    output,
+    project,
+    scores,
+    softmax,
+    split_heads,
+    weighted_sum,
+)
 from clearhead.equations.fused import fused_scaled_dot_product
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -22,14 +31,14 @@ def by_hand(q, k, v, mask):
     for b in range(batch):
         for h in range(heads):
             for i in range(queries):
-                scores = [
+                row = [
                     float(q[b, h, i].double() @ k[b, h, j].double()) / math.sqrt(q.shape[-1]) + float(added[b, h, i, j])
                     for j in range(keys)
                 ]
-                top = max(scores)
+                top = max(row)
                 if top == float("-inf"):
                     continue
-                weights = [math.exp(score - top) for score in scores]
+                weights = [math.exp(score - top) for score in row]
                 values[b, h, i] = sum(w * v[b, h, j].double() for j, w in enumerate(weights)) / sum(weights)
     return values
 
@@ -110,6 +119,44 @@ def test_a_finite_float_mask_is_just_added():
     torch.testing.assert_close(fused, explicit)
     for one, other in zip(fused_grads, grads, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("number", [-1e9, -1e4])
+def test_a_finite_float_mask_is_just_added_in_sixteen_bits_too(dtype, number):
+    q, k, v = torch.randn(3, 1, 2, 4, 8).to(dtype).unbind()
+    mask = torch.full((4, 4), number)
+    mask[:, 0] += 1 if number > -1e5 else 0
+    expected = scaled_dot_product(q.double(), k.double(), v.double(), mask.double())[0]
+    if number == -1e9:  # in float32 the scores vanish beside it
+        expected = v.double().mean(dim=2, keepdim=True).expand_as(expected)
+    for found in (scaled_dot_product(q, k, v, mask)[0], fused_scaled_dot_product(q, k, v, mask)):
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), expected, atol=0.02, rtol=0.02)
+
+
+@given(problems())
+@settings(max_examples=20)
+def test_the_steps_make_the_whole(problem):
+    q, k, v, mask = problem
+    shape = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    s = scores(q, k)
+    torch.testing.assert_close(s, torch.einsum("bhlk,bhmk->bhlm", q, k) / q.shape[-1] ** 0.5)
+    torch.testing.assert_close(masked(s, mask), s + dense(mask, shape[2], shape[3], shape[0], shape[1]))
+    a = softmax(masked(s, mask))
+    alive = a.sum(dim=-1) > 0
+    torch.testing.assert_close(a[alive], torch.softmax(masked(s, mask), dim=-1)[alive])
+    values, weights = scaled_dot_product(q, k, v, mask)
+    assert torch.equal(weights, a)
+    assert torch.equal(values, weighted_sum(a, v))
+
+
+def test_the_projections_are_their_equations():
+    x, layer = torch.randn(2, 5, 12), torch.nn.Linear(12, 36)
+    torch.testing.assert_close(project(x, layer.weight, layer.bias), layer(x))
+    torch.testing.assert_close(project(x, layer.weight), x @ layer.weight.T)
+    mix = torch.nn.Linear(12, 12)
+    torch.testing.assert_close(output(x, mix.weight, mix.bias), mix(x))
 
 
 def test_arguments_stay_as_they_are():

@@ -53,9 +53,9 @@ def test_torch_nn_round_trip(problem):
     q, k, _, mask = problem
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
     checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=keys)
-    attn_mask, key_padding = masks.to_torch_nn(checked, queries, num_heads=heads)
-    if attn_mask is not None and attn_mask.ndim == 3 and attn_mask.shape[0] != batch * heads:
-        attn_mask = attn_mask.repeat(batch, 1, 1)
+    attn_mask, key_padding = masks.to_torch_nn(checked, batch=batch, queries=queries, keys=keys, num_heads=heads)
+    assert attn_mask is None or attn_mask.shape in ((queries, keys), (batch * heads, queries, keys))
+    assert key_padding is None or key_padding.shape == (batch, keys)
     back = masks.from_torch_nn(attn_mask, key_padding, num_heads=heads)
     shape = (batch, heads, queries, keys)
     torch.testing.assert_close(masks.additive(back, queries).expand(shape), dense(mask, queries, keys, batch, heads))
@@ -64,8 +64,37 @@ def test_torch_nn_round_trip(problem):
 def test_torch_nn_polarity_is_turned_round():
     blocked = torch.tensor([[False, True]])
     assert torch.equal(masks.from_torch_nn(None, blocked).keep_BM, ~blocked)
-    attn_mask, _ = masks.to_torch_nn(masks.causal(2), 2)
+    attn_mask, _ = masks.to_torch_nn(masks.causal(2), batch=1, queries=2, keys=2)
     assert attn_mask.tolist() == [[False, True], [False, False]]
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 4), (1, 3, 4, 4), (1, 4), (2, 1, 1, 4)])
+def test_torch_nn_takes_what_comes_out(shape):
+    allowed = torch.rand(shape) < 0.5
+    allowed[..., 0] = True
+    theirs = torch.nn.MultiheadAttention(6, 3, batch_first=True)
+    x = torch.randn(2, 4, 6)
+    attn_mask, padding = masks.to_torch_nn(allowed, batch=2, queries=4, keys=4, num_heads=3)
+    found, _ = theirs(x, x, x, attn_mask=attn_mask, key_padding_mask=padding)
+    ours = MultiHeadAttention(6, 3)
+    ours.load_state_dict(
+        {"qkv.weight": theirs.in_proj_weight, "qkv.bias": theirs.in_proj_bias}
+        | {"out.weight": theirs.out_proj.weight, "out.bias": theirs.out_proj.bias}
+    )
+    torch.testing.assert_close(ours(x, allowed), found, atol=1e-5, rtol=1e-5)
+
+
+def test_a_mask_itself_refuses_what_is_none():
+    with pytest.raises(ValueError, match="got int64"):
+        masks.Mask(length=4, scores=torch.tensor([[1, 0, 0, 0]]))
+    with pytest.raises(ValueError, match=r"\(batch, 4\).*got bool of shape \(1, 3\)"):
+        masks.Mask(length=4, keep_BM=torch.ones(1, 3, dtype=torch.bool))
+    with pytest.raises(TypeError, match="&"):
+        masks.causal(4) & torch.ones(4, 4, dtype=torch.bool)
+    with pytest.raises(ValueError, match="got a list"):
+        inspect.unwrap(masks.of)([[1]], batch=1, heads=1, queries=1, keys=1)
+    with pytest.raises(ValueError, match="0 and 1"):
+        masks.from_transformers(torch.zeros(1, 3))
 
 
 def test_transformers_polarity():
@@ -75,9 +104,15 @@ def test_transformers_polarity():
 def test_positions_count_from_the_first_kept_key():
     keep = torch.tensor([[False, False, True, True], [True, True, True, False]])
     assert masks.padding(keep).positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
-    # the same padding as a (B, 1, 1, M) tensor
-    same = masks.of(keep[:, None, None], batch=2, heads=1, queries=4, keys=4)
-    assert same.positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+    # the same padding as a (B, 1, 1, M) tensor, of bools and of 0 and −∞, and as torch.nn's float padding
+    added = masks.additive(masks.padding(keep))
+    for tensor in (keep[:, None, None], added):
+        same = masks.of(tensor, batch=2, heads=1, queries=4, keys=4)
+        assert same.positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+    assert masks.from_torch_nn(None, added[:, 0, 0]).positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+    # other floats are scores
+    assert masks.of(added.clamp(min=-1e9), batch=2, heads=1, queries=4, keys=4).positions() is None
+    assert masks.padding(torch.ones(2, 0, dtype=torch.bool)).positions() is None
 
 
 @pytest.mark.parametrize(

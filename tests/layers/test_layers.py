@@ -1,6 +1,7 @@
 """Each layer is its equation, and drops what it says it drops."""
 
 import inspect
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from torch import nn
 
 from clearhead import (
     Encoder,
+    EncoderConfig,
     EncoderLayer,
+    EncoderModel,
     GatedFeedForward,
     LayerNorm,
     MultiHeadAttention,
@@ -57,6 +60,9 @@ def test_feedforward_is_its_equation(activation):
         x, layer.inner.weight, layer.inner.bias, layer.out.weight, layer.out.bias, activation=act
     )
     torch.testing.assert_close(layer(x), explicit)
+    u = feedforward.expand(x, layer.inner.weight, layer.inner.bias)
+    torch.testing.assert_close(u, layer.inner(x))
+    torch.testing.assert_close(feedforward.contract(act(u), layer.out.weight, layer.out.bias), layer(x))
 
 
 def test_gated_feedforward_is_its_equation():
@@ -135,6 +141,8 @@ def test_rotary_attention_runs_and_needs_an_even_width():
     assert not torch.allclose(layer(swapped)[:, 0], layer(x)[:, 1], atol=1e-5)
     with pytest.raises(ValueError, match="even"):
         Rotary(3)
+    exact = MultiHeadAttention(8, 2, rotary_theta=100.0).double()
+    assert torch.autograd.gradcheck(exact, torch.randn(1, 4, 8, dtype=torch.float64, requires_grad=True))
 
 
 def test_token_embedding_is_the_one_hot_product():
@@ -221,6 +229,68 @@ def test_layer_drop_leaves_out_layers_at_its_rate():
     assert len(runs) == 4
     with pytest.raises(ValueError, match="layer_drop"):
         Encoder(8, 16, 2, 0.0, 2, layer_drop=1.0)
+
+
+def test_the_residual_sum_and_dropout_are_their_equations():
+    x, change = torch.randn(2, 400, 50)
+    torch.testing.assert_close(norm.add(x, change), x + change)
+    dropped = norm.dropout(x, 0.25)
+    assert abs(dropped_share(x, dropped) - 0.25) < 0.02
+    torch.testing.assert_close(dropped[dropped != 0], x[dropped != 0] / 0.75)
+
+
+def test_every_dropout_of_a_model_has_its_rate():
+    config = EncoderConfig(vocab_size=9, d_model=8, num_heads=2, ffn_hidden=300, num_layers=2, drop_prob=0.2)
+    model = EncoderModel(replace(config, attention_drop_prob=0.4, layer_drop=0.3))
+    rates = {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
+    assert set(rates.values()) == {0.2}
+    assert {name.replace("layers.1", "layers.0") for name in rates} == {
+        "embedding.dropout",
+        "encoder.layers.0.attention_residual.dropout",
+        "encoder.layers.0.feedforward.dropout",
+        "encoder.layers.0.feedforward_residual.dropout",
+    }
+    assert [layer.attention.drop_prob for layer in model.encoder.layers] == [0.4, 0.4]
+    assert model.encoder.layer_drop == 0.3
+    # and each is really applied in a forward pass
+    seen = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout):
+            module.register_forward_hook(lambda _m, inputs, output, name=name: seen.update({name: (inputs[0], output)}))
+    model.encoder.layer_drop = 0.0
+    model(torch.randint(9, (40, 50)))
+    assert seen.keys() == rates.keys()
+    for name, (before, after) in seen.items():
+        assert abs(dropped_share(before, after) - 0.2) < 0.02, name
+
+
+@pytest.mark.parametrize("drop_prob", [-0.1, 1.0, 2.0])
+def test_probabilities_outside_their_range_are_refused(drop_prob):
+    with pytest.raises(ValueError, match="probability"):
+        MultiHeadAttention(8, 2, drop_prob=drop_prob)
+    with pytest.raises(ValueError, match="probability"):
+        EncoderConfig(vocab_size=9, drop_prob=drop_prob)
+
+
+def test_plans_that_cannot_be_are_refused():
+    good = EncoderConfig(vocab_size=9, d_model=8, num_heads=2)
+    for changes, words in (
+        ({"eps": 0.0}, "eps"),
+        ({"eps": float("nan")}, "eps"),
+        ({"initializer_range": -1.0}, "initializer_range"),
+        ({"pad_id": -1}, "pad_id"),
+        ({"num_layers": 0}, "num_layers"),
+        ({"windows": (1,)}, "windows"),
+        ({"d_model": 6, "positions": "rotary"}, "even"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            replace(good, **changes)
+
+
+def test_empty_batches_and_rows():
+    model = EncoderModel(EncoderConfig(vocab_size=9, d_model=8, num_heads=2, ffn_hidden=8, num_layers=1)).eval()
+    assert model(torch.zeros(0, 3, dtype=torch.long)).shape == (0, 3, 8)
+    assert model(torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, 8)
 
 
 def test_an_encoder_by_hand_in_five_lines():

@@ -115,7 +115,8 @@ def test_encoder_layer_and_stack(dtype, training, norm_first):
             torch.equal(one, other)
             for one, other in zip(back.state_dict().values(), theirs.state_dict().values(), strict=True)
         )
-        attn_back, padding_back = masks.to_torch_nn(mask, x.shape[1], num_heads=num_heads)
+        batch, length = x.shape[:2]
+        attn_back, padding_back = masks.to_torch_nn(mask, batch=batch, queries=length, keys=length, num_heads=num_heads)
         found = run(back, x, **{names["mask"]: attn_back, names["padding"]: padding_back})
         assert_close(found, expected, dtype)
 
@@ -163,3 +164,49 @@ def test_tanh_gelu_and_bias_free_layers_convert():
     x = torch.randn(1, 4, 8)
     torch.testing.assert_close(ours(x), theirs(x))
     torch.testing.assert_close(to_torch_nn(ours)(x), theirs(x))
+
+
+def test_dropouts_travel_both_ways():
+    theirs = nn.TransformerEncoderLayer(8, 2, 16, 0.3)
+    theirs.self_attn.dropout = 0.4
+    ours = from_torch_nn(theirs)
+    assert ours.attention.drop_prob == 0.4
+    assert {module.p for module in ours.modules() if isinstance(module, nn.Dropout)} == {0.3}
+    back = to_torch_nn(ours)
+    assert back.self_attn.dropout == 0.4
+    assert {module.p for module in back.modules() if isinstance(module, nn.Dropout)} == {0.3}
+
+
+@pytest.mark.parametrize("layer_bias", [True, False])
+@pytest.mark.parametrize("norm_bias", [True, False])
+def test_final_norms_with_and_without_bias(layer_bias, norm_bias):
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, bias=layer_bias, batch_first=True)
+    theirs = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(8, 1e-3, bias=norm_bias), enable_nested_tensor=False)
+    ours, x = from_torch_nn(theirs), torch.randn(2, 3, 8)
+    torch.testing.assert_close(ours(x), theirs(x))
+    torch.testing.assert_close(to_torch_nn(ours)(x), theirs(x))
+
+
+def test_what_an_encoder_cannot_hold_is_refused():
+    def stack(change):
+        theirs = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False)
+        change(theirs)
+        return theirs
+
+    for change, words in (
+        (lambda them: setattr(them.layers[1], "norm_first", True), "different"),
+        (lambda them: setattr(them.layers[0].norm2, "eps", 0.5), "eps"),
+        (lambda them: setattr(them.layers[0].dropout1, "p", 0.5), "dropouts"),
+        (lambda them: setattr(them, "norm", nn.LayerNorm(8, elementwise_affine=False)), "with weights"),
+        (lambda them: setattr(them, "layers", nn.ModuleList()), "no layers"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            from_torch_nn(stack(change))
+    for ours in (
+        Encoder(8, 16, 2, 0.0, 2, layer_drop=0.5),
+        Encoder(8, 16, 2, 0.0, 2, relative_buckets=8),
+        Encoder(8, 16, 2, 0.0, 2, windows=[None, 1]),
+        Encoder(8, 16, 2, 0.0, 2, norm_order="pre", first_norm=False),
+    ):
+        with pytest.raises(ValueError, match="knows neither"):
+            to_torch_nn(ours)

@@ -50,11 +50,11 @@ def ordered(theirs):
     return [named[name] for name in MultiHeadAttention(512, 8).state_dict()]
 
 
-def lost_transpose(layer, x):
+def lost_transpose(layer, x, mask=None):
     """The document's version: (B, H, L, d) reshaped to (B, L, H d) with the head axis still in front."""
     batch, length, width = x.shape
     q, k, v = layer.qkv(x).reshape(batch, length, 3, 8, width // 8).permute(2, 0, 3, 1, 4)
-    values, _ = scaled_dot_product(q, k, v)
+    values, _ = scaled_dot_product(q, k, v, mask)
     return layer.out(values.reshape(batch, length, width))
 
 
@@ -67,6 +67,15 @@ def test_t1_2_the_lost_transpose_mixes_positions():
     # when every token attends to itself alone, changing one token changes its own output and no other
     moved = (layer(changed, only_itself) - layer(x, only_itself)).abs().amax(dim=-1)[0] > 1e-6
     assert moved.tolist() == [True, False, False, False, False]
+
+    # as docs/paper.md tells it: with the lost transpose 7 of the 9 other tokens move
+    layer = MultiHeadAttention(512, 8)
+    x = torch.randn(2, 10, 512)
+    changed = x.clone()
+    changed[:, 0] += 1
+    only_itself = torch.eye(10, dtype=torch.bool)
+    difference = lost_transpose(layer, changed, only_itself) - lost_transpose(layer, x, only_itself)
+    assert (difference.abs().amax(dim=-1)[0] > 1e-6).tolist() == [True] * 4 + [False] + [True] * 4 + [False]
 
 
 def test_t1_3_layer_norm():

@@ -7,6 +7,7 @@ import nbformat
 import torch
 
 from clearhead import EncoderLayer, PositionalEncoding, TokenEmbedding, scaled_dot_product
+from clearhead.equations.positions import add_positions
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -32,6 +33,7 @@ def test_t2_1_embedding_and_positions():
     pe = torch.zeros(3, 6)
     pe[:, 0::2], pe[:, 1::2] = torch.sin(i / 10000 ** (2 * j / 6)), torch.cos(i / 10000 ** (2 * j / 6))
     torch.testing.assert_close(encode(embed(ids)), one_hot @ embed.weight + pe)
+    torch.testing.assert_close(add_positions(embed(ids), pe), one_hot @ embed.weight + pe)
 
 
 def test_t2_2_attention():

@@ -53,8 +53,6 @@ def make(family, folder, kind="Model", **changes):
         for name, parameter in model.named_parameters():
             if "norm" in name.lower() or name.endswith("bias"):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
-            elif family == "modernbert":
-                parameter.mul_(2)
     model.save_pretrained(folder)
     vocab = folder / "vocab.txt"
     vocab.write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")

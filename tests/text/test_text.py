@@ -10,7 +10,7 @@ from support.tiny import VOCABULARY
 from transformers import BertTokenizer
 
 from clearhead.text.batching import padded_length, token_batches
-from clearhead.text.corpus import read_lines
+from clearhead.text.corpus import Corpus
 from clearhead.text.tokenizer import Tokenizer
 
 line = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=20)
@@ -23,26 +23,26 @@ def test_lines_come_back_whatever_stands_in_them(tmp_path_factory, lines, end, e
     path.write_bytes(b"\xef\xbb\xbf" + body.encode())
     expected = body.split("\n")
     expected = [text.removesuffix("\r") for text in expected[:-1]] + ([expected[-1]] if expected[-1] else [])
-    assert list(read_lines(path)) == expected
+    assert list(Corpus([path])) == expected
 
 
 def test_only_lf_and_crlf_end_a_line(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("one\x0b\x0c\x1c\x85\u2028still one\ntwo\rstill two\n\nfour", encoding="utf-8", newline="")
-    assert list(read_lines(path)) == ["one\x0b\x0c\x1c\x85\u2028still one", "two\rstill two", "", "four"]
+    assert list(Corpus([path])) == ["one\x0b\x0c\x1c\x85\u2028still one", "two\rstill two", "", "four"]
 
 
 def test_invalid_utf8_names_the_line(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\nb\xffd\n")
     with pytest.raises(ValueError, match=r"a\.txt, line 2: not UTF-8 at byte 2 of the line \(0xff\)"):
-        list(read_lines(path))
-    assert list(read_lines(path, "replace")) == ["good", "b\ufffdd"]
+        list(Corpus([path]))
+    assert list(Corpus([path], errors="replace")) == ["good", "b\ufffdd"]
 
 
 def test_standard_input(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
-    assert list(read_lines("-")) == ["a", "b"]
+    assert list(Corpus(["-"])) == ["a", "b"]
 
 
 @given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 600))

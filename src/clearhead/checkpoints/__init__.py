@@ -43,7 +43,7 @@ def load_span_reader(folder: Path) -> tuple[SpanReader, Family]:
 def _family(folder: Path) -> tuple[Family, dict[str, Any]]:
     data = directory.read_json(folder / "config.json")
     model_type = data.get("model_type")
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(
             f"{folder / 'config.json'} says model_type={model_type!r}, which is not supported; "
             f"these are: {', '.join(FAMILIES)}"

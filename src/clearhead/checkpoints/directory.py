@@ -23,7 +23,8 @@ _DEFAULT_SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-_HUB_FILES = ["*.json", "*.safetensors", "*/config.json", "vocab.txt", "pytorch_model*.bin"]
+_HUB_FILES = ["*.json", "*.safetensors", "*/config.json", "vocab.txt"]
+_HUB_PICKLES = ["pytorch_model*.bin"]
 
 
 def find(model: str | Path, revision: str | None = None) -> Path:
@@ -37,7 +38,10 @@ def find(model: str | Path, revision: str | None = None) -> Path:
     Raises:
         ValueError: no such folder, no such model on the Hub, no connection, or a package that is not what it was.
     """
-    path = Path(model).expanduser()
+    try:
+        path = Path(model).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"no such model folder: {model} ({error})") from None
     if path.is_dir():
         return path
     name = str(model)
@@ -93,9 +97,7 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
     if single.is_file():
         return _read_safetensors(single), str(single)
     if index.is_file():
-        shards = read_json(index).get("weight_map")
-        if not isinstance(shards, dict):
-            raise ValueError(f"{index} has no weight_map")
+        shards = _weight_map(index)
         tensors: dict[str, Tensor] = {}
         for shard in sorted(set(shards.values())):
             if not (folder / shard).is_file():
@@ -138,6 +140,8 @@ def convert(folder: Path) -> Path:
     tensors: dict[str, Tensor] = {}
     for path in _pickles(folder):
         tensors |= _read_pickle(path)
+    if not tensors:
+        raise ValueError(f"{folder}: the pickle holds no tensors")
     # tied tensors share memory in a pickle; a safetensors file holds each by itself
     write_weights(target, {name: tensor.clone().contiguous() for name, tensor in tensors.items()})
     return target
@@ -148,7 +152,7 @@ def _parse_json(path: Path) -> object:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path.parent} has no {path.name}; a model's folder needs one") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a broken text, a number of 5,000 digits, a nesting without end
         raise ValueError(f"{path} is not valid JSON: {error}") from None
 
 
@@ -173,10 +177,13 @@ def _from_hub(name: str, revision: str | None) -> Path:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=_HUB_FILES))
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=_HUB_FILES))
+        if not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=_HUB_FILES + _HUB_PICKLES))
+        return folder
     except HFValidationError as error:
         raise ValueError(f"{name!r} is neither a folder nor a model id of the Hub: {error}") from None
-    except OSError as error:  # the Hub's errors, and those of a connection, are all of this kind
+    except Exception as error:  # the Hub's errors, and those of several HTTP libraries below it
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"{name!r} is not a local folder, and it could not be had from the Hugging Face Hub: {reason}"
@@ -198,7 +205,7 @@ def _float32(tensor: Tensor) -> Tensor:
 def _pickles(folder: Path) -> list[Path]:
     index = folder / "pytorch_model.bin.index.json"
     if index.is_file():
-        return [folder / shard for shard in sorted(set(read_json(index).get("weight_map", {}).values()))]
+        return [folder / shard for shard in sorted(set(_weight_map(index).values()))]
     if (folder / "pytorch_model.bin").is_file():
         return [folder / "pytorch_model.bin"]
     raise ValueError(f"{folder} has no pytorch_model.bin to convert")
@@ -212,6 +219,25 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # torch.load raises many kinds for a broken or unsafe pickle
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path} cannot be read safely: {reason}") from None
-    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
-        raise ValueError(f"{path} holds more than named tensors; it is not a model's state dict")
+    if not isinstance(loaded, dict) or not all(_is_plain(name, value) for name, value in loaded.items()):
+        raise ValueError(f"{path} holds more than named, dense tensors; it is not a model's state dict")
     return loaded
+
+
+def _is_plain(name: object, value: object) -> bool:
+    return (
+        isinstance(name, str)
+        and name != "__metadata__"  # safetensors keeps this name for itself
+        and isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and not value.is_meta
+        and not value.is_quantized
+    )
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Which shard holds which tensor."""
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+        raise ValueError(f"{index} has no weight_map from tensors to files")
+    return shards

@@ -135,7 +135,7 @@ class Family:
             value = default if data.get(key) is None else data[key]
             if value is None:
                 raise ValueError(f"{where} lacks {key}")
-            values[name] = _activation(value, key, where) if name == "activation" else _number(value, key, where)
+            values[name] = _activation(value, key, where) if name == "activation" else _number(value, key, name, where)
         present = set(names)
         values |= {name: foreign in present for name, foreign in self.optional.items()}
         try:
@@ -169,8 +169,9 @@ class Family:
     def load(self, folder: Path, data: Mapping[str, Any]) -> EncoderModel:
         """The model in a folder, in float32 and evaluation mode."""
         tensors, where = directory.read_weights(folder)
-        body = self._body(tensors)
+        body = self._body(tensors, where)
         config = self.read_config(data, body, str(folder / "config.json"))
+        self._check_layers(config, body, where)
         aside = self.table.left_aside_in(body)
         if aside:
             log.info("%s: %d tensors that encoding does not use were left aside: %s", where, len(aside), aside)
@@ -188,9 +189,10 @@ class Family:
         last = next(name for name, ours in head.rows.items() if ours == "out.weight")
         if last not in held:
             raise ValueError(f"{where} has no {last}: a {head.architecture} has one, and is wanted for {task}")
-        body = self._body(tensors)
+        body = self._body(tensors, where)
         config_file = str(folder / "config.json")
         config = self.read_config(data, body, config_file)
+        self._check_layers(config, body, where)
         plan = self._head_config(head, data, held[str(last)].shape[0], task, config_file)
         rows = NameTable(rows=head.rows)
 
@@ -226,8 +228,19 @@ class Family:
         directory.write_weights(folder / "model.safetensors", tensors)
         directory.write_json(folder / "config.json", data)
 
-    def _body(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name.removeprefix(self.prefix): tensor for name, tensor in tensors.items()}
+    def _body(self, tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+        body: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            short = name.removeprefix(self.prefix)
+            if short in body:
+                raise ValueError(f"{where} holds tensor {short} twice, with and without {self.prefix!r} before it")
+            body[short] = tensor
+        return body
+
+    def _check_layers(self, config: EncoderConfig, tensors: Mapping[str, Tensor], where: str) -> None:
+        """Before a model of a million layers is built to find out that it does not fit."""
+        if config.num_layers > len(tensors):
+            raise ValueError(f"{where}: config.json says {config.num_layers} layers; here are {len(tensors)} tensors")
 
     def _head_config(
         self, head: HeadFormat, data: Mapping[str, Any], outputs: int, task: Task, where: str
@@ -259,8 +272,8 @@ class Family:
                         f"{where} says {key}={value!r}, which changes what the model computes and is not supported; "
                         f"only {self.only[key]!r} is"
                     )
-            # a key that is off changes nothing, whatever it stands for
-            elif key not in known and not key.startswith("_") and value:
+            # None and empty say nothing; false and 0 may switch off what is on by default
+            elif key not in known and not key.startswith("_") and value not in (None, "", [], {}):
                 raise ValueError(
                     f"{where} says {key}={value!r}, which is not known here and may change what the model computes; "
                     "if it does not, take it out of the file"
@@ -300,14 +313,16 @@ def _above(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _activation(name: object, key: str, where: str) -> str:
-    if name not in ACTIVATIONS:
+    if not isinstance(name, str) or name not in ACTIVATIONS:
         raise ValueError(f"{where} says {key}={name!r}, which is not supported; these are: {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[str(name)]
+    return ACTIVATIONS[name]
 
 
-def _number(value: object, key: str, where: str) -> int | float:
+def _number(value: object, key: str, name: str, where: str) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{where} says {key}={value!r}; a number is wanted")
+    if EncoderConfig.__dataclass_fields__[name].type is int and not isinstance(value, int):
+        raise ValueError(f"{where} says {key}={value!r}; a whole number is wanted")
     return value
 
 

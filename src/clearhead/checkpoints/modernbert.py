@@ -22,12 +22,19 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     biases = {key: bool(data.get(key, False)) for key in ("attention_bias", "mlp_bias", "norm_bias")}
     if len(set(biases.values())) > 1:
         raise ValueError(f"{biases}: biases everywhere or nowhere are supported")
-    layers = data["num_hidden_layers"]
+    layers = int(data["num_hidden_layers"])
+    if layers > 10_000:
+        raise ValueError(f"num_hidden_layers={layers}; no such model is known")
+    for key in ("local_attention", "global_attn_every_n_layers"):
+        if not isinstance(data.get(key, 1), int):
+            raise ValueError(f"{key}={data[key]!r}; a whole number is wanted")
+    if data.get("layer_types") is not None and not isinstance(data["layer_types"], list):
+        raise ValueError(f"layer_types={data['layer_types']!r}; a list is wanted")
     every = data.get("global_attn_every_n_layers") or 3
     kinds = data.get("layer_types") or [_LOCAL if number % every else _WHOLE for number in range(layers)]
-    unknown = set(kinds) - {_WHOLE, _LOCAL}
+    unknown = [kind for kind in kinds if kind not in (_WHOLE, _LOCAL)]
     if unknown:
-        raise ValueError(f"layer_types names {sorted(unknown)}; {_WHOLE} and {_LOCAL} are supported")
+        raise ValueError(f"layer_types names {unknown[0]!r}; {_WHOLE} and {_LOCAL} are supported")
     radius = data.get("local_attention", 128) // 2
     thetas = _thetas(data)
     return {
@@ -41,11 +48,15 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
 def _thetas(data: Mapping[str, Any]) -> dict[str, float]:
     given = data.get("rope_parameters") or {}
     thetas = {_WHOLE: data.get("global_rope_theta") or 160_000.0, _LOCAL: data.get("local_rope_theta") or 10_000.0}
+    if not isinstance(given, dict) or not all(isinstance(part, dict | type(None)) for part in given.values()):
+        raise ValueError(f"rope_parameters={given!r}; an object for each kind of layer is wanted")
     for kind in thetas:
         part = given.get(kind) or {}
         if part.get("rope_type", "default") != "default":
             raise ValueError(f"rope_parameters ask for rope_type={part['rope_type']!r}; default is supported")
         thetas[kind] = part.get("rope_theta", thetas[kind])
+        if not isinstance(thetas[kind], int | float) or thetas[kind] <= 0:
+            raise ValueError(f"the rotary base of {kind} is {thetas[kind]!r}; a number above 0 is wanted")
     return thetas
 
 

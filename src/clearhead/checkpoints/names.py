@@ -70,6 +70,10 @@ class NameTable:
                         f"{where}: tensor {part} has shape {tuple(tensor.shape)}, "
                         f"but the model's config.json asks for {part_shape}"
                     )
+                if not tensor.is_floating_point():
+                    raise ValueError(f"{where}: tensor {part} holds {tensor.dtype}; floating-point numbers are wanted")
+                if not tensor.isfinite().all():
+                    raise ValueError(f"{where}: tensor {part} holds NaN or infinity")
             ours[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
         if missing:
             raise ValueError(f"{where}: {_listed(missing)} missing")

@@ -16,7 +16,10 @@ from clearhead.models.config import EncoderConfig
 
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     pad_id = 1 if data.get("pad_token_id") is None else data["pad_token_id"]
-    return {"max_len": data.get("max_position_embeddings", 512) - pad_id - 1, "pad_id": pad_id}
+    rows = data.get("max_position_embeddings", 512)
+    if type(pad_id) is not int or type(rows) is not int:
+        raise ValueError(f"pad_token_id={pad_id!r}, max_position_embeddings={rows!r}; whole numbers are wanted")
+    return {"max_len": rows - pad_id - 1, "pad_id": pad_id}
 
 
 def _write(config: EncoderConfig) -> dict[str, Any]:

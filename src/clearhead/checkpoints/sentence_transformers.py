@@ -49,15 +49,13 @@ def read(folder: Path) -> SentenceSettings:
     transformer = _optional_json(folder / "sentence_bert_config.json")
     if transformer.get("do_lower_case"):
         raise ValueError(f"{folder / 'sentence_bert_config.json'} says do_lower_case=true, which is not supported")
-    texts = _optional_json(folder / "config_sentence_transformers.json")
-    return SentenceSettings(
-        pooling=pooling,
-        normalize=normalize,
-        max_length=transformer.get("max_seq_length"),
-        prompts=texts.get("prompts") or {},
-        default_prompt=texts.get("default_prompt_name"),
-        pool_prompt=pool_prompt,
-    )
+    max_length = transformer.get("max_seq_length")
+    if max_length is not None and (type(max_length) is not int or max_length < 1):
+        raise ValueError(
+            f"{folder / 'sentence_bert_config.json'} says max_seq_length={max_length!r}; a number of tokens is wanted"
+        )
+    prompts, default_prompt = _read_prompts(folder / "config_sentence_transformers.json")
+    return SentenceSettings(pooling, normalize, max_length, prompts, default_prompt, pool_prompt)
 
 
 def write(folder: Path, settings: SentenceSettings, d_model: int) -> None:
@@ -107,10 +105,20 @@ def _read_modules(path: Path) -> tuple[Pooling, bool, bool]:
     return *pooling, normalize
 
 
+def _read_prompts(path: Path) -> tuple[dict[str, str], str | None]:
+    data = _optional_json(path)
+    prompts, default = data.get("prompts") or {}, data.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(prompt, str) for prompt in prompts.values()):
+        raise ValueError(f"{path} says prompts={prompts!r}; an object of texts is wanted")
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        raise ValueError(f"{path} says default_prompt_name={default!r}, but its prompts are: {', '.join(prompts)}")
+    return prompts, default
+
+
 def _read_pooling(path: Path) -> tuple[Pooling, bool]:
     data = directory.read_json(path)
     if "pooling_mode" in data:
-        modes = [data["pooling_mode"]] if isinstance(data["pooling_mode"], str) else list(data["pooling_mode"])
+        modes = data["pooling_mode"] if isinstance(data["pooling_mode"], list) else [data["pooling_mode"]]
     else:
         ours = {key: mode for mode, key in _MODE_KEYS.items()}
         modes = [ours.get(key, key) for key, on in data.items() if key.startswith("pooling_mode_") and on]

@@ -44,7 +44,8 @@ def from_torch_nn(
     """Our module with the weights, the options and the mode of torch.nn's. Ours is batch first, whatever that was.
 
     Raises:
-        ValueError: an activation other than ReLU and GELU, or a final norm that is no LayerNorm.
+        ValueError: an activation other than ReLU and GELU, a final norm that is no LayerNorm with weights, layers that
+            differ, dropouts or eps that differ within a layer.
 
     >>> from torch import nn; from clearhead.checkpoints.torch_nn import from_torch_nn
     >>> type(from_torch_nn(nn.TransformerEncoderLayer(512, 8))).__name__
@@ -52,17 +53,20 @@ def from_torch_nn(
     """
     ours: EncoderLayer | Encoder
     if isinstance(module, nn.TransformerEncoder):
-        first = cast(nn.TransformerEncoderLayer, module.layers[0])
-        norm = module.norm
-        if norm is not None and not isinstance(norm, nn.LayerNorm):
-            raise ValueError(f"the final norm is a {type(norm).__name__}; a LayerNorm or None is wanted")
-        ours = Encoder(*_sizes(first), len(module.layers), **_options(first), final_norm=norm is not None)
-        table = STACK
-        if norm is not None and ours.norm is not None:
-            ours.norm.eps = norm.eps
-    else:
+        layers = [cast(nn.TransformerEncoderLayer, layer) for layer in module.layers]
+        if not layers:
+            raise ValueError("the TransformerEncoder has no layers")
+        first, table = layers[0], STACK
+        if any((_sizes(layer), _options(layer)) != (_sizes(first), _options(first)) for layer in layers):
+            raise ValueError("the layers have different sizes or options; an Encoder's layers are alike")
+        ours = Encoder(*_sizes(first), len(layers), **_options(first), final_norm=module.norm is not None)
+        if module.norm is not None:
+            ours.norm = _final_norm(module.norm)
+    elif isinstance(module, nn.TransformerEncoderLayer):
         first, table = module, LAYER
         ours = EncoderLayer(*_sizes(module), **_options(module))
+    else:
+        raise ValueError(f"a TransformerEncoder or its layer is wanted; got a {type(module).__name__}")
     wanted = {name: tuple(tensor.shape) for name, tensor in ours.state_dict().items()}
     reference = first.linear1.weight
     ours.to(device=reference.device, dtype=reference.dtype)
@@ -78,11 +82,14 @@ def to_torch_nn(module: EncoderLayer | Encoder) -> nn.TransformerEncoderLayer | 
     """torch.nn's module (batch first) with the weights, the options and the mode of ours.
 
     Raises:
-        ValueError: what torch.nn's encoder cannot hold: rotary positions, gated or tanh GELU feed-forwards.
+        ValueError: what torch.nn's encoder cannot hold: rotary positions, gated feed-forwards, windows, relative
+            biases, LayerDrop, a first layer without norm.
     """
     theirs: nn.TransformerEncoderLayer | nn.TransformerEncoder
     if isinstance(module, Encoder):
-        layer = _torch_layer(cast(EncoderLayer, module.layers[0]))
+        if module.layer_drop or module.relative_bias is not None:
+            raise ValueError("torch.nn.TransformerEncoder knows neither LayerDrop nor relative biases")
+        layer = next(iter([_torch_layer(cast(EncoderLayer, layer)) for layer in module.layers]))
         norm = None
         if module.norm is not None:
             norm = nn.LayerNorm(module.norm.parameters_shape, module.norm.eps, bias=module.norm.bias is not None)
@@ -101,6 +108,8 @@ def _sizes(layer: nn.TransformerEncoderLayer) -> tuple[int, int, int, float]:
 
 
 def _options(layer: nn.TransformerEncoderLayer) -> dict[str, Any]:
+    if len({layer.dropout.p, layer.dropout1.p, layer.dropout2.p}) > 1 or layer.norm1.eps != layer.norm2.eps:
+        raise ValueError("the dropouts, or the norms' eps, differ within a layer; an EncoderLayer has one of each")
     return {
         "norm_order": "pre" if layer.norm_first else "post",
         "activation": _activation(layer.activation),
@@ -108,6 +117,12 @@ def _options(layer: nn.TransformerEncoderLayer) -> dict[str, Any]:
         "eps": layer.norm1.eps,
         "bias": layer.linear1.bias is not None,
     }
+
+
+def _final_norm(norm: nn.Module) -> LayerNorm:
+    if not isinstance(norm, nn.LayerNorm) or not norm.elementwise_affine:
+        raise ValueError(f"the final norm is {norm}; a LayerNorm with weights, or None, is wanted")
+    return LayerNorm(norm.normalized_shape, norm.eps, bias=norm.bias is not None)
 
 
 def _activation(activation: object) -> Activation:
@@ -125,6 +140,8 @@ def _torch_layer(layer: EncoderLayer) -> nn.TransformerEncoderLayer:
     gated = layer.feedforward.inner.out_features != layer.feedforward.out.in_features
     if layer.attention.rotary is not None or gated:
         raise ValueError("torch.nn.TransformerEncoderLayer knows neither rotary positions nor gated feed-forwards")
+    if layer.attention.window is not None or not isinstance(layer.attention_residual.norm, LayerNorm):
+        raise ValueError("torch.nn.TransformerEncoderLayer knows neither windows nor a layer without its norm")
     theirs = nn.TransformerEncoderLayer(
         layer.feedforward.inner.in_features,
         layer.attention.num_heads,

@@ -5,11 +5,18 @@ import sys
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clearhead.cli import options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clearhead.run.corpus import Counts
+    from clearhead.run.encode import EncodeOptions, TextEncoder
+    from clearhead.text.corpus import Corpus
 
 
 class PoolingOption(StrEnum):
@@ -28,14 +35,23 @@ class ErrorsOption(StrEnum):
 
 
 def encode(
-    source: Annotated[
-        str, typer.Argument(metavar="[INPUT]", help="A UTF-8 file, one text a line; - is standard input.")
-    ] = "-",
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[INPUT]...", help="UTF-8 files with a text a line, .jsonl or .parquet files; - is standard input."
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="FILE.npy, .jsonl or .parquet; JSON lines to standard output without it."),
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
+    column: Annotated[
+        str | None, typer.Option(help='The column of .jsonl and .parquet files that holds the texts. Default: "text".')
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run to the same --output.")
+    ] = False,
     pooling: Annotated[PoolingOption | None, typer.Option(help="Default: as the model says.")] = None,
     normalize: Annotated[
         bool | None, typer.Option("--normalize/--no-normalize", help="Default: as the model says.")
@@ -44,8 +60,7 @@ def encode(
         int | None, typer.Option(help="Tokens after which a text is cut. Default: as the model says.")
     ] = None,
     prompt: Annotated[
-        str | None,
-        typer.Option(help="The name of one of the model's prompts, or a text to put before each text."),
+        str | None, typer.Option(help="The name of one of the model's prompts, or a text to put before each text.")
     ] = None,
     truncate_dim: Annotated[int | None, typer.Option(help="Keep the first columns only.")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Tokens in a batch, padding included.")] = None,
@@ -60,44 +75,48 @@ def encode(
         typer.Option("--json", help="The summary as JSON: on standard output with --output, else on standard error."),
     ] = False,
 ) -> None:
-    """Texts, one a line, to vectors."""
-    from clearhead.run.writers import check_output, json_lines, write_vectors
-    from clearhead.text.corpus import read_lines
+    """Texts, one a line, to vectors. The input is streamed: it may be of any size."""
+    from clearhead.run.writers import check_output
+    from clearhead.text.corpus import Corpus
 
     if output is not None:
         check_output(output)
-    texts = list(read_lines(source, errors.value))
+    elif resume:
+        raise ValueError("--resume goes with --output: what went to standard output is not here any more")
+    corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
     # torch comes after what can go wrong without it
-    from clearhead.run.encode import BATCH_TOKENS, TextEncoder
+    from clearhead.run.batches import BATCH_TOKENS
+    from clearhead.run.corpus import encode_corpus
+    from clearhead.run.encode import EncodeOptions, TextEncoder
+    from clearhead.run.progress import token_progress
 
     encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
-    start = time.perf_counter()
-    tokens = encoder.tokenize(texts, max_length=max_length, prompt=prompt)
-    vectors = encoder.vectors(
-        tokens,
+    choices = EncodeOptions(
         pooling=None if pooling is None else pooling.value,
         normalize=normalize,
+        max_length=max_length,
         batch_tokens=BATCH_TOKENS if batch_tokens is None else batch_tokens,
         prompt=prompt,
         truncate_dim=truncate_dim,
-        show_progress=not quiet and sys.stderr.isatty(),
     )
+    start, computed = time.perf_counter(), 0
+    with token_progress(corpus.total_bytes, not quiet and sys.stderr.isatty()) as show:
+
+        def advance(done: int, tokens: int) -> None:
+            nonlocal computed
+            computed += tokens
+            show(done, tokens)
+
+        if output is not None:
+            counts = encode_corpus(encoder, corpus, output, choices, resume=resume, advance=advance)
+        else:
+            counts = _to_standard_output(encoder, corpus, choices, advance)
     seconds = time.perf_counter() - start
-    array = cast(Any, vectors)  # "tokens", which gives a list, is no choice here
-    if output is not None:
-        write_vectors(output, texts, array)
-    else:
-        for line in json_lines(texts, array):
-            sys.stdout.buffer.write(line.encode("utf-8"))
-        sys.stdout.buffer.flush()
-    count = sum(len(text.ids) for text in tokens)
     summary = {
-        "texts": len(texts),
-        "tokens": count,
-        "truncated": sum(text.truncated for text in tokens),
-        "dimensions": array.shape[1],
+        **vars(counts),
+        "dimensions": encoder.width(truncate_dim),
         "seconds": round(seconds, 3),
-        "tokens_per_second": round(count / seconds) if seconds else 0,
+        "tokens_per_second": round(computed / seconds) if seconds else 0,
         "model": model,
         "precision": str(encoder.dtype).removeprefix("torch."),
         "device": str(encoder.device),
@@ -107,6 +126,23 @@ def encode(
         typer.echo(json.dumps(summary), err=output is None)
     elif not quiet:
         typer.echo(_sentence(summary), err=True)
+
+
+def _to_standard_output(
+    encoder: "TextEncoder", corpus: "Corpus", choices: "EncodeOptions", advance: "Callable[[int, int], None]"
+) -> "Counts":
+    from clearhead.run.corpus import Counts
+    from clearhead.run.writers import json_lines
+
+    counts, seen = Counts(), 0
+    for some in encoder.stream(corpus, choices):
+        for line in json_lines(some.texts, some.vectors):
+            sys.stdout.buffer.write(line.encode("utf-8"))
+        sys.stdout.buffer.flush()
+        counts = counts.plus(some)
+        advance(corpus.read_bytes - seen, some.tokens)
+        seen = corpus.read_bytes
+    return counts
 
 
 def _sentence(summary: dict[str, Any]) -> str:

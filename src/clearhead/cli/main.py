@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from clearhead import __version__
+from clearhead.cli.classify import classify
 from clearhead.cli.convert import convert
 from clearhead.cli.encode import encode
 from clearhead.cli.evaluate import evaluate
@@ -20,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(encode)
+app.command()(classify)
 app.command()(trace)
 app.add_typer(evaluate, name="evaluate")
 app.command()(convert)

@@ -36,7 +36,8 @@ def fused_scaled_dot_product(
     if checked.added() is None:
         allowed = checked.allowed(queries, q.device)
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=drop_prob)
-    bias = masks.additive(checked, queries, q.dtype)
+    # in 32 bits: a finite −1e9 would be −∞ in float16
+    bias = masks.additive(checked, queries, torch.promote_types(q.dtype, torch.float32))
     if not torch.is_grad_enabled():
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob)
     # the flash kernel's gradients are wrong where a finite float mask covers a whole row; the plain one's are right

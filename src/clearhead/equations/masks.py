@@ -34,8 +34,20 @@ class Mask:
     window: int | None = None
     scores: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        if self.keep_BM is not None and (
+            self.keep_BM.dtype != torch.bool or self.keep_BM.ndim != 2 or self.keep_BM.shape[1] != self.length
+        ):
+            raise ValueError(
+                f"keep_BM is bool of shape (batch, {self.length}), True at real tokens; got {_kind(self.keep_BM)}"
+            )
+        if self.scores is not None:
+            _checked(self.scores)
+
     def __and__(self, other: "Mask") -> "Mask":
         """Both conditions at once; float parts add."""
+        if not isinstance(other, Mask):
+            return NotImplemented
         if self.length != other.length:
             raise ValueError(
                 f"masks over {self.length} and over {other.length} keys cannot be joined: "
@@ -81,7 +93,7 @@ class Mask:
 
         So a text has the same positions with padding on its left as without it.
         """
-        if self.keep_BM is None:
+        if self.keep_BM is None or self.length == 0:
             return None
         first_B = self.keep_BM.to(torch.uint8).argmax(dim=1)
         return (torch.arange(self.length, device=first_B.device) - first_B[:, None]).clamp(min=0)
@@ -156,6 +168,8 @@ def of(mask: MaskLike, *, batch: int, heads: int, queries: int, keys: int) -> Ma
         return None
     if isinstance(mask, Tensor):
         return _from_tensor(mask, (batch, heads, queries, keys))
+    if not isinstance(mask, Mask):
+        raise ValueError(f"a mask is a Mask, a tensor or None; got a {type(mask).__name__}")
     if mask.length != keys:
         raise ValueError(f"the mask was made for {mask.length} keys, but attention runs over {keys}")
     if mask.keep_BM is not None and mask.keep_BM.shape[0] not in (1, batch):
@@ -183,19 +197,30 @@ def from_torch_nn(attn_mask: Tensor | None, key_padding_mask: Tensor | None, *, 
             parts.append(padding(~key_padding_mask))
         else:
             scores = _checked(key_padding_mask)[:, None, None, :]
-            parts.append(Mask(length=scores.shape[-1], scores=scores))
+            parts.append(_padding_or_scores(scores))
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else parts[0] & parts[1]
 
 
-def to_torch_nn(mask: Mask | None, queries: int, *, num_heads: int = 1) -> tuple[Tensor | None, Tensor | None]:
-    """Ours as torch.nn's (attn_mask, key_padding_mask), in which a bool True means *may not attend*."""
-    if mask is None:
+def to_torch_nn(
+    mask: MaskLike, *, batch: int, queries: int, keys: int, num_heads: int = 1
+) -> tuple[Tensor | None, Tensor | None]:
+    """Ours as torch.nn's (attn_mask, key_padding_mask), in which a bool True means *may not attend*.
+
+    Args:
+        mask: what to convert.
+        batch, queries, keys, num_heads: the sizes that it is for; torch.nn broadcasts no masks.
+
+    Returns:
+        attn_mask (L, M) or (B * num_heads, L, M), and key_padding_mask (B, M); None for what is not needed.
+    """
+    checked = of(mask, batch=batch, heads=num_heads, queries=queries, keys=keys)
+    if checked is None:
         return None, None
-    key_padding = None if mask.keep_BM is None else ~mask.keep_BM
-    rest = replace(mask, keep_BM=None)
-    allowed = rest.allowed(queries, None if mask.scores is None else mask.scores.device)
+    key_padding = None if checked.keep_BM is None else ~checked.keep_BM.expand(batch, keys)
+    rest = replace(checked, keep_BM=None)
+    allowed = rest.allowed(queries, None if rest.scores is None else rest.scores.device)
     if rest.added() is not None:
         dense = additive(rest, queries)
     elif allowed is not None:
@@ -203,13 +228,18 @@ def to_torch_nn(mask: Mask | None, queries: int, *, num_heads: int = 1) -> tuple
     else:
         return None, key_padding
     if dense.ndim == 2:
-        return dense, key_padding
-    batch = mask.keep_BM.shape[0] if mask.keep_BM is not None else dense.shape[0]
-    return dense.expand(batch, num_heads, queries, mask.length).flatten(0, 1), key_padding
+        return dense.expand(queries, keys), key_padding
+    return dense.expand(batch, num_heads, queries, keys).flatten(0, 1), key_padding
 
 
 def from_transformers(attention_mask: Tensor) -> Mask:
-    """The 0/1 (B, M) ``attention_mask`` of Hugging Face tokenizers and models, 1 = real token, as one of ours."""
+    """The 0/1 (B, M) ``attention_mask`` of Hugging Face tokenizers and models, 1 = real token, as one of ours.
+
+    Raises:
+        ValueError: a float mask: it would be an additive one, in which 0 means the opposite.
+    """
+    if attention_mask.is_floating_point():
+        raise ValueError(f"an attention mask of 0 and 1 is wanted, as integers; got {_kind(attention_mask)}")
     return padding(attention_mask != 0)
 
 
@@ -237,10 +267,21 @@ def _checked(mask: Tensor) -> Tensor:
 def _from_tensor(mask: Tensor, shape: tuple[int, int, int, int]) -> Mask:
     _check_shape(_checked(mask), shape)
     keys = shape[-1]
-    # (B, 1, 1, M) of bools is padding by another name: kept small, and positions can be counted from it
-    if mask.dtype == torch.bool and mask.ndim == 4 and mask.shape[1:] == (1, 1, keys):
-        return padding(mask[:, 0, 0, :])
+    if mask.ndim == 4 and mask.shape[1:] == (1, 1, keys):
+        return _padding_or_scores(mask)
     return Mask(length=keys, scores=mask)
+
+
+def _padding_or_scores(mask: Tensor) -> Mask:
+    """A (B, 1, 1, M) mask. Of bools, or of 0 and −∞ alone, it is padding by another name: kept small, and positions
+    can be counted from it. Looking into floats would halt a compiler or an accelerator: there they stay scores."""
+    if mask.dtype == torch.bool:
+        return padding(mask[:, 0, 0, :])
+    if mask.device.type == "cpu" and not torch.compiler.is_compiling() and not mask.requires_grad:
+        keep = mask[:, 0, 0, :] == 0
+        if bool((keep | (mask[:, 0, 0, :] == float("-inf"))).all()):
+            return padding(keep)
+    return Mask(length=mask.shape[-1], scores=mask)
 
 
 def _check_shape(mask: Tensor, shape: tuple[int, int, int, int]) -> None:

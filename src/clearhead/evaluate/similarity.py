@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,9 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
                     )
                 score = _number(row[2])
                 if score is None and number == 0:
-                    continue  # a header
-                if score is None:
+                    log.warning("%s, line 1 is taken for a header: %s", path, ", ".join(row))
+                    continue
+                if score is None or not math.isfinite(score):
                     raise ValueError(f"{path}, line {reader.line_num}: the score is {row[2]!r}; a number is wanted")
                 first.append(row[0])
                 second.append(row[1])
@@ -101,7 +105,6 @@ def evaluate_similarity(
 
 def _number(text: str) -> float | None:
     try:
-        number = float(text)
+        return float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None

@@ -28,7 +28,9 @@ class Rotary(nn.Module):
 
     def forward(self, x: Float[Tensor, "B H L K"]) -> Float[Tensor, "B H L K"]:
         # the product of a turned query and key depends on their distance alone: padding on the left needs no care
-        angles = positions.rotary_angles(torch.arange(x.shape[2], device=x.device), self.width, self.theta)
+        place_L = torch.arange(x.shape[2], device=x.device)
+        exact = torch.promote_types(x.dtype, torch.float32)
+        angles = positions.rotary_angles(place_L, self.width, self.theta, dtype=exact)
         return positions.rotate(x, angles)
 
     def extra_repr(self) -> str:
@@ -75,6 +77,8 @@ class MultiHeadAttention(nn.Module):
                 f"d_model must be divisible by num_heads, so that each head gets d_model / num_heads columns; "
                 f"got d_model={d_model}, num_heads={num_heads}"
             )
+        if not 0.0 <= drop_prob < 1.0:
+            raise ValueError(f"drop_prob is a probability from 0 up to, not including, 1; got {drop_prob}")
         self.num_heads, self.drop_prob, self.window = num_heads, drop_prob, window
         # torch.nn draws the output projection first, and the fused one as a single Xavier matrix
         self.out = nn.Linear(d_model, d_model, bias=bias)
@@ -87,6 +91,8 @@ class MultiHeadAttention(nn.Module):
         self.rotary = None if rotary_theta is None else Rotary(d_model // num_heads, rotary_theta)
 
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
+        if x.ndim != 3:
+            raise ValueError(f"attention takes (batch, length, d_model); got a shape of {tuple(x.shape)}")
         batch, length, _ = x.shape
         mask = self.local(masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=length), length)
         q, k, v = (attention.split_heads(part, self.num_heads) for part in self.qkv(x).chunk(3, dim=-1))

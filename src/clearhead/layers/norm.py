@@ -1,5 +1,6 @@
 """Layer normalisation."""
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -29,7 +30,8 @@ class LayerNorm(nn.Module):
 
     def __init__(self, parameters_shape: int | Sequence[int], eps: float = 1e-5, *, bias: bool = True) -> None:
         super().__init__()
-        shape = (parameters_shape,) if isinstance(parameters_shape, int) else tuple(parameters_shape)
+        sizes = parameters_shape if isinstance(parameters_shape, Sequence) else (parameters_shape,)
+        shape = tuple(operator.index(size) for size in sizes)
         if not shape or min(shape) < 1:
             raise ValueError(f"LayerNorm needs one or more dimensions of at least 1; got {parameters_shape}")
         self.parameters_shape = shape

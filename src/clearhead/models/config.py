@@ -1,5 +1,6 @@
 """What a model is made of, as a value. Configs stop here: layers take plain arguments."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -74,6 +75,19 @@ class EncoderConfig:
         for name in ("vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "max_len"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.num_token_types < 0 or not self.pad_id >= 0:
+            raise ValueError(
+                f"num_token_types and pad_id must be at least 0; got {self.num_token_types} and {self.pad_id}"
+            )
+        if not (0.0 < self.eps < math.inf):
+            raise ValueError(f"eps must be above 0; got {self.eps}")
+        if self.initializer_range is not None and not (0.0 <= self.initializer_range < math.inf):
+            raise ValueError(f"initializer_range must be at least 0; got {self.initializer_range}")
+        for name, known in (("activation", get_args(Activation)), ("norm_order", get_args(NormOrder))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is one of {', '.join(known)}; got {getattr(self, name)!r}")
+        if self.positions == "rotary" and self.num_heads and (self.d_model // self.num_heads) % 2:
+            raise ValueError("rotary positions turn pairs of columns: d_model / num_heads must be even")
         for name in ("drop_prob", "attention_drop_prob", "layer_drop"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} is a probability from 0 up to, not including, 1; got {getattr(self, name)}")

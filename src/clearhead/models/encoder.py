@@ -47,7 +47,8 @@ class EncoderModel(nn.Module):
         config: the plan.
 
     `forward(ids, mask=None, token_types=None)` gives the hidden states (B, L, D) of the last layer. With a padding
-    mask, positions count from the first real token, so that padding on the left changes nothing.
+    mask (`masks.padding(keep)`, or a (B, 1, 1, L) tensor of bools or of 0 and −∞) positions count from the first real
+    token, so that padding on the left changes nothing; any other tensor says nothing about positions.
 
     Raises:
         ValueError: in `forward`, ids outside the vocabulary, an input longer than the positions, a wrong mask.
@@ -88,6 +89,8 @@ class EncoderModel(nn.Module):
         mask: MaskLike = None,
         token_types: Int[Tensor, "B L"] | None = None,
     ) -> Float[Tensor, "B L D"]:
+        if ids.ndim != 2 or ids.is_floating_point():
+            raise ValueError(f"ids are whole numbers of shape (batch, length); got {ids.dtype} of {tuple(ids.shape)}")
         batch, length = ids.shape
         if length > self.config.max_len:
             raise ValueError(f"the input is {length} tokens long; this model takes at most {self.config.max_len}")

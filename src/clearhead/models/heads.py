@@ -92,7 +92,9 @@ class EncoderClassifier(nn.Module):
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
     ) -> Float[Tensor, "B C"]:
         hidden = self.body(ids, mask, token_types)
-        logits: Tensor = self.head(pool(hidden, _kept(ids, mask, self.body.config.num_heads), self.head_config.pooling))
+        logits: Tensor = self.head(
+            pool(hidden.float(), _kept(ids, mask, self.body.config.num_heads), self.head_config.pooling)
+        )
         return logits
 
 
@@ -116,7 +118,7 @@ class SpanReader(nn.Module):
     def forward(
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
     ) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B L"]]:
-        begin, end = self.head(self.body(ids, mask, token_types)).unbind(dim=-1)
+        begin, end = self.head(self.body(ids, mask, token_types).float()).unbind(dim=-1)
         return begin, end
 
 

@@ -1,9 +1,10 @@
 """Texts to vectors."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, cast, overload
+from typing import Literal, TypeVar, cast, overload
 
 import numpy as np
 import torch
@@ -15,19 +16,50 @@ from clearhead import checkpoints
 from clearhead.checkpoints import directory, sentence_transformers
 from clearhead.checkpoints.family import Family
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
-from clearhead.equations import masks
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import pool
+from clearhead.run.batches import BATCH_TOKENS, batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.progress import token_progress
-from clearhead.text.batching import padded_length, token_batches
-from clearhead.text.tokenizer import Tokenizer, Tokens
+from clearhead.text.tokenizer import Tokenizer, Tokens, check_texts
 
-BATCH_TOKENS = 2048
-"""Tokens in a batch, padding included: what stays in the cache of a processor core between two layers."""
+WINDOW_TEXTS = 4096
+"""Texts that are sorted by length and computed together when an input is streamed."""
+
+_WINDOW_CHARACTERS = 8_000_000
 
 Vectors = NDArray[np.float32]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class EncodeOptions:
+    """What `TextEncoder.encode` takes beside the texts, as a value; the meanings are told there."""
+
+    pooling: Pooling | Literal["tokens"] | None = None
+    normalize: bool | None = None
+    max_length: int | None = None
+    batch_tokens: int = BATCH_TOKENS
+    prompt: str | None = None
+    truncate_dim: int | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some texts of a stream, with their vectors (n, d).
+
+    Args:
+        texts: the texts.
+        vectors: one each, float32.
+        tokens: how many tokens they have, special ones included.
+        truncated: how many of them have been cut.
+    """
+
+    texts: list[str]
+    vectors: Vectors
+    tokens: int
+    truncated: int
 
 
 class TextEncoder:
@@ -61,7 +93,7 @@ class TextEncoder:
         self.settings = replace(settings, max_length=min([*longest, model.config.max_len]))
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
-        self._runner = sibling(model, self.dtype, self.device)
+        self._runner = sibling(model, model, self.dtype, self.device)
 
     @classmethod
     def from_pretrained(
@@ -112,8 +144,7 @@ class TextEncoder:
         self, texts: Sequence[str], *, max_length: int | None = None, prompt: str | None = None
     ) -> list[Tokens]:
         """The texts as this model sees them; arguments as in `encode`."""
-        if isinstance(texts, str):
-            raise ValueError("a list of texts is wanted; got a single string: put it in a list")
+        texts = check_texts(texts)
         limit = cast(int, self.settings.max_length) if max_length is None else max_length
         if limit > self.model.config.max_len:
             raise ValueError(f"max_length is {limit}, but this model takes at most {self.model.config.max_len} tokens")
@@ -163,7 +194,8 @@ class TextEncoder:
         Args:
             texts: the texts; an empty one gives a vector as well.
             pooling: "mean", "cls", "max", or "tokens" for one vector a token; None for what the model says.
-            normalize: whether vectors are brought to length 1; None for what the model says.
+            normalize: whether vectors are brought to length 1; None for what the model says, of one
+                vector a text; vectors of tokens stay as they are.
             max_length: tokens after which a text is cut, special tokens included; None for what the model says.
             batch_tokens: tokens in a batch, padding included: more is not faster once the processor is busy.
             prompt: the name of one of the model's prompts, or a text that is put before each text;
@@ -177,72 +209,80 @@ class TextEncoder:
         Raises:
             ValueError: an option out of range, or a text that is no Unicode string.
         """
+        options = EncodeOptions(pooling, normalize, max_length, batch_tokens, prompt, truncate_dim)
         tokens = self.tokenize(texts, max_length=max_length, prompt=prompt)
-        return self.vectors(
-            tokens,
-            pooling=pooling,
-            normalize=normalize,
-            batch_tokens=batch_tokens,
-            prompt=prompt,
-            truncate_dim=truncate_dim,
-            show_progress=show_progress,
-        )
+        total = sum(len(text.ids) for text in tokens)
+        with token_progress(total, show_progress) as advance:
+            return self._vectors(tokens, options, lambda count: advance(count, count))
 
-    def vectors(
-        self,
-        tokens: Sequence[Tokens],
-        *,
-        pooling: Pooling | Literal["tokens"] | None = None,
-        normalize: bool | None = None,
-        batch_tokens: int = BATCH_TOKENS,
-        prompt: str | None = None,
-        truncate_dim: int | None = None,
-        show_progress: bool = False,
+    def stream(
+        self, texts: Iterable[str], options: "EncodeOptions | None" = None, *, window: int = WINDOW_TEXTS
+    ) -> Iterator["Window"]:
+        """Vectors of texts without end: the input is never held whole.
+
+        Texts are taken in windows; while one is computed, the next is read and tokenised. A text's window follows from
+        its place in the input alone.
+
+        Args:
+            texts: any iterable of strings.
+            options: as the arguments of `encode` (pooling "tokens" is not possible here).
+            window: texts in a window.
+
+        Yields:
+            A window with its vectors, in the order of the texts.
+        """
+        options = options or EncodeOptions()
+        if options.pooling == "tokens":
+            raise ValueError("a stream has one vector a text; pooling by tokens is for encode()")
+
+        def prepared() -> Iterator[tuple[list[str], list[Tokens]]]:
+            for some in in_windows(texts, window):
+                yield some, self.tokenize(some, max_length=options.max_length, prompt=options.prompt)
+
+        for some, tokens in one_ahead(prepared()):
+            vectors = cast(Vectors, self._vectors(tokens, options, lambda _: None))
+            yield Window(some, vectors, sum(len(text.ids) for text in tokens), sum(text.truncated for text in tokens))
+
+    def _vectors(
+        self, tokens: Sequence[Tokens], options: "EncodeOptions", advance: Callable[[int], None]
     ) -> Vectors | list[Vectors]:
-        """The second half of `encode`: one vector for each text that `tokenize` gave; arguments as there."""
         settings = self.settings
-        pooling = settings.pooling if pooling is None else pooling
+        pooling = settings.pooling if options.pooling is None else options.pooling
         if pooling not in (*POOLINGS, "tokens"):
             raise ValueError(f"pooling is one of {', '.join(POOLINGS)}, tokens; got {pooling!r}")
-        normalize = settings.normalize if normalize is None else normalize
-        width = self.width(truncate_dim)
-        skip = 0 if settings.pool_prompt or pooling == "tokens" else self._prompt_tokens(prompt)
+        # a model that normalises its vectors does not normalise its tokens'
+        says = settings.normalize and pooling != "tokens"
+        normalize = says if options.normalize is None else options.normalize
+        width = self.width(options.truncate_dim)
+        skip = 0 if settings.pool_prompt or pooling == "tokens" else self._prompt_tokens(options.prompt)
 
         def finish(vectors: Tensor) -> Vectors:
             cut = vectors[..., :width].float()
             return (functional.normalize(cut, dim=-1) if normalize else cut).cpu().numpy()
 
-        with token_progress(sum(len(text.ids) for text in tokens), show_progress) as advance:
-            batches = self._hidden_states(tokens, batch_tokens, advance)
-            if pooling == "tokens":
-                rows: list[Vectors] = [np.empty((0, width), np.float32)] * len(tokens)
-                for indices, hidden, keep in batches:
-                    for index, row, kept in zip(indices, hidden, keep, strict=True):
-                        rows[index] = finish(row[kept])
-                return rows
-            vectors = np.empty((len(tokens), width), np.float32)
-            for indices, hidden, keep in batches:
-                keep[:, :skip] = False
-                vectors[indices] = finish(pool(hidden.float(), keep, pooling))
-            return vectors
+        runs = self._hidden_states(tokens, options.batch_tokens, advance)
+        if pooling == "tokens":
+            rows: list[Vectors] = [np.empty((0, width), np.float32)] * len(tokens)
+            for indices, hidden, keep in runs:
+                for index, row, kept in zip(indices, hidden, keep, strict=True):
+                    rows[index] = finish(row[kept])
+            return rows
+        vectors = np.empty((len(tokens), width), np.float32)
+        for indices, hidden, keep in runs:
+            keep[:, :skip] = False
+            vectors[indices] = finish(pool(hidden.float(), keep, pooling))
+        return vectors
 
     def _hidden_states(
         self, tokens: Sequence[Tokens], batch_tokens: int, advance: Callable[[int], None]
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Batches of hidden states (B, L, D), with the indices of their texts and the (B, L) mask of real tokens."""
-        lengths = [len(text.ids) for text in tokens]
-        for indices in token_batches(lengths, batch_tokens):
-            length = min(padded_length(lengths[indices[0]]), self.model.config.max_len)
-            ids = torch.full((len(indices), max(1, length)), self.model.config.pad_id)
-            for row, index in enumerate(indices):
-                ids[row, : lengths[index]] = torch.tensor(tokens[index].ids, dtype=torch.long)
-            # from the lengths, not from the ids: a text may spell the padding token
-            keep = torch.arange(ids.shape[1]) < torch.tensor([lengths[index] for index in indices])[:, None]
-            ids, keep = ids.to(self.device), keep.to(self.device)
+        self._runner.eval()
+        for batch in batches(tokens, batch_tokens, self.model.config, self.device):
             with torch.inference_mode():
-                hidden: Tensor = self._runner(ids, None if keep.all() else masks.padding(keep))
-            yield indices, hidden, keep
-            advance(sum(lengths[index] for index in indices))
+                hidden: Tensor = self._runner(batch.ids, batch.mask)
+            yield batch.indices, hidden, batch.keep
+            advance(batch.tokens)
 
     def _prompt(self, prompt: str | None) -> str:
         prompts = self.settings.prompts
@@ -259,3 +299,27 @@ class TextEncoder:
         (nothing,) = self.tokenizer.encode([""])
         closing = 1 if nothing.ids and alone.ids[-1] == nothing.ids[-1] else 0
         return len(alone.ids) - closing
+
+
+def in_windows(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Lists of up to `size` texts, and of no more than some millions of characters."""
+    some: list[str] = []
+    characters = 0
+    for text in texts:
+        some.append(text)
+        characters += len(text)
+        if len(some) == size or characters >= _WINDOW_CHARACTERS:
+            yield some
+            some, characters = [], 0
+    if some:
+        yield some
+
+
+def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items; each is made, in another thread, while the one before it is in use."""
+    end = object()
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        coming = thread.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = thread.submit(next, items, end)
+            yield cast(Item, item)

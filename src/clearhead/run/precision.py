@@ -1,13 +1,15 @@
 """In which numbers a model computes, and where."""
 
 import copy
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
+from torch import nn
 
 from clearhead.models.encoder import EncoderModel
 
 Precision = Literal["auto", "float32", "bfloat16"]
+Model = TypeVar("Model", bound=nn.Module)
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 
@@ -40,18 +42,26 @@ def dtype_for(precision: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if precision == "bfloat16" else torch.float32
 
 
-def sibling(model: EncoderModel, dtype: torch.dtype, device: torch.device) -> EncoderModel:
+def sibling(model: Model, body: EncoderModel, dtype: torch.dtype, device: torch.device) -> Model:
     """A model for running: the same weights in another precision or on another device.
 
-    The given model stays as it is, so that what is saved later has lost nothing. The embedding stays in float32:
-    it is looked up, not multiplied.
+    The given model stays as it is, so that what is saved later has lost nothing. Embedding and heads stay in float32:
+    what is looked up, and what is small, gains nothing.
+
+    Args:
+        model: the model.
+        body: the encoder in it, or the model itself.
+        dtype: numbers of the encoder's layers.
+        device: where all of it goes.
     """
     if dtype == torch.float32 and device == next(model.parameters()).device:
         return model
-    shared = {id(model.embedding): model.embedding}
-    other = copy.deepcopy(model, {} if device.type != "cpu" else shared)
-    other.encoder.to(dtype)
-    return other.to(device)
+    encoder = copy.deepcopy(body.encoder).to(device=device, dtype=dtype)
+    # everything but the layers is shared, unless it has to move as well
+    kept: dict[int, Any] = {id(body.encoder): encoder}
+    if device == next(model.parameters()).device:
+        kept[id(body.embedding)] = body.embedding
+    return copy.deepcopy(model, kept).to(device)
 
 
 def _fast_bfloat16(device: torch.device) -> bool:

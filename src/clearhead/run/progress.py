@@ -10,24 +10,36 @@ from rich.text import Text
 
 class _TokensPerSecond(ProgressColumn):
     def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f} tokens/s")
+        seconds = task.elapsed or 0.0
+        return Text(f"{task.fields['tokens'] / seconds:,.0f} tokens/s" if seconds else "")
 
 
 @contextlib.contextmanager
-def token_progress(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A bar with tokens per second and the time left; yields what advances it by a number of tokens."""
+def token_progress(total: int | None, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar with tokens per second and the time left.
+
+    Args:
+        total: the whole work in any unit; None where nobody knows, as for standard input.
+        shown: whether there is a bar at all.
+
+    Yields:
+        What is called with the units done and the tokens computed since the last call.
+    """
     if not shown:
-        yield lambda tokens: None
+        yield lambda done, tokens: None
         return
     bar = Progress(
         TextColumn("encoding"),
         BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.percentage:>3.0f}%" if total is not None else ""),
         _TokensPerSecond(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
     with bar:
-        task = bar.add_task("encoding", total=total)
-        yield lambda tokens: bar.advance(task, tokens)
+        task = bar.add_task("encoding", total=total, tokens=0)
+
+        def advance(done: int, tokens: int) -> None:
+            bar.update(task, advance=done, tokens=bar.tasks[0].fields["tokens"] + tokens)
+
+        yield advance

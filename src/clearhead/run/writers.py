@@ -1,11 +1,16 @@
-"""Vectors to files: the format follows the file's ending."""
+"""Vectors to files: the format follows the file's ending; a file grows window by window and appears whole.
 
+Until it is whole, the vectors stand in a part file beside it, which can be cut back to any border between windows and
+continued; so an interrupted run goes on where it was.
+"""
+
+import contextlib
 import importlib.util
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +20,24 @@ from clearhead.files import whole_file
 Vectors = NDArray[np.float32]
 
 
+class Format(Protocol):
+    """How a kind of file is written."""
+
+    def append(self, part: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
+        """Adds a window to the part file."""
+
+    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
+        """Writes the file from the part file, in pieces."""
+
+
 def check_output(path: Path) -> None:
     """Whether vectors can be written to a path, before anything is computed.
 
     Raises:
         ValueError: an unknown ending, a folder that is missing or not writable, or an extra that is not installed.
     """
-    if path.suffix not in _WRITERS:
-        raise ValueError(f"{path}: the ending says the format, one of {', '.join(_WRITERS)}; got {path.suffix!r}")
+    if path.suffix not in FORMATS:
+        raise ValueError(f"{path}: the ending says the format, one of {', '.join(FORMATS)}; got {path.suffix!r}")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; a file is wanted")
     if not path.parent.is_dir():
@@ -33,53 +48,118 @@ def check_output(path: Path) -> None:
         raise ValueError('Parquet needs pyarrow: pip install "clearhead[parquet]"')
 
 
-def write_vectors(path: Path, texts: Sequence[str], vectors: Vectors) -> None:
-    """Writes one vector for each text: .npy the array alone, .jsonl and .parquet with the text beside it.
-
-    The file appears whole or not at all.
-
-    Args:
-        path: where to; its ending says the format.
-        texts: n texts.
-        vectors: (n, d), float32.
-    """
-    check_output(path)
-    with whole_file(path) as file:
-        _WRITERS[path.suffix](file, texts, vectors)
-
-
 def json_lines(texts: Sequence[str], vectors: Vectors) -> Iterator[str]:
     """A JSON object for each text, {"text": ..., "embedding": [...]}, numbers as short as float32 allows."""
-
     for text, vector in zip(texts, vectors, strict=True):
         yield f'{{"text": {json.dumps(text, ensure_ascii=False)}, "embedding": [{", ".join(vector.astype(str))}]}}\n'
 
 
-def _write_npy(file: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
-    np.save(file, vectors)
+class PartFile:
+    """The growing output of a run, beside the file that it becomes.
+
+    Args:
+        path: the file; its ending says the format.
+        width: columns of a vector.
+    """
+
+    def __init__(self, path: Path, width: int) -> None:
+        self.path, self.width = path, width
+        self.part = path.with_name(f".{path.name}.part")
+        self._format = FORMATS[path.suffix]
+        self._file: IO[bytes] | None = None
+
+    def open(self, size: int) -> None:
+        """Starts, or goes on at a border: what stands behind `size` bytes is cut off."""
+        self._file = self.part.open("r+b" if size else "wb")
+        self._file.truncate(size)
+        self._file.seek(size)
+
+    def append(self, texts: Sequence[str], vectors: Vectors) -> int:
+        """Adds a window; gives the size of the part file once that is safe on disk."""
+        assert self._file is not None
+        self._format.append(self._file, texts, vectors)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Lets go of the part file and leaves it."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # what a full disk did not take is cut off by the next start
+                self._file.close()
+
+    def finish(self, rows: int) -> None:
+        """Makes the file, whole or not at all; the part file stays."""
+        self.close()
+        with self.part.open("rb") as part, whole_file(self.path) as file:
+            self._format.finish(part, file, rows, self.width)
+
+    def remove(self) -> None:
+        """Removes the part file."""
+        self.close()
+        self.part.unlink(missing_ok=True)
 
 
-def _write_jsonl(file: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
-    for line in json_lines(texts, vectors):
-        file.write(line.encode("utf-8"))
+class _Npy:
+    def append(self, part: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
+        part.write(np.ascontiguousarray(vectors).tobytes())
+
+    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
+        header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+        np.lib.format.write_array_header_1_0(file, header)
+        _copy(part, file)
 
 
-def _write_parquet(file: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
-    import pyarrow
-    import pyarrow.parquet
+class _Jsonl:
+    def append(self, part: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
+        for line in json_lines(texts, vectors):
+            part.write(line.encode("utf-8"))
 
-    flat = pyarrow.array(vectors.reshape(-1))
-    table = pyarrow.table(
-        {
-            "text": pyarrow.array(texts, pyarrow.string()),
-            "embedding": pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
-        }
-    )
-    pyarrow.parquet.write_table(table, file)
+    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
+        _copy(part, file)
 
 
-_WRITERS: dict[str, Callable[[IO[bytes], Sequence[str], Vectors], None]] = {
-    ".npy": _write_npy,
-    ".jsonl": _write_jsonl,
-    ".parquet": _write_parquet,
-}
+class _Parquet:
+    """A Parquet file ends with its index and cannot be continued: its part file is a chain of Arrow streams."""
+
+    def append(self, part: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
+        import pyarrow
+
+        batch = self._batch(texts, vectors)
+        sink = pyarrow.BufferOutputStream()
+        with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        part.write(sink.getvalue())
+
+    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        schema = self._batch([], np.empty((0, width), np.float32)).schema
+        with pyarrow.parquet.ParquetWriter(file, schema) as writer:
+            left = rows
+            while left:
+                with pyarrow.ipc.open_stream(part) as stream:
+                    for batch in stream:
+                        writer.write_batch(batch)
+                        left -= batch.num_rows
+
+    @staticmethod
+    def _batch(texts: Sequence[str], vectors: Vectors) -> Any:
+        import pyarrow
+
+        flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
+        columns = [
+            pyarrow.array(texts, pyarrow.string()),
+            pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+        ]
+        return pyarrow.record_batch(columns, names=["text", "embedding"])
+
+
+def _copy(source: IO[bytes], target: IO[bytes]) -> None:
+    while piece := source.read(1 << 22):
+        target.write(piece)
+
+
+FORMATS: dict[str, Format] = {".npy": _Npy(), ".jsonl": _Jsonl(), ".parquet": _Parquet()}
+"""How each kind of file is written, by its ending."""

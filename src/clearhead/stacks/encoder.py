@@ -117,6 +117,8 @@ class Encoder(nn.Module):
         super().__init__()
         if not 0.0 <= layer_drop < 1.0:
             raise ValueError(f"layer_drop is a probability from 0 up to, not including, 1; got {layer_drop}")
+        if num_layers < 1:
+            raise ValueError(f"num_layers must be at least 1; got {num_layers}")
         windows = [None] * num_layers if windows is None else windows
         if len(windows) != num_layers:
             raise ValueError(f"windows say one radius (or None) a layer; got {len(windows)} for {num_layers} layers")
@@ -148,6 +150,8 @@ class Encoder(nn.Module):
         self.num_heads = num_heads
 
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
+        if x.ndim != 3:
+            raise ValueError(f"an encoder takes (batch, length, d_model); got a shape of {tuple(x.shape)}")
         batch, length, _ = x.shape
         mask = masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
         if self.relative_bias is not None:

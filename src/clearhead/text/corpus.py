@@ -1,50 +1,159 @@
-"""Texts from files, one a line."""
+"""Texts from files: lines of text, JSON lines, Parquet; one after the other, never held whole."""
 
 import codecs
+import importlib.util
+import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 Errors = Literal["strict", "replace"]
+DEFAULT_COLUMN = "text"
 
 
-def read_lines(source: str | Path, errors: Errors = "strict") -> Iterator[str]:
-    """The lines of a UTF-8 file, or of standard input for "-", without their ends.
+class Corpus:
+    """The texts of one or several files, in order.
 
-    A line ends with LF or CR LF and with nothing else: `str.splitlines` would also cut at form feeds and at Unicode's
-    own separators, which stand inside real texts. A byte order mark at the start is left out.
+    The format follows the ending: .jsonl (the value under `column` of each line's object), .parquet (the column), and
+    lines of text for everything else and for standard input.
 
     Args:
-        source: a file, or "-".
-        errors: "strict" stops at bytes that are not UTF-8; "replace" puts U+FFFD for them.
+        sources: files, or "-" for standard input.
+        column: name of the column in .jsonl and .parquet files; "text" where None.
+        errors: what to do with bytes that are not UTF-8: "strict" stops, "replace" puts U+FFFD for them.
 
     Raises:
-        ValueError: no such file, a folder, or bytes that are not UTF-8, with the line's number.
+        ValueError: no such file, a folder, a Parquet file without the column or whose column is no text, a column for
+            files that have none. While iterating: bytes that are not UTF-8, a line that is no JSON object or has no
+            text under the column; the message names file and line.
+
+    >>> from clearhead.text.corpus import Corpus
+    >>> Corpus(["-"]).total_bytes is None
+    True
     """
-    if str(source) == "-":
-        yield from _decoded(sys.stdin.buffer, "standard input", errors)
-        return
-    path = Path(source)
-    if not path.exists():
-        raise ValueError(f"no such file: {path}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; a text file is wanted")
-    with path.open("rb") as file:
-        yield from _decoded(file, str(path), errors)
 
+    def __init__(self, sources: Sequence[str | Path], *, column: str | None = None, errors: Errors = "strict") -> None:
+        self.sources = [str(source) for source in sources]
+        self.column, self.errors = column, errors
+        self.read_bytes = 0
+        for source in self.sources:
+            self._check(source)
 
-def _decoded(file: Iterable[bytes], name: str, errors: Errors) -> Iterator[str]:
-    for number, line in enumerate(file, start=1):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-            if not line:
-                return
+    @property
+    def total_bytes(self) -> int | None:
+        """The size of all files; None with standard input among them."""
+        if "-" in self.sources:
+            return None
+        return sum(Path(source).stat().st_size for source in self.sources)
+
+    def describe(self) -> list[list[str | int]]:
+        """Each file with its size: what must be alike for a run to be resumed."""
+        return [[source, Path(source).stat().st_size if source != "-" else -1] for source in self.sources]
+
+    def __iter__(self) -> Iterator[str]:
+        """The texts; `read_bytes` says how far it has come, roughly."""
+        self.read_bytes = 0
+        before = 0
+        for source in self.sources:
+            yield from self._texts(source)
+            if source != "-":
+                before += Path(source).stat().st_size
+                self.read_bytes = before
+
+    def _texts(self, source: str) -> Iterator[str]:
+        if source == "-":
+            if sys.stdin is None:
+                raise ValueError("standard input is closed; give a file")
+            yield from self._lines(sys.stdin.buffer, "standard input")
+        elif source.endswith(".parquet"):
+            yield from self._parquet(source)
+        else:
+            with Path(source).open("rb") as file:
+                lines = self._lines(file, source)
+                yield from self._jsonl(lines, source) if source.endswith(".jsonl") else lines
+
+    def _check(self, source: str) -> None:
+        path = Path(source)
+        if source != "-" and not path.exists():
+            raise ValueError(f"no such file: {path}")
+        if source != "-" and path.is_dir():
+            raise ValueError(f"{path} is a folder; a text file is wanted")
+        if source.endswith(".parquet"):
+            self._check_parquet(source)
+        elif not source.endswith(".jsonl") and self.column is not None:
+            raise ValueError(f"{source} has no columns; --column is for .jsonl and .parquet files")
+
+    def _lines(self, file: Iterable[bytes], name: str) -> Iterator[str]:
+        """A line ends with LF or CR LF and with nothing else: `str.splitlines` would also cut at form feeds and at
+        Unicode's own separators, which stand inside real texts. A byte order mark at the start is left out."""
+        for number, line in enumerate(file, start=1):
+            self.read_bytes += len(line)
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+                if not line:
+                    return
+            try:
+                text = line.decode("utf-8", self.errors)
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{name}, line {number}: not UTF-8 at byte {error.start + 1} of the line "
+                    f"(0x{line[error.start]:02x}); --errors replace goes on with a replacement character"
+                ) from None
+            yield text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+
+    def _jsonl(self, lines: Iterable[str], source: str) -> Iterator[str]:
+        column = self.column or DEFAULT_COLUMN
+        for number, line in enumerate(lines, start=1):
+            where = f"{source}, line {number}"
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{where}: not JSON: {error}") from None
+            if not isinstance(row, dict):
+                raise ValueError(f"{where}: a JSON {type(row).__name__}; an object is wanted")
+            if column not in row:
+                raise ValueError(f"{where}: no column {column!r}; it has: {', '.join(row)}")
+            yield _text(row[column], f"{where}: column {column!r}")
+
+    def _parquet(self, source: str) -> Iterator[str]:
+        import pyarrow.parquet
+
+        column = self.column or DEFAULT_COLUMN
+        row = 0
+        with pyarrow.parquet.ParquetFile(source) as file:
+            share = Path(source).stat().st_size / max(1, file.metadata.num_rows)
+            start = self.read_bytes
+            for batch in file.iter_batches(batch_size=1024, columns=[column]):
+                for value in batch.column(0).to_pylist():
+                    row += 1
+                    self.read_bytes = start + int(share * row)
+                    yield _text(value, f"{source}, row {row}: column {column!r}")
+
+    def _check_parquet(self, source: str) -> None:
+        if importlib.util.find_spec("pyarrow") is None:
+            raise ValueError('Parquet needs pyarrow: pip install "clearhead[parquet]"')
+        import pyarrow
+        import pyarrow.parquet
+
+        column = self.column or DEFAULT_COLUMN
         try:
-            text = line.decode("utf-8", errors)
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{name}, line {number}: not UTF-8 at byte {error.start + 1} of the line (0x{line[error.start]:02x}); "
-                "--errors replace goes on with a replacement character"
-            ) from None
-        yield text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+            schema = pyarrow.parquet.read_schema(source)
+        except pyarrow.ArrowInvalid as error:
+            raise ValueError(f"{source} is not a Parquet file: {error}") from None
+        if column not in schema.names:
+            raise ValueError(f"{source}: no column {column!r}; it has: {', '.join(schema.names)}")
+        kind = schema.field(column).type
+        inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+        if not (pyarrow.types.is_string(inner) or pyarrow.types.is_large_string(inner)):
+            raise ValueError(f"{source}: column {column!r} holds {kind}; text is wanted")
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{where} holds {'null' if value is None else type(value).__name__}; a text is wanted")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{where} holds half a surrogate pair, which is no Unicode text") from None
+    return value

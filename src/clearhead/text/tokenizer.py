@@ -1,6 +1,6 @@
 """Text to token ids, by a model's own tokenizer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,10 @@ class Tokenizer:
         Raises:
             ValueError: no tokenizer, or a broken one.
         """
-        config_file = folder / "tokenizer_config.json"
-        config = directory.read_json(config_file) if config_file.is_file() else {}
+        config: dict[str, Any] = {}
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):
+            if (folder / name).is_file():
+                config |= directory.read_json(folder / name)
         if (folder / "tokenizer.json").is_file():
             try:
                 backend = Backend.from_file(str(folder / "tokenizer.json"))
@@ -60,14 +62,14 @@ class Tokenizer:
         # some files ask for padding to a fixed length and for a shorter truncation than the model's
         backend.no_padding()
         backend.no_truncation()
-        return cls(backend, config)
+        return cls(backend, _with_special_tokens(config, backend))
 
     @property
     def max_length(self) -> int | None:
         """The longest input that tokenizer_config.json allows; None where it says nothing."""
         length = self.config.get("model_max_length")
         # transformers writes 10^30 for "not known"
-        return length if isinstance(length, int) and length < 10**9 else None
+        return length if type(length) is int and 0 < length < 10**9 else None
 
     def encode(self, texts: Sequence[str], max_length: int | None = None) -> list[Tokens]:
         """Each text as tokens, with the model's special tokens, cut to max_length with them kept.
@@ -75,6 +77,7 @@ class Tokenizer:
         Raises:
             ValueError: what is not a string, or a string with half a surrogate pair.
         """
+        texts = check_texts(texts)
         if max_length is None:
             self.backend.no_truncation()
         else:
@@ -85,7 +88,7 @@ class Tokenizer:
                 )
             self.backend.enable_truncation(max_length)
         try:
-            encodings = self.backend.encode_batch_fast(list(texts))
+            encodings = self.backend.encode_batch_fast(texts)
         except TypeError:
             raise ValueError(_first_not_text(texts)) from None
         finally:
@@ -111,20 +114,64 @@ class Tokenizer:
         directory.write_json(folder / "tokenizer_config.json", config)
 
 
+def check_texts(texts: Iterable[str]) -> list[str]:
+    """The texts as a list.
+
+    Raises:
+        ValueError: a single string, or something in the list that is none.
+    """
+    if isinstance(texts, str):
+        raise ValueError("a list of texts is wanted; got a single string: put it in a list")
+    listed = list(texts)
+    for number, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise ValueError(f"text {number} is a {type(text).__name__}; a string is wanted")
+    return listed
+
+
+_ROLES = {
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "pad": ("[PAD]", "<pad>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+"""Special tokens by role, as families spell them; for folders that do not say."""
+
+
+def _with_special_tokens(config: dict[str, Any], backend: Backend) -> dict[str, Any]:
+    """A tokenizer_config.json that names its special tokens: without them other libraries cannot pad."""
+    guessed = {
+        f"{role}_token": next(spelling for spelling in spellings if backend.token_to_id(spelling) is not None)
+        for role, spellings in _ROLES.items()
+        if any(backend.token_to_id(spelling) is not None for spelling in spellings)
+    }
+    return guessed | {key: value for key, value in config.items() if value is not None or key not in guessed}
+
+
 def _wordpiece(path: Path, config: dict[str, Any]) -> Backend:
     """BERT's tokenizer, put together from its vocabulary as Devlin et al. 2018 describe it."""
-    with path.open(encoding="utf-8", newline="\n") as file:
-        vocabulary = {line.rstrip("\r\n"): number for number, line in enumerate(file)}
-    named = {role: config.get(f"{role}_token", f"[{role.upper()}]") for role in ("unk", "cls", "sep", "pad", "mask")}
-    special = {role: token["content"] if isinstance(token, dict) else token for role, token in named.items()}
+    try:
+        lines = path.read_bytes().decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}") from None
+    vocabulary = {line.rstrip("\r"): number for number, line in enumerate(lines) if line or number < len(lines) - 1}
+    special = {role: _content(config.get(f"{role}_token"), spellings[0], path) for role, spellings in _ROLES.items()}
     for role in ("unk", "cls", "sep"):
         if special[role] not in vocabulary:
             raise ValueError(f"{path} has no {special[role]}, which a WordPiece vocabulary needs")
+    switches = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
+    for key, default in switches.items():
+        switches[key] = config.get(key, default)
+        if switches[key] not in (True, False, None):
+            raise ValueError(
+                f"beside {path}, tokenizer_config.json says {key}={switches[key]!r}; true or false is wanted"
+            )
     backend = Backend(tokenizers.models.WordPiece(vocabulary, unk_token=special["unk"]))
     backend.normalizer = tokenizers.normalizers.BertNormalizer(
-        lowercase=config.get("do_lower_case", True),
-        strip_accents=config.get("strip_accents"),
-        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        lowercase=switches["do_lower_case"] is not False,
+        strip_accents=switches["strip_accents"],
+        handle_chinese_chars=switches["tokenize_chinese_chars"] is not False,
     )
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     backend.post_processor = tokenizers.processors.BertProcessing(
@@ -135,10 +182,18 @@ def _wordpiece(path: Path, config: dict[str, Any]) -> Backend:
     return backend
 
 
-def _first_not_text(texts: Sequence[object]) -> str:
+def _content(token: object, default: str, path: Path) -> str:
+    """A special token's text: it stands as itself, or in an object under "content"."""
+    text = token.get("content") if isinstance(token, dict) else token
+    if text is None and not isinstance(token, dict):
+        return default
+    if not isinstance(text, str):
+        raise ValueError(f"tokenizer_config.json beside {path} has a special token {token!r}; a text is wanted")
+    return text
+
+
+def _first_not_text(texts: Sequence[str]) -> str:
     for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            return f"text {number} is a {type(text).__name__}; a string is wanted"
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:

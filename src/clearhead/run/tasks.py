@@ -1,0 +1,136 @@
+"""What people ask of a trained encoder beside vectors."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from clearhead import checkpoints
+from clearhead.checkpoints import directory
+from clearhead.checkpoints.family import Family
+from clearhead.models.heads import EncoderClassifier
+from clearhead.run.batches import BATCH_TOKENS, batches
+from clearhead.run.encode import WINDOW_TEXTS, in_windows, one_ahead
+from clearhead.run.precision import Precision, device_named, dtype_for, sibling
+from clearhead.text.tokenizer import Tokenizer, Tokens
+
+
+@dataclass(frozen=True)
+class Classification:
+    """What a classifier says of one text.
+
+    Args:
+        label: the most probable label.
+        probability: its probability.
+        probabilities: of all labels, in the model's order; they sum to 1 where exactly one label is right.
+    """
+
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+
+
+class TextClassifier:
+    """An encoder with a classification head, from a checkpoint.
+
+    Equation: p = softmax(y), or σ(y) where each label is judged for itself
+    Source: Devlin et al. 2018, "BERT", Section 4.1
+
+    Args:
+        model: the encoder with its head, in float32.
+        tokenizer: its tokenizer.
+        family: the checkpoint family that `save_pretrained` writes.
+        precision: "float32", "bfloat16", or "auto": bfloat16 where the processor multiplies it fast.
+        device: "auto", "cpu", "cuda" ...
+
+    >>> from clearhead import TextClassifier
+    >>> TextClassifier.from_pretrained("my-model").classify(["What a film!"])[0].label  # doctest: +SKIP
+    'positive'
+    """
+
+    def __init__(
+        self,
+        model: EncoderClassifier,
+        tokenizer: Tokenizer,
+        family: Family,
+        *,
+        precision: Precision = "auto",
+        device: str = "auto",
+    ) -> None:
+        self.model, self.tokenizer, self.family = model, tokenizer, family
+        self.device = device_named(device)
+        self.dtype = dtype_for(precision, self.device)
+        self._runner = sibling(model, model.body, self.dtype, self.device)
+        config = model.body.config
+        self.max_length = min(tokenizer.max_length or config.max_len, config.max_len)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        precision: Precision = "auto",
+        device: str = "auto",
+        revision: str | None = None,
+    ) -> "TextClassifier":
+        """The classifier in a local folder or on the Hugging Face Hub.
+
+        Args:
+            name: a folder or a Hub id.
+            precision, device: as in the class.
+            revision: branch, tag or commit, for a Hub id.
+
+        Raises:
+            ValueError: no such model, files that are missing or broken, or a model without a classification head.
+        """
+        folder = directory.find(name, revision)
+        model, family = checkpoints.load_classifier(folder)
+        return cls(model, Tokenizer.from_folder(folder), family, precision=precision, device=device)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes a folder that transformers opens, with the weights in float32."""
+        folder = Path(folder)
+        self.family.save_with_head(self.model, folder)
+        self.tokenizer.save(folder, self.max_length)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels, in the model's order."""
+        return self.model.head_config.labels
+
+    def classify(self, texts: Sequence[str], *, batch_tokens: int = BATCH_TOKENS) -> list[Classification]:
+        """What the model says of each text, in the order of the texts.
+
+        Args:
+            texts: the texts; what is longer than the model is cut.
+            batch_tokens: tokens in a batch, padding included.
+
+        Raises:
+            ValueError: a text that is no Unicode string.
+        """
+        return self._classified(self.tokenizer.encode(texts, self.max_length), batch_tokens)
+
+    def stream(self, texts: Iterable[str], *, batch_tokens: int = BATCH_TOKENS) -> Iterator[Classification]:
+        """The same for texts without end; the input is never held whole."""
+
+        def prepared() -> Iterator[list[Tokens]]:
+            for some in in_windows(texts, WINDOW_TEXTS):
+                yield self.tokenizer.encode(some, self.max_length)
+
+        for tokens in one_ahead(prepared()):
+            yield from self._classified(tokens, batch_tokens)
+
+    def _classified(self, tokens: Sequence[Tokens], batch_tokens: int) -> list[Classification]:
+        rows = torch.empty(len(tokens), len(self.labels))
+        self._runner.eval()
+        for batch in batches(tokens, batch_tokens, self.model.body.config, self.device):
+            with torch.inference_mode():
+                logits = self._runner(batch.ids, batch.mask).float()
+            one_right = self.model.head_config.exclusive and len(self.labels) > 1
+            rows[batch.indices] = (logits.softmax(dim=-1) if one_right else logits.sigmoid()).cpu()
+        return [self._said(row) for row in rows.tolist()]
+
+    def _said(self, row: list[float]) -> Classification:
+        best = max(range(len(row)), key=row.__getitem__)
+        return Classification(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)))

@@ -1,0 +1,88 @@
+"""`classify`: transformers' probabilities, a line a text."""
+
+import inspect
+import json
+
+import pytest
+import torch
+from support.command import clearhead, refused
+from support.families import make
+from transformers import AutoTokenizer
+
+from clearhead import TextClassifier
+
+TEXTS = [
+    "hello world",
+    "",
+    "the old bridge was closed after the storm",
+    "a b c d e f g h i j k l m n o p q r s t u v w",
+]
+LABELS = {"id2label": {0: "good", 1: "bad", 2: "odd"}, "label2id": {"good": 0, "bad": 1, "odd": 2}}
+
+
+@pytest.fixture(scope="module", params=["bert", "modernbert"])
+def pair(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    return folder, make(request.param, folder, "ForSequenceClassification", **LABELS)
+
+
+def logits(folder, theirs):
+    tokens = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        return theirs(tokens["input_ids"], attention_mask=tokens["attention_mask"]).logits
+
+
+def test_probabilities_are_transformers(pair):
+    folder, theirs = pair
+    expected = logits(folder, theirs).softmax(dim=-1)
+    classifier = TextClassifier.from_pretrained(folder, precision="float32", device="cpu")
+    assert classifier.labels == ("good", "bad", "odd")
+    for found in (
+        classifier.classify(TEXTS),
+        classifier.classify(TEXTS, batch_tokens=1),
+        list(classifier.stream(TEXTS)),
+    ):
+        rows = torch.tensor([[said.probabilities[label] for label in classifier.labels] for said in found])
+        torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-5)
+        best = expected.argmax(dim=-1).tolist()
+        assert [said.label for said in found] == [classifier.labels[index] for index in best]
+        assert all(said.probability == max(said.probabilities.values()) for said in found)
+    assert classifier.classify([]) == []
+    with pytest.raises(ValueError, match="put it in a list"):
+        inspect.unwrap(TextClassifier.classify)(classifier, "hello")
+
+
+def test_several_labels_may_be_right(tmp_path):
+    theirs = make("bert", tmp_path, "ForSequenceClassification", problem_type="multi_label_classification", **LABELS)
+    classifier = TextClassifier.from_pretrained(tmp_path, precision="float32", device="cpu")
+    expected = logits(tmp_path, theirs).sigmoid()
+    rows = torch.tensor([list(said.probabilities.values()) for said in classifier.classify(TEXTS)])
+    torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-5)
+    classifier.save_pretrained(tmp_path / "saved")
+    again = TextClassifier.from_pretrained(tmp_path / "saved", precision="float32", device="cpu")
+    assert again.classify(TEXTS) == classifier.classify(TEXTS)
+
+
+def test_bfloat16_says_nearly_the_same(pair):
+    folder, theirs = pair
+    classifier = TextClassifier.from_pretrained(folder, precision="bfloat16", device="cpu")
+    assert next(classifier._runner.body.encoder.parameters()).dtype == torch.bfloat16
+    assert next(classifier.model.body.encoder.parameters()).dtype == torch.float32
+    rows = torch.tensor([list(said.probabilities.values()) for said in classifier.classify(TEXTS)])
+    torch.testing.assert_close(rows, logits(folder, theirs).softmax(dim=-1), atol=0.1, rtol=0)
+
+
+def test_the_command(pair, tmp_path, tiny_bert):
+    folder, theirs = pair
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    status, out, err = clearhead("classify", tmp_path / "texts.txt", "--model", folder)
+    assert (status, err) == (0, "")
+    lines = [line.split("\t") for line in out.split("\n")[:-1]]
+    expected = logits(folder, theirs).softmax(dim=-1)
+    assert [label for label, _ in lines] == [("good", "bad", "odd")[index] for index in expected.argmax(dim=-1)]
+    assert [float(number) for _, number in lines] == pytest.approx(expected.amax(dim=-1).tolist(), abs=1e-4)
+    status, out, _ = clearhead("classify", "-m", folder, "--json", stdin=b"hello world\n")
+    said = json.loads(out)
+    assert set(said) == {"label", "probability", "probabilities"}
+    assert sum(said["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    assert "has no classifier.weight" in refused("classify", "-m", tiny_bert, stdin=b"a\n")
