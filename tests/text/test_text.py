@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.tiny import VOCABULARY
 from transformers import BertTokenizer
 
-from clearhead.text.batching import padded_length, token_batches
+from clearhead.text.batching import token_batches
 from clearhead.text.corpus import Corpus
 from clearhead.text.tokenizer import Tokenizer
 
@@ -51,7 +51,8 @@ def test_batches_hold_every_text_once_within_the_budget(lengths, budget):
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
         longest = max(lengths[index] for index in batch)
-        assert len(batch) == 1 or len(batch) * padded_length(longest) <= budget
+        assert len(batch) == 1 or sum(lengths[index] for index in batch) <= budget
+        assert longest <= 32 or all(2 * lengths[index] >= longest for index in batch)
     order = [lengths[index] for batch in batches for index in batch]
     assert order == sorted(order, reverse=True)
 

@@ -63,7 +63,7 @@ def encode(
         str | None, typer.Option(help="The name of one of the model's prompts, or a text to put before each text.")
     ] = None,
     truncate_dim: Annotated[int | None, typer.Option(help="Keep the first columns only.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Tokens in a batch, padding included.")] = None,
+    batch_tokens: Annotated[int | None, typer.Option(help="Tokens in a batch.")] = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (
@@ -85,9 +85,9 @@ def encode(
         raise ValueError("--resume goes with --output: what went to standard output is not here any more")
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
     # torch comes after what can go wrong without it
-    from clearhead.run.batches import BATCH_TOKENS
     from clearhead.run.corpus import encode_corpus
     from clearhead.run.encode import EncodeOptions, TextEncoder
+    from clearhead.run.packing import BATCH_TOKENS
     from clearhead.run.progress import token_progress
 
     encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)

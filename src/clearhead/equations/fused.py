@@ -1,5 +1,7 @@
 """The equation of `attention.py` on PyTorch's fused kernels: the same values, no weights, no L x M matrix."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -30,6 +32,8 @@ def fused_scaled_dot_product(
     checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=k.shape[2])
     if checked is None:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob)
+    if checked.lengths is not None:
+        return _packed(q, k, v, checked, drop_prob)
     # a kernel aligns a non-square causal mask at the top left, ours at the last query
     if checked.only_causal and queries == checked.length:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, is_causal=True)
@@ -43,3 +47,24 @@ def fused_scaled_dot_product(
     # the flash kernel's gradients are wrong where a finite float mask covers a whole row; the plain one's are right
     with sdpa_kernel(SDPBackend.MATH):
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob)
+
+
+def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float) -> Tensor:
+    """Packed texts as the rows of a padded batch, for attention alone: all else runs without padding."""
+    assert mask.lengths is not None
+    longest = -(-max(mask.lengths, default=0) // 16) * 16  # one kernel, and one order of sums, for all lengths near by
+    place_T = torch.cat([torch.arange(length) + number * longest for number, length in enumerate(mask.lengths)]).to(
+        q.device
+    )
+
+    def rows(x_1HTK: Tensor) -> Tensor:
+        _, heads, _, width = x_1HTK.shape
+        padded = x_1HTK.new_zeros(len(mask.lengths or ()) * longest, heads, width)
+        padded = padded.index_copy(0, place_T, x_1HTK[0].transpose(0, 1))
+        return padded.reshape(-1, longest, heads, width).transpose(1, 2)
+
+    within = mask.within(longest)
+    if within.keep_BM is not None and within.keep_BM.device != q.device:
+        within = replace(within, keep_BM=within.keep_BM.to(q.device))
+    values = fused_scaled_dot_product(rows(q), rows(k), rows(v), within, drop_prob=drop_prob)
+    return values.transpose(1, 2).flatten(0, 1)[place_T].transpose(0, 1)[None]

@@ -6,6 +6,7 @@ well: bool, **True = may attend**, or float, added to the scores; broadcastable 
 and nothing else. The functions ``from_*`` and ``to_*`` convert other people's polarities.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,6 +27,8 @@ class Mask:
         causal: a query attends to no later key. With fewer queries than keys the last query stands at the last key.
         window: a query attends only to keys at most this far away, on both sides.
         scores: a bool (True = may attend) or float (added) tensor, broadcastable to (B, H, L, M).
+        lengths: of the texts that stand one after another in a batch of one row (packed); none attends to another, and
+            causality, window and scores count within each: scores are then (1, H, L, M) of the longest.
     """
 
     length: int
@@ -33,6 +36,7 @@ class Mask:
     causal: bool = False
     window: int | None = None
     scores: Tensor | None = None
+    lengths: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.keep_BM is not None and (
@@ -43,12 +47,16 @@ class Mask:
             )
         if self.scores is not None:
             _checked(self.scores)
+        if self.lengths is not None and (sum(self.lengths) != self.length or self.keep_BM is not None):
+            raise ValueError(
+                f"packed texts of {sum(self.lengths)} tokens do not fill {self.length} keys, or come with padding"
+            )
 
     def __and__(self, other: "Mask") -> "Mask":
         """Both conditions at once; float parts add."""
         if not isinstance(other, Mask):
             return NotImplemented
-        if self.length != other.length:
+        if self.length != other.length or (self.lengths and other.lengths and self.lengths != other.lengths):
             raise ValueError(
                 f"masks over {self.length} and over {other.length} keys cannot be joined: "
                 "both must be made for the same keys"
@@ -60,12 +68,26 @@ class Mask:
             causal=self.causal or other.causal,
             window=min(windows, default=None),
             scores=_both(self.scores, other.scores),
+            lengths=self.lengths or other.lengths,
         )
 
     @property
     def only_causal(self) -> bool:
         """Whether causality is the only condition, so that a kernel's own causal path can serve."""
-        return self.causal and self.keep_BM is None and self.window is None and self.scores is None
+        rest = (self.keep_BM, self.window, self.scores, self.lengths)
+        return self.causal and all(part is None for part in rest)
+
+    def within(self, longest: int) -> "Mask":
+        """Packed: the same conditions for these texts as rows of a batch, padded to `longest`."""
+        assert self.lengths is not None
+        held = self.scores.device if self.scores is not None else None
+        lengths_B = torch.tensor(self.lengths, device=held)
+        keep_BM = torch.arange(longest, device=held) < lengths_B[:, None]
+        scores = self.scores
+        if scores is not None and scores.shape[-1] < longest:
+            missing = longest - scores.shape[-1]
+            scores = torch.nn.functional.pad(scores, (0, missing, 0, missing), value=0)
+        return Mask(length=longest, keep_BM=keep_BM, causal=self.causal, window=self.window, scores=scores)
 
     def allowed(self, queries: int, device: torch.device | None = None) -> Bool[Tensor, "..."] | None:
         """Every condition that is not a float, broadcastable to (B, H, L, M); None where all may attend."""
@@ -93,6 +115,8 @@ class Mask:
 
         So a text has the same positions with padding on its left as without it.
         """
+        if self.lengths is not None:
+            return torch.cat([torch.arange(length) for length in self.lengths])[None]
         if self.keep_BM is None or self.length == 0:
             return None
         first_B = self.keep_BM.to(torch.uint8).argmax(dim=1)
@@ -119,6 +143,18 @@ def padding(keep: Bool[Tensor, "B M"]) -> Mask:
             "From token ids: keep = ids != pad_id; from a 0/1 attention mask: masks.from_transformers(mask)"
         )
     return Mask(length=keep.shape[1], keep_BM=keep)
+
+
+def packed(lengths: Sequence[int]) -> Mask:
+    """Texts that stand one after another in one row, without padding; none attends to another.
+
+    >>> from clearhead import masks
+    >>> masks.additive(masks.packed([1, 2]))
+    tensor([[[[0., -inf, -inf],
+              [-inf, 0., 0.],
+              [-inf, 0., 0.]]]])
+    """
+    return Mask(length=sum(lengths), lengths=tuple(lengths))
 
 
 def causal(n: int) -> Mask:
@@ -151,6 +187,8 @@ def additive(mask: MaskLike, queries: int | None = None, dtype: torch.dtype | No
         return torch.zeros((), dtype=dtype)
     if isinstance(mask, Tensor):
         mask = Mask(length=mask.shape[-1], scores=_checked(mask))
+    if mask.lengths is not None:
+        return _blocks(mask, dtype)
     held = mask.keep_BM if mask.keep_BM is not None else mask.scores
     device = held.device if held is not None else None
     allowed, added = mask.allowed(queries or mask.length, device), mask.added()
@@ -172,6 +210,12 @@ def of(mask: MaskLike, *, batch: int, heads: int, queries: int, keys: int) -> Ma
         raise ValueError(f"a mask is a Mask, a tensor or None; got a {type(mask).__name__}")
     if mask.length != keys:
         raise ValueError(f"the mask was made for {mask.length} keys, but attention runs over {keys}")
+    if mask.lengths is not None:
+        if batch != 1 or queries != keys:
+            raise ValueError(
+                f"packed texts stand in a batch of one row; got {batch} rows, {queries} queries, {keys} keys"
+            )
+        return mask
     if mask.keep_BM is not None and mask.keep_BM.shape[0] not in (1, batch):
         raise ValueError(f"the padding mask holds {mask.keep_BM.shape[0]} sequences, but the batch holds {batch}")
     if mask.scores is not None:
@@ -219,6 +263,8 @@ def to_torch_nn(
     if checked is None:
         return None, None
     key_padding = None if checked.keep_BM is None else ~checked.keep_BM.expand(batch, keys)
+    if checked.lengths is not None:
+        return additive(checked).expand(1, num_heads, queries, keys).flatten(0, 1), None
     rest = replace(checked, keep_BM=None)
     allowed = rest.allowed(queries, None if rest.scores is None else rest.scores.device)
     if rest.added() is not None:
@@ -241,6 +287,22 @@ def from_transformers(attention_mask: Tensor) -> Mask:
     if attention_mask.is_floating_point():
         raise ValueError(f"an attention mask of 0 and 1 is wanted, as integers; got {_kind(attention_mask)}")
     return padding(attention_mask != 0)
+
+
+def _blocks(mask: Mask, dtype: torch.dtype | None) -> Tensor:
+    """A packed mask as one matrix: each text's own, −∞ between texts."""
+    assert mask.lengths is not None
+    longest = max(mask.lengths, default=0)
+    own = additive(replace(mask.within(longest), keep_BM=None), longest, dtype)
+    heads = own.shape[-3] if own.ndim > 2 else 1
+    own = own.expand(1, heads, longest, longest)
+    dense = torch.full((1, heads, mask.length, mask.length), float("-inf"), dtype=own.dtype, device=own.device)
+    start = 0
+    for length in mask.lengths:
+        stop = start + length
+        dense[:, :, start:stop, start:stop] = own[:, :, :length, :length]
+        start = stop
+    return dense
 
 
 def _both(one: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -1,5 +1,7 @@
 """Multi-head self-attention."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -26,9 +28,11 @@ class Rotary(nn.Module):
             raise ValueError(f"rotary positions turn pairs of columns: d_k must be even; got {width}")
         self.width, self.theta = width, theta
 
-    def forward(self, x: Float[Tensor, "B H L K"]) -> Float[Tensor, "B H L K"]:
+    def forward(self, x: Float[Tensor, "B H L K"], mask: masks.Mask | None = None) -> Float[Tensor, "B H L K"]:
         # the product of a turned query and key depends on their distance alone: padding on the left needs no care
         place_L = torch.arange(x.shape[2], device=x.device)
+        if mask is not None and mask.lengths is not None:
+            place_L = torch.cat([place_L[:length] for length in mask.lengths])
         exact = torch.promote_types(x.dtype, torch.float32)
         angles = positions.rotary_angles(place_L, self.width, self.theta, dtype=exact)
         return positions.rotate(x, angles)
@@ -97,7 +101,7 @@ class MultiHeadAttention(nn.Module):
         mask = self.local(masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=length), length)
         q, k, v = (attention.split_heads(part, self.num_heads) for part in self.qkv(x).chunk(3, dim=-1))
         if self.rotary is not None:
-            q, k = self.rotary(q), self.rotary(k)
+            q, k = self.rotary(q, mask), self.rotary(k, mask)
         drop_prob = self.drop_prob if self.training else 0.0
         values = fused_scaled_dot_product(q, k, v, mask, drop_prob=drop_prob)
         mixed: Tensor = self.out(attention.merge_heads(values))
@@ -107,6 +111,8 @@ class MultiHeadAttention(nn.Module):
         """The mask with this layer's window, if it has one."""
         if self.window is None or self.window >= length - 1:
             return mask
+        if mask is not None and mask.lengths is not None:
+            return replace(mask, window=self.window if mask.window is None else min(self.window, mask.window))
         near = masks.window(length, self.window)
         return near if mask is None else mask & near
 

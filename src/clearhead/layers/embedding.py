@@ -172,6 +172,6 @@ def _rows(table: Tensor, x: Tensor, positions: Tensor | None) -> Tensor:
     length = x.shape[-2]
     if x.shape[-1] != table.shape[1]:
         raise ValueError(f"positions of width {table.shape[1]} cannot be added to vectors of width {x.shape[-1]}")
-    if length > table.shape[0]:
+    if positions is None and length > table.shape[0]:
         raise ValueError(f"the input is {length} tokens long, but there are positions for {table.shape[0]} only")
     return table[:length] if positions is None else functional.embedding(positions, table)

@@ -48,7 +48,8 @@ class EncoderModel(nn.Module):
 
     `forward(ids, mask=None, token_types=None)` gives the hidden states (B, L, D) of the last layer. With a padding
     mask (`masks.padding(keep)`, or a (B, 1, 1, L) tensor of bools or of 0 and −∞) positions count from the first real
-    token, so that padding on the left changes nothing; any other tensor says nothing about positions.
+    token, so that padding on the left changes nothing; any other tensor says nothing about positions. With
+    `masks.packed(lengths)` several texts stand in one row, each with positions of its own.
 
     Raises:
         ValueError: in `forward`, ids outside the vocabulary, an input longer than the positions, a wrong mask.
@@ -92,8 +93,9 @@ class EncoderModel(nn.Module):
         if ids.ndim != 2 or ids.is_floating_point():
             raise ValueError(f"ids are whole numbers of shape (batch, length); got {ids.dtype} of {tuple(ids.shape)}")
         batch, length = ids.shape
-        if length > self.config.max_len:
-            raise ValueError(f"the input is {length} tokens long; this model takes at most {self.config.max_len}")
+        longest = max(mask.lengths) if isinstance(mask, masks.Mask) and mask.lengths else length
+        if longest > self.config.max_len:
+            raise ValueError(f"the input is {longest} tokens long; this model takes at most {self.config.max_len}")
         mask = masks.of(mask, batch=batch, heads=self.config.num_heads, queries=length, keys=length)
         positions = self._positions(ids, mask)
         x: Tensor = self.embedding(ids, positions, token_types)
@@ -103,8 +105,10 @@ class EncoderModel(nn.Module):
 
     def _positions(self, ids: Tensor, mask: masks.Mask | None) -> Tensor | None:
         if self.config.positions_after_padding:
-            return positions_after_padding(ids, self.config.pad_id)
-        return None if mask is None else mask.positions()
+            texts = (ids,) if mask is None or mask.lengths is None else torch.split(ids, list(mask.lengths), dim=1)
+            return torch.cat([positions_after_padding(text, self.config.pad_id) for text in texts], dim=1)
+        places = None if mask is None else mask.positions()
+        return None if places is None else places.to(ids.device)
 
     def _draw_weights(self) -> None:
         """Weights as the model's paper draws them: BERT's, or Xavier's where no range is given."""

@@ -92,9 +92,11 @@ class EncoderClassifier(nn.Module):
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
     ) -> Float[Tensor, "B C"]:
         hidden = self.body(ids, mask, token_types)
-        logits: Tensor = self.head(
-            pool(hidden.float(), _kept(ids, mask, self.body.config.num_heads), self.head_config.pooling)
-        )
+        return self.answer(hidden, _kept(ids, mask, self.body.config.num_heads))
+
+    def answer(self, hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"]) -> Float[Tensor, "B C"]:
+        """The logits (B, C) for hidden states (B, L, D) and the bool mask (B, L) of real tokens."""
+        logits: Tensor = self.head(pool(hidden.float(), keep, self.head_config.pooling))
         return logits
 
 

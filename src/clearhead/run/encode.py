@@ -19,7 +19,7 @@ from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import pool
-from clearhead.run.batches import BATCH_TOKENS, batches
+from clearhead.run.packing import BATCH_TOKENS, packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.progress import token_progress
 from clearhead.text.tokenizer import Tokenizer, Tokens, check_texts
@@ -197,7 +197,7 @@ class TextEncoder:
             normalize: whether vectors are brought to length 1; None for what the model says, of one
                 vector a text; vectors of tokens stay as they are.
             max_length: tokens after which a text is cut, special tokens included; None for what the model says.
-            batch_tokens: tokens in a batch, padding included: more is not faster once the processor is busy.
+            batch_tokens: tokens in a batch: more is not faster once the processor is busy.
             prompt: the name of one of the model's prompts, or a text that is put before each text;
                 None for the model's default prompt.
             truncate_dim: keep the first columns only, before normalising (for models trained to be cut).
@@ -269,8 +269,8 @@ class TextEncoder:
             return rows
         vectors = np.empty((len(tokens), width), np.float32)
         for indices, hidden, keep in runs:
-            keep[:, :skip] = False
-            vectors[indices] = finish(pool(hidden.float(), keep, pooling))
+            after_prompt = torch.arange(keep.shape[1], device=keep.device) >= skip
+            vectors[indices] = finish(pool(hidden.float(), keep & after_prompt, pooling))
         return vectors
 
     def _hidden_states(
@@ -278,10 +278,10 @@ class TextEncoder:
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Batches of hidden states (B, L, D), with the indices of their texts and the (B, L) mask of real tokens."""
         self._runner.eval()
-        for batch in batches(tokens, batch_tokens, self.model.config, self.device):
+        for batch in packed_batches(tokens, batch_tokens, self.model.config, self.device):
             with torch.inference_mode():
-                hidden: Tensor = self._runner(batch.ids, batch.mask)
-            yield batch.indices, hidden, batch.keep
+                hidden, keep = batch.unpack(self._runner(batch.ids, batch.mask))
+            yield batch.indices, hidden, keep
             advance(batch.tokens)
 
     def _prompt(self, prompt: str | None) -> str:

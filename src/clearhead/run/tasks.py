@@ -10,8 +10,8 @@ from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.family import Family
 from clearhead.models.heads import EncoderClassifier
-from clearhead.run.batches import BATCH_TOKENS, batches
 from clearhead.run.encode import WINDOW_TEXTS, in_windows, one_ahead
+from clearhead.run.packing import BATCH_TOKENS, packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.text.tokenizer import Tokenizer, Tokens
 
@@ -104,7 +104,7 @@ class TextClassifier:
 
         Args:
             texts: the texts; what is longer than the model is cut.
-            batch_tokens: tokens in a batch, padding included.
+            batch_tokens: tokens in a batch.
 
         Raises:
             ValueError: a text that is no Unicode string.
@@ -124,9 +124,10 @@ class TextClassifier:
     def _classified(self, tokens: Sequence[Tokens], batch_tokens: int) -> list[Classification]:
         rows = torch.empty(len(tokens), len(self.labels))
         self._runner.eval()
-        for batch in batches(tokens, batch_tokens, self.model.body.config, self.device):
+        for batch in packed_batches(tokens, batch_tokens, self.model.body.config, self.device):
             with torch.inference_mode():
-                logits = self._runner(batch.ids, batch.mask).float()
+                hidden, keep = batch.unpack(self._runner.body(batch.ids, batch.mask))
+                logits = self._runner.answer(hidden, keep).float()
             one_right = self.model.head_config.exclusive and len(self.labels) > 1
             rows[batch.indices] = (logits.softmax(dim=-1) if one_right else logits.sigmoid()).cpu()
         return [self._said(row) for row in rows.tolist()]

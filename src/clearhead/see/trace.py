@@ -233,7 +233,8 @@ class _Watcher:
         q, k, _ = (attention.split_heads(part, module.num_heads) for part in seen.chunk(3, dim=-1))
         self._tell(_dotted(path, "split_heads"), "split heads", attention.split_heads, "B H L d_k", q)
         if module.rotary is not None:
-            q, k = module.rotary(q), module.rotary(k)
+            given = self._mask(path, module, q)
+            q, k = module.rotary(q, given), module.rotary(k, given)
             self._tell(_dotted(path, "rotary"), "rotary", positions.rotate, "B H L d_k", q)
         scores = attention.scores(q, k)
         self._tell(_dotted(path, "scores"), "scores", attention.scores, _SCORES, scores)

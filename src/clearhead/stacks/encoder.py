@@ -155,8 +155,9 @@ class Encoder(nn.Module):
         batch, length, _ = x.shape
         mask = masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
         if self.relative_bias is not None:
-            near = masks.Mask(length=length, scores=self.relative_bias(length))
-            mask = near if mask is None else mask & near
+            mask = mask or masks.Mask(length=length)
+            longest = length if mask.lengths is None else max(mask.lengths)
+            mask = mask & masks.Mask(length=length, scores=self.relative_bias(longest))
         for layer in self.layers:
             if self.training and self.layer_drop and torch.rand(()) < self.layer_drop:
                 continue

@@ -1,0 +1,81 @@
+"""Streaming a corpus: peak memory at growing sizes, and the bytes of a run that was killed and resumed.
+
+Usage: python benchmarks/corpus.py LINES.txt [--sizes 10000,100000] [--kills 5] [--json FILE]
+
+LINES.txt holds a text a line. Each run is a `clearhead encode` process of its own with the default model.
+"""
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+COMMAND = str(Path(sys.executable).with_name("clearhead"))
+
+
+def run(texts: Path, output: Path) -> tuple[float, float]:
+    """Seconds and peak memory (MiB) of one whole run."""
+    start = time.perf_counter()
+    process = subprocess.Popen([COMMAND, "encode", str(texts), "--quiet", "--output", str(output)])
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
+
+
+def killed(texts: Path, output: Path, kills: int, seconds: float) -> int:
+    """A run that is killed at random moments and resumed until it is done; gives how many kills hit."""
+    chance, hits = random.Random(0), 0
+    for _ in range(kills):
+        process = subprocess.Popen([COMMAND, "encode", str(texts), "-q", "--resume", "-o", str(output)])
+        time.sleep(chance.uniform(0.3, 1.0) * (4 + seconds / kills))
+        process.send_signal(signal.SIGKILL)
+        hits += process.wait() == -signal.SIGKILL
+    subprocess.run([COMMAND, "encode", str(texts), "-q", "--resume", "-o", str(output)], check=True)
+    return hits
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("lines", type=Path)
+    parser.add_argument("--sizes", default="10000,100000")
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    sizes = [int(size) for size in options.sizes.split(",")]
+    figures = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for size in sizes:
+            texts = folder / f"{size}.txt"
+            with options.lines.open("rb") as source, texts.open("wb") as target:
+                target.writelines(itertools.islice(source, size))
+            seconds, peak = run(texts, folder / f"{size}.npy")
+            figures[size] = {"seconds": round(seconds, 1), "peak_mib": round(peak)}
+            ratio = peak / figures[sizes[0]]["peak_mib"]
+            print(f"{size:>9,} lines: {seconds:6.1f} s, peak memory {peak:6.0f} MiB, {ratio:.2f} times the first")
+        hits = killed(texts, folder / "killed.npy", options.kills, seconds)
+        same = digest(folder / "killed.npy") == digest(folder / f"{sizes[-1]}.npy")
+        print(f"{sizes[-1]:>9,} lines, killed {hits} times and resumed: {'the same bytes' if same else 'OTHER BYTES'}")
+    if options.json:
+        about = {"machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
+        options.json.write_text(json.dumps({**about, "runs": figures, "kills": hits, "same": same}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

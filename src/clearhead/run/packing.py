@@ -1,0 +1,66 @@
+"""Tokens as the tensors that a model takes: texts packed in one row, so that no product is spent on padding."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.equations import masks
+from clearhead.models.config import EncoderConfig
+from clearhead.text.batching import token_batches
+from clearhead.text.tokenizer import Tokens
+
+BATCH_TOKENS = 2048
+"""Tokens in a batch: what stays in the cache of a processor core between two layers."""
+
+_MULTIPLE = 16
+"""A row is filled up to a multiple of this: so kernels, and the order of every sum, are alike whatever the batch."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Texts of like length, one after another in one row.
+
+    Args:
+        indices: which texts they are.
+        lengths: tokens of each.
+        ids: token ids (1, T), with some padding as a last text of its own.
+        mask: which token belongs to which text.
+    """
+
+    indices: list[int]
+    lengths: list[int]
+    ids: Tensor
+    mask: masks.Mask
+
+    @property
+    def tokens(self) -> int:
+        """Number of real tokens."""
+        return sum(self.lengths)
+
+    def unpack(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states (1, T, D) as rows (B, L, D), and the bool mask (B, L) of real tokens."""
+        rows = torch.nn.utils.rnn.pad_sequence(hidden[0, : self.tokens].split(self.lengths), batch_first=True)  # type: ignore[no-untyped-call]
+        place = torch.arange(rows.shape[1], device=rows.device)
+        return rows, place < torch.tensor(self.lengths, device=rows.device)[:, None]
+
+
+def packed_batches(
+    tokens: Sequence[Tokens], batch_tokens: int, config: EncoderConfig, device: torch.device
+) -> Iterator[Packed]:
+    """Texts as packed batches, longest first; each text comes once.
+
+    Args:
+        tokens: the texts.
+        batch_tokens: tokens in a batch.
+        config: the model's plan: its padding id and its longest input.
+        device: where the tensors go.
+    """
+    for indices in token_batches([len(text.ids) for text in tokens], batch_tokens):
+        lengths = [len(tokens[index].ids) for index in indices]
+        ids = [number for index in indices for number in tokens[index].ids]
+        missing = -len(ids) % _MULTIPLE
+        fill = [min(config.max_len, missing - start) for start in range(0, missing, config.max_len)]
+        row = torch.tensor([ids + [config.pad_id] * missing], device=device)
+        yield Packed(indices, lengths, row, masks.packed(lengths + fill))
