@@ -1,6 +1,7 @@
 """Every family equals transformers, in every hidden state and every head, and goes back as it came."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from support.families import FAMILIES, NAMES, make
 
-from clearhead import masks
+from clearhead import TextEncoder, masks
 from clearhead.checkpoints import load_classifier, load_encoder, load_span_reader
 from clearhead.equations.positions import positions_after_padding, relative_buckets
 
@@ -218,3 +219,19 @@ def test_relative_buckets_are_transformers(length, buckets):
 def test_positions_after_padding_count_what_is_not_padding():
     ids = torch.tensor([[1, 5, 6, 1, 7, 1], [5, 5, 5, 5, 5, 5]])
     assert positions_after_padding(ids, 1).tolist() == [[1, 2, 3, 1, 4, 1], [2, 3, 4, 5, 6, 7]]
+
+
+def test_saved_with_its_pooling_it_opens_in_sentence_transformers(pair, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    _, folder, _, _ = pair
+    texts = ["hello world", "", "the old bridge was closed after the storm", "x"]
+    ours = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
+    ours.settings = replace(ours.settings, pooling="cls", normalize=True)
+    ours.save_pretrained(tmp_path / "saved")
+    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    found = ours.encode(texts)
+    assert abs(theirs.encode(texts) - found).max() < 2e-5
+    again = TextEncoder.from_pretrained(tmp_path / "saved", precision="float32", device="cpu")
+    assert again.settings == ours.settings
+    assert (again.encode(texts) == found).all()

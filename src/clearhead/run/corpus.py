@@ -14,7 +14,8 @@ import torch
 
 from clearhead import __version__
 from clearhead.checkpoints import directory
-from clearhead.run.encode import WINDOW_TEXTS, EncodeOptions, TextEncoder, Window
+from clearhead.run.encode import EncodeOptions, TextEncoder, Window
+from clearhead.run.windows import WINDOW_TEXTS
 from clearhead.run.writers import PartFile, check_output
 from clearhead.text.corpus import Corpus
 

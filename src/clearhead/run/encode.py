@@ -1,14 +1,12 @@
 """Texts to vectors."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar, cast, overload
+from typing import Literal, cast, overload
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -22,15 +20,9 @@ from clearhead.models.heads import pool
 from clearhead.run.packing import BATCH_TOKENS, packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.progress import token_progress
+from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
+from clearhead.run.writers import Vectors
 from clearhead.text.tokenizer import Tokenizer, Tokens, check_texts
-
-WINDOW_TEXTS = 4096
-"""Texts that are sorted by length and computed together when an input is streamed."""
-
-_WINDOW_CHARACTERS = 8_000_000
-
-Vectors = NDArray[np.float32]
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -299,27 +291,3 @@ class TextEncoder:
         (nothing,) = self.tokenizer.encode([""])
         closing = 1 if nothing.ids and alone.ids[-1] == nothing.ids[-1] else 0
         return len(alone.ids) - closing
-
-
-def in_windows(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Lists of up to `size` texts, and of no more than some millions of characters."""
-    some: list[str] = []
-    characters = 0
-    for text in texts:
-        some.append(text)
-        characters += len(text)
-        if len(some) == size or characters >= _WINDOW_CHARACTERS:
-            yield some
-            some, characters = [], 0
-    if some:
-        yield some
-
-
-def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items; each is made, in another thread, while the one before it is in use."""
-    end = object()
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        coming = thread.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = thread.submit(next, items, end)
-            yield cast(Item, item)

@@ -10,9 +10,9 @@ from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.family import Family
 from clearhead.models.heads import EncoderClassifier
-from clearhead.run.encode import WINDOW_TEXTS, in_windows, one_ahead
 from clearhead.run.packing import BATCH_TOKENS, packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
+from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
 from clearhead.text.tokenizer import Tokenizer, Tokens
 
 
