@@ -13,7 +13,7 @@ from clearhead.cli import options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clearhead.run.encode import Vectors
+    from clearhead.run.writers import Vectors
 
 evaluate = typer.Typer(no_args_is_help=True, help="Measure a model on data with answers.")
 
