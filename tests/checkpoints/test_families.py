@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from support.families import FAMILIES, NAMES, make
 
-from clearhead import TextEncoder, masks
+from clearhead import TextClassifier, TextEncoder, masks
 from clearhead.checkpoints import load_classifier, load_encoder, load_span_reader
 from clearhead.equations.positions import positions_after_padding, relative_buckets
 
@@ -235,3 +235,34 @@ def test_saved_with_its_pooling_it_opens_in_sentence_transformers(pair, tmp_path
     again = TextEncoder.from_pretrained(tmp_path / "saved", precision="float32", device="cpu")
     assert again.settings == ours.settings
     assert (again.encode(texts) == found).all()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"classifier_activation": "relu"},
+        {"classifier_bias": True},
+        {"norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True},
+    ],
+)
+def test_modernbert_heads_of_every_kind(tmp_path, changes):
+    labels = {"id2label": {0: "good", 1: "bad", 2: "odd"}, "label2id": {"good": 0, "bad": 1, "odd": 2}}
+    theirs = make("modernbert", tmp_path / "theirs", "ForSequenceClassification", **changes, **labels)
+    check_classifier("modernbert", tmp_path, theirs)
+
+
+def test_odd_heads_are_refused_by_name(tmp_path):
+    make("bert", tmp_path, "ForSequenceClassification")
+    data = json.loads((tmp_path / "config.json").read_text())
+    for changes, words in (
+        ({"id2label": ["a", "b"]}, "id2label="),
+        ({"classifier_dropout": "much"}, "classifier_dropout='much'"),
+        ({"problem_type": "guessing"}, "problem_type='guessing'"),
+        ({"id2label": {"0": "a"}}, "names 1 labels, but the head has 2"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(data | changes))
+        with pytest.raises(ValueError, match=words):
+            load_classifier(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(data | {"problem_type": "regression"}))
+    with pytest.raises(ValueError, match="not probabilities"):
+        TextClassifier.from_pretrained(tmp_path)

@@ -19,6 +19,7 @@ from support.command import COMMAND, clearhead, refused
 from clearhead import TextEncoder
 from clearhead.run.corpus import Counts, encode_corpus
 from clearhead.run.encode import EncodeOptions
+from clearhead.run.writers import PartFile
 from clearhead.text.corpus import Corpus
 
 
@@ -150,11 +151,19 @@ def test_a_resume_with_another_model_option_or_input_is_refused(encoder, corpus,
     resume("model was", who=minilm, options=cls)
     resume('prompt was null and is now "a "', options=EncodeOptions(pooling="cls", prompt="a "))
     resume("window was 12 and is now 13", options=cls, window=13)
-    corpus.write_text("changed\n")
+    body, times = corpus.read_text(), corpus.stat()
+    corpus.write_text(body.replace("a", "b"))  # as long as before
     resume(r"input was \[\[.*texts\.txt", options=cls)
-    (tmp_path / ".v.npy.part").write_bytes(b"short")
-    corpus.write_text("\n".join(sentences(100)) + "\n", encoding="utf-8")
+    corpus.write_text(body)
+    os.utime(corpus, ns=(times.st_atime_ns, times.st_mtime_ns))
+    part = tmp_path / ".v.npy.part"
+    part.write_bytes(b"short")
     resume("is not as long as", options=cls)
+    note = tmp_path / ".v.npy.resume.json"
+    data = json.loads(note.read_text())
+    for change in ({"size": "x"}, {"size": -5}, {"size": 0}, {"counts": data["counts"] | {"texts": 1000}}):
+        note.write_text(json.dumps(data | change))
+        resume("is not what a run leaves", options=cls)
     (tmp_path / ".v.npy.resume.json").write_text("{}")
     resume("is not what a run leaves", options=cls)
     # without resume it starts anew
@@ -226,6 +235,11 @@ def test_bad_columns_name_file_and_line(tmp_path):
     check("a.jsonl", "line 2: no column 'text'; it has: body, id", content='{"text": "a"}\n{"body": "b", "id": 1}\n')
     check("b.jsonl", "line 1: column 'text' holds int; a text is wanted", content='{"text": 3}\n')
     check("c.jsonl", "line 2: not JSON", content='{"text": "a"}\n{"text": \n')
+    check("f.jsonl", "line 1: not JSON", content="[" * 100_000 + "\n")
+    check("g.jsonl", "line 1: not JSON", content='{"text": "a", "n": ' + "1" * 5000 + "}\n")
+    twice = pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["text", "text"])
+    pyarrow.parquet.write_table(twice, tmp_path / "f.parquet")
+    check("f.parquet", "2 columns named 'text'")
     check("d.jsonl", r"line 1: a JSON list; an object is wanted", content="[1]\n")
     check("e.jsonl", "line 1: column 'text' holds half a surrogate", content='{"text": "\\ud800"}\n')
     check("a.parquet", "no column 'text'; it has: body, id", table={"body": ["a"], "id": [1]}, command=True)
@@ -262,6 +276,54 @@ def test_a_full_disk_can_be_resumed(corpus, tiny_bert, tmp_path, name, encoder):
         signal.signal(signal.SIGXFSZ, previous)
     assert not (tmp_path / name).exists()
     assert encode_corpus(encoder, Corpus([corpus]), tmp_path / name, window=12, resume=True).texts == 100
+
+
+def test_an_input_is_never_written_over(encoder, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "hello"}\n\n')
+    with pytest.raises(ValueError, match="one of the inputs"):
+        encode_corpus(encoder, Corpus([path]), path)
+    assert list(Corpus([path])) == ["hello"]
+
+
+def test_a_run_that_fails_at_once_does_not_cost_an_interrupted_one(encoder, corpus, tmp_path):
+    interrupted(encoder, Corpus([corpus]), tmp_path / "v.npy")
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"\xff\n")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        encode_corpus(encoder, Corpus([bad]), tmp_path / "v.npy")
+    (tmp_path / ".v.npy.abcdefgh.part").write_bytes(b"left by a kill while the file was made")
+    assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy", window=12, resume=True).texts == 100
+    assert sorted(os.listdir(tmp_path)) == ["bad.txt", "texts.txt", "v.npy"]
+
+
+def test_two_runs_do_not_write_one_file(encoder, corpus, tmp_path):
+    held = PartFile(tmp_path / "v.npy", 32)
+    held.open(0)
+    with pytest.raises(ValueError, match="another run"):
+        encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy")
+    held.remove()
+    assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy").texts == 100
+
+
+def test_an_interrupt_ends_a_run_that_waits_for_input(tiny_bert, tmp_path):
+    command = [str(part) for part in (COMMAND, "encode", "-m", tiny_bert, "-o", tmp_path / "v.npy")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        time.sleep(6)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) in (1, 130)
+    assert os.listdir(tmp_path) == []
+
+
+def test_parquet_is_read_in_pieces(tmp_path):
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["x" * 200 + str(i) for i in range(150_000)]}), path)
+    before = pyarrow.total_allocated_bytes()
+    peak = 0
+    for number, _ in enumerate(Corpus([path])):
+        if number % 500 == 0:
+            peak = max(peak, pyarrow.total_allocated_bytes() - before)
+    assert peak < 150_000 * 200 / 4  # all of its text is 30 MB, and one row group
 
 
 def test_resume_needs_a_file_to_go_on_with(tmp_path, corpus):

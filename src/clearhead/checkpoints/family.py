@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.names import NameTable, Rows
-from clearhead.models.config import EncoderConfig, HeadConfig, Pooling
+from clearhead.models.config import EncoderConfig, HeadConfig, Pooling, Problem
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, SpanReader
 
@@ -65,6 +65,7 @@ class HeadFormat:
         architecture: the class that transformers opens the saved folder with.
         rows: foreign tensor name -> name in our `OutputHead`.
         activation, dense_bias, norm: as in `HeadConfig`.
+        activation_key, bias_key: config.json keys that say activation and dense_bias instead, if the family has them.
     """
 
     architecture: str
@@ -72,6 +73,8 @@ class HeadFormat:
     activation: Literal["tanh", "relu", "gelu"] | None = None
     dense_bias: bool = True
     norm: bool = False
+    activation_key: str | None = None
+    bias_key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -215,8 +218,10 @@ class Family:
         data = self.write_config(model.body.config) | {"architectures": [head.architecture]}
         data["id2label"] = {str(number): label for number, label in enumerate(plan.labels)}
         data["label2id"] = {label: number for number, label in enumerate(plan.labels)}
-        if task == "classification" and not plan.exclusive:
-            data["problem_type"] = "multi_label_classification"
+        if task == "classification":
+            data["problem_type"] = plan.problem
+        if head.activation_key and head.bias_key:
+            data |= {head.activation_key: plan.activation, head.bias_key: plan.dense_bias}
         if self.head_pooling:
             data[self.head_pooling] = plan.pooling
         body = self.table.to_foreign(model.body.state_dict())
@@ -246,21 +251,32 @@ class Family:
         self, head: HeadFormat, data: Mapping[str, Any], outputs: int, task: Task, where: str
     ) -> HeadConfig:
         given = data.get("id2label") or {}
+        if not isinstance(given, dict):
+            raise ValueError(f"{where} says id2label={given!r}; an object of labels is wanted")
         labels = tuple(str(given.get(str(number), f"LABEL_{number}")) for number in range(outputs))
         if task == "classification" and given and len(given) != outputs:
             raise ValueError(f"{where} names {len(given)} labels, but the head has {outputs} outputs")
         drop_prob = data.get("classifier_dropout")
+        drop_prob = 0.1 if drop_prob is None else drop_prob
+        if isinstance(drop_prob, bool) or not isinstance(drop_prob, int | float) or not 0 <= drop_prob < 1:
+            raise ValueError(f"{where} says classifier_dropout={drop_prob!r}; a probability is wanted")
+        activation = data.get(head.activation_key or "", head.activation)
+        if activation not in (None, "tanh", "relu", "gelu"):
+            raise ValueError(f"{where} says {head.activation_key}={activation!r}; tanh, relu and gelu are supported")
+        problem = data.get("problem_type") or "single_label_classification"
+        if problem not in get_args(Problem):
+            raise ValueError(f"{where} says problem_type={problem!r}; these are known: {', '.join(get_args(Problem))}")
         pooling = data.get(self.head_pooling or "") or "cls"
         if pooling not in ("cls", "mean"):
             raise ValueError(f"{where} says {self.head_pooling}={pooling!r}, which is not supported; cls and mean are")
         return HeadConfig(
             labels=labels,
             pooling=cast(Pooling, pooling),
-            activation=head.activation,
-            dense_bias=head.dense_bias,
+            activation=activation,
+            dense_bias=bool(data.get(head.bias_key or "", head.dense_bias)),
             norm=head.norm,
-            drop_prob=0.1 if drop_prob is None else drop_prob,
-            exclusive=data.get("problem_type") != "multi_label_classification",
+            drop_prob=drop_prob,
+            problem=cast(Problem, problem),
         )
 
     def _refuse_unknown(self, data: Mapping[str, Any], where: str) -> None:

@@ -9,7 +9,7 @@ so.
 from collections.abc import Mapping
 from typing import Any
 
-from clearhead.checkpoints.family import Family, HeadFormat, Peculiar
+from clearhead.checkpoints.family import ENCODER_ONLY, Family, HeadFormat, Peculiar
 from clearhead.checkpoints.names import NameTable, Rows, with_bias
 from clearhead.models.config import EncoderConfig
 
@@ -26,8 +26,9 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     if layers > 10_000:
         raise ValueError(f"num_hidden_layers={layers}; no such model is known")
     for key in ("local_attention", "global_attn_every_n_layers"):
-        if not isinstance(data.get(key, 1), int):
-            raise ValueError(f"{key}={data[key]!r}; a whole number is wanted")
+        value = 1 if data.get(key) is None else data[key]
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{key}={value!r}; a whole number of at least 0 is wanted")
     if data.get("layer_types") is not None and not isinstance(data["layer_types"], list):
         raise ValueError(f"layer_types={data['layer_types']!r}; a list is wanted")
     every = data.get("global_attn_every_n_layers") or 3
@@ -88,10 +89,10 @@ def _write(config: EncoderConfig) -> dict[str, Any]:
 
 
 _HEAD: Rows = {
-    "head.dense.weight": "dense.weight",
-    "head.norm.weight": "norm.weight",
-    **with_bias({"classifier": "out"}),
+    **with_bias({"head.dense": "dense", "head.norm": "norm", "classifier": "out"}),
 }
+
+_HEAD_KEYS = ("classifier_activation", "classifier_bias")
 
 MODERNBERT = Family(
     model_type="modernbert",
@@ -135,9 +136,11 @@ MODERNBERT = Family(
         "first_norm": False,
         "activation": "geglu",
     },
+    only={key: value for key, value in ENCODER_ONLY.items() if key != "position_embedding_type"},
     inert=frozenset(
         {
             *("classifier_activation", "classifier_bias", "classifier_pooling", "decoder_bias"),
+            *("position_embedding_type",),
             *("deterministic_flash_attn", "embedding_dropout", "initializer_cutoff_factor", "layer_norm_eps"),
             *("reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction"),
         }
@@ -154,10 +157,8 @@ MODERNBERT = Family(
         write=_write,
     ),
     heads={
-        "classification": HeadFormat(
-            "ModernBertForSequenceClassification", _HEAD, activation="gelu", dense_bias=False, norm=True
-        ),
-        "span": HeadFormat("ModernBertForQuestionAnswering", _HEAD, activation="gelu", dense_bias=False, norm=True),
+        "classification": HeadFormat("ModernBertForSequenceClassification", _HEAD, "gelu", False, True, *_HEAD_KEYS),
+        "span": HeadFormat("ModernBertForQuestionAnswering", _HEAD, "gelu", False, True, *_HEAD_KEYS),
     },
     head_pooling="classifier_pooling",
 )

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from clearhead.layers.feedforward import Activation
 from clearhead.layers.residual import NormOrder
 
+Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
 Pooling = Literal["mean", "cls", "max"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
@@ -112,7 +113,8 @@ class HeadConfig:
         dense_bias: whether that map has a bias.
         norm: whether a layer norm follows it.
         drop_prob: dropout before the last map.
-        exclusive: whether exactly one label is right (softmax), or each is judged for itself (sigmoid).
+        problem: whether exactly one label is right (softmax), each is judged for itself (sigmoid), or the outputs are
+            numbers to be taken as they are.
 
     Raises:
         ValueError: no labels.
@@ -124,7 +126,7 @@ class HeadConfig:
     dense_bias: bool = True
     norm: bool = False
     drop_prob: float = 0.1
-    exclusive: bool = True
+    problem: Problem = "single_label_classification"
 
     def __post_init__(self) -> None:
         if not self.labels:

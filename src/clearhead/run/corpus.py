@@ -1,6 +1,7 @@
 """A corpus of any size to a file of vectors, and on again after an interruption."""
 
 import contextlib
+import glob
 import hashlib
 import itertools
 import json
@@ -76,32 +77,50 @@ def encode_corpus(
         raise ValueError("standard input cannot be resumed: what was read is gone; give a file")
     note = output.with_name(f".{output.name}.resume.json")
     settings = _settings(encoder, corpus, options, window)
+    for source in corpus.sources:
+        if source != "-" and output.exists() and output.samefile(source):
+            raise ValueError(f"{output} is one of the inputs, and would be lost; give another --output")
     part = PartFile(output, encoder.width(options.truncate_dim))
     counts, size = _continued(note, part, settings) if resume else (Counts(), 0)
+    if note.exists() and not resume:
+        log.warning("%s: an interrupted run is dropped; --resume would go on with it", output)
+    opened = False
     try:
-        if size == 0:
-            note.unlink(missing_ok=True)
-        part.open(size)
         texts = itertools.islice(corpus, counts.texts, None)
         seen_bytes = 0
         for some in encoder.stream(texts, options, window=window):
+            if not opened:  # not before: a run that fails at its first text must not cost an interrupted one
+                _open(part, note, size)
+                opened = True
             size = part.append(some.texts, some.vectors)
             counts = counts.plus(some)
             directory.write_json(note, {"settings": settings, "counts": asdict(counts), "size": size})
             advance(corpus.read_bytes - seen_bytes, some.tokens)
             seen_bytes = corpus.read_bytes
+        if not opened:
+            _open(part, note, size)
+            opened = True
         part.finish(counts.texts)
     except BaseException:
         part.close()
-        if counts.texts == 0:
+        if opened and counts.texts == 0:
             part.remove()
-        else:
+        elif counts.texts:
             log.warning("%d texts are done; --resume goes on from there", counts.texts)
         raise
     # in this order: a note without its part file would be in the way of the next resume
     note.unlink(missing_ok=True)
     part.remove()
     return counts
+
+
+def _open(part: PartFile, note: Path, size: int) -> None:
+    """Opens the part file, and removes what earlier runs may have left beside it."""
+    part.open(size)
+    if size == 0:
+        note.unlink(missing_ok=True)
+    for stale in part.path.parent.glob(f".{glob.escape(part.path.name)}.????????.part"):
+        stale.unlink(missing_ok=True)
 
 
 def _continued(note: Path, part: PartFile, settings: dict[str, Any]) -> tuple[Counts, int]:
@@ -117,8 +136,12 @@ def _continued(note: Path, part: PartFile, settings: dict[str, Any]) -> tuple[Co
                     f"{part.path} cannot be resumed: {name} was {json.dumps(former[name])} "
                     f"and is now {json.dumps(now)}; without --resume it starts anew"
                 )
-        if part.part.is_file() and part.part.stat().st_size >= int(data["size"]):
-            return Counts(**data["counts"]), int(data["size"])
+        counts, size = Counts(**data["counts"]), data["size"]
+        whole = all(type(number) is int and number > 0 for number in (size, counts.texts, counts.tokens))
+        if not whole or (part.path.suffix == ".npy" and size != counts.texts * part.width * 4):
+            raise TypeError
+        if part.part.is_file() and part.part.stat().st_size >= size:
+            return counts, size
         raise ValueError(f"{part.part} is not as long as {note.name} says; without --resume it starts anew")
     raise ValueError(f"{note} is not what a run leaves; without --resume it starts anew")
 

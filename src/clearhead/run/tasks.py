@@ -58,6 +58,8 @@ class TextClassifier:
         precision: Precision = "auto",
         device: str = "auto",
     ) -> None:
+        if model.head_config.problem == "regression":
+            raise ValueError("this model gives numbers (problem_type is regression), not probabilities of labels")
         self.model, self.tokenizer, self.family = model, tokenizer, family
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
@@ -128,7 +130,7 @@ class TextClassifier:
             with torch.inference_mode():
                 hidden, keep = batch.unpack(self._runner.body(batch.ids, batch.mask))
                 logits = self._runner.answer(hidden, keep).float()
-            one_right = self.model.head_config.exclusive and len(self.labels) > 1
+            one_right = self.model.head_config.problem == "single_label_classification" and len(self.labels) > 1
             rows[batch.indices] = (logits.softmax(dim=-1) if one_right else logits.sigmoid()).cpu()
         return [self._said(row) for row in rows.tolist()]
 

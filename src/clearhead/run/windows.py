@@ -1,7 +1,8 @@
 """A stream in windows: what is computed together, and what is prepared meanwhile."""
 
+import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
 WINDOW_TEXTS = 4096
@@ -27,10 +28,36 @@ def in_windows(texts: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items; each is made, in another thread, while the one before it is in use."""
+    """The same items; each is made, in another thread, while the one before it is in use.
+
+    The thread is a daemon: one that waits for slow input does not keep the program from ending.
+    """
     end = object()
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        coming = thread.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = thread.submit(next, items, end)
-            yield cast(Item, item)
+
+    def fetch(box: list[object]) -> None:
+        try:
+            box.append(next(items, end))
+        except BaseException as error:
+            box.append(_Raised(error))
+
+    def start() -> tuple[threading.Thread, list[object]]:
+        box: list[object] = []
+        thread = threading.Thread(target=fetch, args=(box,), daemon=True)
+        thread.start()
+        return thread, box
+
+    thread, box = start()
+    while True:
+        thread.join()
+        (item,) = box
+        if isinstance(item, _Raised):
+            raise item.error
+        if item is end:
+            return
+        thread, box = start()
+        yield cast(Item, item)
+
+
+@dataclass(frozen=True)
+class _Raised:
+    error: BaseException

@@ -70,9 +70,13 @@ class PartFile:
 
     def open(self, size: int) -> None:
         """Starts, or goes on at a border: what stands behind `size` bytes is cut off."""
-        self._file = self.part.open("r+b" if size else "wb")
-        self._file.truncate(size)
-        self._file.seek(size)
+        file = os.fdopen(os.open(self.part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        if not _locked(file):
+            file.close()
+            raise ValueError(f"another run is writing {self.path}")
+        file.truncate(size)
+        file.seek(size)
+        self._file = file
 
     def append(self, texts: Sequence[str], vectors: Vectors) -> int:
         """Adds a window; gives the size of the part file once that is safe on disk."""
@@ -154,6 +158,19 @@ class _Parquet:
             pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
         ]
         return pyarrow.record_batch(columns, names=["text", "embedding"])
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Takes the file for this process alone, where the system knows such locks; False if another has it."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _copy(source: IO[bytes], target: IO[bytes]) -> None:

@@ -48,8 +48,9 @@ class Corpus:
         return sum(Path(source).stat().st_size for source in self.sources)
 
     def describe(self) -> list[list[str | int]]:
-        """Each file with its size: what must be alike for a run to be resumed."""
-        return [[source, Path(source).stat().st_size if source != "-" else -1] for source in self.sources]
+        """Each file with its size and time of change: what must be alike for a run to be resumed."""
+        files = [Path(source).resolve() for source in self.sources if source != "-"]
+        return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
     def __iter__(self) -> Iterator[str]:
         """The texts; `read_bytes` says how far it has come, roughly."""
@@ -63,9 +64,7 @@ class Corpus:
 
     def _texts(self, source: str) -> Iterator[str]:
         if source == "-":
-            if sys.stdin is None:
-                raise ValueError("standard input is closed; give a file")
-            yield from self._lines(sys.stdin.buffer, "standard input")
+            yield from self._lines(_standard_input(), "standard input")
         elif source.endswith(".parquet"):
             yield from self._parquet(source)
         else:
@@ -106,9 +105,11 @@ class Corpus:
         column = self.column or DEFAULT_COLUMN
         for number, line in enumerate(lines, start=1):
             where = f"{source}, line {number}"
+            if not line.strip():
+                continue  # as often at the end; there is no record in it
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:  # a broken text, endless digits, nesting without end
                 raise ValueError(f"{where}: not JSON: {error}") from None
             if not isinstance(row, dict):
                 raise ValueError(f"{where}: a JSON {type(row).__name__}; an object is wanted")
@@ -117,14 +118,23 @@ class Corpus:
             yield _text(row[column], f"{where}: column {column!r}")
 
     def _parquet(self, source: str) -> Iterator[str]:
+        import pyarrow
         import pyarrow.parquet
 
         column = self.column or DEFAULT_COLUMN
         row = 0
-        with pyarrow.parquet.ParquetFile(source) as file:
+        # without these two, a whole row group is read ahead, which may be the whole file
+        with pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20) as file:
             share = Path(source).stat().st_size / max(1, file.metadata.num_rows)
             start = self.read_bytes
-            for batch in file.iter_batches(batch_size=1024, columns=[column]):
+            batches = file.iter_batches(batch_size=1024, columns=[column])
+            while True:
+                try:
+                    batch = next(batches, None)
+                except (pyarrow.ArrowException, OSError) as error:
+                    raise ValueError(f"{source} is damaged behind row {row}: {error}") from None
+                if batch is None:
+                    return
                 for value in batch.column(0).to_pylist():
                     row += 1
                     self.read_bytes = start + int(share * row)
@@ -143,10 +153,23 @@ class Corpus:
             raise ValueError(f"{source} is not a Parquet file: {error}") from None
         if column not in schema.names:
             raise ValueError(f"{source}: no column {column!r}; it has: {', '.join(schema.names)}")
+        if schema.names.count(column) > 1:
+            raise ValueError(f"{source} has {schema.names.count(column)} columns named {column!r}; one is wanted")
         kind = schema.field(column).type
         inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-        if not (pyarrow.types.is_string(inner) or pyarrow.types.is_large_string(inner)):
+        texts = (pyarrow.types.is_string, pyarrow.types.is_large_string, pyarrow.types.is_string_view)
+        if not any(is_text(inner) for is_text in texts):
             raise ValueError(f"{source}: column {column!r} holds {kind}; text is wanted")
+
+
+def _standard_input() -> Iterable[bytes]:
+    """Standard input as a reader of its own: a thread that waits in `sys.stdin` would keep Python from ending."""
+    if sys.stdin is None:
+        raise ValueError("standard input is closed; give a file")
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except (OSError, ValueError):  # not a file: somebody put an object in its place
+        return sys.stdin.buffer
 
 
 def _text(value: object, where: str) -> str:

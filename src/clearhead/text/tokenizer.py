@@ -114,7 +114,7 @@ class Tokenizer:
         directory.write_json(folder / "tokenizer_config.json", config)
 
 
-def check_texts(texts: Iterable[str]) -> list[str]:
+def check_texts(texts: Iterable[object]) -> list[str]:
     """The texts as a list.
 
     Raises:
@@ -122,10 +122,11 @@ def check_texts(texts: Iterable[str]) -> list[str]:
     """
     if isinstance(texts, str):
         raise ValueError("a list of texts is wanted; got a single string: put it in a list")
-    listed = list(texts)
-    for number, text in enumerate(listed):
+    listed: list[str] = []
+    for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"text {number} is a {type(text).__name__}; a string is wanted")
+        listed.append(text)
     return listed
 
 
