@@ -36,6 +36,9 @@ def test_gated_rotary_and_learned_parts_are_told():
     steps = trace(learned, torch.tensor([[1, 2, 3]])).steps
     assert [steps[1].operation, steps[1].parameters] == ["positions", 5000 * 8]
     assert "GELU (tanh)" in [step.operation for step in steps]
+    biased = EncoderModel(config(positions="none", relative_buckets=8, num_layers=1)).eval()
+    step = next(step for step in trace(biased, torch.tensor([[1, 2, 3]])).steps if step.operation == "relative bias")
+    assert (step.named_shape, step.parameters) == ("[B=1, H=2, Lq=3, Lk=3]", 16)
 
 
 def test_shapes_are_named_and_paths_lead_to_modules():

@@ -171,7 +171,7 @@ _WHOLE: dict[type[nn.Module], _Kind] = {
     TokenTypes: _Kind("token types", embedding.add_token_types, "B L D"),
     LayerNorm: _Kind("layer norm", norm.layer_norm, "B L D"),
     Pooler: _Kind("pooler", Pooler, "B D"),
-    RelativeBias: _Kind("relative bias", RelativeBias, "1 H Lq Lk"),
+    RelativeBias: _Kind("relative bias", RelativeBias, "B H Lq Lk"),
     nn.ReLU: _RELU,
     nn.GELU: _GELU,
 }
