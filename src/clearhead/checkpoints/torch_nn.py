@@ -89,7 +89,8 @@ def to_torch_nn(module: EncoderLayer | Encoder) -> nn.TransformerEncoderLayer | 
     if isinstance(module, Encoder):
         if module.layer_drop or module.relative_bias is not None:
             raise ValueError("torch.nn.TransformerEncoder knows neither LayerDrop nor relative biases")
-        layer = next(iter([_torch_layer(cast(EncoderLayer, layer)) for layer in module.layers]))
+        # every layer is looked at, for any may have what torch.nn's cannot hold; torch.nn copies the first
+        layer, *_ = [_torch_layer(cast(EncoderLayer, layer)) for layer in module.layers]
         norm = None
         if module.norm is not None:
             norm = nn.LayerNorm(module.norm.parameters_shape, module.norm.eps, bias=module.norm.bias is not None)

@@ -69,7 +69,15 @@ class OutputHead(nn.Module):
         return y
 
 
-class EncoderClassifier(nn.Module):
+class _WithHead(nn.Module):
+    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
+        super().__init__()
+        self.head_config = head
+        self.body = EncoderModel(config)
+        self.head = OutputHead(config.d_model, head, eps=config.eps, norm_bias=config.bias)
+
+
+class EncoderClassifier(_WithHead):
     """An encoder with a head over its pooled hidden states.
 
     Equation: y = Head(pool(Encoder(Embedding(ids), M)))
@@ -81,12 +89,6 @@ class EncoderClassifier(nn.Module):
 
     `forward(ids, mask=None, token_types=None)` gives the logits (B, C), C labels.
     """
-
-    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
-        super().__init__()
-        self.head_config = head
-        self.body = EncoderModel(config)
-        self.head = OutputHead(config.d_model, head, eps=config.eps, norm_bias=config.bias)
 
     def forward(
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
@@ -100,7 +102,7 @@ class EncoderClassifier(nn.Module):
         return logits
 
 
-class SpanReader(nn.Module):
+class SpanReader(_WithHead):
     """An encoder with a head over each token: does an answer begin here, does it end here?
 
     Equation: (s_i, e_i) = Head(h_i)
@@ -110,12 +112,6 @@ class SpanReader(nn.Module):
 
     `forward(ids, mask=None, token_types=None)` gives the logits of beginnings and of ends, each (B, L).
     """
-
-    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
-        super().__init__()
-        self.head_config = head
-        self.body = EncoderModel(config)
-        self.head = OutputHead(config.d_model, head, eps=config.eps, norm_bias=config.bias)
 
     def forward(
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from clearhead.equations import attention, embedding, feedforward, masks, norm, positions, stated
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.attention import MultiHeadAttention, RelativeBias, Rotary
+from clearhead.layers.attention import MultiHeadAttention, RelativeBias
 from clearhead.layers.embedding import (
     Embedding,
     LearnedPositionalEncoding,
@@ -285,8 +285,6 @@ _ADD = _Kind("add", norm.add, "B L D")
 def _kind(parent: nn.Module | None, name: str, module: nn.Module) -> _Kind | None:
     if isinstance(module, nn.GELU) and module.approximate == "tanh":
         return _GELU_TANH
-    if isinstance(module, Rotary):
-        return None
     return (_PARTS.get(type(parent), {}).get(name) if parent is not None else None) or _WHOLE.get(type(module))
 
 
