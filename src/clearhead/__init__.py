@@ -12,35 +12,53 @@ if TYPE_CHECKING:
     from clearhead.equations import masks as masks
     from clearhead.equations.attention import scaled_dot_product as scaled_dot_product
     from clearhead.equations.masks import Mask as Mask
+    from clearhead.layers.attention import CrossAttention as CrossAttention
     from clearhead.layers.attention import MultiHeadAttention as MultiHeadAttention
+    from clearhead.layers.cache import DecoderCache as DecoderCache
+    from clearhead.layers.cache import FixedCache as FixedCache
+    from clearhead.layers.cache import GrowingCache as GrowingCache
     from clearhead.layers.embedding import LearnedPositionalEncoding as LearnedPositionalEncoding
     from clearhead.layers.embedding import PositionalEncoding as PositionalEncoding
     from clearhead.layers.embedding import TokenEmbedding as TokenEmbedding
     from clearhead.layers.feedforward import GatedFeedForward as GatedFeedForward
     from clearhead.layers.feedforward import PositionwiseFeedForward as PositionwiseFeedForward
     from clearhead.layers.norm import LayerNorm as LayerNorm
+    from clearhead.layers.norm import RMSNorm as RMSNorm
     from clearhead.models.config import EncoderConfig as EncoderConfig
+    from clearhead.models.config import Seq2SeqConfig as Seq2SeqConfig
     from clearhead.models.encoder import EncoderModel as EncoderModel
+    from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
     from clearhead.run.encode import TextEncoder as TextEncoder
     from clearhead.run.tasks import TextClassifier as TextClassifier
     from clearhead.see.trace import Step as Step
     from clearhead.see.trace import Trace as Trace
     from clearhead.see.trace import trace as trace
+    from clearhead.stacks.decoder import Decoder as Decoder
+    from clearhead.stacks.decoder import DecoderLayer as DecoderLayer
     from clearhead.stacks.encoder import Encoder as Encoder
     from clearhead.stacks.encoder import EncoderLayer as EncoderLayer
 
 _HOME = {
+    "CrossAttention": "layers.attention",
+    "Decoder": "stacks.decoder",
+    "DecoderCache": "layers.cache",
+    "DecoderLayer": "stacks.decoder",
     "Encoder": "stacks.encoder",
     "EncoderConfig": "models.config",
     "EncoderLayer": "stacks.encoder",
     "EncoderModel": "models.encoder",
+    "FixedCache": "layers.cache",
     "GatedFeedForward": "layers.feedforward",
+    "GrowingCache": "layers.cache",
     "LayerNorm": "layers.norm",
     "LearnedPositionalEncoding": "layers.embedding",
     "Mask": "equations.masks",
     "MultiHeadAttention": "layers.attention",
     "PositionalEncoding": "layers.embedding",
     "PositionwiseFeedForward": "layers.feedforward",
+    "RMSNorm": "layers.norm",
+    "Seq2Seq": "models.seq2seq",
+    "Seq2SeqConfig": "models.config",
     "Step": "see.trace",
     "TextClassifier": "run.tasks",
     "TextEncoder": "run.encode",

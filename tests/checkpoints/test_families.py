@@ -213,7 +213,7 @@ def test_relative_buckets_are_transformers(length, buckets):
     theirs = transformers.models.mpnet.modeling_mpnet.MPNetEncoder.relative_position_bucket(
         place[None, :] - place[:, None], num_buckets=buckets
     )
-    assert torch.equal(relative_buckets(length, buckets), theirs)
+    assert torch.equal(relative_buckets(length, length, buckets), theirs)
 
 
 def test_positions_after_padding_count_what_is_not_padding():

@@ -18,6 +18,8 @@ def scaled_dot_product(
     k: Float[Tensor, "B H M K"],
     v: Float[Tensor, "B H M V"],
     mask: MaskLike = None,
+    *,
+    scale: float | None = None,
 ) -> tuple[Float[Tensor, "B H L V"], Float[Tensor, "B H L M"]]:
     """Attention's values and its weights.
 
@@ -29,6 +31,7 @@ def scaled_dot_product(
         k: keys (B, H, M, d_k).
         v: values (B, H, M, d_v); d_v may differ from d_k.
         mask: a `Mask`, a bool tensor (True = may attend) or a float tensor (added), broadcastable to (B, H, L, M).
+        scale: what the products are multiplied with; 1 / √d_k where None. T5 has 1.
 
     Returns:
         Values (B, H, L, d_v) and weights (B, H, L, M). A query that may attend to no key gets zeros in both.
@@ -41,17 +44,21 @@ def scaled_dot_product(
     """
     # an oracle of 16 bits would be worse than the kernels that it judges, which add in 32
     exact = torch.promote_types(q.dtype, torch.float32)
-    weights = softmax(masked(scores(q.to(exact), k.to(exact)), mask))
+    weights = softmax(masked(scores(q.to(exact), k.to(exact), scale=scale), mask))
     return weighted_sum(weights, v.to(exact)).to(v.dtype), weights.to(q.dtype)
 
 
-def scores(q: Float[Tensor, "B H L K"], k: Float[Tensor, "B H M K"]) -> Float[Tensor, "B H L M"]:
+def scores(
+    q: Float[Tensor, "B H L K"], k: Float[Tensor, "B H M K"], *, scale: float | None = None
+) -> Float[Tensor, "B H L M"]:
     """How well each query matches each key.
 
     Equation: S = Q Kᵀ / √d_k
-    Source: Section 3.2.1; the root keeps the variance of a score at 1 for independent unit-variance q and k
+    Source: Section 3.2.1; the root keeps the variance of a score at 1 for independent unit-variance q and k. With a
+        scale, S = Q Kᵀ · scale: T5 has scale 1 and weights that are drawn smaller instead
     """
-    return q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    products = q @ k.transpose(-2, -1)
+    return products / math.sqrt(q.shape[-1]) if scale is None else products * scale
 
 
 def masked(scores: Float[Tensor, "B H L M"], mask: MaskLike) -> Float[Tensor, "B H L M"]:

@@ -1,5 +1,7 @@
 """From token ids to vectors."""
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -24,3 +26,26 @@ def add_token_types(
     Source: Devlin et al. 2018, "BERT", Section 3
     """
     return x + embed(types, weight)
+
+
+def scaled(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+    """The embedded tokens, made as large as the sinusoids beside them.
+
+    Equation: X′ = X √d_model
+    Source: Section 3.4 of "Attention Is All You Need"
+    """
+    return x * math.sqrt(x.shape[-1])
+
+
+def unembed(
+    h: Float[Tensor, "*batch D"],
+    weight: Float[Tensor, "vocabulary D"],
+    bias: Float[Tensor, "vocabulary"] | None = None,
+) -> Float[Tensor, "*batch vocabulary"]:
+    """From the decoder's hidden states to a score for each token: the embedding's own matrix, the other way round.
+
+    Equation: logits = H W_Eᵀ + b
+    Source: Section 3.4 of "Attention Is All You Need"; Press and Wolf 2017; b is Marian's and BART's
+    """
+    logits = h @ weight.T
+    return logits if bias is None else logits + bias

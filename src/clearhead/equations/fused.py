@@ -19,37 +19,38 @@ def fused_scaled_dot_product(
     mask: MaskLike = None,
     *,
     drop_prob: float = 0.0,
+    scale: float | None = None,
 ) -> Float[Tensor, "B H L V"]:
     """Attention's values, as `scaled_dot_product` gives them.
 
     Source: Section 3.2.1, equation 1; the formula is stated in `attention.py`
 
     Args:
-        q, k, v, mask: as in `scaled_dot_product`.
+        q, k, v, mask, scale: as in `scaled_dot_product`.
         drop_prob: share of the weights that is dropped; the caller passes 0 outside training.
     """
     batch, heads, queries, _ = q.shape
     checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=k.shape[2])
     if checked is None:
-        return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob)
+        return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale)
     if checked.lengths is not None:
-        return _packed(q, k, v, checked, drop_prob)
+        return _packed(q, k, v, checked, drop_prob, scale)
     # a kernel aligns a non-square causal mask at the top left, ours at the last query
     if checked.only_causal and queries == checked.length:
-        return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, is_causal=True)
+        return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale, is_causal=True)
     if checked.added() is None:
         allowed = checked.allowed(queries, q.device)
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=drop_prob)
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=drop_prob, scale=scale)
     # in 32 bits: a finite −1e9 would be −∞ in float16
     bias = masks.additive(checked, queries, torch.promote_types(q.dtype, torch.float32))
     if not torch.is_grad_enabled():
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob)
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob, scale=scale)
     # the flash kernel's gradients are wrong where a finite float mask covers a whole row; the plain one's are right
     with sdpa_kernel(SDPBackend.MATH):
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob)
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob, scale=scale)
 
 
-def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float) -> Tensor:
+def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float, scale: float | None) -> Tensor:
     """Packed texts as the rows of a padded batch, for attention alone: all else runs without padding."""
     assert mask.lengths is not None
     longest = -(-max(mask.lengths, default=0) // 16) * 16  # one kernel, and one order of sums, for all lengths near by
@@ -66,5 +67,5 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float)
     within = mask.within(longest)
     if within.keep_BM is not None and within.keep_BM.device != q.device:
         within = replace(within, keep_BM=within.keep_BM.to(q.device))
-    values = fused_scaled_dot_product(rows(q), rows(k), rows(v), within, drop_prob=drop_prob)
+    values = fused_scaled_dot_product(rows(q), rows(k), rows(v), within, drop_prob=drop_prob, scale=scale)
     return values.transpose(1, 2).flatten(0, 1)[place_T].transpose(0, 1)[None]

@@ -77,6 +77,11 @@ class Mask:
         rest = (self.keep_BM, self.window, self.scores, self.lengths)
         return self.causal and all(part is None for part in rest)
 
+    @property
+    def only_padding(self) -> bool:
+        """Whether no condition depends on the query."""
+        return not self.causal and all(part is None for part in (self.window, self.scores, self.lengths))
+
     def within(self, longest: int) -> "Mask":
         """Packed: the same conditions for these texts as rows of a batch, padded to `longest`."""
         assert self.lengths is not None

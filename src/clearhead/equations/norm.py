@@ -30,6 +30,18 @@ def layer_norm(
     return scaled if beta is None else scaled + beta
 
 
+def rms_norm(
+    x: Float[Tensor, "..."], gamma: Float[Tensor, "D"] | None = None, *, eps: float = 1e-6
+) -> Float[Tensor, "..."]:
+    """The last dimension brought to mean square 1, then scaled; nothing is subtracted.
+
+    Equation: RMSNorm(x) = γ ⊙ x / √(mean(x²) + ε)
+    Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation 4; T5 calls it its layer norm
+    """
+    normal = x / torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps)
+    return normal if gamma is None else gamma * normal
+
+
 def add(x: Float[Tensor, "*any"], change: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """The residual connection: what a sub-layer found is added to what it was given.
 

@@ -24,6 +24,32 @@ def sinusoids(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
     return pairs_LJ2.flatten(1)[:, :d_model].float()
 
 
+def concatenated_sinusoids(
+    length: int, d_model: int, *, last: bool = False, dtype: torch.dtype = torch.float64
+) -> Float[Tensor, "length d_model"]:
+    """The same waves laid out as two halves, all sines and then all cosines, as Marian and fairseq have them.
+
+    Equation: PE(i, j) = sin(i / 10000^(j/n)), PE(i, ⌈d/2⌉ + j) = cos(same); n = d/2, or d/2 − 1 with last
+    Source: Junczys-Dowmunt et al. 2018, "Marian", and Ott et al. 2019, "fairseq", in the authors' code
+
+    Args:
+        length: number of positions.
+        d_model: width D; an odd one has a sine more than cosines, and with `last` a column of zeros at the end.
+        last: whether the longest wavelength, 10000 · 2π, is reached (fairseq's) or only approached (Marian's).
+        dtype: of the angles. Models of fairseq have seen angles of float32.
+
+    >>> from clearhead.equations.positions import concatenated_sinusoids
+    >>> concatenated_sinusoids(1, 4)
+    tensor([[0., 0., 1., 1.]])
+    """
+    half = d_model // 2 if last else (d_model + 1) // 2
+    steps = half - 1 if last else d_model / 2
+    place_J = torch.arange(half, dtype=dtype)
+    angle_LJ = torch.arange(length, dtype=dtype)[:, None] * torch.exp(place_J * -(math.log(10000.0) / max(steps, 1)))
+    both = torch.cat([angle_LJ.sin(), angle_LJ.cos()], dim=1)[:, :d_model]
+    return torch.nn.functional.pad(both, (0, d_model - both.shape[1])).float()
+
+
 def add_positions(x: Float[Tensor, "B L D"], pe: Float[Tensor, "*B L D"]) -> Float[Tensor, "B L D"]:
     """The embedded tokens, each with its position's vector added.
 
@@ -66,26 +92,37 @@ def rotate(x: Float[Tensor, "B H L K"], angles: Float[Tensor, "*B L half"]) -> F
 
 
 def relative_buckets(
-    length: int, num_buckets: int, *, max_distance: int = 128, device: torch.device | None = None
+    queries: int,
+    keys: int,
+    num_buckets: int,
+    *,
+    max_distance: int = 128,
+    one_way: bool = False,
+    device: torch.device | None = None,
 ) -> Int[Tensor, "L M"]:
     """Which learned bias each pair of positions gets: near distances one each, far ones shared, by direction.
 
     Equation: b(d) = d where d < n, else n + ⌊ln(d/n) / ln(D/n) · n⌋ up to 2n − 1, d = |j − i|; + 2n where j > i
-    Source: Raffel et al. 2020, "T5", Section 2.1, in the authors' code; n is a quarter of the buckets, D max_distance
+    Source: Raffel et al. 2020, "T5", Section 2.1, in the authors' code; n is a quarter of the buckets, D max_distance.
+        One way, d = max(i − j, 0), n is half of the buckets, and nothing is added
 
     Args:
-        length: L = M, the length of the text.
-        num_buckets: all buckets, half for each direction.
+        queries: L; the last query stands at the last key.
+        keys: M.
+        num_buckets: all buckets; half for each direction, unless they serve one.
         max_distance: from here on all distances share the last bucket.
+        one_way: all keys ahead share bucket 0: for a decoder, which does not look ahead.
     """
-    place = torch.arange(length, device=device)
-    ahead_LM = place[None, :] - place[:, None]
-    distance = ahead_LM.abs()
-    half, exact = num_buckets // 2, num_buckets // 4
+    key_M = torch.arange(keys, device=device)
+    ahead_LM = key_M[None, :] - key_M[keys - queries :, None]
+    distance = (-ahead_LM).clamp(min=0) if one_way else ahead_LM.abs()
+    half = num_buckets if one_way else num_buckets // 2
+    exact = half // 2
     # the clamp keeps ln(0) out of entries that the other branch fills
     scaled = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact) * (half - exact)
     far = (exact + scaled.long()).clamp(max=half - 1)
-    return torch.where(distance < exact, distance, far) + half * (ahead_LM > 0)
+    buckets = torch.where(distance < exact, distance, far)
+    return buckets if one_way else buckets + half * (ahead_LM > 0)
 
 
 def positions_after_padding(ids: Int[Tensor, "B L"], pad_id: int) -> Int[Tensor, "B L"]:

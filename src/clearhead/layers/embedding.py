@@ -1,12 +1,17 @@
 """From token ids to the vectors that the first layer sees."""
 
+from typing import Literal, get_args
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
 from clearhead.equations import positions as equations
+from clearhead.equations.embedding import scaled
 from clearhead.layers.norm import LayerNorm
+
+SinusoidLayout = Literal["interleaved", "concatenated", "fairseq"]
 
 
 class TokenEmbedding(nn.Module):
@@ -49,6 +54,9 @@ class PositionalEncoding(nn.Module):
     Args:
         d_model: width D; odd ones end with a sine.
         max_len: longest input, in tokens.
+        layout: "interleaved" (the paper's), "concatenated" (Marian's) or "fairseq" (M2M100's); the latter two are
+            `equations.positions.concatenated_sinusoids`.
+        offset: the number that the first position has.
 
     Raises:
         ValueError: in `forward`, an input longer than max_len.
@@ -60,9 +68,11 @@ class PositionalEncoding(nn.Module):
 
     pe: Tensor
 
-    def __init__(self, d_model: int, max_len: int = 5000) -> None:
+    def __init__(
+        self, d_model: int, max_len: int = 5000, *, layout: SinusoidLayout = "interleaved", offset: int = 0
+    ) -> None:
         super().__init__()
-        self.register_buffer("pe", equations.sinusoids(max_len, d_model), persistent=False)
+        self.register_buffer("pe", _sinusoids(layout, max_len + offset, d_model)[offset:], persistent=False)
 
     def forward(
         self, x: Float[Tensor, "*batch L D"], positions: Int[Tensor, "B L"] | None = None
@@ -76,18 +86,21 @@ class LearnedPositionalEncoding(nn.Module):
     Equation: X′ = X + PE, PE a trained matrix
     Source: Section 3.5 of "Attention Is All You Need" (its variant); Devlin et al. 2018, "BERT"
 
-    Args: as in `PositionalEncoding`.
+    Args:
+        d_model, max_len: as in `PositionalEncoding`.
+        offset: rows of the matrix that stand before the first position's and belong to none (BART has two).
     """
 
-    def __init__(self, d_model: int, max_len: int) -> None:
+    def __init__(self, d_model: int, max_len: int, *, offset: int = 0) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(max_len, d_model))
+        self.offset = offset
+        self.weight = nn.Parameter(torch.empty(max_len + offset, d_model))
         nn.init.normal_(self.weight)
 
     def forward(
         self, x: Float[Tensor, "*batch L D"], positions: Int[Tensor, "B L"] | None = None
     ) -> Float[Tensor, "*batch L D"]:
-        return equations.add_positions(x, _rows(self.weight, x, positions))
+        return equations.add_positions(x, _rows(self.weight[self.offset :], x, positions))
 
 
 class TokenTypes(nn.Module):
@@ -113,13 +126,14 @@ class Embedding(nn.Module):
     """Tokens, positions and token types summed, then normalised and dropped out as the model wants.
 
     Equation: drop(LN(X + PE + T))
-    Source: Sections 3.4, 3.5 and 5.4 of "Attention Is All You Need"; the norm and T are BERT's
+    Source: Sections 3.4, 3.5 and 5.4 of "Attention Is All You Need", whose X is X √d_model; the norm and T are BERT's
 
     Args:
         tokens: the token embedding.
         positions: what adds the positions; None where attention itself knows them (rotary).
         types: what adds the token types, if the model has them.
         norm: the norm after the sum, if the model has one.
+        scale: whether the tokens' vectors are multiplied by √d_model before anything is added.
         drop_prob: dropout of the sum.
     """
 
@@ -130,10 +144,12 @@ class Embedding(nn.Module):
         positions: PositionalEncoding | LearnedPositionalEncoding | None = None,
         types: TokenTypes | None = None,
         norm: LayerNorm | None = None,
+        scale: bool = False,
         drop_prob: float = 0.0,
     ) -> None:
         super().__init__()
         self.tokens = tokens
+        self.scale = scale
         self.positions = positions
         self.types = types
         self.norm = norm
@@ -146,6 +162,8 @@ class Embedding(nn.Module):
         types: Int[Tensor, "B L"] | None = None,
     ) -> Float[Tensor, "B L D"]:
         x: Tensor = self.tokens(ids)
+        if self.scale:
+            x = scaled(x)
         if self.types is not None:
             x = self.types(x, types)
         elif types is not None:
@@ -158,6 +176,34 @@ class Embedding(nn.Module):
         return dropped
 
 
+class Unembedding(nn.Module):
+    """From the decoder's hidden states to one score for each token of the vocabulary.
+
+    Equation: logits = H W_Eᵀ + b
+    Source: Section 3.4 of "Attention Is All You Need"
+
+    Args:
+        tokens: the embedding whose matrix this is, the other way round; the model's own, or one for this alone.
+        bias: whether there is a b, at first zeros.
+        scale: whether H is divided by √d_model first (the first T5's).
+    """
+
+    def __init__(self, tokens: TokenEmbedding, *, bias: bool = False, scale: bool = False) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.scale = scale
+        self.bias = nn.Parameter(torch.zeros(tokens.weight.shape[0])) if bias else None
+
+    def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
+        weight = self.tokens.weight
+        if self.scale:
+            h = h * weight.shape[1] ** -0.5
+        return functional.linear(h.to(weight.dtype), weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"bias={self.bias is not None}, scale={self.scale}"
+
+
 def check_ids(ids: Tensor, size: int, what: str) -> None:
     """Raises a ValueError for an id outside 0 … size − 1. Not on an accelerator, where looking would mean waiting."""
     if torch.compiler.is_compiling() or ids.device.type != "cpu" or not ids.numel():
@@ -165,6 +211,16 @@ def check_ids(ids: Tensor, size: int, what: str) -> None:
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= size:
         raise ValueError(f"{what} must lie in 0 … {size - 1}; got {low if low < 0 else high}")
+
+
+def _sinusoids(layout: SinusoidLayout, length: int, d_model: int) -> Tensor:
+    if layout == "interleaved":
+        return equations.sinusoids(length, d_model)
+    if layout == "concatenated":
+        return equations.concatenated_sinusoids(length, d_model)
+    if layout == "fairseq":
+        return equations.concatenated_sinusoids(length, d_model, last=True, dtype=torch.float32)
+    raise ValueError(f"layout is one of {', '.join(get_args(SinusoidLayout))}; got {layout!r}")
 
 
 def _rows(table: Tensor, x: Tensor, positions: Tensor | None) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "geglu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "geglu", "geglu_tanh"]
 
 
 class PositionwiseFeedForward(nn.Module):
@@ -57,12 +57,21 @@ class GatedFeedForward(nn.Module):
 
     Args:
         d_model, hidden, drop_prob, bias: as in `PositionwiseFeedForward`. The first map's rows are [W_1; W_g].
+        activation: "gelu" (exact) or "gelu_tanh" (T5's).
     """
 
-    def __init__(self, d_model: int, hidden: int, drop_prob: float = 0.1, *, bias: bool = True) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        hidden: int,
+        drop_prob: float = 0.1,
+        *,
+        activation: Activation = "gelu",
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         self.inner = nn.Linear(d_model, 2 * hidden, bias=bias)
-        self.activation = nn.GELU()
+        self.activation = activation_named(activation)
         self.dropout = nn.Dropout(drop_prob)
         self.out = nn.Linear(hidden, d_model, bias=bias)
 
@@ -75,9 +84,10 @@ class GatedFeedForward(nn.Module):
 def feedforward(
     d_model: int, hidden: int, drop_prob: float, *, activation: Activation, bias: bool
 ) -> PositionwiseFeedForward | GatedFeedForward:
-    """The feed-forward network for an activation; "geglu" is the gated one."""
-    if activation == "geglu":
-        return GatedFeedForward(d_model, hidden, drop_prob, bias=bias)
+    """The feed-forward network for an activation; "geglu" and "geglu_tanh" are the gated ones."""
+    if activation in ("geglu", "geglu_tanh"):
+        gate: Activation = "gelu" if activation == "geglu" else "gelu_tanh"
+        return GatedFeedForward(d_model, hidden, drop_prob, activation=gate, bias=bias)
     return PositionwiseFeedForward(d_model, hidden, drop_prob, activation=activation, bias=bias)
 
 

@@ -1,12 +1,15 @@
-"""Layer normalisation."""
+"""Layer normalisation, with and without the mean."""
 
 import operator
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
+
+Norm = Literal["layer", "rms"]
 
 
 class LayerNorm(nn.Module):
@@ -46,3 +49,41 @@ class LayerNorm(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.parameters_shape}, eps={self.eps}"
+
+
+class RMSNorm(nn.Module):
+    """Normalisation by the root of the mean square, over the last dimension.
+
+    Equation: RMSNorm(x) = γ ⊙ x / √(mean(x²) + ε)
+    Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization"; in 32 bits, whatever x has, as in T5
+
+    Args:
+        d_model: width D of the input.
+        eps: added to the mean square, inside the root.
+
+    >>> import torch; from clearhead import RMSNorm
+    >>> RMSNorm(2, eps=0.0)(torch.tensor([3.0, 4.0]))
+    tensor([0.8485, 1.1314], grad_fn=<MulBackward0>)
+    """
+
+    def __init__(self, d_model: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(d_model))
+
+    def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+        exact = x.to(torch.promote_types(x.dtype, torch.float32))
+        normal = exact * torch.rsqrt(exact.square().mean(dim=-1, keepdim=True) + self.eps)
+        return self.weight * normal.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, eps={self.eps}"
+
+
+def norm_named(norm: Norm, d_model: int, eps: float, *, bias: bool) -> LayerNorm | RMSNorm:
+    """The norm for a name: "layer" or "rms", which has no bias."""
+    if norm == "layer":
+        return LayerNorm(d_model, eps, bias=bias)
+    if norm == "rms":
+        return RMSNorm(d_model, eps)
+    raise ValueError(f'norm is "layer" or "rms"; got {norm!r}')

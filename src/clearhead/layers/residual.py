@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clearhead.layers.norm import LayerNorm
+from clearhead.layers.norm import Norm, norm_named
 
 NormOrder = Literal["post", "pre"]
 Sublayer = Callable[[Tensor], Tensor]
@@ -22,12 +22,15 @@ class PostNorm(nn.Module):
         d_model: width D of x.
         drop_prob: probability with which a number of f(x) is dropped in training.
         eps, bias: as in `LayerNorm`.
+        norm: "layer" or "rms".
     """
 
-    def __init__(self, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True) -> None:
+    def __init__(
+        self, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True, norm: Norm = "layer"
+    ) -> None:
         super().__init__()
         self.dropout = nn.Dropout(drop_prob)
-        self.norm = LayerNorm(d_model, eps, bias=bias)
+        self.norm = norm_named(norm, d_model, eps, bias=bias)
 
     def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:
         normal: Tensor = self.norm(x + self.dropout(f(x)))
@@ -43,9 +46,11 @@ class PreNorm(nn.Module):
     Args: as in `PostNorm`.
     """
 
-    def __init__(self, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True) -> None:
+    def __init__(
+        self, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True, norm: Norm = "layer"
+    ) -> None:
         super().__init__()
-        self.norm: nn.Module = LayerNorm(d_model, eps, bias=bias)
+        self.norm: nn.Module = norm_named(norm, d_model, eps, bias=bias)
         self.dropout = nn.Dropout(drop_prob)
 
     def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:
@@ -54,10 +59,16 @@ class PreNorm(nn.Module):
 
 
 def residual(
-    norm_order: NormOrder, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True
+    norm_order: NormOrder,
+    d_model: int,
+    drop_prob: float,
+    *,
+    eps: float = 1e-5,
+    bias: bool = True,
+    norm: Norm = "layer",
 ) -> PostNorm | PreNorm:
     """The residual connection for a norm order, "post" or "pre"."""
     kinds: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
     if norm_order not in kinds:
         raise ValueError(f'norm_order is "post" (the paper\'s) or "pre"; got {norm_order!r}')
-    return kinds[norm_order](d_model, drop_prob, eps=eps, bias=bias)
+    return kinds[norm_order](d_model, drop_prob, eps=eps, bias=bias, norm=norm)

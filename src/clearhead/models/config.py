@@ -2,15 +2,17 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from clearhead.layers.feedforward import Activation
+from clearhead.layers.norm import Norm
 from clearhead.layers.residual import NormOrder
 
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
 Pooling = Literal["mean", "cls", "max"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
+Seq2SeqPositions = Literal["sinusoidal", "concatenated", "fairseq", "learned", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,33 +75,125 @@ class EncoderConfig:
     initializer_range: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "max_len"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.num_token_types < 0 or not self.pad_id >= 0:
-            raise ValueError(
-                f"num_token_types and pad_id must be at least 0; got {self.num_token_types} and {self.pad_id}"
-            )
-        if not (0.0 < self.eps < math.inf):
-            raise ValueError(f"eps must be above 0; got {self.eps}")
-        if self.initializer_range is not None and not (0.0 <= self.initializer_range < math.inf):
-            raise ValueError(f"initializer_range must be at least 0; got {self.initializer_range}")
-        for name, known in (("activation", get_args(Activation)), ("norm_order", get_args(NormOrder))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is one of {', '.join(known)}; got {getattr(self, name)!r}")
-        if self.positions == "rotary" and self.num_heads and (self.d_model // self.num_heads) % 2:
-            raise ValueError("rotary positions turn pairs of columns: d_model / num_heads must be even")
-        for name in ("drop_prob", "attention_drop_prob", "layer_drop"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name} is a probability from 0 up to, not including, 1; got {getattr(self, name)}")
+        _check_at_least(self, 1, "vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "max_len")
+        _check_at_least(self, 0, "num_token_types", "pad_id")
+        _check_numbers(self, "drop_prob", "attention_drop_prob", "layer_drop")
+        _check_known(self, activation=Activation, norm_order=NormOrder, positions=Positions)
         if self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model must be divisible by num_heads; got d_model={self.d_model}, num_heads={self.num_heads}"
             )
-        if self.positions not in get_args(Positions):
-            raise ValueError(f"positions are one of {', '.join(get_args(Positions))}; got {self.positions!r}")
+        if self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
+            raise ValueError("rotary positions turn pairs of columns: d_model / num_heads must be even")
         if self.windows and len(self.windows) != self.num_layers:
             raise ValueError(f"windows say one radius a layer; got {len(self.windows)} for {self.num_layers} layers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seq2SeqConfig:
+    """The plan of an encoder–decoder; the defaults are the base model of "Attention Is All You Need".
+
+    Args:
+        vocab_size: number of the source's tokens.
+        target_vocab_size: number of the target's; as vocab_size where None.
+        d_model, ffn_hidden, num_heads, num_layers: sizes, as in `Encoder`.
+        decoder_ffn_hidden, decoder_num_heads, decoder_num_layers: the decoder's, where they differ.
+        head_dim: width of a head; d_model / num_heads where None.
+        max_len: longest source and target, in tokens; None for no limit.
+        positions: "sinusoidal" (the paper's), "concatenated" (Marian's sinusoids), "fairseq" (M2M100's), "learned", or
+            "none" where relative biases serve.
+        position_offset: the number, or for learned ones the row, of the first position.
+        relative_buckets, relative_max_distance: learned biases by distance, as in `Encoder`; 0 for none.
+        embedding_scale: whether embeddings are multiplied by √d_model.
+        embedding_norm: whether a layer norm follows the summed embeddings.
+        activation, norm_order, norm, bias, eps: as in `Encoder`.
+        scale_scores: whether attention's scores are divided by √d_k.
+        share_embeddings: whether source and target have one embedding.
+        tie_output: whether the map to the logits is the target's embedding.
+        output_bias: whether logits have a bias.
+        output_scale: whether the decoder's output is divided by √d_model before it becomes logits (the first T5's).
+        drop_prob: dropout of residual branches, embeddings and, where activation_drop_prob says nothing, feed-forwards.
+        attention_drop_prob: dropout of the attention weights.
+        activation_drop_prob: dropout inside the feed-forward networks.
+        layer_drop, decoder_layer_drop: as layer_drop in `Encoder`.
+        pad_id: the id that fills short rows of a batch.
+        start_id: the id that a target begins with.
+        eos_ids: the ids that end a target.
+        initializer_range: standard deviation of the initial weights; None draws Xavier weights and embeddings with
+            standard deviation 1 / √d_model.
+
+    The source's embedding, the target's and the output's may be one matrix (the default), or only the first two
+    (tie_output=False), or only the last two (share_embeddings=False), or three.
+
+    Raises:
+        ValueError: a size below 1, a probability outside [0, 1), d_model not divisible by num_heads without head_dim,
+            one embedding for two vocabularies of different sizes.
+
+    >>> from clearhead import Seq2SeqConfig
+    >>> Seq2SeqConfig(vocab_size=1000).d_model
+    512
+    """
+
+    vocab_size: int
+    target_vocab_size: int | None = None
+    d_model: int = 512
+    ffn_hidden: int = 2048
+    num_heads: int = 8
+    num_layers: int = 6
+    decoder_ffn_hidden: int | None = None
+    decoder_num_heads: int | None = None
+    decoder_num_layers: int | None = None
+    head_dim: int | None = None
+    max_len: int | None = 5000
+    positions: Seq2SeqPositions = "sinusoidal"
+    position_offset: int = 0
+    relative_buckets: int = 0
+    relative_max_distance: int = 128
+    embedding_scale: bool = True
+    embedding_norm: bool = False
+    activation: Activation = "relu"
+    norm_order: NormOrder = "post"
+    norm: Norm = "layer"
+    bias: bool = True
+    eps: float = 1e-5
+    scale_scores: bool = True
+    share_embeddings: bool = True
+    tie_output: bool = True
+    output_bias: bool = False
+    output_scale: bool = False
+    drop_prob: float = 0.1
+    attention_drop_prob: float = 0.0
+    activation_drop_prob: float | None = None
+    layer_drop: float = 0.0
+    decoder_layer_drop: float = 0.0
+    pad_id: int = 0
+    start_id: int = 0
+    eos_ids: tuple[int, ...] = (1,)
+    initializer_range: float | None = None
+
+    def __post_init__(self) -> None:
+        sizes = ("vocab_size", "target_vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "head_dim")
+        decoder = ("decoder_ffn_hidden", "decoder_num_heads", "decoder_num_layers")
+        _check_at_least(self, 1, *sizes, *decoder, "max_len")
+        _check_at_least(self, 0, "pad_id", "start_id", "position_offset", "relative_buckets")
+        drops = ("drop_prob", "attention_drop_prob", "activation_drop_prob", "layer_drop", "decoder_layer_drop")
+        _check_numbers(self, *drops)
+        _check_known(self, activation=Activation, norm_order=NormOrder, norm=Norm, positions=Seq2SeqPositions)
+        for heads in (self.num_heads, self.decoder_num_heads or 1):
+            if self.head_dim is None and self.d_model % heads:
+                raise ValueError(
+                    f"d_model must be divisible by num_heads, where no head_dim is given; got d_model={self.d_model}, "
+                    f"num_heads={heads}"
+                )
+        if self.share_embeddings and self.target_vocab_size not in (None, self.vocab_size):
+            raise ValueError(
+                f"source and target have {self.vocab_size} and {self.target_vocab_size} tokens, and cannot share one "
+                "embedding; share_embeddings=False gives each its own"
+            )
+        if self.positions != "none" and self.max_len is None:
+            raise ValueError(f"{self.positions} positions need a max_len")
+        if any(not 0 <= eos < (self.target_vocab_size or self.vocab_size) for eos in self.eos_ids):
+            raise ValueError(f"eos_ids lie in the target's vocabulary; got {self.eos_ids}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,3 +225,27 @@ class HeadConfig:
     def __post_init__(self) -> None:
         if not self.labels:
             raise ValueError("a head needs one label or more; got none")
+
+
+def _check_at_least(config: object, least: int, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise ValueError(f"{name} must be at least {least}; got {value}")
+
+
+def _check_numbers(config: Any, *probabilities: str) -> None:
+    for name in probabilities:
+        value = getattr(config, name)
+        if value is not None and not 0.0 <= value < 1.0:
+            raise ValueError(f"{name} is a probability from 0 up to, not including, 1; got {value}")
+    if not (0.0 < config.eps < math.inf):
+        raise ValueError(f"eps must be above 0; got {config.eps}")
+    if config.initializer_range is not None and not (0.0 <= config.initializer_range < math.inf):
+        raise ValueError(f"initializer_range must be at least 0; got {config.initializer_range}")
+
+
+def _check_known(config: object, **kinds: Any) -> None:
+    for name, kind in kinds.items():
+        if getattr(config, name) not in get_args(kind):
+            raise ValueError(f"{name} is one of {', '.join(get_args(kind))}; got {getattr(config, name)!r}")

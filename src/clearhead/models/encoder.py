@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
 from clearhead.equations.positions import positions_after_padding
-from clearhead.layers.attention import RelativeBias
+from clearhead.layers.attention import CrossAttention, MultiHeadAttention, RelativeBias
 from clearhead.layers.embedding import (
     Embedding,
     LearnedPositionalEncoding,
@@ -82,7 +82,7 @@ class EncoderModel(nn.Module):
             relative_buckets=config.relative_buckets,
         )
         self.pooler = Pooler(config.d_model) if config.pooler else None
-        self._draw_weights()
+        draw_weights(self, config.d_model, config.initializer_range)
 
     def forward(
         self,
@@ -110,20 +110,29 @@ class EncoderModel(nn.Module):
         places = None if mask is None else mask.positions()
         return None if places is None else places.to(ids.device)
 
-    def _draw_weights(self) -> None:
-        """Weights as the model's paper draws them: BERT's, or Xavier's where no range is given."""
-        spread = self.config.initializer_range
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                if spread is None:
-                    nn.init.xavier_uniform_(module.weight)
-                else:
-                    nn.init.normal_(module.weight, std=spread)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, TokenEmbedding | LearnedPositionalEncoding | TokenTypes | RelativeBias):
-                std = self.config.d_model**-0.5 if spread is None else spread
-                nn.init.normal_(module.weight, std=std)
+
+def draw_weights(model: nn.Module, d_model: int, spread: float | None) -> None:
+    """Weights as the model's paper draws them: BERT's, normal with a spread; or Xavier's where no spread is given.
+
+    Attention that does not divide its scores by √d_k gets queries that are smaller by that, as in T5.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            if spread is None:
+                nn.init.xavier_uniform_(module.weight)
+            else:
+                nn.init.normal_(module.weight, std=spread)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, TokenEmbedding | LearnedPositionalEncoding | TokenTypes | RelativeBias):
+            nn.init.normal_(module.weight, std=d_model**-0.5 if spread is None else spread)
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention | CrossAttention) and module.scale is not None:
+            inner = module.out.in_features
+            shrink = (inner // module.num_heads) ** -0.5 / module.scale
+            queries = module.qkv.weight[:inner] if isinstance(module, MultiHeadAttention) else module.q.weight
+            with torch.no_grad():
+                queries.mul_(shrink)
 
 
 def _embedding(config: EncoderConfig) -> Embedding:

@@ -1,0 +1,201 @@
+"""Encoder and decoder joined: source ids in, scores of the next target token out."""
+
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from clearhead.equations import masks
+from clearhead.equations.masks import MaskLike
+from clearhead.layers.cache import DecoderCache
+from clearhead.layers.embedding import (
+    Embedding,
+    LearnedPositionalEncoding,
+    PositionalEncoding,
+    SinusoidLayout,
+    TokenEmbedding,
+    Unembedding,
+)
+from clearhead.layers.norm import LayerNorm
+from clearhead.models.config import Seq2SeqConfig
+from clearhead.models.encoder import draw_weights
+from clearhead.stacks.decoder import Decoder
+from clearhead.stacks.encoder import Encoder
+
+_LAYOUTS: dict[str, SinusoidLayout] = {
+    "sinusoidal": "interleaved",
+    "concatenated": "concatenated",
+    "fairseq": "fairseq",
+}
+
+
+class Seq2Seq(nn.Module):
+    """The Transformer of Figure 1: an encoder over the source, and a decoder that attends to what it found.
+
+    Equation: P(t_i | t_<i, s) = softmax(logits_i), logits = Decoder(Embedding(t), Encoder(Embedding(s))) W_Eᵀ + b
+    Source: Figure 1 and Section 3 of "Attention Is All You Need"
+
+    Args:
+        config: the plan.
+
+    `encode(ids, mask)` gives the memory (B, M, D); `decode(target_ids, memory)` the logits (B, L, V), where a position
+    sees no later one; `forward(ids, target_ids)` does both, all positions at once (teacher forcing). Masks say what is
+    padding, as in `EncoderModel`.
+
+    Raises:
+        ValueError: in `forward`, `encode` and `decode`: ids outside the vocabulary, an input longer than the positions,
+            a wrong mask.
+
+    >>> import torch; from clearhead import Seq2Seq, Seq2SeqConfig
+    >>> Seq2Seq(Seq2SeqConfig(vocab_size=100))(torch.randint(100, (2, 9)), torch.randint(100, (2, 7))).shape
+    torch.Size([2, 7, 100])
+    """
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.source_embedding = _embedding(config, TokenEmbedding(config.vocab_size, config.d_model))
+        self.encoder = Encoder(
+            config.d_model,
+            config.ffn_hidden,
+            config.num_heads,
+            config.drop_prob,
+            config.num_layers,
+            norm_order=config.norm_order,
+            activation=config.activation,
+            attention_drop_prob=config.attention_drop_prob,
+            activation_drop_prob=config.activation_drop_prob,
+            norm=config.norm,
+            eps=config.eps,
+            bias=config.bias,
+            head_dim=config.head_dim,
+            scale=None if config.scale_scores else 1.0,
+            layer_drop=config.layer_drop,
+            relative_buckets=config.relative_buckets,
+            relative_max_distance=config.relative_max_distance,
+        )
+        target_size = config.target_vocab_size or config.vocab_size
+        tokens = self.source_embedding.tokens
+        if not config.share_embeddings:
+            tokens = TokenEmbedding(target_size, config.d_model)
+        self.target_embedding = _embedding(config, tokens)
+        self.decoder = Decoder(
+            config.d_model,
+            config.decoder_ffn_hidden or config.ffn_hidden,
+            config.decoder_num_heads or config.num_heads,
+            config.drop_prob,
+            config.decoder_num_layers or config.num_layers,
+            norm_order=config.norm_order,
+            activation=config.activation,
+            attention_drop_prob=config.attention_drop_prob,
+            activation_drop_prob=config.activation_drop_prob,
+            norm=config.norm,
+            eps=config.eps,
+            bias=config.bias,
+            head_dim=config.head_dim,
+            scale=None if config.scale_scores else 1.0,
+            layer_drop=config.decoder_layer_drop,
+            relative_buckets=config.relative_buckets,
+            relative_max_distance=config.relative_max_distance,
+        )
+        self.output = Unembedding(
+            tokens if config.tie_output else TokenEmbedding(target_size, config.d_model),
+            bias=config.output_bias,
+            scale=config.output_scale,
+        )
+        draw_weights(self, config.d_model, config.initializer_range)
+
+    def encode(self, ids: Int[Tensor, "B M"], mask: MaskLike = None) -> Float[Tensor, "B M D"]:
+        """The memory: the encoder's hidden states of the source.
+
+        Args:
+            ids: the source's token ids.
+            mask: which of them are real; `masks.packed` works too.
+        """
+        checked = self._checked(ids, mask, self.config.num_heads, 0)
+        positions = None if checked is None else checked.positions()
+        x: Tensor = self.source_embedding(ids, None if positions is None else positions.to(ids.device))
+        hidden: Tensor = self.encoder(x.to(_dtype(self.encoder)), checked)
+        return hidden
+
+    def decode(
+        self,
+        target_ids: Int[Tensor, "N L"],
+        memory: Float[Tensor, "B M D"],
+        mask: MaskLike = None,
+        memory_mask: MaskLike = None,
+        cache: DecoderCache | None = None,
+    ) -> Float[Tensor, "N L V"]:
+        """The scores of the token after each target token.
+
+        Args:
+            target_ids: the target's token ids, from the start token on; with a cache, those after the ones it holds.
+            memory: what `encode` gave; each row may serve several rows of the target, as in `CrossAttention`.
+            mask: which target tokens are real, of all there are with those in the cache. That a position sees no
+                later one goes without saying.
+            memory_mask: which tokens of the source are real.
+            cache: from `DecoderCache`, filled further by this call.
+        """
+        before = 0 if cache is None else cache.length
+        length = target_ids.shape[-1]
+        checked = self._checked(target_ids, mask, self.decoder.num_heads, before)
+        places = None if checked is None else checked.positions()
+        if places is None and before:
+            places = torch.arange(before, before + length).expand(len(target_ids), length)
+        elif places is not None:
+            places = places[:, before:]
+        x: Tensor = self.target_embedding(target_ids, None if places is None else places.to(target_ids.device))
+        causal = masks.causal(before + length)
+        joined = causal if checked is None else checked & causal
+        hidden: Tensor = self.decoder(x.to(_dtype(self.decoder)), memory, joined, memory_mask, cache)
+        logits: Tensor = self.output(hidden)
+        return logits
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B M"],
+        target_ids: Int[Tensor, "B L"],
+        mask: MaskLike = None,
+        target_mask: MaskLike = None,
+    ) -> Float[Tensor, "B L V"]:
+        memory_mask = self._checked(ids, mask, self.config.num_heads, 0)
+        return self.decode(target_ids, self.encode(ids, memory_mask), target_mask, memory_mask)
+
+    def cache(self) -> DecoderCache:
+        """An empty cache for `decode`."""
+        return DecoderCache(len(self.decoder.layers))
+
+    def _checked(self, ids: Tensor, mask: MaskLike, heads: int, before: int) -> masks.Mask | None:
+        if ids.ndim != 2 or ids.is_floating_point():
+            raise ValueError(f"ids are whole numbers of shape (batch, length); got {ids.dtype} of {tuple(ids.shape)}")
+        batch, length = ids.shape
+        keys = before + length
+        longest = max(mask.lengths) if isinstance(mask, masks.Mask) and mask.lengths else keys
+        if self.config.max_len is not None and longest > self.config.max_len:
+            raise ValueError(f"the input is {longest} tokens long; this model takes at most {self.config.max_len}")
+        return masks.of(mask, batch=batch, heads=heads, queries=length, keys=keys)
+
+
+def _dtype(stack: nn.Module) -> torch.dtype:
+    """The numbers of a stack, which may be held in bfloat16 beside a float32 embedding."""
+    return cast(Tensor, next(stack.parameters())).dtype
+
+
+def _embedding(config: Seq2SeqConfig, tokens: TokenEmbedding) -> Embedding:
+    positions: PositionalEncoding | LearnedPositionalEncoding | None = None
+    if config.positions == "learned":
+        assert config.max_len is not None
+        positions = LearnedPositionalEncoding(config.d_model, config.max_len, offset=config.position_offset)
+    elif config.positions != "none":
+        assert config.max_len is not None
+        positions = PositionalEncoding(
+            config.d_model, config.max_len, layout=_LAYOUTS[config.positions], offset=config.position_offset
+        )
+    return Embedding(
+        tokens,
+        positions=positions,
+        norm=LayerNorm(config.d_model, config.eps, bias=config.bias) if config.embedding_norm else None,
+        scale=config.embedding_scale,
+        drop_prob=config.drop_prob,
+    )
