@@ -1,20 +1,31 @@
 """Foreign checkpoints <-> our models."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
 from clearhead.checkpoints import directory
+from clearhead.checkpoints.bart import BART, MBART
 from clearhead.checkpoints.bert import BERT
 from clearhead.checkpoints.distilbert import DISTILBERT
 from clearhead.checkpoints.family import Family
+from clearhead.checkpoints.m2m_100 import M2M_100
+from clearhead.checkpoints.marian import MARIAN
 from clearhead.checkpoints.modernbert import MODERNBERT
 from clearhead.checkpoints.mpnet import MPNET
+from clearhead.checkpoints.pegasus import PEGASUS
 from clearhead.checkpoints.roberta import ROBERTA, XLM_ROBERTA
+from clearhead.checkpoints.seq2seq import Seq2SeqFamily
+from clearhead.checkpoints.t5 import MT5, T5
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, SpanReader
+from clearhead.models.seq2seq import Seq2Seq
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family for family in (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, MODERNBERT)
+}
+SEQ2SEQ_FAMILIES: dict[str, Seq2SeqFamily] = {
+    family.model_type: family for family in (MARIAN, BART, T5, MT5, MBART, PEGASUS, M2M_100)
 }
 
 
@@ -40,12 +51,33 @@ def load_span_reader(folder: Path) -> tuple[SpanReader, Family]:
     return cast(SpanReader, family.load_with_head(folder, data, "span")), family
 
 
+def load_seq2seq(folder: Path) -> tuple[Seq2Seq, Seq2SeqFamily]:
+    """The encoder–decoder in a folder, as `load_encoder`."""
+    data = directory.read_json(folder / "config.json")
+    model_type = data.get("model_type")
+    if isinstance(model_type, str) and model_type in FAMILIES:
+        raise ValueError(
+            f"{folder} holds a {model_type} model, which is an encoder without a decoder; generating text needs an "
+            f"encoder–decoder: {', '.join(SEQ2SEQ_FAMILIES)}"
+        )
+    if not isinstance(model_type, str) or model_type not in SEQ2SEQ_FAMILIES:
+        raise ValueError(_unknown(folder, model_type, SEQ2SEQ_FAMILIES))
+    family = SEQ2SEQ_FAMILIES[model_type]
+    return family.load(folder, data), family
+
+
 def _family(folder: Path) -> tuple[Family, dict[str, Any]]:
     data = directory.read_json(folder / "config.json")
     model_type = data.get("model_type")
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
+    if isinstance(model_type, str) and model_type in SEQ2SEQ_FAMILIES:
         raise ValueError(
-            f"{folder / 'config.json'} says model_type={model_type!r}, which is not supported; "
-            f"these are: {', '.join(FAMILIES)}"
+            f"{folder} holds a {model_type} model, an encoder–decoder; an encoder is wanted: {', '.join(FAMILIES)}"
         )
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ValueError(_unknown(folder, model_type, FAMILIES))
     return FAMILIES[model_type], data
+
+
+def _unknown(folder: Path, model_type: object, known: Iterable[str]) -> str:
+    listed = ", ".join(known)
+    return f"{folder / 'config.json'} says model_type={model_type!r}, which is not supported; these are: {listed}"

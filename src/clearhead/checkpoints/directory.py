@@ -121,6 +121,13 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
         file.write(save(dict(tensors), metadata={"format": "pt"}))
 
 
+def write_model(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Writes a model's config.json and model.safetensors; the folder is made where it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_weights(folder / "model.safetensors", tensors)
+    write_json(folder / "config.json", config)
+
+
 def convert(folder: Path) -> Path:
     """Writes a folder's ``pytorch_model.bin`` (or its shards) as ``model.safetensors`` beside it.
 

@@ -9,8 +9,9 @@ so.
 from collections.abc import Mapping
 from typing import Any
 
-from clearhead.checkpoints.family import ENCODER_ONLY, Family, HeadFormat, Peculiar
+from clearhead.checkpoints.family import ENCODER_ONLY, Family, HeadFormat
 from clearhead.checkpoints.names import NameTable, Rows, with_bias
+from clearhead.checkpoints.plan import Peculiar
 from clearhead.models.config import EncoderConfig
 
 _WHOLE, _LOCAL = "full_attention", "sliding_attention"

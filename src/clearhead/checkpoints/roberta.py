@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from clearhead.checkpoints.bert import BODY, FIXED, KEYS
-from clearhead.checkpoints.family import Family, HeadFormat, Peculiar
+from clearhead.checkpoints.family import Family, HeadFormat
 from clearhead.checkpoints.names import NameTable, with_bias
+from clearhead.checkpoints.plan import Peculiar
 from clearhead.models.config import EncoderConfig
 
 

@@ -71,6 +71,15 @@ def gelu_tanh(u: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     return u * 0.5 * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (u + 0.044715 * u**3)))
 
 
+def silu(u: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """Each number times its logistic function; also called swish.
+
+    Equation: U′ = U / (1 + exp(−U))
+    Source: Ramachandran et al. 2017, "Searching for Activation Functions"; Marian's models have it
+    """
+    return u / (1.0 + torch.exp(-u))
+
+
 def gate(activated: Float[Tensor, "*any"], linear: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """A gated unit: one half of the widened vector, activated, lets the other half through.
 

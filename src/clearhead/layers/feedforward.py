@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "geglu", "geglu_tanh"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "geglu_tanh"]
 
 
 class PositionwiseFeedForward(nn.Module):
@@ -19,7 +19,7 @@ class PositionwiseFeedForward(nn.Module):
         d_model: width D of input and output.
         hidden: width F between the maps.
         drop_prob: dropout after the activation.
-        activation: "relu" (the paper's), "gelu" (exact) or "gelu_tanh" (its tanh approximation).
+        activation: "relu" (the paper's), "gelu" (exact), "gelu_tanh" (its tanh approximation) or "silu".
         bias: whether the maps have b₁ and b₂.
 
     Weights are drawn as two `torch.nn.Linear` draw them, the first map first.
@@ -97,6 +97,7 @@ def activation_named(name: str) -> nn.Module:
         "relu": nn.ReLU,
         "gelu": nn.GELU,
         "gelu_tanh": _gelu_tanh,
+        "silu": nn.SiLU,
         "tanh": nn.Tanh,
     }
     if name not in known:

@@ -174,6 +174,7 @@ _WHOLE: dict[type[nn.Module], _Kind] = {
     RelativeBias: _Kind("relative bias", RelativeBias, "B H Lq Lk"),
     nn.ReLU: _RELU,
     nn.GELU: _GELU,
+    nn.SiLU: _Kind("SiLU", feedforward.silu, "B L F"),
 }
 
 

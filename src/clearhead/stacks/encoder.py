@@ -27,7 +27,7 @@ class EncoderLayer(nn.Module):
         num_heads: attention heads H.
         drop_prob: dropout in the feed-forward network and on the residual branches.
         norm_order: "post" (the paper's) or "pre".
-        activation: "relu", "gelu", "gelu_tanh", or gated "geglu" or "geglu_tanh".
+        activation: "relu", "gelu", "gelu_tanh", "silu", or gated "geglu" or "geglu_tanh".
         attention_drop_prob: dropout of the attention weights.
         activation_drop_prob: dropout inside the feed-forward network; as drop_prob where None.
         norm: "layer" or "rms".

@@ -1,0 +1,44 @@
+"""A model built and filled with a checkpoint's tensors, without drawing weights that are about to be replaced."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def filled(build: Callable[[], Model], ours: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Tensor]]) -> Model:
+    """A model with a checkpoint's tensors, in evaluation mode."""
+    with torch.device("meta"):  # shapes alone: a config may ask for more than any memory holds
+        plan = build()
+        twice = _twice(plan)
+        wanted = {name: tuple(tensor.shape) for name, tensor in plan.state_dict().items() if name not in twice}
+    tensors = ours(wanted)
+    tensors |= {name: tensors[first] for name, first in twice.items()}
+    with _NoDraws():
+        model = build()
+    model.load_state_dict(tensors, assign=True)
+    return model.eval()
+
+
+def _twice(model: nn.Module) -> dict[str, str]:
+    """The names of tensors that have another name before, such as a tied output's, with that name."""
+    first: dict[int, str] = {}
+    named = model.named_parameters(remove_duplicate=False)
+    return {name: first[id(tensor)] for name, tensor in named if first.setdefault(id(tensor), name) != name}
+
+
+class _NoDraws(TorchFunctionMode):
+    """Random initial weights are not drawn: a checkpoint is about to replace them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.Tensor.normal_, torch.Tensor.uniform_) or _is_initialiser(func):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def _is_initialiser(func: object) -> bool:
+    return getattr(func, "__module__", None) == "torch.nn.init"

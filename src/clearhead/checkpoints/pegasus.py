@@ -1,0 +1,26 @@
+"""Pegasus (Zhang et al. 2020), a summariser.
+
+Peculiar: Marian's sinusoids, which its files hold; norms before, and one at the end of each half; a target starts with
+the padding token.
+"""
+
+from clearhead.checkpoints.bart import COMPUTED, KEYS
+from clearhead.checkpoints.seq2seq import SEQ2SEQ_ONLY, Seq2SeqFamily
+
+PEGASUS = Seq2SeqFamily(
+    model_type="pegasus",
+    architecture="PegasusForConditionalGeneration",
+    table=lambda config: COMPUTED,
+    prefix="model.",
+    ids=(0, 1, 0),
+    keys=KEYS,
+    fixed={"positions": "concatenated", "norm_order": "pre", "share_embeddings": True, "output_bias": True},
+    only=SEQ2SEQ_ONLY
+    | {
+        "static_position_embeddings": True,
+        "normalize_before": True,
+        "add_final_layer_norm": True,
+        "extra_pos_embeddings": 1,
+    },
+    saves_positions=True,
+)

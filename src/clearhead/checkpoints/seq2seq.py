@@ -1,0 +1,203 @@
+"""What an encoder–decoder family is. One file a family fills this in."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.checkpoints import directory
+from clearhead.checkpoints.filling import filled
+from clearhead.checkpoints.names import NameTable
+from clearhead.checkpoints.plan import PlanFormat
+from clearhead.layers.embedding import PositionalEncoding
+from clearhead.models.config import Seq2SeqConfig
+from clearhead.models.seq2seq import Seq2Seq
+
+log = logging.getLogger(__name__)
+
+SEQ2SEQ_ONLY: dict[str, Any] = {
+    "is_encoder_decoder": True,
+    "is_decoder": False,
+    "chunk_size_feed_forward": 0,
+    "add_bias_logits": False,
+    "static_position_embeddings": False,
+    "normalize_embedding": False,
+    "normalize_before": False,
+    "add_final_layer_norm": False,
+}
+"""Keys that change the mathematics, with the value that they have in most families."""
+
+GENERATION_KEYS = frozenset(
+    {
+        *("max_length", "min_length", "max_new_tokens", "min_new_tokens", "early_stopping", "num_beams", "do_sample"),
+        *("temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "bad_words_ids"),
+        *("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "num_return_sequences", "forced_bos_token_id"),
+        *("forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "num_beam_groups", "diversity_penalty"),
+        *("remove_invalid_values", "exponential_decay_length_penalty", "output_scores", "return_dict_in_generate"),
+        *("force_bos_token_to_be_generated", "renormalize_logits"),
+    }
+)
+"""Keys that say how to generate. Older files have them in config.json; `generation.settings` reads them."""
+
+_INERT = GENERATION_KEYS | {
+    *("classif_dropout", "classifier_dropout", "extra_pos_embeddings", "num_hidden_layers", "save_step", "init_std"),
+    *("pruned_heads", "tf_legacy_loss", "cross_attention_hidden_size", "tie_encoder_decoder"),
+    *("pad_token_id", "decoder_start_token_id"),
+}
+
+_EMBEDDINGS = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
+    """One family of encoder–decoder checkpoints.
+
+    The tensors of embeddings and output are not in its table: which of them are one matrix is read from the file, where
+    a tied one may be there once, or under each of its names.
+
+    Args:
+        table: its tensor names, for a plan.
+        prefix: what stands before the names of encoder and decoder, such as "model.".
+        ids: the family's pad, end and start ids, for a config.json that does not say.
+        saves_positions: whether transformers wants the sinusoids in the file.
+        others: as in `PlanFormat`.
+    """
+
+    table: Callable[[Seq2SeqConfig], NameTable]
+    prefix: str
+    ids: tuple[int, int, int]
+    only: Mapping[str, Any] = field(default_factory=lambda: SEQ2SEQ_ONLY)
+    inert: frozenset[str] = _INERT
+    saves_positions: bool = False
+
+    def load(self, folder: Path, data: Mapping[str, Any]) -> Seq2Seq:
+        """The model in a folder, in float32 and evaluation mode.
+
+        Raises:
+            ValueError: tensors that are missing, unexpected or misshapen, or a config key that is not understood.
+        """
+        held, where = directory.read_weights(folder)
+        tensors = {name.removeprefix(self.prefix): tensor for name, tensor in held.items()}
+        config_file = str(folder / "config.json")
+        embeddings = _embeddings(tensors, data, where)
+        told = self._ids(data, config_file) | {
+            "share_embeddings": "target_embedding.tokens.weight" not in embeddings,
+            "tie_output": "output.tokens.weight" not in embeddings,
+        }
+        config = self._read(Seq2SeqConfig, data, tensors, config_file, **told)
+        if (config.num_layers + (config.decoder_num_layers or 0)) > len(tensors):
+            raise ValueError(f"{where}: config.json says {config.num_layers} layers; here are {len(tensors)} tensors")
+        if config.output_bias:
+            size = config.target_vocab_size or config.vocab_size
+            tensors.setdefault("final_logits_bias", torch.zeros(1, size))
+            tensors["final_logits_bias"] = tensors["final_logits_bias"].flatten()
+        table = self.table(config)
+        aside = table.left_aside_in(tensors)
+        if aside:
+            log.info("%s: %d tensors that follow from the config were left aside: %s", where, len(aside), aside)
+        tensors |= embeddings  # under our names, which stand in the table for themselves
+        model = filled(lambda: Seq2Seq(config), lambda wanted: table.to_ours(tensors, wanted, where))
+        _check_sinusoids(model, tensors, where)
+        return model
+
+    def save(self, model: Seq2Seq, folder: Path) -> None:
+        """Writes a model's weights and config.json so that transformers opens the folder.
+
+        Raises:
+            ValueError: the family has no way to say a part of the model's plan.
+        """
+        config = _explicit(model.config)
+        data = self._write(config, "pad_id", "start_id", "eos_ids", "tie_output", "target_vocab_size")
+        eos = config.eos_ids[0] if len(config.eos_ids) == 1 else list(config.eos_ids)
+        data |= {"pad_token_id": config.pad_id, "eos_token_id": eos, "decoder_start_token_id": config.start_id}
+        data |= {"is_encoder_decoder": True, "tie_word_embeddings": config.tie_output}
+        ours = dict(model.named_parameters())  # a tensor that has two names comes once
+        foreign: dict[str, Tensor] = {}
+        source = ours.pop("source_embedding.tokens.weight")
+        if config.share_embeddings:
+            foreign["shared.weight"] = source
+        else:
+            foreign["encoder.embed_tokens.weight"] = source
+            foreign["decoder.embed_tokens.weight"] = ours.pop("target_embedding.tokens.weight")
+        head = ours.pop("output.tokens.weight", None)
+        foreign |= self.table(config).to_foreign(ours)
+        if self.saves_positions:
+            foreign |= {name: pe.clone() for name, pe in _sinusoids(model).items()}
+        if "final_logits_bias" in foreign:
+            foreign["final_logits_bias"] = foreign["final_logits_bias"][None]
+        bare = ("final_logits_bias",)
+        tensors = {name if name in bare else f"{self.prefix}{name}": tensor for name, tensor in foreign.items()}
+        if head is not None:
+            tensors["lm_head.weight"] = head
+        directory.write_model(folder, data, {name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+
+    def _ids(self, data: Mapping[str, Any], where: str) -> dict[str, Any]:
+        pad, eos, start = self.ids
+        given = {"pad_id": data.get("pad_token_id"), "start_id": data.get("decoder_start_token_id")}
+        defaults = {"pad_id": pad, "start_id": start}
+        ids: dict[str, Any] = {name: given[name] if given[name] is not None else defaults[name] for name in given}
+        ends = data.get("eos_token_id")
+        ids["eos_ids"] = (eos,) if ends is None else tuple(ends) if isinstance(ends, list) else (ends,)
+        for number in (ids["pad_id"], ids["start_id"], *ids["eos_ids"]):
+            if type(number) is not int or number < 0:
+                raise ValueError(f"{where}: token id {number!r}; a whole number from 0 on is wanted")
+        return ids
+
+
+def _embeddings(tensors: dict[str, Tensor], data: Mapping[str, Any], where: str) -> dict[str, Tensor]:
+    """Takes the matrices of embeddings and output out of a file's tensors; gives those that differ, under our names.
+
+    A name that is missing is tied. One that is there with the same numbers is tied as well, unless config.json says
+    that it is not: then training may move them apart.
+    """
+    shared, source, target, head = (tensors.pop(name, None) for name in _EMBEDDINGS)
+    source = shared if source is None else source
+    target = shared if target is None else target
+    source = target if source is None else source
+    if source is None or target is None:
+        raise ValueError(f"{where}: tensor shared.weight is missing")
+    found = {"source_embedding.tokens.weight": source}
+    if data.get("share_encoder_decoder_embeddings") is False or not _same(source, target):
+        found["target_embedding.tokens.weight"] = target
+    untied = data.get("tie_word_embeddings") is False
+    if head is not None and (untied or not _same(head, target)):
+        found["output.tokens.weight"] = head
+    return found
+
+
+def _sinusoids(model: Seq2Seq) -> dict[str, Tensor]:
+    """The positions that are computed and not learned, under the names that files give them."""
+    embeddings = {"encoder": model.source_embedding, "decoder": model.target_embedding}
+    return {
+        f"{half}.embed_positions.weight": embedding.positions.pe
+        for half, embedding in embeddings.items()
+        if isinstance(embedding.positions, PositionalEncoding)
+    }
+
+
+def _check_sinusoids(model: Seq2Seq, tensors: Mapping[str, Tensor], where: str) -> None:
+    """A file may hold the sinusoids; numbers that are none would be lost."""
+    for name, pe in _sinusoids(model).items():
+        held = tensors.get(name)
+        if held is not None and (held.shape != pe.shape or not torch.allclose(held, pe, atol=2e-3)):
+            raise ValueError(f"{where}: tensor {name} does not hold the sinusoids that this family computes")
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one is other or (one.shape == other.shape and torch.equal(one, other))
+
+
+def _explicit(config: Seq2SeqConfig) -> Seq2SeqConfig:
+    """The same plan with every size of the decoder said."""
+    return replace(
+        config,
+        target_vocab_size=config.target_vocab_size or config.vocab_size,
+        activation_drop_prob=config.drop_prob if config.activation_drop_prob is None else config.activation_drop_prob,
+        decoder_ffn_hidden=config.decoder_ffn_hidden or config.ffn_hidden,
+        decoder_num_heads=config.decoder_num_heads or config.num_heads,
+        decoder_num_layers=config.decoder_num_layers or config.num_layers,
+    )
