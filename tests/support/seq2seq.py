@@ -22,8 +22,7 @@ T5 = {
     "d_model": 32,
     "d_kv": 12,
     "d_ff": 48,
-    "num_layers": 2,
-    "num_decoder_layers": 3,
+    "num_layers": 2,  # as many in the decoder: transformers 5.23 builds T5's cache by the encoder's number
     "num_heads": 4,
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 20,
@@ -73,6 +72,7 @@ def make(kind, folder, **changes):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias.normal_()
+            model.final_logits_bias[:, model.config.eos_token_id] += 3  # so that some end before they must
     if untied:
         model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
     model.save_pretrained(folder)

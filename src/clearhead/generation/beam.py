@@ -1,0 +1,105 @@
+"""Beam search: several hypotheses for each sentence, all of the same length, the best of which go on."""
+
+from collections.abc import Sequence
+
+import torch
+
+from clearhead.generation.decoding import Decoding, Hypothesis
+from clearhead.generation.processors import Processor
+from clearhead.generation.settings import GenerationConfig
+
+_OUT = -1.0e9
+"""Added to the score of what must not be chosen; as in transformers, so that ties fall alike."""
+
+
+@torch.no_grad()
+def beam_search(
+    decoding: Decoding,
+    processors: Sequence[Processor],
+    settings: GenerationConfig,
+    limit: int,
+    eos_ids: Sequence[int],
+) -> list[list[Hypothesis]]:
+    """The best finished hypotheses of each sentence, best first.
+
+    Equation: score(t) = Σ_i log P(t_i | t_<i, s) / |t|^α
+    Source: Section 6.1 of "Attention Is All You Need"; Wu et al. 2016, "Google's Neural Machine Translation System",
+        Section 7, whose length penalty is another. When a sentence stops is transformers' rule
+
+    Args:
+        decoding: the sentences, with settings.beam_size targets each.
+        processors: what changes the log-probabilities.
+        settings: beam_size, length_penalty α, early_stopping and num_return_sequences.
+        limit: greatest length of a target, its prompt included.
+        eos_ids: the ids that end one.
+
+    At each step the 2 · beam_size best continuations of a sentence are looked at (more with several end tokens). Those
+    of the first beam_size that end are finished; the best beam_size that do not end go on.
+    """
+    beams, sentences = settings.beam_size, len(decoding.sentences)
+    finished: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+    device = decoding.ids.device
+    running_SB = torch.full((sentences, beams), _OUT, device=device)
+    running_SB[:, 0] = 0.0
+    log_probs_NT = torch.zeros(sentences * beams, 0, device=device)
+    candidates = max(2, 1 + len(eos_ids)) * beams
+    ends = torch.tensor(eos_ids, device=device, dtype=torch.long)
+    while True:
+        scores_NV = decoding.logits().log_softmax(dim=1)
+        sources = decoding.sources()
+        for process in processors:
+            scores_NV = process(scores_NV, decoding.ids, sources)
+        vocabulary = scores_NV.shape[1]
+        total = scores_NV.view(-1, beams, vocabulary) + running_SB[:, :, None]
+        top_SC, places_SC = total.flatten(1).topk(candidates, dim=1)
+        tokens_SC = places_SC % vocabulary
+        first_row_S1 = torch.arange(len(top_SC), device=device)[:, None] * beams
+        rows_SC = first_row_S1 + places_SC // vocabulary
+        chosen_SC = scores_NV[rows_SC, tokens_SC]
+        ended_SC = torch.isin(tokens_SC, ends) | (decoding.length + 1 >= limit)
+        new = decoding.length + 1 - decoding.prompt
+        for place, column in ended_SC[:, :beams].nonzero().tolist():
+            row = int(rows_SC[place, column])
+            ids = (*decoding.ids[row, decoding.prompt :].tolist(), int(tokens_SC[place, column]))
+            each = (*log_probs_NT[row].tolist(), float(chosen_SC[place, column]))
+            score = float(top_SC[place, column]) / new**settings.length_penalty
+            best = finished[decoding.sentences[place]]
+            best.append(Hypothesis(ids, each, score))
+            best.sort(key=lambda hypothesis: -hypothesis.score)
+            del best[beams:]
+        if decoding.length + 1 >= limit:
+            break
+        running_SB, columns_SB = (top_SC + ended_SC * _OUT).topk(beams, dim=1)
+        rows = rows_SC.gather(1, columns_SB).flatten()
+        decoding.append(tokens_SC.gather(1, columns_SB).flatten(), rows)
+        log_probs_NT = torch.cat([log_probs_NT[rows], chosen_SC.gather(1, columns_SB).flatten()[:, None]], dim=1)
+        best_running = running_SB[:, 0].tolist()
+        staying = [
+            place
+            for place, sentence in enumerate(decoding.sentences)
+            if _goes_on(finished[sentence], best_running[place], new, limit - decoding.prompt, settings)
+        ]
+        if not staying:
+            break
+        if len(staying) < len(decoding.sentences):
+            kept = decoding.leave(staying)
+            running_SB, log_probs_NT = running_SB[staying], log_probs_NT[kept]
+    return [best[: settings.num_return_sequences] for best in finished]
+
+
+def _goes_on(best: list[Hypothesis], running: float, new: int, longest: int, settings: GenerationConfig) -> bool:
+    """Whether a sentence's beams can still find something that counts.
+
+    Args:
+        best: its finished hypotheses.
+        running: the sum of log-probabilities of the best that goes on.
+        new, longest: new tokens that this one has, and could have.
+        settings: the rule.
+    """
+    if len(best) < settings.beam_size:
+        return True
+    if settings.early_stopping is True:
+        return False
+    far = settings.early_stopping == "never" and settings.length_penalty > 0
+    possible: float = running / (longest if far else new) ** settings.length_penalty
+    return possible > best[-1].score

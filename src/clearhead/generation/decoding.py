@@ -1,0 +1,91 @@
+"""Sentences that are decoded together, step by step; those that are finished leave."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from clearhead.equations import masks
+from clearhead.models.seq2seq import Seq2Seq
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output for a source.
+
+    Args:
+        ids: the new token ids, with the end token where there is one; without start token and prefix.
+        log_probs: the log-probability of each, after what the settings do to the scores.
+        score: their sum, divided by their number to the power of the length penalty.
+    """
+
+    ids: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    score: float
+
+
+class Decoding:
+    """The state of a search: the targets so far, the memory and the caches.
+
+    Args:
+        model: the model, in evaluation mode.
+        source_ids: (B, M), padded.
+        keep: bool (B, M), True at real tokens.
+        prompt: (B, P) target ids that are given: the start token, and what is forced after it.
+        each: rows of the target for each source, one after another: its beams or its samples.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        model: Seq2Seq,
+        source_ids: Int[Tensor, "B M"],
+        keep: Bool[Tensor, "B M"],
+        prompt: Int[Tensor, "B P"],
+        each: int = 1,
+    ) -> None:
+        self.model, self.each = model, each
+        self.source_ids, self.keep = source_ids, keep
+        self.memory = model.encode(source_ids, masks.padding(keep))
+        self.ids = prompt.repeat_interleave(each, dim=0)
+        self.prompt = prompt.shape[1]
+        self.sentences = list(range(len(source_ids)))
+        self._cache = model.cache()
+
+    @property
+    def length(self) -> int:
+        """Tokens that each target has so far, its prompt included."""
+        return self.ids.shape[1]
+
+    def logits(self) -> Float[Tensor, "N V"]:
+        """The scores of the next token of each target, in float32."""
+        new = self.ids[:, self._cache.length :]
+        logits = self.model.decode(new, self.memory, None, masks.padding(self.keep), self._cache)
+        return logits[:, -1].float()
+
+    def sources(self) -> Int[Tensor, "N M"]:
+        """The source of each target."""
+        return self.source_ids.repeat_interleave(self.each, dim=0)
+
+    def append(self, tokens: Int[Tensor, "N"], rows: Int[Tensor, "N"] | None = None) -> None:
+        """Adds a token to each target.
+
+        Args:
+            tokens: the tokens.
+            rows: which of the targets each goes on from; None where each goes on from itself.
+        """
+        if rows is not None:
+            self.ids = self.ids[rows]
+            self._cache.select(rows)
+        self.ids = torch.cat([self.ids, tokens[:, None]], dim=1)
+
+    def leave(self, staying: list[int]) -> Int[Tensor, "N"]:
+        """Lets all sentences go but those at these places; gives the rows of the targets that stay."""
+        kept = torch.tensor(staying, dtype=torch.long, device=self.ids.device)
+        rows = (kept[:, None] * self.each + torch.arange(self.each, device=kept.device)).flatten()
+        self.sentences = [self.sentences[place] for place in staying]
+        self.source_ids, self.keep, self.memory = self.source_ids[kept], self.keep[kept], self.memory[kept]
+        self.ids = self.ids[rows]
+        self._cache.select(rows, kept)
+        return rows
