@@ -97,10 +97,11 @@ class Scheme:
                 raise ValueError(f"this model is told the target only; leave the source language out: {source!r}")
             fallback = config.get("target_lang")
             # Marian's configs also hold names of language groups here, such as "ROMANCE"
-            target = target or (fallback if fallback in known else None)
+            fallback = fallback if fallback in known else None
         else:
-            source = source or self.source(config)
-            target = target or config.get("tgt_lang")
+            source = self.source(config) if source is None else source
+            fallback = config.get("tgt_lang")
+        target = fallback if target is None else target
         if target is None:
             raise ValueError(f"this model translates into several languages: name the target; it knows {_list(known)}")
         for code in (source, target):

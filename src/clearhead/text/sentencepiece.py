@@ -18,6 +18,9 @@ from clearhead.text.layouts import Layout
 _BLANK = "\u2581"
 """What stands for a blank in a piece."""
 
+_TARGET = "target_vocab.json"
+"""Marian's ids of target pieces, where source and target have vocabularies of their own."""
+
 _CODE = re.compile(">>.*?<<", re.DOTALL)
 
 
@@ -62,37 +65,26 @@ class SentencePieceTokenizer(LanguageAware):
         """
         config = special.read_config(folder)
         separate = layout.vocabulary is not None and bool(config.get("separate_vocabs"))
-        vocabularies = ([layout.vocabulary] if layout.vocabulary else []) + (["target_vocab.json"] if separate else [])
-        names = [*layout.models, *vocabularies]
-        missing = [name for name in names if not (folder / name).is_file()]
-        if missing:
-            raise ValueError(
-                f"{folder} has no {missing[0]}; its tokenizer needs {' and '.join(names)}, or a tokenizer.json"
-            )
+        names = [*layout.models, *([layout.vocabulary] if layout.vocabulary else []), *([_TARGET] if separate else [])]
+        for name in names:
+            if not (folder / name).is_file():
+                raise ValueError(
+                    f"{folder} has no {name}; its tokenizer needs {' and '.join(names)}, or a tokenizer.json"
+                )
         models = [_model(folder / name) for name in layout.models]
-        if layout.vocabulary is None:
-            ids = _counted(models[0], layout)
-        else:
-            ids = _read_vocabulary(folder / layout.vocabulary)
-            ids |= {token: len(ids) + number for number, token in enumerate(layout.last)}
-        ids |= special.placed(config)
-        named = special.listed(config)
-        for token in named:
-            if token not in ids:
-                ids[token] = max(ids.values()) + 1  # as transformers does
-        for role, default in (("unk", "<unk>"), ("eos", "</s>")):
-            if special.named(config, role, default) not in ids:
-                raise ValueError(f"{folder / names[-1]} has no {special.named(config, role, default)}")
-        marks = [token for token in (*layout.first, *layout.last, *layout.special, *named) if token in ids]
-        target = _read_vocabulary(folder / "target_vocab.json") | special.placed(config) if separate else ids
+        ids = _ids(folder, layout, models[0], config)
+        known = (*layout.first, *layout.last, *layout.special, *special.listed(config))
+        marks = {token: ids[token] for token in known if token in ids}
+        target = _read_vocabulary(folder / _TARGET) | special.placed(config) if separate else ids
         tokenizer = cls(
             source=models[0],
             # transformers reads the pieces of one common vocabulary by the source's model, whatever their language
             reader=models[-1] if separate else models[0],
             ids=ids,
-            pieces={number: token for token, number in target.items()},
-            added={token: ids[token] for token in [*marks, *special.placed(config)]},
-            special_ids=frozenset(ids[token] for token in marks),
+            # as in transformers, special tokens keep their ids whatever the target's vocabulary has there
+            pieces={number: token for tokens in (target, marks) for token, number in tokens.items()},
+            added=marks | special.placed(config),
+            special_ids=frozenset(marks.values()),
             layout=layout,
             files={name: (folder / name).read_bytes() for name in names},
             config=config,
@@ -145,6 +137,13 @@ class SentencePieceTokenizer(LanguageAware):
             with whole_file(folder / name) as file:
                 file.write(data)
         config = {**self.config, "tokenizer_class": self.layout.tokenizer_class}
+        if self.layout.vocabulary is None:
+            # transformers 5 counts NLLB's languages otherwise than the published models, unless their ids are said
+            config["added_tokens_decoder"] = {
+                str(number): {"content": token, "lstrip": token == "<mask>", "normalized": False, "special": True}
+                for token, number in self.added.items()
+                if number in self.special_ids
+            } | (self.config.get("added_tokens_decoder") or {})
         if max_length is not None:
             config["model_max_length"] = max_length
         directory.write_json(folder / "tokenizer_config.json", config)
@@ -194,6 +193,24 @@ def _model(path: Path) -> Any:
     except RuntimeError:  # its message tells of the library's source code only
         pass
     raise ValueError(f"{path} is not a whole sentencepiece model")
+
+
+def _ids(folder: Path, layout: Layout, model: Any, config: dict[str, Any]) -> dict[str, int]:
+    """The ids of all pieces and tokens of source texts."""
+    if layout.vocabulary is None:
+        ids = _counted(model, layout)
+    else:
+        ids = _read_vocabulary(folder / layout.vocabulary)
+        ids |= {token: len(ids) + number for number, token in enumerate(layout.last)}
+    ids |= special.placed(config)
+    for role, default in (("unk", "<unk>"), ("eos", "</s>")):
+        token = special.named(config, role, default)
+        if token not in ids:
+            raise ValueError(f"{folder / (layout.vocabulary or layout.models[0])} has no {token}")
+    for token in special.listed(config):
+        if token not in ids:
+            ids[token] = max(ids.values()) + 1  # as transformers does
+    return ids
 
 
 def _counted(model: Any, layout: Layout) -> dict[str, int]:
