@@ -117,6 +117,7 @@ def test_odd_tokenizer_configs(folder, changes, words):
     (folder / "tokenizer_config.json").write_text(json.dumps(data | changes))
     with pytest.raises(ValueError, match=words):
         TextEncoder.from_pretrained(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps(data))
     (folder / "vocab.txt").write_bytes(b"\xff\n")
     with pytest.raises(ValueError, match=r"vocab\.txt is not UTF-8"):
         TextEncoder.from_pretrained(folder)

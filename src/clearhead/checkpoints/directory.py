@@ -23,7 +23,10 @@ _DEFAULT_SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-_HUB_FILES = ["*.json", "*.safetensors", "*/config.json", "vocab.txt"]
+_HUB_FILES = [
+    *("*.json", "*.safetensors", "*/config.json", "vocab.txt", "merges.txt"),
+    *("*.spm", "spiece.model", "sentencepiece.bpe.model"),
+]
 _HUB_PICKLES = ["pytorch_model*.bin"]
 
 

@@ -22,7 +22,8 @@ from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.progress import token_progress
 from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
 from clearhead.run.writers import Vectors
-from clearhead.text.tokenizer import Tokenizer, Tokens, check_texts
+from clearhead.text.interface import Tokens, check_texts
+from clearhead.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.equations import masks
 from clearhead.models.config import EncoderConfig
 from clearhead.text.batching import token_batches
-from clearhead.text.tokenizer import Tokens
+from clearhead.text.interface import Tokens
 
 BATCH_TOKENS = 2048
 """Tokens in a batch: what stays in the cache of a processor core between two layers."""

@@ -13,7 +13,8 @@ from clearhead.models.heads import EncoderClassifier
 from clearhead.run.packing import BATCH_TOKENS, packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
-from clearhead.text.tokenizer import Tokenizer, Tokens
+from clearhead.text.interface import Tokens
+from clearhead.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

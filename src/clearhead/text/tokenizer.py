@@ -1,43 +1,37 @@
-"""Text to token ids, by a model's own tokenizer."""
+"""Text to token ids and back, by a tokenizer of the `tokenizers` library."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
+from clearhead.text import backends, special
+from clearhead.text.interface import LanguageAware, Tokens, check_room, check_texts, first_not_text
+from clearhead.text.languages import Scheme
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """One text as a model sees it.
-
-    Args:
-        ids: token ids, special tokens included.
-        truncated: whether the text was longer and has been cut.
-    """
-
-    ids: list[int]
-    truncated: bool
-
-
-@dataclass(frozen=True)
-class Tokenizer:
-    """A model's tokenizer, from its tokenizer.json or, where there is none, its WordPiece vocab.txt.
+class Tokenizer(LanguageAware):
+    """A tokenizer of the `tokenizers` library: from tokenizer.json, or put together from vocabulary files.
 
     Args:
         backend: the `tokenizers` object; its own padding and truncation are switched off.
         config: the contents of tokenizer_config.json, kept so that other libraries open a saved folder alike.
+        scheme: how the model is told languages; None for models that have none.
 
     >>> from clearhead.text.tokenizer import Tokenizer
     """
 
     backend: Backend
     config: dict[str, Any] = field(default_factory=dict)
+    scheme: Scheme | None = None
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
@@ -46,30 +40,31 @@ class Tokenizer:
         Raises:
             ValueError: no tokenizer, or a broken one.
         """
-        config: dict[str, Any] = {}
-        for name in ("special_tokens_map.json", "tokenizer_config.json"):
-            if (folder / name).is_file():
-                config |= directory.read_json(folder / name)
+        config = special.read_config(folder)
         if (folder / "tokenizer.json").is_file():
             try:
                 backend = Backend.from_file(str(folder / "tokenizer.json"))
             except Exception as error:  # the library raises nothing more precise
                 raise ValueError(f"{folder / 'tokenizer.json'} is not a tokenizer: {error}") from None
+            _mark_special(backend, config)
         elif (folder / "vocab.txt").is_file():
-            backend = _wordpiece(folder / "vocab.txt", config)
+            backend = backends.wordpiece(folder / "vocab.txt", config)
+        elif (folder / "merges.txt").is_file() and (folder / "vocab.json").is_file():
+            backend = backends.byte_level(folder / "vocab.json", folder / "merges.txt", config)
         else:
-            raise ValueError(f"{folder} has no tokenizer: no tokenizer.json and no vocab.txt")
+            raise ValueError(
+                f"{folder} has no tokenizer: no tokenizer.json and no vocab.txt, and no vocab.json with a merges.txt"
+            )
         # some files ask for padding to a fixed length and for a shorter truncation than the model's
         backend.no_padding()
         backend.no_truncation()
         return cls(backend, _with_special_tokens(config, backend))
 
-    @property
-    def max_length(self) -> int | None:
-        """The longest input that tokenizer_config.json allows; None where it says nothing."""
-        length = self.config.get("model_max_length")
-        # transformers writes 10^30 for "not known"
-        return length if type(length) is int and 0 < length < 10**9 else None
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids that are no text."""
+        added = self.backend.get_added_tokens_decoder()
+        return frozenset(number for number, token in added.items() if token.special)
 
     def encode(self, texts: Sequence[str], max_length: int | None = None) -> list[Tokens]:
         """Each text as tokens, with the model's special tokens, cut to max_length with them kept.
@@ -81,23 +76,55 @@ class Tokenizer:
         if max_length is None:
             self.backend.no_truncation()
         else:
-            special = self.backend.num_special_tokens_to_add(is_pair=False)
-            if max_length <= special:
-                raise ValueError(
-                    f"max_length must leave room for a token beside the {special} special ones; got {max_length}"
-                )
+            special_count = self.backend.num_special_tokens_to_add(is_pair=False)
+            check_room(max_length, special_count)
             self.backend.enable_truncation(max_length)
         try:
             encodings = self.backend.encode_batch_fast(texts)
         except TypeError:
-            raise ValueError(_first_not_text(texts)) from None
+            raise ValueError(first_not_text(texts)) from None
         finally:
             self.backend.no_truncation()
         return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without special tokens; ids that the tokenizer does not know say nothing."""
+        return self.backend.decode(list(ids), skip_special_tokens=True)
+
     def words(self, ids: Sequence[int]) -> list[str]:
         """The tokens of ids, as text."""
         return [self.backend.id_to_token(number) or "" for number in ids]
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token; None where there is no such token."""
+        return self.backend.token_to_id(token)
+
+    def speaking(self, scheme: Scheme | None) -> "Tokenizer":
+        """This tokenizer for a family that is told languages by `scheme`, from the default source language."""
+        told = replace(self, scheme=scheme)
+        return told._between(told._default_source(), None)
+
+    def _between(self, source: str | None, target: str | None) -> "Tokenizer":
+        if self.scheme is None or not self.languages:
+            return self  # what the file says of the special tokens holds
+        before, after = self.scheme.frame(source, target, special.named(self.config, "eos", "</s>"))
+        ids = [(token, self.backend.token_to_id(token)) for token in dict.fromkeys([*before, *after])]
+        for token, number in ids:
+            if number is None:
+                raise ValueError(f"the tokenizer has no token {token!r}, which stands around this model's texts")
+        # a second backend around the same model: only what stands around the text differs
+        backend = Backend(self.backend.model)
+        backend.normalizer = self.backend.normalizer
+        backend.pre_tokenizer = self.backend.pre_tokenizer
+        backend.decoder = self.backend.decoder
+        backend.add_tokens(list(self.backend.get_added_tokens_decoder().values()))
+        backend.post_processor = tokenizers.processors.TemplateProcessing(
+            single=[*before, "$A", *after], pair=[*before, "$A", "$B", *after], special_tokens=ids
+        )
+        return replace(self, backend=backend, config=self.scheme.noted(self.config, source, target))
+
+    def _vocabulary(self) -> dict[str, int]:
+        return self.backend.get_vocab()
 
     def save(self, folder: Path, max_length: int | None) -> None:
         """Writes tokenizer.json and tokenizer_config.json.
@@ -112,22 +139,6 @@ class Tokenizer:
         if max_length is not None:
             config["model_max_length"] = max_length
         directory.write_json(folder / "tokenizer_config.json", config)
-
-
-def check_texts(texts: Iterable[object]) -> list[str]:
-    """The texts as a list.
-
-    Raises:
-        ValueError: a single string, or something in the list that is none.
-    """
-    if isinstance(texts, str):
-        raise ValueError("a list of texts is wanted; got a single string: put it in a list")
-    listed: list[str] = []
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"text {number} is a {type(text).__name__}; a string is wanted")
-        listed.append(text)
-    return listed
 
 
 _ROLES = {
@@ -150,56 +161,8 @@ def _with_special_tokens(config: dict[str, Any], backend: Backend) -> dict[str, 
     return guessed | {key: value for key, value in config.items() if value is not None or key not in guessed}
 
 
-def _wordpiece(path: Path, config: dict[str, Any]) -> Backend:
-    """BERT's tokenizer, put together from its vocabulary as Devlin et al. 2018 describe it."""
-    try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error}") from None
-    vocabulary = {line.rstrip("\r"): number for number, line in enumerate(lines) if line or number < len(lines) - 1}
-    special = {role: _content(config.get(f"{role}_token"), spellings[0], path) for role, spellings in _ROLES.items()}
-    for role in ("unk", "cls", "sep"):
-        if special[role] not in vocabulary:
-            raise ValueError(f"{path} has no {special[role]}, which a WordPiece vocabulary needs")
-    switches = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
-    for key, default in switches.items():
-        switches[key] = config.get(key, default)
-        if switches[key] not in (True, False, None):
-            raise ValueError(
-                f"beside {path}, tokenizer_config.json says {key}={switches[key]!r}; true or false is wanted"
-            )
-    backend = Backend(tokenizers.models.WordPiece(vocabulary, unk_token=special["unk"]))
-    backend.normalizer = tokenizers.normalizers.BertNormalizer(
-        lowercase=switches["do_lower_case"] is not False,
-        strip_accents=switches["strip_accents"],
-        handle_chinese_chars=switches["tokenize_chinese_chars"] is not False,
-    )
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    backend.post_processor = tokenizers.processors.BertProcessing(
-        (special["sep"], vocabulary[special["sep"]]), (special["cls"], vocabulary[special["cls"]])
-    )
-    backend.decoder = tokenizers.decoders.WordPiece()
-    backend.add_special_tokens([token for token in special.values() if token in vocabulary])
-    return backend
-
-
-def _content(token: object, default: str, path: Path) -> str:
-    """A special token's text: it stands as itself, or in an object under "content"."""
-    text = token.get("content") if isinstance(token, dict) else token
-    if text is None and not isinstance(token, dict):
-        return default
-    if not isinstance(text, str):
-        raise ValueError(f"tokenizer_config.json beside {path} has a special token {token!r}; a text is wanted")
-    return text
-
-
-def _first_not_text(texts: Sequence[str]) -> str:
-    for number, text in enumerate(texts):
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            return (
-                f"text {number} holds half a surrogate pair at character {error.start}, which is no Unicode text; "
-                'text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") mends it'
-            )
-    return "the texts could not be tokenised"
+def _mark_special(backend: Backend, config: dict[str, Any]) -> None:
+    """Makes special what the config names so: some tokenizer.json files leave that out, and transformers adds it."""
+    marked = {token.content for token in backend.get_added_tokens_decoder().values()}
+    missing = [text for text in special.listed(config) if text not in marked and backend.token_to_id(text) is not None]
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in missing])
