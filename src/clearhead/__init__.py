@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from clearhead.equations import masks as masks
     from clearhead.equations.attention import scaled_dot_product as scaled_dot_product
     from clearhead.equations.masks import Mask as Mask
+    from clearhead.generation.settings import GenerationConfig as GenerationConfig
     from clearhead.layers.attention import CrossAttention as CrossAttention
     from clearhead.layers.attention import MultiHeadAttention as MultiHeadAttention
     from clearhead.layers.cache import DecoderCache as DecoderCache
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from clearhead.models.encoder import EncoderModel as EncoderModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
     from clearhead.run.encode import TextEncoder as TextEncoder
+    from clearhead.run.generate import Generated as Generated
+    from clearhead.run.generate import StreamedToken as StreamedToken
+    from clearhead.run.generate import TextToText as TextToText
     from clearhead.run.tasks import TextClassifier as TextClassifier
     from clearhead.see.trace import Step as Step
     from clearhead.see.trace import Trace as Trace
@@ -49,6 +53,8 @@ _HOME = {
     "EncoderModel": "models.encoder",
     "FixedCache": "layers.cache",
     "GatedFeedForward": "layers.feedforward",
+    "Generated": "run.generate",
+    "GenerationConfig": "generation.settings",
     "GrowingCache": "layers.cache",
     "LayerNorm": "layers.norm",
     "LearnedPositionalEncoding": "layers.embedding",
@@ -60,8 +66,10 @@ _HOME = {
     "Seq2Seq": "models.seq2seq",
     "Seq2SeqConfig": "models.config",
     "Step": "see.trace",
+    "StreamedToken": "run.generate",
     "TextClassifier": "run.tasks",
     "TextEncoder": "run.encode",
+    "TextToText": "run.generate",
     "TokenEmbedding": "layers.embedding",
     "Trace": "see.trace",
     "scaled_dot_product": "equations.attention",

@@ -1,16 +1,40 @@
 """How to generate, as a value, and as generation_config.json says it. Names and meanings are transformers'."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.seq2seq import GENERATION_KEYS
 
 DEFAULT_NEW_TOKENS = 256
 """New tokens at most, where neither the caller nor the checkpoint says."""
+
+
+class GenerationOptions(TypedDict, total=False):
+    """What a call may say of the settings; the meanings are told in `GenerationConfig`, None says nothing."""
+
+    beam_size: int | None
+    max_new_tokens: int | None
+    max_length: int | None
+    min_new_tokens: int | None
+    min_length: int | None
+    length_penalty: float | None
+    early_stopping: bool | Literal["never"] | None
+    no_repeat_ngram_size: int | None
+    encoder_no_repeat_ngram_size: int | None
+    repetition_penalty: float | None
+    bad_words_ids: Sequence[Sequence[int]] | None
+    forced_bos_token_id: int | None
+    forced_eos_token_id: int | Sequence[int] | None
+    num_return_sequences: int | None
+    do_sample: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,15 +142,25 @@ class GenerationConfig:
             old.setdefault("forced_bos_token_id", data.get("bos_token_id", 0))
         return _read(old, beam_size, str(folder / "config.json"))
 
-    def changed(self, **given: Any) -> "GenerationConfig":
+    def changed(self, **options: Unpack[GenerationOptions]) -> "GenerationConfig":
         """These settings with what is given, where it is not None.
 
         Samples are drawn with one beam, unless another number is asked for; a length that is given counts in place of
         the one in the file.
+
+        Raises:
+            TypeError: an option that there is not.
+            ValueError: as in the class.
         """
-        given = {name: value for name, value in given.items() if value is not None}
-        unknown = set(given) - {part.name for part in fields(self)}
-        assert not unknown, unknown
+        unknown = sorted(set(options) - GenerationOptions.__annotations__.keys())
+        if unknown:
+            raise TypeError(f"no option {unknown[0]!r}; these are: {', '.join(GenerationOptions.__annotations__)}")
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        if "bad_words_ids" in given:
+            given["bad_words_ids"] = tuple(tuple(words) for words in given["bad_words_ids"])
+        ends = given.get("forced_eos_token_id")
+        if ends is not None:
+            given["forced_eos_token_id"] = (ends,) if isinstance(ends, int) else tuple(ends)
         if given.get("do_sample"):
             given.setdefault("beam_size", 1)
         if given.get("beam_size", 1) > 1:

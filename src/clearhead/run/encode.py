@@ -86,7 +86,7 @@ class TextEncoder:
         self.settings = replace(settings, max_length=min([*longest, model.config.max_len]))
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
-        self._runner = sibling(model, model, self.dtype, self.device)
+        self._runner = sibling(model, self.dtype, self.device)
 
     @classmethod
     def from_pretrained(

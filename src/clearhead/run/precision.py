@@ -6,7 +6,8 @@ from typing import Any, Literal, TypeVar, get_args
 import torch
 from torch import nn
 
-from clearhead.models.encoder import EncoderModel
+from clearhead.stacks.decoder import Decoder
+from clearhead.stacks.encoder import Encoder
 
 Precision = Literal["auto", "float32", "bfloat16"]
 Model = TypeVar("Model", bound=nn.Module)
@@ -42,25 +43,26 @@ def dtype_for(precision: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if precision == "bfloat16" else torch.float32
 
 
-def sibling(model: Model, body: EncoderModel, dtype: torch.dtype, device: torch.device) -> Model:
+def sibling(model: Model, dtype: torch.dtype, device: torch.device) -> Model:
     """A model for running: the same weights in another precision or on another device.
 
-    The given model stays as it is, so that what is saved later has lost nothing. Embedding and heads stay in float32:
+    The given model stays as it is, so that what is saved later has lost nothing. Embeddings and heads stay in float32:
     what is looked up, and what is small, gains nothing.
 
     Args:
         model: the model.
-        body: the encoder in it, or the model itself.
-        dtype: numbers of the encoder's layers.
+        dtype: numbers of its encoder's and decoder's layers.
         device: where all of it goes.
     """
-    if dtype == torch.float32 and device == next(model.parameters()).device:
+    here = next(model.parameters()).device
+    if dtype == torch.float32 and device == here:
         return model
-    encoder = copy.deepcopy(body.encoder).to(device=device, dtype=dtype)
-    # everything but the layers is shared, unless it has to move as well
-    kept: dict[int, Any] = {id(body.encoder): encoder}
-    if device == next(model.parameters()).device:
-        kept[id(body.embedding)] = body.embedding
+    stacks = [module for module in model.modules() if isinstance(module, Encoder | Decoder)]
+    kept: dict[int, Any] = {id(stack): copy.deepcopy(stack).to(device=device, dtype=dtype) for stack in stacks}
+    if device == here:  # everything but the layers is shared
+        inside = {id(tensor) for stack in stacks for tensor in stack.parameters()}
+        outside = [*model.parameters(), *model.buffers()]
+        kept |= {id(tensor): tensor for tensor in outside if id(tensor) not in inside}
     return copy.deepcopy(model, kept).to(device)
 
 

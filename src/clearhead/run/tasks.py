@@ -64,7 +64,7 @@ class TextClassifier:
         self.model, self.tokenizer, self.family = model, tokenizer, family
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
-        self._runner = sibling(model, model.body, self.dtype, self.device)
+        self._runner = sibling(model, self.dtype, self.device)
         config = model.body.config
         self.max_length = min(tokenizer.max_length or config.max_len, config.max_len)
 

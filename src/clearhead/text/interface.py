@@ -43,6 +43,9 @@ class TextTokenizer(Protocol):
     def encode(self, texts: Sequence[str], max_length: int | None = None) -> list[Tokens]:
         """Each text as tokens, with the model's special tokens, cut to max_length with them kept."""
 
+    def target_ids(self, text: str) -> list[int]:
+        """A target's text as ids, or a piece of it, without special tokens."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens; ids that the tokenizer does not know say nothing."""
 

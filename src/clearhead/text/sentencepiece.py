@@ -30,8 +30,10 @@ class SentencePieceTokenizer(LanguageAware):
 
     Args:
         source: the sentencepiece model that cuts texts.
+        target: the sentencepiece model that cuts target texts.
         reader: the sentencepiece model that puts pieces together.
         ids: the id of every piece and token of source texts.
+        written: the id of every piece and token of target texts.
         pieces: the piece or token of every id of target texts.
         added: tokens that are found in a text before it is cut, special ones and others.
         special_ids: the ids that are no text.
@@ -44,8 +46,10 @@ class SentencePieceTokenizer(LanguageAware):
     """
 
     source: Any
+    target: Any
     reader: Any
     ids: Mapping[str, int] = field(repr=False)
+    written: Mapping[str, int] = field(repr=False)
     pieces: Mapping[int, str] = field(repr=False)
     added: Mapping[str, int] = field(repr=False)
     special_ids: frozenset[int] = field(repr=False)
@@ -78,9 +82,11 @@ class SentencePieceTokenizer(LanguageAware):
         target = _read_vocabulary(folder / _TARGET) | special.placed(config) if separate else ids
         tokenizer = cls(
             source=models[0],
+            target=models[-1],
             # transformers reads the pieces of one common vocabulary by the source's model, whatever their language
             reader=models[-1] if separate else models[0],
             ids=ids,
+            written=target,
             # as in transformers, special tokens keep their ids whatever the target's vocabulary has there
             pieces={number: token for tokens in (target, marks) for token, number in tokens.items()},
             added=marks | special.placed(config),
@@ -110,6 +116,16 @@ class SentencePieceTokenizer(LanguageAware):
             check_room(max_length, special_count)
             room = max_length - special_count
         return [Tokens([*self.before, *ids[:room], *self.after], len(ids) > room) for ids in found]
+
+    def target_ids(self, text: str) -> list[int]:
+        """A target's text as ids, or a piece of it, without special tokens."""
+        check_texts([text])
+        unknown = self.written[special.named(self.config, "unk", "<unk>")]
+        try:
+            pieces = self.target.encode(text, out_type=str)
+        except (UnicodeError, RuntimeError):
+            raise ValueError(first_not_text([text])) from None
+        return [self.written.get(piece, unknown) for piece in pieces]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens; ids that the tokenizer does not know say nothing."""

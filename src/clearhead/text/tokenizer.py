@@ -87,6 +87,14 @@ class Tokenizer(LanguageAware):
             self.backend.no_truncation()
         return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]
 
+    def target_ids(self, text: str) -> list[int]:
+        """A target's text as ids, or a piece of it, without special tokens."""
+        try:
+            ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
+        except TypeError:
+            raise ValueError(first_not_text([text])) from None
+        return ids
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens; ids that the tokenizer does not know say nothing."""
         return self.backend.decode(list(ids), skip_special_tokens=True)

@@ -1,0 +1,404 @@
+"""Texts to texts: translation, summaries, answers in words."""
+
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Unpack, overload
+
+import torch
+
+from clearhead import checkpoints
+from clearhead.checkpoints import directory
+from clearhead.checkpoints.seq2seq import Seq2SeqFamily
+from clearhead.generation.beam import beam_search
+from clearhead.generation.decoding import Decoding, Hypothesis
+from clearhead.generation.greedy import Choose, NextToken, gathered, most_probable, next_tokens
+from clearhead.generation.processors import processors
+from clearhead.generation.sampling import Sampler
+from clearhead.generation.settings import GenerationConfig, GenerationOptions
+from clearhead.models.seq2seq import Seq2Seq
+from clearhead.run.packing import BATCH_TOKENS
+from clearhead.run.precision import Precision, device_named, dtype_for, sibling
+from clearhead.run.prompts import TaskPrompts
+from clearhead.text.batching import token_batches
+from clearhead.text.folder import tokenizer_of
+from clearhead.text.interface import TextTokenizer, Tokens, check_texts
+
+log = logging.getLogger(__name__)
+
+_STEP_NUMBERS = 2**25
+"""Scores that one step may hold: sentences times beams times vocabulary."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What was generated for a text.
+
+    Args:
+        text: the output, with the prefix that was forced.
+        token_ids: the new tokens' ids, the end token's too where there is one; without the prefix.
+        tokens: the same as the tokenizer's pieces.
+        log_probs: the log-probability of each.
+        score: their sum, divided by their number to the power of the length penalty.
+        complete: whether the output ends where the model ended it; False where it was cut at the greatest length.
+        truncated: whether the source was longer than the model takes and has been cut.
+        n_best: all outputs for the text, best first, this one included, where several were asked for.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    log_probs: tuple[float, ...]
+    score: float
+    complete: bool = True
+    truncated: bool = False
+    n_best: "tuple[Generated, ...]" = ()
+
+
+@dataclass(frozen=True)
+class StreamedToken:
+    """A token of an output, as soon as it is chosen.
+
+    Args:
+        id: its id.
+        token: the tokenizer's piece.
+        text: what it adds to the output; the texts of all tokens together are the output.
+        log_prob: its log-probability.
+    """
+
+    id: int
+    token: str
+    text: str
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A text on its way through the model: its tokens, and the target's first tokens."""
+
+    tokens: Tokens
+    start: tuple[int, ...]
+    prefix: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The target's ids that are given."""
+        return self.start + self.prefix
+
+
+class TextToText:
+    """An encoder–decoder that turns texts into texts.
+
+    Args:
+        model: the model, in float32.
+        tokenizer: its tokenizer.
+        family: the checkpoint family that `save_pretrained` writes.
+        settings: how it generates where a call does not say.
+        prompts: what the checkpoint puts before a text for a task.
+        precision: "float32", "bfloat16", or "auto": bfloat16 where the processor multiplies it fast.
+        device: "auto", "cpu", "cuda", "cuda:1", "mps" ...
+
+    >>> from clearhead import TextToText
+    >>> TextToText.from_pretrained("my-translator").generate(["The old bridge was closed."])  # doctest: +SKIP
+    ['Die alte Brücke war gesperrt.']
+    """
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        tokenizer: TextTokenizer,
+        family: Seq2SeqFamily,
+        settings: GenerationConfig,
+        prompts: TaskPrompts | None = None,
+        *,
+        precision: Precision = "auto",
+        device: str = "auto",
+    ) -> None:
+        self.model, self.tokenizer, self.family = model, tokenizer, family
+        self.settings, self.prompts = settings, prompts or TaskPrompts({})
+        self.device = device_named(device)
+        self.dtype = dtype_for(precision, self.device)
+        self._runner = sibling(model, self.dtype, self.device).eval()
+        lengths = [length for length in (tokenizer.max_length, model.config.max_len) if length is not None]
+        self.max_length = min(lengths, default=None)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        precision: Precision = "auto",
+        device: str = "auto",
+        revision: str | None = None,
+    ) -> "TextToText":
+        """The model in a local folder or on the Hugging Face Hub.
+
+        Args:
+            name: a folder or a Hub id.
+            precision, device: as in the class.
+            revision: branch, tag or commit, for a Hub id.
+
+        Raises:
+            ValueError: no such model, a model without a decoder, files that are missing or broken, an option that is
+                not understood; the message says which.
+        """
+        folder = directory.find(name, revision)
+        model, family = checkpoints.load_seq2seq(folder)
+        return cls(
+            model,
+            tokenizer_of(folder, family.model_type),
+            family,
+            GenerationConfig.from_folder(folder),
+            TaskPrompts.from_folder(folder),
+            precision=precision,
+            device=device,
+        )
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes a folder that transformers opens, with the weights in float32."""
+        folder = Path(folder)
+        self.family.save(self.model, folder)
+        self.tokenizer.save(folder, self.tokenizer.max_length)
+        config = self.model.config
+        self.settings.write(folder, pad_id=config.pad_id, start_id=config.start_id, eos_ids=config.eos_ids)
+
+    def for_task(self, task: str) -> "TextToText":
+        """The same model, set up for a task that its config.json describes (T5's and BART's do).
+
+        Args:
+            task: such as "summarization" or "translation_en_to_de".
+
+        Raises:
+            ValueError: a task that is not described; the message lists those that are.
+        """
+        other = object.__new__(type(self))
+        other.__dict__ = {**self.__dict__, "prompts": self.prompts.chosen(task)}
+        other.settings = other.prompts.settings(self.settings)
+        return other
+
+    @overload
+    def generate(
+        self,
+        texts: Sequence[str],
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        prefixes: Sequence[str] | None = None,
+        strict: bool = False,
+        return_details: Literal[False] = False,
+        **options: Unpack[GenerationOptions],
+    ) -> list[str]: ...
+    @overload
+    def generate(
+        self,
+        texts: Sequence[str],
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        prefixes: Sequence[str] | None = None,
+        strict: bool = False,
+        return_details: Literal[True],
+        **options: Unpack[GenerationOptions],
+    ) -> list[Generated]: ...
+    def generate(
+        self,
+        texts: Sequence[str],
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        prefixes: Sequence[str] | None = None,
+        strict: bool = False,
+        return_details: bool = False,
+        **options: Unpack[GenerationOptions],
+    ) -> list[str] | list[Generated]:
+        """One output for each text, in the order of the texts; for an empty text an empty one.
+
+        Args:
+            texts: the sources. What is longer than the model is cut, with a warning that says which.
+            source_lang, target_lang: for models that are told them.
+            prefixes: for each text what its output must start with; "" for nothing.
+            strict: a text that is too long is an error instead.
+            return_details: give `Generated` objects in place of strings.
+            options: beam_size (5 where the checkpoint says nothing), max_new_tokens, length_penalty, do_sample and so
+                on: all that `GenerationConfig` explains. What is not given is as the checkpoint says.
+
+        Raises:
+            ValueError: an option out of range, a language that the model does not know, a text that is no Unicode string.
+            TypeError: an option that there is not.
+        """
+        settings, sources = self._prepared(texts, options, source_lang, target_lang, prefixes)
+        for number, source in enumerate(sources):
+            if source is not None and source.tokens.truncated:
+                message = f"text {number} is longer than the {self.max_length} tokens that this model takes"
+                if strict:
+                    raise ValueError(message)
+                log.warning("%s, and has been cut", message)
+        outputs = self._outputs(sources, settings)
+        return outputs if return_details else [output.text for output in outputs]
+
+    def stream(
+        self,
+        text: str,
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        prefix: str = "",
+        **options: Unpack[GenerationOptions],
+    ) -> Iterator[StreamedToken]:
+        """The tokens of one text's output as they are chosen, greedily or by draws.
+
+        Args: as in `generate`; the number of beams is 1.
+
+        Raises:
+            ValueError: as in `generate`; several beams or outputs.
+        """
+        if options.get("beam_size") is None:
+            options["beam_size"] = 1
+        settings, (source,) = self._prepared([text], options, source_lang, target_lang, [prefix])
+        if settings.beam_size > 1 or settings.num_return_sequences > 1:
+            raise ValueError("beams are only chosen at the end: a stream takes beam_size=1 and gives one output")
+        if source is None:
+            return
+        ids = list(source.prefix)
+        told = ""
+        for token in self._next_tokens([source], settings):
+            ids.append(token.id)
+            text = self.tokenizer.decode(ids)
+            # a character may be several tokens long: what is not whole yet waits
+            new = "" if text.endswith("\ufffd") and not token.last else text.removeprefix(told)
+            told += new
+            yield StreamedToken(token.id, self.tokenizer.words([token.id])[0], new, token.log_prob)
+
+    def _prepared(
+        self,
+        texts: Sequence[str],
+        options: GenerationOptions,
+        source_lang: str | None,
+        target_lang: str | None,
+        prefixes: Sequence[str] | None,
+    ) -> tuple[GenerationConfig, list[_Source | None]]:
+        """The settings of a call, and its sources, None for an empty one."""
+        texts = check_texts(texts)
+        prefixes = [""] * len(texts) if prefixes is None else check_texts(prefixes)
+        if len(prefixes) != len(texts):
+            raise ValueError(
+                f"each text has a prefix, which may be empty; got {len(texts)} texts, {len(prefixes)} prefixes"
+            )
+        settings = self.settings.changed(**options)
+        tokenizer, start, settings = self._directed(settings, texts, source_lang, target_lang)
+        encoded = tokenizer.encode([self.prompts.before + text for text in texts], self.max_length)
+        sources: list[_Source | None] = []
+        for text, tokens, prefix in zip(texts, encoded, prefixes, strict=True):
+            given = tuple(self.tokenizer.target_ids(prefix)) if prefix else ()
+            # a forced first token stands before what is forced after it
+            first = () if settings.forced_bos_token_id is None or not given else (settings.forced_bos_token_id,)
+            sources.append(_Source(tokens, (start, *first), given) if text.strip() else None)
+        return settings, sources
+
+    def _directed(
+        self, settings: GenerationConfig, texts: Sequence[str], source: str | None, target: str | None
+    ) -> tuple[TextTokenizer, int, GenerationConfig]:
+        """The tokenizer for the languages, the target's first id, and the settings with a language forced after it."""
+        start = self.model.config.start_id if settings.start_id is None else settings.start_id
+        tokenizer = self.tokenizer
+        starts_with_language = self.tokenizer.words([start])[0] in tokenizer.languages
+        told = (
+            settings.forced_bos_token_id is not None
+            or starts_with_language
+            or all(
+                any(text.startswith(f">>{code}<<") for code in tokenizer.languages) for text in texts if text.strip()
+            )
+        )
+        if source is None and target is None and (told or not tokenizer.languages):
+            return tokenizer, start, settings
+        directed = tokenizer.for_languages(source, target)
+        if directed.forced_bos_token_id is None:
+            return directed.tokenizer, start, settings
+        if starts_with_language:  # the first mBART's: the language is the start token
+            return directed.tokenizer, directed.forced_bos_token_id, settings
+        return directed.tokenizer, start, replace(settings, forced_bos_token_id=directed.forced_bos_token_id)
+
+    def _outputs(self, sources: Sequence[_Source | None], settings: GenerationConfig) -> list[Generated]:
+        """The outputs of sources, in their order."""
+        outputs = [_NOTHING] * len(sources)
+        for batch in self._batches(sources, settings):
+            some = [source for index in batch if (source := sources[index]) is not None]
+            with torch.inference_mode():
+                found = self._search(some, settings)
+            for index, source, hypotheses in zip(batch, some, found, strict=True):
+                outputs[index] = self._told(source, hypotheses, settings)
+        return outputs
+
+    def _batches(self, sources: Sequence[_Source | None], settings: GenerationConfig) -> Iterator[list[int]]:
+        """Sources that are computed together: of like length, with prompts of the same length."""
+        beams = settings.beam_size * (settings.num_return_sequences if settings.do_sample else 1)
+        vocabulary = self.model.config.target_vocab_size or self.model.config.vocab_size
+        most = max(1, _STEP_NUMBERS // (beams * vocabulary))
+        by_prompt: dict[int, list[int]] = {}
+        for index, source in enumerate(sources):
+            if source is not None:
+                by_prompt.setdefault(len(source.target), []).append(index)
+        for indices in by_prompt.values():
+            lengths = [len(source.tokens.ids) for index in indices if (source := sources[index]) is not None]
+            for batch in token_batches(lengths, BATCH_TOKENS):
+                for first in range(0, len(batch), most):
+                    yield [indices[place] for place in batch[first : first + most]]
+
+    def _search(self, sources: Sequence[_Source], settings: GenerationConfig) -> list[list[Hypothesis]]:
+        """The outputs of a batch, best first."""
+        if settings.beam_size > 1:
+            decoding, limit = self._decoding(sources, settings, settings.beam_size)
+            changes = processors(settings, decoding.prompt, limit, self._ends(settings))
+            return beam_search(decoding, changes, settings, limit, self._ends(settings))
+        several = [source for source in sources for _ in range(settings.num_return_sequences)]
+        found = gathered(self._next_tokens(several, settings), len(several), settings.length_penalty)
+        each = settings.num_return_sequences
+        return [found[first : first + each] for first in range(0, len(found), each)]
+
+    def _next_tokens(self, sources: Sequence[_Source], settings: GenerationConfig) -> Iterator[NextToken]:
+        decoding, limit = self._decoding(sources, settings, 1)
+        choose: Choose = most_probable
+        if settings.do_sample:
+            seed = secrets.randbits(63) if settings.seed is None else settings.seed
+            numbers = [place % settings.num_return_sequences for place in range(len(sources))]
+            choose = Sampler(settings, seed, [source.tokens.ids for source in sources], numbers)
+        ends = self._ends(settings)
+        return next_tokens(decoding, processors(settings, decoding.prompt, limit, ends), choose, limit, ends)
+
+    def _decoding(self, sources: Sequence[_Source], settings: GenerationConfig, each: int) -> tuple[Decoding, int]:
+        """A batch of sources to decode, and the greatest length of their targets."""
+        pad_id = self.model.config.pad_id
+        longest = max(len(source.tokens.ids) for source in sources)
+        rows = [source.tokens.ids + [pad_id] * (longest - len(source.tokens.ids)) for source in sources]
+        lengths = torch.tensor([len(source.tokens.ids) for source in sources])
+        keep = torch.arange(longest) < lengths[:, None]
+        prompt = torch.tensor([source.target for source in sources])
+        decoding = Decoding(
+            self._runner, torch.tensor(rows).to(self.device), keep.to(self.device), prompt.to(self.device), each
+        )
+        return decoding, settings.greatest_length(decoding.prompt, self.model.config.max_len)
+
+    def _ends(self, settings: GenerationConfig) -> tuple[int, ...]:
+        return self.model.config.eos_ids if settings.eos_ids is None else settings.eos_ids
+
+    def _told(self, source: _Source, hypotheses: Sequence[Hypothesis], settings: GenerationConfig) -> Generated:
+        """What was found for a text, as people read it."""
+        ends = self._ends(settings)
+        found = tuple(
+            Generated(
+                text=self.tokenizer.decode([*source.prefix, *hypothesis.ids]),
+                token_ids=hypothesis.ids,
+                tokens=tuple(self.tokenizer.words(hypothesis.ids)),
+                log_probs=hypothesis.log_probs,
+                score=hypothesis.score,
+                complete=bool(hypothesis.ids) and hypothesis.ids[-1] in ends,
+                truncated=source.tokens.truncated,
+            )
+            for hypothesis in hypotheses
+        )
+        return replace(found[0], n_best=found) if len(found) > 1 else found[0]
+
+
+_NOTHING = Generated("", (), (), (), 0.0)
