@@ -44,7 +44,7 @@ TEXTS = [
 
 
 @functools.cache
-def spm(text=ENGLISH, kind="unigram", size=120, t5=False):
+def spm(text=ENGLISH, kind="unigram", size=120, t5=False, symbols=()):
     """A sentencepiece model's bytes."""
     model = io.BytesIO()
     ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1} if t5 else {}
@@ -55,6 +55,7 @@ def spm(text=ENGLISH, kind="unigram", size=120, t5=False):
         vocab_size=size,
         hard_vocab_limit=False,
         minloglevel=2,
+        user_defined_symbols=",".join(symbols),
         **ids,
     )
     return model.getvalue()
@@ -142,7 +143,9 @@ def theirs(family, *, published=True, **options):
         case "nllb":
             tokens = [*(piece for piece, _ in fairseq), *languages.NLLB, "<mask>"]
             vocabulary = {token: number for number, token in enumerate(tokens)}
-            made = transformers.NllbTokenizer(vocab=vocabulary, merges=_merges(own), **options)
+            # theirs looks for <mask> after the normaliser, which leaves a blank of two newlines in front of it
+            mask = AddedToken("<mask>", lstrip=True, special=True, normalized=not published)
+            made = transformers.NllbTokenizer(vocab=vocabulary, merges=_merges(own), mask_token=mask, **options)
     if published:
         blanks = [normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), "\u2581")]
         made.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.Precompiled(table), *blanks])

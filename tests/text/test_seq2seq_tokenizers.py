@@ -23,8 +23,9 @@ CASES = [
     *PLAIN,
     *(f"{family}-json" for family in PLAIN),
 ]
+# U+0085 at the end of a text: a blank to the `tokenizers` library, an unknown character to sentencepiece
 parts = st.one_of(
-    st.text(max_size=12),
+    st.text(st.characters(exclude_characters="\x85"), max_size=12),
     st.text(" \t\n▁aeT.ü漢", max_size=12),
     st.sampled_from(["</s>", "<pad>", "<unk>", "<s>", "<mask>", "<mask_2>", "<extra_id_1>", "<extra_id_12>"]),
     st.sampled_from(["en_XX", "__de__", "eng_Latn", ">>fra<<", ">>x<<", "<unk_7>", "The old bridge", "Brücke "]),
@@ -115,6 +116,8 @@ def test_a_saved_tokenizer_opens_in_transformers(both, tmp_path):
         placed = {token["content"]: int(number) for number, token in config["added_tokens_decoder"].items()}
         assert placed == {token: theirs.convert_tokens_to_ids(token) for token in placed}
         assert set(placed.values()) >= set(theirs.all_special_ids)
+        stripping = {token["content"] for token in config["added_tokens_decoder"].values() if token["lstrip"]}
+        assert stripping == {"<mask>"} & set(placed)
         again = None
     else:
         kind = "marian" if isinstance(theirs, transformers.MarianTokenizer) else "m2m_100"
@@ -213,7 +216,8 @@ def test_marian_is_told_the_target_in_front_of_the_text(tmp_path):
     assert ours.languages == ("fra", "deu")
     told = ours.for_languages(None, "deu")
     assert (told.forced_bos_token_id, told.source, told.target) == (None, None, "deu")
-    for text in spm.TEXTS[:12]:
+    for text in (*spm.TEXTS[:12], ">>fra<< twice", ">>no\ncode<< x"):
+        assert ours.encode([text])[0].ids == theirs(text)["input_ids"]
         assert told.tokenizer.encode([text])[0].ids == theirs(f">>deu<< {text}")["input_ids"]
     cut = theirs(">>deu<< The old bridge", truncation=True, max_length=4)["input_ids"]
     assert told.tokenizer.encode(["The old bridge"], max_length=4)[0].ids == cut
@@ -323,6 +327,22 @@ def test_what_is_no_text_and_too_short_a_length(tmp_path):
         ours.encode(["a"], max_length=2)
 
 
+def test_sentinels_that_the_model_holds_are_not_added(tmp_path):
+    spm.plain("t5", tmp_path)
+    held = spm.spm(spm.ENGLISH, "unigram", 150, True, symbols=("<extra_id_0>", "<extra_id_1>"))
+    (tmp_path / "spiece.model").write_bytes(held)
+    ours = tokenizer_of(tmp_path, "t5")
+    names = [piece for piece, _ in spm.pieces(held)]
+    assert ours.token_id("<extra_id_1>") == names.index("<extra_id_1>")
+    assert ours.token_id("<extra_id_99>") == len(names)
+    assert ours.token_id("<extra_id_2>") == len(names) + 97
+
+
+@pytest.mark.parametrize(("said", "meant"), [(512, 512), (10**30, None), (True, None), (None, None)])
+def test_the_longest_input(tmp_path, said, meant):
+    assert tokenizer_of(spm.marian(tmp_path, model_max_length=said), "marian").max_length == meant
+
+
 def test_mt5_has_no_sentinels_of_its_own(tmp_path):
     ours = tokenizer_of(spm.plain("t5", tmp_path, extra_ids=0), "mt5")
     assert ours.token_id("<extra_id_0>") is None
@@ -332,9 +352,12 @@ def test_mt5_has_no_sentinels_of_its_own(tmp_path):
 def test_tokens_of_the_config_are_found_in_texts(tmp_path):
     """Tokens that were added to a vocabulary, with ids of their own or behind the others."""
     spm.m2m100(tmp_path)
-    config = {"added_tokens_decoder": {"900": {"content": "<note>", "special": False}}, "sep_token": "<sep>"}
+    added = {"900": {"content": "<note>", "special": False}, "899": {"content": "<note>s", "special": False}}
+    config = {"added_tokens_decoder": added, "sep_token": None}
     spm.write_json(tmp_path / "tokenizer_config.json", config)
+    spm.write_json(tmp_path / "special_tokens_map.json", {"sep_token": "<sep>"})  # which a null does not hide
     ours = tokenizer_of(tmp_path, "m2m_100")
+    assert ours.encode(["<note>s"])[0].ids[1:-1] == [899]
     (tokens,) = ours.encode(["a <note> b <sep>"])
     assert 900 in tokens.ids
     assert ours.decode(tokens.ids) == ours.decode(ours.encode(["a"])[0].ids) + "<note> b"

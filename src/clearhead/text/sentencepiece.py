@@ -169,7 +169,7 @@ class SentencePieceTokenizer(LanguageAware):
         unknown = self.ids[special.named(self.config, "unk", "<unk>")]
         pieces: list[str] = []
         # Marian's language codes are words of its vocabulary, which its sentencepiece model does not know
-        if self.scheme and not self.scheme.forces_target and (code := _CODE.match(part)):
+        if self.scheme and not (self.scheme.forces_target or self.before) and (code := _CODE.match(part)):
             pieces, part = [code[0]], part[code.end() :]
         pieces += self.source.encode(part, out_type=str)
         return [self.ids.get(piece, unknown) for piece in pieces]
@@ -217,7 +217,7 @@ def _counted(model: Any, layout: Layout) -> dict[str, int]:
     """The ids of a family without a vocabulary file."""
     pieces = [model.id_to_piece(number) for number in range(model.get_piece_size())]
     held = set(pieces)
-    last = [token for token in layout.last if token not in held and _BLANK + token not in held]
+    last = [token for token in layout.last if token not in held]
     return {token: number for number, token in enumerate([*layout.first, *pieces[layout.skipped :], *last])}
 
 
