@@ -338,6 +338,11 @@ def test_sentinels_that_the_model_holds_are_not_added(tmp_path):
     assert ours.token_id("<extra_id_2>") == len(names) + 97
 
 
+@pytest.mark.parametrize(("said", "meant"), [(512, 512), (10**30, None), (True, None), (None, None)])
+def test_the_longest_input(tmp_path, said, meant):
+    assert tokenizer_of(spm.marian(tmp_path, model_max_length=said), "marian").max_length == meant
+
+
 def test_mt5_has_no_sentinels_of_its_own(tmp_path):
     ours = tokenizer_of(spm.plain("t5", tmp_path, extra_ids=0), "mt5")
     assert ours.token_id("<extra_id_0>") is None

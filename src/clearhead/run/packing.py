@@ -39,6 +39,11 @@ class Packed:
         """Number of real tokens."""
         return sum(self.lengths)
 
+    def row(self, values: Sequence[Sequence[int]]) -> Tensor:
+        """One number for each token of every text, such as its type, in the places of `ids`; 0 at the padding."""
+        numbers = [number for index in self.indices for number in values[index]]
+        return torch.tensor([numbers + [0] * (self.ids.shape[1] - len(numbers))], device=self.ids.device)
+
     def unpack(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden states (1, T, D) as rows (B, L, D), and the bool mask (B, L) of real tokens."""
         rows = torch.nn.utils.rnn.pad_sequence(hidden[0, : self.tokens].split(self.lengths), batch_first=True)  # type: ignore[no-untyped-call]
