@@ -1,5 +1,6 @@
 """`clearhead`: its verbs, and what a person sees when something is wrong."""
 
+import logging
 import sys
 from typing import Annotated
 
@@ -10,11 +11,13 @@ from clearhead.cli.classify import classify
 from clearhead.cli.convert import convert
 from clearhead.cli.encode import encode
 from clearhead.cli.evaluate import evaluate
+from clearhead.cli.summarize import summarize
 from clearhead.cli.trace import trace
+from clearhead.cli.translate import translate
 
 app = typer.Typer(
     name="clearhead",
-    help="Transformer encoders, clear, verified and fast.",
+    help="Transformer encoders and encoder–decoders, clear, verified and fast.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -22,6 +25,8 @@ app = typer.Typer(
 )
 app.command()(encode)
 app.command()(classify)
+app.command()(translate)
+app.command()(summarize)
 app.command()(trace)
 app.add_typer(evaluate, name="evaluate")
 app.command()(convert)
@@ -44,6 +49,7 @@ def _root(
 
 def main() -> None:
     """Runs the command line; an error that a person can mend becomes one line on standard error and status 1."""
+    logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
     try:
         app()
     except (ValueError, OSError) as error:

@@ -18,6 +18,22 @@ Model = Annotated[
     str,
     typer.Option("--model", "-m", help="A model's folder, or its id on the Hugging Face Hub.", metavar="MODEL"),
 ]
+Seq2SeqModel = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", help="An encoder–decoder's folder, or its id on the Hugging Face Hub.", metavar="MODEL"
+    ),
+]
+BeamSize = Annotated[
+    int | None, typer.Option(help="Hypotheses that are kept at each step. Default: as the model says, else 5.")
+]
+MaxNewTokens = Annotated[
+    int | None, typer.Option(help="Longest output, in tokens. Default: as the model says, else 256.")
+]
+LengthPenalty = Annotated[
+    float | None,
+    typer.Option(help="Above 0 favours long outputs, below short ones. Default: as the model says, else 1."),
+]
 Precision = Annotated[
     PrecisionOption,
     typer.Option(help="Numbers to compute with; auto is bfloat16 where the processor multiplies it fast."),

@@ -1,8 +1,9 @@
 """Texts to texts: translation, summaries, answers in words."""
 
+import itertools
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Unpack, overload
@@ -22,11 +23,15 @@ from clearhead.models.seq2seq import Seq2Seq
 from clearhead.run.packing import BATCH_TOKENS
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.prompts import TaskPrompts
+from clearhead.run.windows import in_windows
 from clearhead.text.batching import token_batches
 from clearhead.text.folder import tokenizer_of
 from clearhead.text.interface import TextTokenizer, Tokens, check_texts
 
 log = logging.getLogger(__name__)
+
+WINDOW_TEXTS = 512
+"""Texts that are read, sorted by length and computed together when an input is streamed."""
 
 _STEP_NUMBERS = 2**25
 """Scores that one step may hold: sentences times beams times vocabulary."""
@@ -225,18 +230,62 @@ class TextToText:
                 on: all that `GenerationConfig` explains. What is not given is as the checkpoint says.
 
         Raises:
-            ValueError: an option out of range, a language that the model does not know, a text that is no Unicode string.
+            ValueError: an option out of range, a language that the model does not know, a text that is no string.
             TypeError: an option that there is not.
         """
-        settings, sources = self._prepared(texts, options, source_lang, target_lang, prefixes)
-        for number, source in enumerate(sources):
-            if source is not None and source.tokens.truncated:
-                message = f"text {number} is longer than the {self.max_length} tokens that this model takes"
-                if strict:
-                    raise ValueError(message)
-                log.warning("%s, and has been cut", message)
-        outputs = self._outputs(sources, settings)
+        texts = check_texts(texts)
+        outputs = list(
+            self.each(
+                texts,
+                source_lang=source_lang,
+                target_lang=target_lang,
+                prefixes=prefixes,
+                strict=strict,
+                window=max(1, len(texts)),
+                **options,
+            )
+        )
         return outputs if return_details else [output.text for output in outputs]
+
+    def each(
+        self,
+        texts: Iterable[str],
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        prefixes: Iterable[str] | None = None,
+        strict: bool = False,
+        window: int = WINDOW_TEXTS,
+        called: Callable[[int], str] = "text {}".format,
+        **options: Unpack[GenerationOptions],
+    ) -> Iterator[Generated]:
+        """The same for texts without end, in order: some are read, computed together and given, then the next ones.
+
+        Args:
+            texts, source_lang, target_lang, prefixes, strict, options: as in `generate`.
+            window: how many are read at a time.
+            called: what messages call a text, by its number from 0 on.
+        """
+        settings = self.settings.changed(**options)
+        beginnings = None if prefixes is None else iter(prefixes)
+        number = 0
+        for some in in_windows(texts, window):
+            given = None if beginnings is None else list(itertools.islice(beginnings, len(some)))
+            if given is not None and len(given) < len(some):
+                raise ValueError(f"each text has a prefix, which may be empty; {called(number + len(given))} has none")
+            prepared, sources = self._prepared(some, settings, source_lang, target_lang, given)
+            for place, source in enumerate(sources):
+                if source is not None and source.tokens.truncated:
+                    message = (
+                        f"{called(number + place)} is longer than the {self.max_length} tokens that this model takes"
+                    )
+                    if strict:
+                        raise ValueError(message)
+                    log.warning("%s: it was cut", message)
+            yield from self._outputs(sources, prepared)
+            number += len(some)
+        if beginnings is not None and next(beginnings, None) is not None:
+            raise ValueError(f"each text has a prefix; there are {number} texts and more prefixes")
 
     def stream(
         self,
@@ -256,7 +305,8 @@ class TextToText:
         """
         if options.get("beam_size") is None:
             options["beam_size"] = 1
-        settings, (source,) = self._prepared([text], options, source_lang, target_lang, [prefix])
+        settings = self.settings.changed(**options)
+        settings, (source,) = self._prepared([text], settings, source_lang, target_lang, [prefix])
         if settings.beam_size > 1 or settings.num_return_sequences > 1:
             raise ValueError("beams are only chosen at the end: a stream takes beam_size=1 and gives one output")
         if source is None:
@@ -274,19 +324,14 @@ class TextToText:
     def _prepared(
         self,
         texts: Sequence[str],
-        options: GenerationOptions,
+        settings: GenerationConfig,
         source_lang: str | None,
         target_lang: str | None,
         prefixes: Sequence[str] | None,
     ) -> tuple[GenerationConfig, list[_Source | None]]:
-        """The settings of a call, and its sources, None for an empty one."""
+        """The settings for these languages, and the sources, None for an empty one."""
         texts = check_texts(texts)
         prefixes = [""] * len(texts) if prefixes is None else check_texts(prefixes)
-        if len(prefixes) != len(texts):
-            raise ValueError(
-                f"each text has a prefix, which may be empty; got {len(texts)} texts, {len(prefixes)} prefixes"
-            )
-        settings = self.settings.changed(**options)
         tokenizer, start, settings = self._directed(settings, texts, source_lang, target_lang)
         encoded = tokenizer.encode([self.prompts.before + text for text in texts], self.max_length)
         sources: list[_Source | None] = []

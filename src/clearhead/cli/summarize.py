@@ -1,0 +1,60 @@
+"""`clearhead summarize`: documents to summaries."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearhead.cli import options
+from clearhead.cli.translate import as_data, one_line
+
+
+def summarize(
+    model: options.Seq2SeqModel,
+    sources: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Documents, a UTF-8 file each; - is standard input.")
+    ],
+    beam_size: options.BeamSize = None,
+    max_new_tokens: options.MaxNewTokens = None,
+    length_penalty: options.LengthPenalty = None,
+    precision: options.Precision = options.PrecisionOption.auto,
+    device: options.Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines with the parts' tokens and scores.")] = False,
+) -> None:
+    """A summary of each document, a line each. What is longer than the model is cut between sentences."""
+    documents = [_read(source) for source in sources]
+    from clearhead.run.generate import TextToText
+    from clearhead.run.summarize import summarize as summary_of
+
+    summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
+    for source, document in zip(sources, documents, strict=True):
+        summary = summary_of(
+            summarizer, document, beam_size=beam_size, max_new_tokens=max_new_tokens, length_penalty=length_penalty
+        )
+        if len(summary.parts) > 1:
+            said = f"{summary.tokens:,} tokens, more than the model's {summarizer.max_length:,}"
+            typer.echo(f"{_name(source)}: {said}: cut between sentences into {len(summary.parts)} parts", err=True)
+        line = one_line(summary.text)
+        if as_json:
+            parts = [as_data(part) for part in summary.parts]
+            line = json.dumps(
+                {"text": summary.text, "source": source, "tokens": summary.tokens, "parts": parts}, ensure_ascii=False
+            )
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
+def _name(source: str) -> str:
+    return "standard input" if source == "-" else source
+
+
+def _read(source: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+        return data.decode("utf-8")
+    except FileNotFoundError:
+        raise ValueError(f"no such file: {source}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{_name(source)} is not UTF-8: {error}") from None

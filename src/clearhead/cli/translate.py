@@ -1,0 +1,111 @@
+"""`clearhead translate`: lines to lines."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clearhead.cli import options
+from clearhead.cli.encode import ErrorsOption
+
+if TYPE_CHECKING:
+    from clearhead.run.generate import Generated, TextToText
+
+
+def translate(
+    model: options.Seq2SeqModel,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="[FILE]", help="UTF-8 file with a text a line, .jsonl or .parquet; - is standard input."
+        ),
+    ] = "-",
+    beam_size: options.BeamSize = None,
+    n_best: Annotated[
+        int, typer.Option(min=1, help="So many outputs for each line, best first, with tabs between them.")
+    ] = 1,
+    source_lang: Annotated[
+        str | None, typer.Option(help="The language to translate from, for models that are told it.")
+    ] = None,
+    target_lang: Annotated[
+        str | None, typer.Option(help="The language to translate into, for models that are told it.")
+    ] = None,
+    prefix: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For each line what its output must start with; a line may be empty."),
+    ] = None,
+    max_new_tokens: options.MaxNewTokens = None,
+    length_penalty: options.LengthPenalty = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="A line that is too long for the model is an error.")
+    ] = False,
+    column: Annotated[
+        str | None, typer.Option(help='The column of a .jsonl or .parquet file that holds the texts. Default: "text".')
+    ] = None,
+    precision: options.Precision = options.PrecisionOption.auto,
+    device: options.Device = "auto",
+    errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (
+        ErrorsOption.strict
+    ),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON lines with tokens, log-probabilities and scores.")
+    ] = False,
+) -> None:
+    """Translate lines, in order: one output line for each input line, an empty one for an empty one."""
+    from clearhead.text.corpus import Corpus
+
+    corpus = Corpus([source], column=column, errors=errors.value)
+    prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
+    from clearhead.run.generate import TextToText
+
+    translator = TextToText.from_pretrained(model, precision=precision.value, device=device)
+    translator, source_lang, target_lang = _for_languages(translator, source_lang, target_lang)
+    name = "standard input" if source == "-" else source
+    outputs = translator.each(
+        corpus,
+        prefixes=prefixes,
+        source_lang=source_lang,
+        target_lang=target_lang,
+        strict=strict,
+        called=lambda number: f"{name}, line {number + 1}",
+        beam_size=beam_size,
+        num_return_sequences=n_best,
+        max_new_tokens=max_new_tokens,
+        length_penalty=length_penalty,
+    )
+    for output in outputs:
+        sys.stdout.write(f"{json.dumps(as_data(output), ensure_ascii=False) if as_json else _line(output)}\n")
+    sys.stdout.flush()
+
+
+def as_data(output: "Generated") -> dict[str, Any]:
+    """An output as plain JSON values; "n_best" is there where several were asked for."""
+    data = asdict(output)
+    if not output.n_best:
+        del data["n_best"]
+    else:
+        data["n_best"] = [as_data(one) for one in output.n_best]
+    return data
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks: they would end the line."""
+    return " ".join(text.split("\n")).replace("\r", " ")
+
+
+def _line(output: "Generated") -> str:
+    found = output.n_best or (output,)
+    return "\t".join(one_line(one.text) if len(found) == 1 else one_line(one.text).replace("\t", " ") for one in found)
+
+
+def _for_languages(
+    translator: "TextToText", source: str | None, target: str | None
+) -> "tuple[TextToText, str | None, str | None]":
+    """A model that is told its languages in words, as T5 is, is set up for them; others are told them at each text."""
+    tasks = [task for task in translator.prompts.tasks if task.startswith("translation_")]
+    if not tasks or translator.tokenizer.languages or (source is None and target is None):
+        return translator, source, target
+    return translator.for_task(f"translation_{source}_to_{target}"), None, None

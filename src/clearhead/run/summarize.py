@@ -1,0 +1,55 @@
+"""Summaries of documents of any length."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Unpack
+
+from clearhead.generation.settings import GenerationOptions
+from clearhead.run.generate import Generated, TextToText
+from clearhead.text.sentences import in_parts
+
+TASK = "summarization"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A document's summary.
+
+    Args:
+        text: the summaries of its parts, joined.
+        tokens: how long the document is.
+        parts: what was generated for each part; one where the document fits the model, none where it is empty.
+    """
+
+    text: str
+    tokens: int
+    parts: tuple[Generated, ...]
+
+
+def summarize(model: TextToText, document: str, **options: Unpack[GenerationOptions]) -> Summary:
+    """The summary of a document; one that is longer than the model is cut between sentences, each part summarised.
+
+    Where the checkpoint describes how it summarises (T5's prefix, BART's lengths), that is what happens.
+
+    Args:
+        model: a model trained to summarise.
+        document: the document.
+        options: as in `TextToText.generate`.
+
+    Raises:
+        ValueError: as in `TextToText.generate`.
+
+    >>> from clearhead.run.summarize import summarize
+    """
+    if TASK in model.prompts.tasks:
+        model = model.for_task(TASK)
+    before = model.prompts.before
+
+    def count(texts: Sequence[str]) -> list[int]:
+        return [len(tokens.ids) for tokens in model.tokenizer.encode([before + text for text in texts])]
+
+    (tokens,) = count([document])
+    parts = in_parts(document, count, model.max_length or max(1, tokens))
+    outputs = tuple(model.generate(parts, return_details=True, **options))
+    text = " ".join(output.text.strip() for output in outputs if output.text.strip())
+    return Summary(text, tokens, outputs)

@@ -1,0 +1,39 @@
+"""Whole folders of tiny encoder–decoders: random weights by transformers, with a trained tokenizer beside them."""
+
+import json
+
+from clearhead.text.folder import tokenizer_of
+from support import spm
+from support.seq2seq import make
+
+
+def marian(folder, *, codes=(), separate=False, **changes):
+    """A Marian folder; gives transformers' model."""
+    spm.marian(folder, codes=codes, separate=separate)
+    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    pad, size = vocabulary["<pad>"], len(vocabulary)
+    ids = {"vocab_size": size, "decoder_vocab_size": size, "pad_token_id": pad, "decoder_start_token_id": pad}
+    ids |= {"eos_token_id": vocabulary["</s>"], "forced_eos_token_id": None}
+    return make("marian", folder, **(ids | changes))
+
+
+def plain(family, folder, kind=None, **changes):
+    """A T5, Pegasus, mBART, mBART-50 or NLLB folder with a sentencepiece model; gives transformers' model."""
+    config = {"src_lang": "en_XX"} if family.startswith("mbart") else {}
+    spm.plain(family, folder, **config)
+    kind = kind or {"mbart50": "mbart", "nllb": "m2m_100"}.get(family, family)
+    size = max(tokenizer_of(folder, kind.split()[0]).pieces) + 1
+    return make(kind, folder, **({"vocab_size": size} | changes))
+
+
+def m2m100(folder, **changes):
+    """An M2M100 folder; gives transformers' model."""
+    spm.m2m100(folder)
+    size = max(tokenizer_of(folder, "m2m_100").pieces) + 1
+    return make("m2m_100", folder, **({"vocab_size": size} | changes))
+
+
+def bart(folder, **changes):
+    """A BART folder; gives transformers' model."""
+    spm.bart(folder)
+    return make("bart", folder, **({"vocab_size": 400} | changes))
