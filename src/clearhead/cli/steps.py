@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from clearhead.see.trace import Step
+    from clearhead.see.steps import Step
 
 LEGEND = (
     "B batch, L length, Lq queries, Lk keys, D d_model, H heads, d_k and d_v width of a head, "

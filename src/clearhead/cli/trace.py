@@ -10,7 +10,7 @@ from clearhead.cli import options
 from clearhead.cli.steps import print_steps
 
 if TYPE_CHECKING:
-    from clearhead.see.trace import Trace
+    from clearhead.see.steps import Trace
 
 
 def trace(
