@@ -86,6 +86,7 @@ class SelfReplay(_Replay):
     module: MultiHeadAttention
 
     def hooks(self) -> Iterator[RemovableHandle]:
+        """Those of every attention, and what this kind adds."""
         yield from super().hooks()
         yield self.module.qkv.register_forward_hook(self._after_projection)
 
@@ -118,6 +119,7 @@ class CrossReplay(_Replay):
     keys: Tensor
 
     def hooks(self) -> Iterator[RemovableHandle]:
+        """Those of every attention, and what this kind adds."""
         yield from super().hooks()
         yield self.module.kv.register_forward_hook(self._after_memory)
         yield self.module.q.register_forward_hook(self._after_queries)
