@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from clearhead.run.generate import StreamedToken as StreamedToken
     from clearhead.run.generate import TextToText as TextToText
     from clearhead.run.tasks import TextClassifier as TextClassifier
-    from clearhead.see.trace import Step as Step
-    from clearhead.see.trace import Trace as Trace
+    from clearhead.see.steps import Step as Step
+    from clearhead.see.steps import Trace as Trace
     from clearhead.see.trace import trace as trace
+    from clearhead.see.trace import traced as traced
     from clearhead.stacks.decoder import Decoder as Decoder
     from clearhead.stacks.decoder import DecoderLayer as DecoderLayer
     from clearhead.stacks.encoder import Encoder as Encoder
@@ -65,15 +66,16 @@ _HOME = {
     "RMSNorm": "layers.norm",
     "Seq2Seq": "models.seq2seq",
     "Seq2SeqConfig": "models.config",
-    "Step": "see.trace",
+    "Step": "see.steps",
     "StreamedToken": "run.generate",
     "TextClassifier": "run.tasks",
     "TextEncoder": "run.encode",
     "TextToText": "run.generate",
     "TokenEmbedding": "layers.embedding",
-    "Trace": "see.trace",
+    "Trace": "see.steps",
     "scaled_dot_product": "equations.attention",
     "trace": "see.trace",
+    "traced": "see.trace",
 }
 
 __all__ = ["__version__", "masks", *sorted(_HOME)]

@@ -5,7 +5,7 @@ import torch
 
 from clearhead import Encoder, EncoderConfig, EncoderModel, MultiHeadAttention, masks, scaled_dot_product, trace
 from clearhead.equations import attention, stated
-from clearhead.see.trace import Statistics
+from clearhead.see.steps import Statistics
 
 INNER = ["projection", "split heads", "scores", "mask", "softmax", "weighted sum", "merge", "output"]
 POST = [*INNER, "dropout", "add", "layer norm", "linear", "ReLU", "dropout", "linear", "dropout", "add", "layer norm"]

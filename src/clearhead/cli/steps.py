@@ -7,44 +7,66 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from clearhead.see.trace import Step
+    from clearhead.see.passes import Pass
+    from clearhead.see.steps import Step
 
 LEGEND = (
     "B batch, L length, Lq queries, Lk keys, D d_model, H heads, d_k and d_v width of a head, "
     "F hidden width of the feed-forward"
 )
+# told where a step has that dimension
+MORE = {
+    "V": "V vocabulary",
+    "n·Lq": "n targets of one source, whose queries stand in one row",
+}
 
 
-def print_steps(console: "Console", title: str, steps: "Sequence[Step]") -> None:
+def print_steps(console: "Console", title: str, passes: "Sequence[Pass]", parameters: int) -> None:
     """Prints each step: on one line where the terminal is wide enough, else with its equation on a line of its own.
 
-    Steps of one layer stand together under its path.
+    Steps of one pass stand together under its name, and in it those of one layer under its path.
+
+    Args:
+        console: where to.
+        title: what ran, for people.
+        passes: the passes of one model.
+        parameters: how many trained numbers the model has.
     """
     from rich.rule import Rule
     from rich.text import Text
 
     console.print(Text(title, style="bold"))
+    steps = [step for part in passes for step in part.trace.steps]
     cells = [_cells(number, step) for number, step in enumerate(steps, start=1)]
     widths = [max((len(row[column]) for row in cells), default=0) for column in range(len(_STYLES))]
-    one_line = sum(widths) + 2 * len(widths) <= console.width
-    aligned = range(len(_STYLES)) if one_line else range(4)
-    numbered = iter(zip(steps, cells, strict=True))
-    for group, members in groupby(steps, key=lambda step: _group(step.path)):
-        console.print(Rule(Text(group, style="bold cyan"), align="left", style="dim"))
-        for _ in members:
-            step, row = next(numbered)
-            first = Text(no_wrap=True, overflow="ellipsis")
-            for column in aligned:
-                padded = row[column].rjust(widths[column]) if column in _RIGHT else row[column].ljust(widths[column])
-                first.append(padded + "  ", _STYLES[column])
-            first.rstrip()
-            console.print(first)
-            if not one_line:
-                _print_below(console, step, row)
+    rows = iter(cells)
+    for part in passes:
+        if part.name:
+            heading = Text(part.name, style="bold").append(f"  {part.about}".rstrip(), "not bold")
+            console.print(Rule(heading, align="left", characters="━"))
+        for group, members in groupby(part.trace.steps, key=lambda step: _group(step.path)):
+            console.print(Rule(Text(group, style="bold cyan"), align="left", style="dim"))
+            for step, row in zip(members, rows, strict=False):
+                _print_step(console, step, row, widths)
     types = ", ".join(sorted({step.dtype for step in steps}))
-    total = sum(step.parameters for step in steps)
+    dimensions = {name for step in steps for name, _ in step.shape}
+    legend = ", ".join([LEGEND, *(text for name, text in MORE.items() if name in dimensions)])
     console.print(Rule(style="dim"))
-    console.print(Text(f"{len(steps)} steps, {total:,} parameters, {types}. {LEGEND}.", style="dim"))
+    console.print(Text(f"{len(steps)} steps, {parameters:,} parameters, {types}. {legend}.", style="dim"))
+
+
+def _print_step(console: "Console", step: "Step", row: Sequence[str], widths: Sequence[int]) -> None:
+    from rich.text import Text
+
+    one_line = sum(widths) + 2 * len(widths) <= console.width
+    first = Text(no_wrap=True, overflow="ellipsis")
+    for column in range(len(_STYLES)) if one_line else range(4):
+        padded = row[column].rjust(widths[column]) if column in _RIGHT else row[column].ljust(widths[column])
+        first.append(padded + "  ", _STYLES[column])
+    first.rstrip()
+    console.print(first)
+    if not one_line:
+        _print_below(console, step, row)
 
 
 # number, operation, path within its group, shape, parameters, values, equation

@@ -10,7 +10,12 @@ from clearhead.cli import options
 from clearhead.cli.steps import print_steps
 
 if TYPE_CHECKING:
-    from clearhead.see.trace import Trace
+    from clearhead.see.passes import Pass
+    from clearhead.see.steps import Trace
+
+    Shown = tuple[str, list[Pass], int]  # a title, the passes, and how many parameters the model has
+
+D_MODEL, HIDDEN, HEADS, DROP, LAYERS = 512, 2048, 8, 0.1, 5
 
 
 def trace(
@@ -19,6 +24,11 @@ def trace(
         str | None,
         typer.Option("--model", "-m", metavar="MODEL", help="A model's folder or Hub id; fresh weights without it."),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="For encoder–decoders: a target, decoded in one pass (teacher forcing)."),
+    ] = None,
+    seq2seq: Annotated[bool, typer.Option("--seq2seq", help="Without --model: a fresh encoder–decoder.")] = False,
     values: Annotated[bool, typer.Option("--values", help="Mean, spread and extremes of each step.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -26,51 +36,127 @@ def trace(
 
     With no arguments: an encoder of 5 layers (d_model 512, 8 heads, 2048) on random numbers, seed 0.
     With a text: its whitespace words, freshly embedded, with sinusoids, through that encoder.
-    With --model: the model's own tokenizer and weights.
+    With --seq2seq: the same, with a decoder of that size on a target, the text's words where none is given.
+    With --model: the model's own tokenizer and weights. An encoder–decoder encodes the text, then decodes three tokens
+    greedily, step by step with caches; or the target.
     """
     import torch
 
     with torch.no_grad():
-        title, seen = _run(text, model, values)
+        title, passes, parameters = _run(text, model, target, seq2seq, values)
     if as_json:
-        typer.echo(json.dumps([step.as_dict() for step in seen.steps], ensure_ascii=False))
+        steps = [
+            ({"pass": part.name} if part.name else {}) | step.as_dict() for part in passes for step in part.trace.steps
+        ]
+        typer.echo(json.dumps(steps, ensure_ascii=False))
         return
     from rich.console import Console
 
     # a file has no width of its own: wide enough that no equation breaks
-    print_steps(Console(width=None if sys.stdout.isatty() else 200), title, seen.steps)
+    print_steps(Console(width=None if sys.stdout.isatty() else 200), title, passes, parameters)
 
 
-def _run(text: str | None, model: str | None, values: bool) -> "tuple[str, Trace]":
+def _run(text: str | None, model: str | None, target: str | None, seq2seq: bool, values: bool) -> "Shown":
+    if model is not None and seq2seq:
+        raise ValueError("--seq2seq shows a fresh encoder–decoder; with --model, the model's own files say what it is")
+    if model is not None:
+        return _of_checkpoint("" if text is None else text, model, target, values)
+    if seq2seq:
+        return _fresh_seq2seq(text, target, values)
+    if target is not None:
+        raise ValueError("--target is for encoder–decoders: add --seq2seq, or --model with one")
+    return _fresh_encoder(text, values)
+
+
+def _of_checkpoint(text: str, model: str, target: str | None, values: bool) -> "Shown":
+    import torch
+
+    from clearhead.checkpoints import SEQ2SEQ_FAMILIES, directory
+    from clearhead.run.encode import TextEncoder
+    from clearhead.run.generate import TextToText
+    from clearhead.see import passes
+    from clearhead.see.trace import trace as run_trace
+
+    config = directory.find(model) / "config.json"
+    if config.is_file() and str(directory.read_json(config).get("model_type")) in SEQ2SEQ_FAMILIES:
+        text_to_text = TextToText.from_pretrained(model, precision="float32", device="cpu")
+        parameters = sum(parameter.numel() for parameter in text_to_text.model.parameters())
+        return model, passes.of_text(text_to_text, text, target, values=values), parameters
+    if target is not None:
+        raise ValueError(f"{model} is an encoder, which decodes no --target")
+    encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
+    (tokens,) = encoder.tokenize([text])
+    title = f"{model}: {passes.shortened(encoder.tokenizer.words(tokens.ids))}"
+    return _single(title, run_trace(encoder.model, torch.tensor([tokens.ids]), values=values))
+
+
+def _fresh_seq2seq(text: str | None, target: str | None, values: bool) -> "Shown":
+    import torch
+
+    from clearhead.models.config import Seq2SeqConfig
+    from clearhead.models.seq2seq import Seq2Seq
+    from clearhead.see import passes
+
+    if text is None and target is not None:
+        raise ValueError("a --target needs a text as its source")
+    torch.manual_seed(0)
+    if text is None:
+        vocab_size, about = 1000, ("30 x 200 random tokens", "30 x 100 random tokens")
+        ids, target_ids = torch.randint(vocab_size, (30, 200)), torch.randint(vocab_size, (30, 100))
+    else:
+        source, words = _words(text), ["<s>", *_words(text if target is None else target)]
+        vocabulary = _numbered([*words, *source])
+        vocab_size, about = len(vocabulary), (passes.shortened(source), passes.shortened(words))
+        ids, target_ids = (torch.tensor([[vocabulary[word] for word in row]]) for row in (source, words))
+    config = Seq2SeqConfig(
+        vocab_size=vocab_size,
+        d_model=D_MODEL,
+        ffn_hidden=HIDDEN,
+        num_heads=HEADS,
+        drop_prob=DROP,
+        num_layers=LAYERS,
+        max_len=max(5000, ids.shape[1], target_ids.shape[1]),
+        eos_ids=(),
+    )
+    fresh = Seq2Seq(config).eval()
+    parameters = sum(parameter.numel() for parameter in fresh.parameters())
+    return "a fresh encoder–decoder", passes.teacher_forced(fresh, ids, target_ids, about, values=values), parameters
+
+
+def _fresh_encoder(text: str | None, values: bool) -> "Shown":
     import torch
 
     from clearhead.models.config import EncoderConfig
     from clearhead.models.encoder import EncoderModel
+    from clearhead.see import passes
     from clearhead.see.trace import trace as run_trace
     from clearhead.stacks.encoder import Encoder
 
-    if model is not None:
-        from clearhead.run.encode import TextEncoder
-
-        encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
-        (tokens,) = encoder.tokenize(["" if text is None else text])
-        title = f"{model}: {_shortened(encoder.tokenizer.words(tokens.ids))}"
-        return title, run_trace(encoder.model, torch.tensor([tokens.ids]), values=values)
     torch.manual_seed(0)
     if text is None:
-        stack = Encoder(512, 2048, 8, 0.1, 5).eval()
-        return "Encoder(512, 2048, 8, 0.1, 5) on 30 x 200 x 512 random numbers", run_trace(
-            stack, torch.randn(30, 200, 512), values=values
-        )
+        stack = Encoder(D_MODEL, HIDDEN, HEADS, DROP, LAYERS).eval()
+        title = f"Encoder({D_MODEL}, {HIDDEN}, {HEADS}, {DROP}, {LAYERS}) on 30 x 200 x {D_MODEL} random numbers"
+        return _single(title, run_trace(stack, torch.randn(30, 200, D_MODEL), values=values))
+    words = _words(text)
+    vocabulary = _numbered(words)
+    config = EncoderConfig(vocab_size=len(vocabulary), num_layers=LAYERS, max_len=max(5000, len(words)))
+    ids = torch.tensor([[vocabulary[word] for word in words]])
+    fresh = EncoderModel(config).eval()
+    return _single(f"a fresh encoder: {passes.shortened(words)}", run_trace(fresh, ids, values=values))
+
+
+def _single(title: str, seen: "Trace") -> "Shown":
+    from clearhead.see.passes import Pass
+
+    return title, [Pass(seen)], sum(step.parameters for step in seen.steps)
+
+
+def _words(text: str) -> list[str]:
     words = text.split()
     if not words:
         raise ValueError("the text has no words; without a model, words are what stands between blanks")
-    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    config = EncoderConfig(vocab_size=len(vocabulary), num_layers=5, max_len=max(5000, len(words)))
-    ids = torch.tensor([[vocabulary[word] for word in words]])
-    fresh = EncoderModel(config).eval()
-    return f"a fresh encoder: {_shortened(words)}", run_trace(fresh, ids, values=values)
+    return words
 
 
-def _shortened(words: list[str]) -> str:
-    return " ".join(words[:24]) + (f" … ({len(words)} tokens)" if len(words) > 24 else "")
+def _numbered(words: list[str]) -> dict[str, int]:
+    return {word: number for number, word in enumerate(dict.fromkeys(words))}

@@ -55,10 +55,18 @@ def scores(
 
     Equation: S = Q Kᵀ / √d_k
     Source: Section 3.2.1; the root keeps the variance of a score at 1 for independent unit-variance q and k. With a
-        scale, S = Q Kᵀ · scale: T5 has scale 1 and weights that are drawn smaller instead
+        scale, `scaled_scores`
     """
-    products = q @ k.transpose(-2, -1)
-    return products / math.sqrt(q.shape[-1]) if scale is None else products * scale
+    return (q @ k.transpose(-2, -1)) / math.sqrt(q.shape[-1]) if scale is None else scaled_scores(q, k, scale)
+
+
+def scaled_scores(q: Float[Tensor, "B H L K"], k: Float[Tensor, "B H M K"], scale: float) -> Float[Tensor, "B H L M"]:
+    """The scores of a model that has a number of its own in place of 1 / √d_k.
+
+    Equation: S = Q Kᵀ · scale
+    Source: Raffel et al. 2020, "T5", in the authors' code: T5 has scale 1, and weights that are drawn smaller instead
+    """
+    return (q @ k.transpose(-2, -1)) * scale
 
 
 def masked(scores: Float[Tensor, "B H L M"], mask: MaskLike) -> Float[Tensor, "B H L M"]:
@@ -102,6 +110,37 @@ def project(
     """
     projected = x @ weight.T
     return projected if bias is None else projected + bias
+
+
+def project_queries(
+    x: Float[Tensor, "B L D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
+) -> Float[Tensor, "B L N"]:
+    """Cross-attention's queries, which come from the decoder.
+
+    Equation: Q = X W_Q + b_Q
+    Source: Section 3.2.3
+    """
+    return project(x, weight, bias)
+
+
+def project_memory(
+    y: Float[Tensor, "B M D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
+) -> Float[Tensor, "B M N"]:
+    """Cross-attention's keys and values, which come from the memory, the encoder's output; W_KV is [W_K; W_V].
+
+    Equation: [K; V] = Y W_KV + b_KV
+    Source: Section 3.2.3
+    """
+    return project(y, weight, bias)
+
+
+def appended(held: Float[Tensor, "B H M K"], new: Float[Tensor, "B H L K"]) -> Float[Tensor, "B H T K"]:
+    """The keys of the tokens so far, then those of the new ones: a decoder computes no key twice.
+
+    Equation: K_{≤t} = [K_{<t}; K_t]; V likewise
+    Source: Section 3.2.3: a position attends to none after it, so that no later token changes its keys and values
+    """
+    return torch.cat([held, new], dim=2)
 
 
 def split_heads(x: Float[Tensor, "B L D"], num_heads: int) -> Float[Tensor, "B H L K"]:

@@ -37,6 +37,15 @@ def scaled(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
     return x * math.sqrt(x.shape[-1])
 
 
+def scaled_down(h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+    """The decoder's hidden states, made small for an output matrix whose numbers are not.
+
+    Equation: H′ = H / √d_model
+    Source: Raffel et al. 2020, "T5", in the authors' code, where that matrix is the embedding's
+    """
+    return h / math.sqrt(h.shape[-1])
+
+
 def unembed(
     h: Float[Tensor, "*batch D"],
     weight: Float[Tensor, "vocabulary D"],

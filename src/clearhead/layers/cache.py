@@ -55,6 +55,7 @@ class GrowingCache:
 class FixedCache:
     """Cross-attention's keys and values of the memory: computed at the first step, the same at all others.
 
+    Equation: K⁽ᵗ⁾ = K⁽¹⁾, V⁽ᵗ⁾ = V⁽¹⁾: computed at the first step, read at the others
     Source: Section 3.2.3 of "Attention Is All You Need": they come from the encoder's output, which does not change
 
     >>> import torch; from clearhead import FixedCache
@@ -64,23 +65,23 @@ class FixedCache:
     """
 
     def __init__(self) -> None:
-        self._held: tuple[Tensor, Tensor] | None = None
+        self.held: tuple[Tensor, Tensor] | None = None
 
     @property
     def length(self) -> int:
         """Number of the memory's tokens; 0 before the first step."""
-        return 0 if self._held is None else self._held[0].shape[2]
+        return 0 if self.held is None else self.held[0].shape[2]
 
     def filled(self, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The keys and values, computed where they are not held yet."""
-        if self._held is None:
-            self._held = compute()
-        return self._held
+        if self.held is None:
+            self.held = compute()
+        return self.held
 
     def select(self, rows: Int[Tensor, "N"]) -> None:
         """Keeps these rows of the memory: those of the sentences that go on."""
-        if self._held is not None:
-            self._held = self._held[0][rows], self._held[1][rows]
+        if self.held is not None:
+            self.held = self.held[0][rows], self.held[1][rows]
 
 
 class LayerCache(NamedTuple):

@@ -72,6 +72,7 @@ class PositionalEncoding(nn.Module):
         self, d_model: int, max_len: int = 5000, *, layout: SinusoidLayout = "interleaved", offset: int = 0
     ) -> None:
         super().__init__()
+        self.layout = layout
         self.register_buffer("pe", _sinusoids(layout, max_len + offset, d_model)[offset:], persistent=False)
 
     def forward(

@@ -1,0 +1,96 @@
+"""The passes of an encoder–decoder, each with a trace of its own: the source once, then the target."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from clearhead.generation.decoding import Decoding
+from clearhead.generation.greedy import most_probable, next_tokens
+from clearhead.generation.processors import processors
+from clearhead.models.seq2seq import Seq2Seq
+from clearhead.run.generate import TextToText
+from clearhead.see.steps import Trace
+from clearhead.see.trace import traced
+
+STEPS = 3
+"""Tokens that are decoded: enough to see a cache filled, read, and grown twice."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One run through a model, or through half of it.
+
+    Args:
+        trace: its steps.
+        name: such as "encoder" or "decoder step 2"; "" where there is only one pass.
+        about: what went in, and came out.
+    """
+
+    trace: Trace
+    name: str = ""
+    about: str = ""
+
+
+def teacher_forced(
+    model: Seq2Seq,
+    ids: Int[Tensor, "B M"],
+    target_ids: Int[Tensor, "B L"],
+    about: tuple[str, str] = ("", ""),
+    *,
+    values: bool = False,
+) -> list[Pass]:
+    """The source through the encoder, and a whole target through the decoder at once, as in training.
+
+    Args:
+        model: the model.
+        ids, target_ids: as in `Seq2Seq`; the target from its start token on.
+        about: what source and target are, for people.
+        values: as in `trace`.
+    """
+    encoded = traced(model, lambda: model.encode(ids), values=values)
+    decoded = traced(model, lambda: model.decode(target_ids, encoded.output), values=values)
+    return [Pass(encoded, "encoder", about[0]), Pass(decoded, "decoder", about[1])]
+
+
+def of_text(text_to_text: TextToText, text: str, target: str | None = None, *, values: bool = False) -> list[Pass]:
+    """A text through the encoder, and a target through the decoder: the one given, or what the model says greedily.
+
+    What it says is shown for its first tokens only, also where it would end before, each in a pass with caches.
+
+    Args:
+        text_to_text: the model with its tokenizer.
+        text: the source.
+        target: a target for one pass, as in `teacher_forced`.
+        values: as in `trace`.
+    """
+    model, words, settings = text_to_text.model, text_to_text.tokenizer.words, text_to_text.settings
+    (source,) = text_to_text.tokenizer.encode([text_to_text.prompts.before + text], text_to_text.max_length)
+    start = model.config.start_id if settings.start_id is None else settings.start_id
+    ids = torch.tensor([source.ids])
+    if target is not None:
+        given = [start, *text_to_text.tokenizer.target_ids(target)]
+        about = shortened(words(source.ids)), shortened(words(given))
+        return teacher_forced(model, ids, torch.tensor([given]), about, values=values)
+    prompt, keep = torch.tensor([[start]]), torch.ones_like(ids, dtype=torch.bool)
+    encoded = traced(model, lambda: Decoding(model, ids, keep, prompt), values=values)
+    passes = [Pass(encoded, "encoder", shortened(words(source.ids)))]
+    limit = settings.greatest_length(1, model.config.max_len)
+    ends = model.config.eos_ids if settings.eos_ids is None else settings.eos_ids
+    changes = processors(settings, 1, limit, ends)
+    tokens = next_tokens(encoded.output, changes, most_probable, limit, eos_ids=())
+    last = start
+    for number in range(1, STEPS + 1):
+        step = traced(model, lambda: next(tokens, None), values=values)
+        if step.output is None:
+            break
+        passes.append(Pass(step, f"decoder step {number}", " → ".join(words([last, step.output.id]))))
+        last = step.output.id
+    return passes
+
+
+def shortened(words: Sequence[str]) -> str:
+    """The first words of a text, and how many there are."""
+    return " ".join(words[:24]) + (f" … ({len(words)} tokens)" if len(words) > 24 else "")
