@@ -26,7 +26,7 @@ T5 = {
     "num_heads": 4,
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 20,
-    "initializer_factor": 2.0,
+    "initializer_factor": 1.0,
     "decoder_start_token_id": 0,
 }
 IDS = {"pad_token_id": 98, "eos_token_id": 0, "decoder_start_token_id": 98, "forced_eos_token_id": None}
@@ -56,24 +56,42 @@ KINDS = {
 FAMILIES = list(KINDS)
 
 
-def make(kind, folder, **changes):
+def make(kind, folder, *, lively=False, **changes):
     """Writes a tiny random model of a family into a folder; gives the transformers model.
 
-    Its logits are far apart, so that no tie decides what is generated.
+    Args:
+        kind: one of FAMILIES.
+        folder: where to.
+        lively: what it generates varies and ends at different lengths; a random model mostly repeats one token.
+        changes: of its config.
     """
     torch.manual_seed(0)
     config_class, model_class, sizes = KINDS[kind]
+    if lively and "t5" not in kind:
+        changes = {"tie_word_embeddings": False} | changes
     config = getattr(transformers, config_class)(**(sizes | changes))
     model = getattr(transformers, model_class)(config).eval()
-    untied = kind in ("t5 v1.1", "mt5")
+    if kind in ("t5 v1.1", "mt5") or (lively and kind == "t5"):
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
     with torch.no_grad():  # transformers starts norms and biases at 1 and 0, which would hide a swap of them
         for name, parameter in model.named_parameters():
             if "norm" in name.lower() or name.endswith("bias"):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias.normal_()
-            model.final_logits_bias[:, model.config.eos_token_id] += 3  # so that some end before they must
-    if untied:
-        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+        if lively:
+            _enliven(model)
     model.save_pretrained(folder)
     return model
+
+
+def _enliven(model):
+    """Sublayers that outweigh neither the token nor each other, and an end token that comes now and then."""
+    for name, parameter in model.named_parameters():
+        if any(part in name for part in ("fc2.weight", "out_proj.weight", "wo.weight", ".o.weight")):
+            parameter.mul_(0.6 if "decoder" in name and ("self_attn" in name or "SelfAttention" in name) else 0.3)
+    ends = model.config.eos_token_id
+    model.get_output_embeddings().weight[ends] *= 1.3
+    if hasattr(model, "final_logits_bias"):
+        model.final_logits_bias.mul_(0.3)
+        model.final_logits_bias[:, ends] += 1.5

@@ -84,7 +84,6 @@ BART = Seq2SeqFamily(
         "position_offset": 2,
         "embedding_norm": True,
         "norm_order": "post",
-        "share_embeddings": True,
         "output_bias": True,
     },
     only=SEQ2SEQ_ONLY | {"normalize_embedding": True, "extra_pos_embeddings": 2},

@@ -41,7 +41,7 @@ M2M_100 = Seq2SeqFamily(
         "encoder_layerdrop": ("layer_drop", 0.05),
         "decoder_layerdrop": ("decoder_layer_drop", 0.05),
     },
-    fixed={"positions": "fairseq", "norm_order": "pre", "share_embeddings": True},
+    fixed={"positions": "fairseq", "norm_order": "pre"},
     only=SEQ2SEQ_ONLY | {"static_position_embeddings": True, "normalize_before": True, "add_final_layer_norm": True},
     peculiar=Peculiar(frozenset(), frozenset({"position_offset"}), _read, _write),
 )

@@ -21,7 +21,10 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(config: Seq2SeqConfig) -> dict[str, Any]:
-    return {"decoder_vocab_size": config.target_vocab_size}
+    return {
+        "decoder_vocab_size": config.target_vocab_size,
+        "share_encoder_decoder_embeddings": config.share_embeddings,
+    }
 
 
 MARIAN = Seq2SeqFamily(
@@ -30,8 +33,14 @@ MARIAN = Seq2SeqFamily(
     table=lambda config: COMPUTED,
     prefix="model.",
     ids=(58100, 0, 58100),
-    keys=KEYS | {"share_encoder_decoder_embeddings": ("share_embeddings", True)},
+    keys=KEYS,
+    parts_vocabularies=True,
     fixed={"positions": "concatenated", "norm_order": "post", "output_bias": True},
     only=SEQ2SEQ_ONLY | {"static_position_embeddings": True},
-    peculiar=Peculiar(frozenset({"decoder_vocab_size"}), frozenset({"target_vocab_size"}), _read, _write),
+    peculiar=Peculiar(
+        frozenset({"decoder_vocab_size", "share_encoder_decoder_embeddings"}),
+        frozenset({"target_vocab_size"}),
+        _read,
+        _write,
+    ),
 )

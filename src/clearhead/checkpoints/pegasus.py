@@ -14,7 +14,7 @@ PEGASUS = Seq2SeqFamily(
     prefix="model.",
     ids=(0, 1, 0),
     keys=KEYS,
-    fixed={"positions": "concatenated", "norm_order": "pre", "share_embeddings": True, "output_bias": True},
+    fixed={"positions": "concatenated", "norm_order": "pre", "output_bias": True},
     only=SEQ2SEQ_ONLY
     | {
         "static_position_embeddings": True,

@@ -63,6 +63,7 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
         table: its tensor names, for a plan.
         prefix: what stands before the names of encoder and decoder, such as "model.".
         ids: the family's pad, end and start ids, for a config.json that does not say.
+        parts_vocabularies: whether source and target may have embeddings of their own though the output is tied.
         saves_positions: whether transformers wants the sinusoids in the file.
         others: as in `PlanFormat`.
     """
@@ -72,6 +73,7 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
     ids: tuple[int, int, int]
     only: Mapping[str, Any] = field(default_factory=lambda: SEQ2SEQ_ONLY)
     inert: frozenset[str] = _INERT
+    parts_vocabularies: bool = False
     saves_positions: bool = False
 
     def load(self, folder: Path, data: Mapping[str, Any]) -> Seq2Seq:
@@ -111,20 +113,26 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
             ValueError: the family has no way to say a part of the model's plan.
         """
         config = _explicit(model.config)
-        data = self._write(config, "pad_id", "start_id", "eos_ids", "tie_output", "target_vocab_size")
+        ids = ("pad_id", "start_id", "eos_ids")
+        data = self._write(config, *ids, "tie_output", "share_embeddings", "target_vocab_size")
         eos = config.eos_ids[0] if len(config.eos_ids) == 1 else list(config.eos_ids)
         data |= {"pad_token_id": config.pad_id, "eos_token_id": eos, "decoder_start_token_id": config.start_id}
+        if config.tie_output and not config.share_embeddings and not self.parts_vocabularies:
+            raise ValueError(
+                f"a {self.model_type} checkpoint cannot hold share_embeddings=False with tie_output=True; "
+                "transformers would make all three matrices one"
+            )
         data |= {"is_encoder_decoder": True, "tie_word_embeddings": config.tie_output}
         ours = dict(model.named_parameters())  # a tensor that has two names comes once
-        foreign: dict[str, Tensor] = {}
         source = ours.pop("source_embedding.tokens.weight")
+        target = ours.pop("target_embedding.tokens.weight", source)
+        head = ours.pop("output.tokens.weight", None)
+        foreign = self.table(config).to_foreign(ours)
         if config.share_embeddings:
             foreign["shared.weight"] = source
-        else:
-            foreign["encoder.embed_tokens.weight"] = source
-            foreign["decoder.embed_tokens.weight"] = ours.pop("target_embedding.tokens.weight")
-        head = ours.pop("output.tokens.weight", None)
-        foreign |= self.table(config).to_foreign(ours)
+        if not config.share_embeddings or (head is not None and self.prefix):
+            # transformers 5 ties nothing where the output is not tied: each name must be there
+            foreign |= {"encoder.embed_tokens.weight": source, "decoder.embed_tokens.weight": target.clone()}
         if self.saves_positions:
             foreign |= {name: pe.clone() for name, pe in _sinusoids(model).items()}
         if "final_logits_bias" in foreign:

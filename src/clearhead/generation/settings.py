@@ -290,7 +290,7 @@ def _ids(value: object) -> tuple[int, ...]:
     return ids
 
 
-def _check(config: GenerationConfig, name: str, least: float, kind: type) -> None:
+def _check(config: GenerationConfig, name: str, least: int | float, kind: type) -> None:
     value = getattr(config, name)
     if value is None:
         return
