@@ -1,0 +1,266 @@
+"""Texts to texts: every family's own folder, against transformers with its own tokenizer where it can open it."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import folders
+from transformers import AutoTokenizer
+
+from clearhead import Generated, TextToText
+
+TEXTS = [
+    "The old bridge was closed.",
+    "",
+    "A small boat took the children to school every morning",
+    "  ",
+    "Is it safe?",
+]
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    """(folder, transformers' model, ours)"""
+    folder = tmp_path_factory.mktemp("marian")
+    theirs = folders.marian(folder, lively=True)
+    return folder, theirs, TextToText.from_pretrained(folder, precision="float32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def translator(marian):
+    return marian[2]
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_the_texts_are_transformers(marian, beams):
+    folder, theirs, ours = marian
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    real = [text for text in TEXTS if text.strip()]
+    inputs = tokenizer(real, return_tensors="pt", padding=True)
+    ids = theirs.generate(**inputs, num_beams=beams, max_new_tokens=12)
+    expected = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    found = ours.generate(TEXTS, beam_size=beams, max_new_tokens=12)
+    assert [text for text, source in zip(found, TEXTS, strict=True) if source.strip()] == expected
+    assert [text for text, source in zip(found, TEXTS, strict=True) if not source.strip()] == ["", ""]
+
+
+def test_details(translator):
+    plain = translator.generate(TEXTS, beam_size=3, max_new_tokens=8)
+    found = translator.generate(TEXTS, beam_size=3, max_new_tokens=8, num_return_sequences=3, return_details=True)
+    assert [one.text for one in found] == plain
+    for one, source in zip(found, TEXTS, strict=True):
+        if not source.strip():
+            assert one == Generated("", (), (), (), 0.0)
+            continue
+        assert len(one.n_best) == 3
+        assert [other.score for other in one.n_best] == sorted((o.score for o in one.n_best), reverse=True)
+        assert one.n_best[0].text == one.text
+        for other in one.n_best:
+            assert len(other.token_ids) == len(other.tokens) == len(other.log_probs)
+            assert translator.tokenizer.decode(other.token_ids) == other.text
+            assert other.score == pytest.approx(sum(other.log_probs) / len(other.log_probs))
+            assert other.complete == (other.token_ids[-1] in translator.model.config.eos_ids)
+
+
+@given(st.lists(st.sampled_from([*TEXTS, "x", "storm " * 9]), max_size=6), st.sampled_from([{}, {"beam_size": 1}]))
+@settings(max_examples=6)
+def test_one_output_for_each_text_whatever_its_company(translator, texts, options):
+    found = translator.generate(texts, max_new_tokens=5, **options)
+    assert len(found) == len(texts)
+    assert found == [translator.generate([text], max_new_tokens=5, **options)[0] for text in texts]
+
+
+def test_prefixes_are_forced_and_cost_nothing(translator):
+    texts = [TEXTS[0], TEXTS[2], TEXTS[4]]
+    prefixes = ["Die alte Brücke", "", "Ist"]
+    found = translator.generate(texts, prefixes=prefixes, beam_size=3, max_new_tokens=6, return_details=True)
+    for one, prefix in zip(found, prefixes, strict=True):
+        assert one.text.startswith(prefix)
+        assert len(one.token_ids) <= 6
+        assert translator.tokenizer.decode([*translator.tokenizer.target_ids(prefix), *one.token_ids]) == one.text
+    (alone,) = translator.generate(texts[:1], prefixes=prefixes[:1], beam_size=3, max_new_tokens=6, return_details=True)
+    assert alone.token_ids == found[0].token_ids
+    with pytest.raises(ValueError, match=r"each text has a prefix.*text 1 has none"):
+        translator.generate(texts, prefixes=["Die"])
+    with pytest.raises(ValueError, match="3 texts and more prefixes"):
+        translator.generate(texts, prefixes=[*prefixes, "Das"])
+
+
+def test_samples_follow_the_seed_and_nothing_else(translator):
+    def sampled(texts, seed, **options):
+        return translator.generate(texts, do_sample=True, seed=seed, max_new_tokens=10, **options)
+
+    texts = [TEXTS[0], TEXTS[2], TEXTS[4]]
+    assert sampled(texts, 7) == sampled(texts, 7)
+    assert sampled(texts, 7) == [sampled([text], 7)[0] for text in texts]
+    assert any(sampled(texts, 7) != sampled(texts, seed) for seed in range(8, 12))
+    (three,) = sampled(texts[:1], 7, num_return_sequences=3, return_details=True)
+    assert len(three.n_best) == 3
+    assert len({one.token_ids for one in three.n_best}) > 1
+    (cold,) = sampled(texts[:1], 7, temperature=1e-4)
+    assert cold == translator.generate(texts[:1], beam_size=1, max_new_tokens=10)[0]
+    (narrow,) = sampled(texts[:1], 7, top_k=1)
+    assert narrow == cold
+    assert translator.generate(texts, do_sample=True, max_new_tokens=30) != translator.generate(
+        texts, do_sample=True, max_new_tokens=30
+    )
+
+
+def test_what_is_drawn_has_the_models_distribution():
+    from clearhead import GenerationConfig
+    from clearhead.generation.sampling import Sampler
+
+    scores = torch.tensor([[0.0, 1.0, 2.0, float("-inf")]]).expand(4000, 4)
+    settings = GenerationConfig(beam_size=1, do_sample=True, top_k=0)
+    sampler = Sampler(settings, 5, [[number] for number in range(4000)], [0] * 4000)
+    counts = torch.bincount(sampler(scores, range(4000)), minlength=4) / 4000
+    torch.testing.assert_close(counts, scores[0].softmax(dim=0), atol=0.03, rtol=0)
+    assert counts[3] == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"do_sample": True, "seed": 3}])
+@pytest.mark.parametrize("prefix", ["", "Die alte"])
+def test_a_stream_is_the_output_in_pieces(translator, options, prefix):
+    tokens = list(translator.stream(TEXTS[0], max_new_tokens=9, prefix=prefix, **options))
+    (whole,) = translator.generate(
+        TEXTS[:1], max_new_tokens=9, prefixes=[prefix], return_details=True, **({"beam_size": 1} | options)
+    )
+    assert "".join(token.text for token in tokens) == whole.text
+    assert tuple(token.id for token in tokens) == whole.token_ids
+    assert tuple(token.token for token in tokens) == whole.tokens
+    assert tuple(token.log_prob for token in tokens) == pytest.approx(whole.log_probs)
+    with pytest.raises(ValueError, match="a stream takes beam_size=1"):
+        next(translator.stream(TEXTS[0], beam_size=2))
+    assert list(translator.stream(" ")) == []
+
+
+def test_a_stream_gives_no_half_characters(tmp_path):
+    folders.bart(tmp_path, lively=True)
+    model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    for seed in range(3):
+        options = {"max_new_tokens": 12, "do_sample": True, "seed": seed}
+        pieces = [token.text for token in model.stream(TEXTS[0], **options)]
+        assert "".join(pieces) == model.generate(TEXTS[:1], **options)[0]
+
+
+def test_texts_that_are_too_long_are_named(translator, caplog):
+    long = "storm " * 200
+    found = translator.generate([TEXTS[0], long], max_new_tokens=3, return_details=True)
+    assert [one.truncated for one in found] == [False, True]
+    assert "text 1 is longer than the 60 tokens that this model takes: it was cut" in caplog.text
+    with pytest.raises(ValueError, match="text 1 is longer than the 60 tokens"):
+        translator.generate([TEXTS[0], long], strict=True)
+
+
+def test_a_stream_of_texts_is_read_in_windows(translator):
+    read = []
+
+    def source():
+        for number, text in enumerate(TEXTS * 2):
+            read.append(number)
+            yield text
+
+    outputs = translator.each(source(), window=3, max_new_tokens=4)
+    first = next(outputs)
+    assert len(read) == 3
+    assert [first.text, *(one.text for one in outputs)] == translator.generate(TEXTS * 2, max_new_tokens=4)
+
+
+def test_options_that_are_wrong_are_refused(translator):
+    with pytest.raises(ValueError, match="beam_size must be a whole number of at least 1; got 0"):
+        translator.generate(["x"], beam_size=0)
+    with pytest.raises(ValueError, match="min_length=9 is more than max_length=4"):
+        translator.generate(["x"], min_length=9, max_length=4)
+    with pytest.raises(TypeError, match="no option 'num_beams'"):
+        translator.generate(["x"], num_beams=3)
+    with pytest.raises(ValueError, match="knows no languages"):
+        translator.generate(["x"], target_lang="de")
+    with pytest.raises(ValueError, match="half a surrogate"):
+        translator.generate(["\ud800"])
+    assert translator.generate([]) == []
+
+
+def test_a_saved_folder_gives_the_same_texts(marian, tmp_path):
+    *_, ours = marian
+    ours.save_pretrained(tmp_path)
+    again = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    assert again.generate(TEXTS, max_new_tokens=8) == ours.generate(TEXTS, max_new_tokens=8)
+    assert AutoTokenizer.from_pretrained(tmp_path)(TEXTS[0])["input_ids"] == ours.tokenizer.encode(TEXTS[:1])[0].ids
+
+
+def test_bfloat16_keeps_the_float32_weights(marian, tmp_path):
+    folder, *_ = marian
+    low = TextToText.from_pretrained(folder, precision="bfloat16", device="cpu")
+    assert low.generate(TEXTS[:1], max_new_tokens=4)
+    assert {tensor.dtype for tensor in low.model.parameters()} == {torch.float32}
+    assert next(low._runner.decoder.parameters()).dtype == torch.bfloat16
+    assert low._runner.output.tokens.weight is low.model.output.tokens.weight  # nothing is held twice
+
+
+@pytest.mark.parametrize("family", ["mbart", "mbart50", "nllb", "m2m100"])
+def test_models_that_are_told_languages(family, tmp_path):
+    theirs = folders.m2m100(tmp_path) if family == "m2m100" else folders.plain(family, tmp_path)
+    ours = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    languages = ours.tokenizer.languages
+    source, target = languages[1], languages[3]
+    (found,) = ours.generate(
+        TEXTS[:1], source_lang=source, target_lang=target, beam_size=2, max_new_tokens=6, return_details=True
+    )
+    directed = ours.tokenizer.for_languages(source, target)
+    forced = directed.forced_bos_token_id
+    assert found.token_ids[0] == forced
+    ids = torch.tensor([directed.tokenizer.encode(TEXTS[:1])[0].ids])
+    expected = theirs.generate(input_ids=ids, forced_bos_token_id=forced, num_beams=2, max_new_tokens=6)
+    assert expected[0, 1 : 1 + len(found.token_ids)].tolist() == list(found.token_ids)
+    # with a prefix the language comes first, and is not counted
+    (after,) = ours.generate(TEXTS[:1], target_lang=target, prefixes=["Die"], max_new_tokens=3, return_details=True)
+    assert after.text.startswith("Die")
+    assert len(after.token_ids) <= 3
+    with pytest.raises(ValueError, match=f"does not know the language 'xx'; it knows {languages[0]}, {languages[1]}"):
+        ours.generate(TEXTS, target_lang="xx")
+    with pytest.raises(ValueError, match="several languages: name the target"):
+        ours.generate(TEXTS)
+
+
+def test_the_first_mbart_starts_with_the_language(tmp_path):
+    folders.plain("mbart", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    generation = json.loads((tmp_path / "generation_config.json").read_text())
+    model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    romanian, german = (model.tokenizer.token_id(code) for code in ("ro_RO", "de_DE"))
+    for name, data in (("config.json", config), ("generation_config.json", generation)):
+        (tmp_path / name).write_text(json.dumps(data | {"decoder_start_token_id": romanian}))
+    model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    seen = []
+    inner = model._runner.decode
+    model._runner.decode = lambda ids, *rest: (seen.append(ids[0].tolist()), inner(ids, *rest))[1]
+    model.generate(TEXTS[:1], beam_size=1, max_new_tokens=2)
+    assert seen[0] == [romanian]
+    seen.clear()
+    model.generate(TEXTS[:1], beam_size=1, max_new_tokens=2, target_lang="de_DE")
+    assert seen[0] == [german]
+
+
+def test_marian_is_told_its_target_in_the_text(tmp_path):
+    folders.marian(tmp_path, codes=("deu", "nld"))
+    model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    assert model.tokenizer.languages == ("deu", "nld")
+    said = model.generate([TEXTS[0]], target_lang="nld", max_new_tokens=6)
+    assert model.generate([f">>nld<< {TEXTS[0]}"], max_new_tokens=6) == said
+    with pytest.raises(ValueError, match="name the target; it knows deu, nld"):
+        model.generate([TEXTS[0]])
+
+
+def test_t5_is_told_its_task_in_words(tmp_path):
+    task = {"prefix": "translate: ", "num_beams": 2, "max_length": 9, "early_stopping": True}
+    folders.plain("t5", tmp_path, task_specific_params={"translation_en_to_de": task})
+    model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    german = model.for_task("translation_en_to_de")
+    assert german.settings.beam_size == 2
+    assert german.settings.max_length == 9
+    expected = model.generate([f"translate: {TEXTS[0]}"], beam_size=2, max_length=9, early_stopping=True)
+    assert german.generate([TEXTS[0]]) == expected
+    with pytest.raises(ValueError, match="no task 'translation_en_to_fr'; it describes translation_en_to_de"):
+        model.for_task("translation_en_to_fr")
