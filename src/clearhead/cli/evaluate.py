@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.files import whole_file
+from clearhead.files import check_place, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +88,8 @@ def answers(
         raise ValueError("either --model or --predictions is wanted: who answers the questions?")
     if output is not None and model is None:
         raise ValueError("--output takes a model's answers; with --predictions they are in a file already")
+    if output is not None:
+        check_place(output)
     data = read_questions(source)
     if predictions is not None:
         found = read_predictions(predictions)
