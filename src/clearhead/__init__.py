@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from clearhead.models.config import Seq2SeqConfig as Seq2SeqConfig
     from clearhead.models.encoder import EncoderModel as EncoderModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
+    from clearhead.run.answers import Answer as Answer
+    from clearhead.run.answers import QuestionAnswerer as QuestionAnswerer
     from clearhead.run.encode import TextEncoder as TextEncoder
     from clearhead.run.generate import Generated as Generated
     from clearhead.run.generate import StreamedToken as StreamedToken
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from clearhead.stacks.encoder import EncoderLayer as EncoderLayer
 
 _HOME = {
+    "Answer": "run.answers",
     "CrossAttention": "layers.attention",
     "Decoder": "stacks.decoder",
     "DecoderCache": "layers.cache",
@@ -63,6 +66,7 @@ _HOME = {
     "MultiHeadAttention": "layers.attention",
     "PositionalEncoding": "layers.embedding",
     "PositionwiseFeedForward": "layers.feedforward",
+    "QuestionAnswerer": "run.answers",
     "RMSNorm": "layers.norm",
     "Seq2Seq": "models.seq2seq",
     "Seq2SeqConfig": "models.config",

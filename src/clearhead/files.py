@@ -37,6 +37,23 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def check_place(path: Path) -> None:
+    """Whether a file can be written to a path, before anything is computed for it.
+
+    Raises:
+        ValueError: the path is a folder, or its folder is missing or not writable.
+
+    >>> import tempfile, pathlib; from clearhead.files import check_place
+    >>> check_place(pathlib.Path(tempfile.mkdtemp()) / "a.txt")
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; a file is wanted")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: the folder {path.parent} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"{path}: the folder {path.parent} cannot be written to")
+
+
 def _mode(path: Path) -> int:
     """The permissions a newly opened file would have: mkstemp's own shut everybody else out."""
     with contextlib.suppress(FileNotFoundError):

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
+from clearhead.files import check_place, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clearhead.evaluate.squad import AnswerData
     from clearhead.run.writers import Vectors
 
 evaluate = typer.Typer(no_args_is_help=True, help="Measure a model on data with answers.")
@@ -50,3 +52,68 @@ def similarity(
         typer.echo(json.dumps(asdict(result)))
     else:
         typer.echo(f"Spearman {result.spearman:.4f}  Pearson {result.pearson:.4f}  ({result.pairs:,} pairs)")
+
+
+@evaluate.command()
+def answers(
+    source: Annotated[Path, typer.Argument(metavar="DATA.json[.gz]", help="Questions in SQuAD's layout, 1.1 or 2.0.")],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="MODEL", help=options.SPAN_MODEL),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Answers that are there already: an object from question ids to texts."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE.json", help="Write the model's answers as --predictions reads them."
+        ),
+    ] = None,
+    precision: options.Precision = options.PrecisionOption.float32,
+    device: options.Device = "auto",
+    as_json: options.Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Exact match and F1 of answers to questions, in percent, by the official rules of SQuAD 1.1 or 2.0.
+
+    The rules are those of 2.0 where the data says so or a question has no answer; a model may then say that there is
+    none.
+    """
+    from clearhead.evaluate.answers import answer_scores
+    from clearhead.evaluate.squad import read_predictions, read_questions
+
+    if (model is None) == (predictions is None):
+        raise ValueError("either --model or --predictions is wanted: who answers the questions?")
+    if output is not None and model is None:
+        raise ValueError("--output takes a model's answers; with --predictions they are in a file already")
+    if output is not None:
+        check_place(output)
+    data = read_questions(source)
+    if predictions is not None:
+        found = read_predictions(predictions)
+    else:
+        found = _answered(data, str(model), precision, device, show_progress=not quiet and sys.stderr.isatty())
+    if output is not None:
+        with whole_file(output) as file:
+            file.write((json.dumps(found, ensure_ascii=False) + "\n").encode("utf-8"))
+    scores = answer_scores(data, found)
+    if as_json:
+        typer.echo(json.dumps(asdict(scores)))
+        return
+    for name, part in (("all", scores), ("with an answer", scores.has_answer), ("without one", scores.no_answer)):
+        if part is not None:
+            line = f"EM {part.exact_match:6.2f}  F1 {part.f1:6.2f}  ({part.questions:,} questions"
+            typer.echo(f"{line})" if name == "all" else f"{line} {name})")
+
+
+def _answered(
+    data: "AnswerData", model: str, precision: options.PrecisionOption, device: str, *, show_progress: bool
+) -> dict[str, str]:
+    from clearhead.run.answers import QuestionAnswerer
+
+    reader = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
+    pairs = [(question.question, question.context) for question in data.questions]
+    said = reader.answers(pairs, allow_no_answer=data.rules == "2.0", show_progress=show_progress)
+    return {question.id: answer.text for question, answer in zip(data.questions, said, strict=True)}

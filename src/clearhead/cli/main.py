@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from clearhead import __version__
+from clearhead.cli.answer import answer
 from clearhead.cli.classify import classify
 from clearhead.cli.convert import convert
 from clearhead.cli.encode import encode
@@ -27,6 +28,7 @@ app.command()(encode)
 app.command()(classify)
 app.command()(translate)
 app.command()(summarize)
+app.command()(answer)
 app.command()(trace)
 app.add_typer(evaluate, name="evaluate")
 app.command()(convert)

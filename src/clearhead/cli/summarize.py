@@ -24,7 +24,7 @@ def summarize(
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines with the parts' tokens and scores.")] = False,
 ) -> None:
     """A summary of each document, a line each. What is longer than the model is cut between sentences."""
-    documents = [_read(source) for source in sources]
+    documents = [read_text(source) for source in sources]
     from clearhead.run.generate import TextToText
     from clearhead.run.summarize import summarize as summary_of
 
@@ -50,10 +50,15 @@ def _name(source: str) -> str:
     return "standard input" if source == "-" else source
 
 
-def _read(source: str) -> str:
+def read_text(source: str) -> str:
+    """A file, or standard input for "-", as one text; a byte order mark is no part of it.
+
+    Raises:
+        ValueError: no such file, or one that is not UTF-8.
+    """
     try:
         data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except FileNotFoundError:
         raise ValueError(f"no such file: {source}") from None
     except UnicodeDecodeError as error:

@@ -15,7 +15,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.files import whole_file
+from clearhead.files import check_place, whole_file
 
 Vectors = NDArray[np.float32]
 
@@ -38,12 +38,7 @@ def check_output(path: Path) -> None:
     """
     if path.suffix not in FORMATS:
         raise ValueError(f"{path}: the ending says the format, one of {', '.join(FORMATS)}; got {path.suffix!r}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; a file is wanted")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: the folder {path.parent} does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise ValueError(f"{path}: the folder {path.parent} cannot be written to")
+    check_place(path)
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ValueError('Parquet needs pyarrow: pip install "clearhead[parquet]"')
 

@@ -1,0 +1,114 @@
+"""SQuAD's files: questions with their contexts and answers, and predictions."""
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Rules = Literal["1.1", "2.0"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of a data set.
+
+    Args:
+        id: its name in a file of predictions.
+        question: what is asked.
+        context: the text that holds the answer, if any does.
+        answers: what people answered; () where the context has no answer.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AnswerData:
+    """Questions, and the rules that their data set is scored by: "1.1" where each has an answer, "2.0" where not."""
+
+    questions: list[Question]
+    rules: Rules
+
+
+def read_questions(path: Path) -> AnswerData:
+    """The questions in a file of SQuAD's layout, .json or .json.gz.
+
+    Its rules are those of 2.0 where it says so ("version") or where a question has no answer, else those of 1.1.
+
+    Raises:
+        ValueError: no such file, not JSON, another layout (with the place in it), a question id that comes twice, or no
+            questions.
+    """
+    data = _read(path)
+    try:
+        questions = list(_questions(data))
+    except _LayoutError as error:
+        raise ValueError(f"{path} is not of SQuAD's layout: {error}") from None
+    if not questions:
+        raise ValueError(f"{path} holds no questions")
+    ((most_common, times),) = Counter(question.id for question in questions).most_common(1)
+    if times > 1:
+        raise ValueError(f"{path} holds the question id {most_common!r} {times} times; an id is for one question")
+    version = str(data.get("version", "")).lower().removeprefix("v") if isinstance(data, dict) else ""
+    second = version.startswith("2") or not all(question.answers for question in questions)
+    return AnswerData(questions, "2.0" if second else "1.1")
+
+
+def read_predictions(path: Path) -> dict[str, str]:
+    """The answers in a JSON object from question ids to texts, .json or .json.gz, as the official scripts read it.
+
+    Raises:
+        ValueError: no such file, not JSON, or anything but an object of texts.
+    """
+    data = _read(path)
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds a JSON {type(data).__name__}; an object from question ids to answers is wanted")
+    for name, text in data.items():
+        if not isinstance(text, str):
+            raise ValueError(f'{path} answers {name} with {text!r:.40}; a text is wanted, "" for no answer')
+    return data
+
+
+def _read(path: Path) -> Any:
+    try:
+        raw = path.read_bytes()
+        return json.loads((gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise ValueError(f"no such file: {path}") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is not a whole gzip file: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+
+
+class _LayoutError(Exception):
+    """Where a file is laid out otherwise."""
+
+
+def _questions(data: object) -> Iterator[Question]:
+    for place, article in _items(data, "data", "the file"):
+        for where, paragraph in _items(article, "paragraphs", place):
+            context = _part(paragraph, "context", str, where)
+            for spot, asked in _items(paragraph, "qas", where):
+                name, question = (_part(asked, key, str, spot) for key in ("id", "question"))
+                answers = [_part(answer, "text", str, there) for there, answer in _items(asked, "answers", spot)]
+                yield Question(name, question, context, tuple(answers))
+
+
+def _items(data: object, key: str, where: str) -> Iterator[tuple[str, object]]:
+    for number, item in enumerate(_part(data, key, list, where)):
+        yield (f"{where}.{key}[{number}]" if where != "the file" else f"{key}[{number}]"), item
+
+
+def _part(data: object, key: str, kind: type, where: str) -> Any:
+    value = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(value, kind):
+        raise _LayoutError(f'{where} has no "{key}" that is a {"text" if kind is str else "list"}')
+    return value
