@@ -24,7 +24,7 @@ Seq2SeqModel = Annotated[
         "--model", "-m", help="An encoder–decoder's folder, or its id on the Hugging Face Hub.", metavar="MODEL"
     ),
 ]
-SPAN_MODEL = "A model with a span head, for answers in a text's own words: its folder, or its id on the Hub."
+SPAN_MODEL = "A model with a span head, or an encoder–decoder that writes answers: its folder, or its id on the Hub."
 BeamSize = Annotated[
     int | None, typer.Option(help="Hypotheses that are kept at each step. Default: as the model says, else 5.")
 ]

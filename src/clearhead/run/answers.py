@@ -36,7 +36,8 @@ class Answer:
     Args:
         text: the answer, context[start:end]; "" where the context has none.
         score: its probability, from 0 to 1, among all spans of the window of the context that it was found in.
-        start, end: where it stands in the context, in characters; None where the context has no answer.
+        start, end: where it stands in the context, in characters; None where the context has no answer, or where a
+            model that generates answers put it in words of its own.
         n_best: all answers that were found, best first, this one included, where several were asked for.
 
     >>> from clearhead import Answer
@@ -130,8 +131,15 @@ class QuestionAnswerer:
 
         Raises:
             ValueError: no such model, files that are missing or broken, or a model without a span head.
+
+        An encoder–decoder gives a `GeneratedAnswerer`, which writes its answers.
         """
         folder = directory.find(name, revision)
+        if directory.read_json(folder / "config.json").get("model_type") in checkpoints.SEQ2SEQ_FAMILIES:
+            from clearhead.run.generate import TextToText
+            from clearhead.run.generated_answers import GeneratedAnswerer
+
+            return GeneratedAnswerer(TextToText.from_pretrained(folder, precision=precision, device=device))
         model, family = checkpoints.load_span_reader(folder)
         return cls(model, Tokenizer.from_folder(folder), family, precision=precision, device=device)
 

@@ -27,6 +27,7 @@ from clearhead.run.windows import in_windows
 from clearhead.text.batching import token_batches
 from clearhead.text.folder import tokenizer_of
 from clearhead.text.interface import TextTokenizer, Tokens, check_texts
+from clearhead.text.sentences import in_parts
 
 log = logging.getLogger(__name__)
 
@@ -286,6 +287,34 @@ class TextToText:
             number += len(some)
         if beginnings is not None and next(beginnings, None) is not None:
             raise ValueError(f"each text has a prefix; there are {number} texts and more prefixes")
+
+    def parts(self, text: str, before: str = "", max_length: int | None = None) -> list[str]:
+        """A text in parts that the model takes, cut between sentences where it is too long, each with what is `before`.
+
+        Args:
+            text: the text, of any length; of an empty one there are no parts.
+            before: what is put before each part.
+            max_length: longest source in tokens, where it shall be less than the model takes.
+
+        Raises:
+            ValueError: what is before leaves no room for a text.
+        """
+
+        def count(texts: Sequence[str]) -> list[int]:
+            return [len(tokens.ids) for tokens in self.tokenizer.encode(texts)]
+
+        if not text.strip():
+            return []
+        longest = self.max_length if max_length is None else max_length
+        own = self.prompts.before + before
+        if longest is None or count([own + text])[0] <= longest:
+            return [before + text]
+        (taken,) = count([own])
+        if taken >= longest:
+            raise ValueError(
+                f"{own!r} has {taken} tokens and leaves no room for a text in the {longest} that are taken"
+            )
+        return [before + part for part in in_parts(text, count, longest - taken)]
 
     def stream(
         self,

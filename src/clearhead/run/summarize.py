@@ -1,12 +1,10 @@
 """Summaries of documents of any length."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
 from clearhead.generation.settings import GenerationOptions
 from clearhead.run.generate import Generated, TextToText
-from clearhead.text.sentences import in_parts
 
 TASK = "summarization"
 
@@ -43,13 +41,8 @@ def summarize(model: TextToText, document: str, **options: Unpack[GenerationOpti
     """
     if TASK in model.prompts.tasks:
         model = model.for_task(TASK)
-    before = model.prompts.before
-
-    def count(texts: Sequence[str]) -> list[int]:
-        return [len(tokens.ids) for tokens in model.tokenizer.encode([before + text for text in texts])]
-
-    (tokens,) = count([document])
-    parts = in_parts(document, count, model.max_length or max(1, tokens))
+    (document_tokens,) = model.tokenizer.encode([document])
+    parts = model.parts(document)
     outputs = tuple(model.generate(parts, return_details=True, **options))
     text = " ".join(output.text.strip() for output in outputs if output.text.strip())
-    return Summary(text, tokens, outputs)
+    return Summary(text, len(document_tokens.ids), outputs)

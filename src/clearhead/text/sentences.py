@@ -32,12 +32,10 @@ def in_parts(text: str, count: Callable[[Sequence[str]], list[int]], limit: int)
 
     Args:
         text: the text.
-        count: the number of tokens of each of several texts.
+        count: the number of tokens of each of several texts; what stands around each text counts for each sentence, so
+            that parts are rather too short than too long.
         limit: tokens in a part.
     """
-    (total,) = count([text])
-    if total <= limit:
-        return [text] if text.strip() else []
     pieces = list(_short_enough(sentences(text), count, limit))
     lengths = count(pieces)
     # as many parts as there must be, none much shorter than another

@@ -1,0 +1,107 @@
+"""Questions answered by generating: the reading of encoder–decoders such as T5."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from clearhead.run.answers import Answer, QuestionAnswerer
+from clearhead.run.generate import Generated, TextToText
+from clearhead.run.packing import BATCH_TOKENS
+from clearhead.run.progress import token_progress
+
+
+class GeneratedAnswerer(QuestionAnswerer):
+    """An encoder–decoder that reads a question with its context and writes the answer.
+
+    Source: Raffel et al. 2020, "T5", Appendix D.15: the source is "question: … context: …"
+
+    Args:
+        generator: the model.
+
+    An answer's score is the geometric mean of its tokens' probabilities; start and end are there where its words stand
+    in the context.
+
+    >>> from clearhead import QuestionAnswerer
+    >>> QuestionAnswerer.from_pretrained("my-t5").answer("What was closed?", "The bridge was.").text  # doctest: +SKIP
+    'the bridge'
+    """
+
+    def __init__(self, generator: TextToText) -> None:
+        self.generator = generator
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes a folder that transformers opens, with the weights in float32."""
+        self.generator.save_pretrained(folder)
+
+    def answers(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        n_best: int = 1,
+        allow_no_answer: bool = False,
+        no_answer_threshold: float = 0.0,
+        max_answer_length: int = 30,
+        max_length: int | None = None,
+        stride: int = 128,
+        batch_tokens: int = BATCH_TOKENS,
+        show_progress: bool = False,
+    ) -> list[Answer]:
+        """The answer to each question from its own context, in the order of the pairs.
+
+        A context that is too long for the model is cut between sentences, and the most probable answer to any part is
+        given. That there is none is for the model to say, by an empty answer.
+
+        Args:
+            pairs: questions with their contexts.
+            n_best, max_answer_length, max_length, show_progress: as in `QuestionAnswerer.answers`.
+            allow_no_answer: whether an empty answer counts; where not, the best one with words is given, if any.
+            no_answer_threshold, stride, batch_tokens: of extractive models; nothing here depends on them.
+
+        Raises:
+            ValueError: as in `QuestionAnswerer.answer`.
+        """
+        found: list[Answer] = []
+        total = len(pairs) if isinstance(pairs, Sequence) else None
+        with token_progress(total, show_progress) as advance:
+            for number, (question, context) in enumerate(pairs):
+                sources = self._sources(question, context, max_length, number)
+                beams = max(self.generator.settings.beam_size, n_best)
+                outputs = self.generator.generate(
+                    sources,
+                    beam_size=beams,
+                    num_return_sequences=n_best,
+                    max_new_tokens=max_answer_length,
+                    return_details=True,
+                )
+                found.append(_best(outputs, context, n_best, allow_no_answer))
+                advance(1, sum(len(output.token_ids) for output in outputs))
+        return found
+
+    def _sources(self, question: str, context: str, max_length: int | None, number: int) -> list[str]:
+        """What the model reads: the question with each part of the context."""
+        for name, text in (("question", question), ("context", context)):
+            if not text.strip():
+                raise ValueError(f"pair {number}: the {name} is empty")
+        return self.generator.parts(context, f"question: {question} context: ", max_length)
+
+
+def _best(outputs: Sequence[Generated], context: str, n_best: int, allow_no_answer: bool) -> Answer:
+    every = [one for output in outputs for one in (output.n_best or (output,))]
+    spoken = [one for one in every if one.text.strip()]
+    every = spoken if spoken and not allow_no_answer else every
+    ranked: dict[str, Answer] = {}
+    for one in every:
+        answer = _answer(one, context)
+        if answer.text not in ranked or ranked[answer.text].score < answer.score:
+            ranked[answer.text] = answer
+    best = sorted(ranked.values(), key=lambda answer: -answer.score)[:n_best]
+    return replace(best[0], n_best=tuple(best)) if n_best > 1 else best[0]
+
+
+def _answer(output: Generated, context: str) -> Answer:
+    text = output.text.strip()
+    mean = sum(output.log_probs) / max(1, len(output.log_probs))
+    start = context.find(text) if text else -1
+    where = (start, start + len(text)) if start >= 0 else (None, None)
+    return Answer(text, math.exp(mean), *where)
