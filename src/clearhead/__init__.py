@@ -1,4 +1,4 @@
-"""Clearhead: Transformer encoders, clear, verified and fast.
+"""Clearhead: Transformer encoders and encoder–decoders, clear, verified and fast.
 
 Every public name is here; a module (and torch) is imported when a name of it is first asked for.
 """
