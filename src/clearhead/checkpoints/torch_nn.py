@@ -44,7 +44,7 @@ def from_torch_nn(
     """Our module with the weights, the options and the mode of torch.nn's. Ours is batch first, whatever that was.
 
     Raises:
-        ValueError: an activation other than ReLU and GELU, a final norm that is no LayerNorm with weights, layers that
+        ValueError: an activation other than ReLU, GELU and SiLU, a final norm that is no LayerNorm with weights, layers that
             differ, dropouts or eps that differ within a layer.
 
     >>> from torch import nn; from clearhead.checkpoints.torch_nn import from_torch_nn
@@ -129,11 +129,13 @@ def _final_norm(norm: nn.Module) -> LayerNorm:
 def _activation(activation: object) -> Activation:
     if activation is functional.relu or isinstance(activation, nn.ReLU):
         return "relu"
+    if activation is functional.silu or isinstance(activation, nn.SiLU):
+        return "silu"
     if activation is functional.gelu:
         return "gelu"
     if isinstance(activation, nn.GELU):
         return "gelu" if activation.approximate == "none" else "gelu_tanh"
-    raise ValueError(f"the activation is {activation}; ReLU or GELU is wanted")
+    raise ValueError(f"the activation is {activation}; ReLU or GELU is wanted, or SiLU")
 
 
 def _torch_layer(layer: EncoderLayer) -> nn.TransformerEncoderLayer:
@@ -143,16 +145,22 @@ def _torch_layer(layer: EncoderLayer) -> nn.TransformerEncoderLayer:
         raise ValueError("torch.nn.TransformerEncoderLayer knows neither rotary positions nor gated feed-forwards")
     if layer.attention.window is not None or not isinstance(layer.attention_residual.norm, LayerNorm):
         raise ValueError("torch.nn.TransformerEncoderLayer knows neither windows nor a layer without its norm")
+    if layer.attention.scale is not None or layer.attention.out.in_features != layer.attention.out.out_features:
+        raise ValueError("torch.nn.TransformerEncoderLayer knows neither another scale of the scores nor a head_dim")
+    if layer.feedforward.dropout.p != layer.feedforward_residual.dropout.p:
+        raise ValueError("torch.nn.TransformerEncoderLayer knows neither a feed-forward's nor a branch's own dropout")
     theirs = nn.TransformerEncoderLayer(
         layer.feedforward.inner.in_features,
         layer.attention.num_heads,
         layer.feedforward.inner.out_features,
         layer.feedforward.dropout.p,
-        activation=cast(Any, activation if isinstance(activation, nn.GELU) else functional.relu),
+        activation=cast(Any, functional.relu if isinstance(activation, nn.ReLU) else activation),
         layer_norm_eps=cast(LayerNorm, layer.feedforward_residual.norm).eps,
         batch_first=True,
         norm_first=isinstance(layer.attention_residual, PreNorm),
         bias=layer.feedforward.inner.bias is not None,
     )
+    if getattr(activation, "approximate", "none") == "tanh":
+        theirs.activation_relu_or_gelu = 0  # torch.nn's fast path takes every GELU for the exact one
     theirs.self_attn.dropout = layer.attention.drop_prob
     return theirs
