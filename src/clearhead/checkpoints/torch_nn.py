@@ -4,14 +4,15 @@ Masks: `masks.from_torch_nn(tgt_mask, tgt_key_padding_mask)` is our mask, `masks
 memory_key_padding_mask)` our memory_mask; `masks.to_torch_nn` gives each pair back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast, overload
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clearhead.checkpoints.names import NameTable, Rows, with_bias
+from clearhead.checkpoints.names import NameTable
+from clearhead.checkpoints.torch_nn_names import DECODER_LAYER, DECODER_STACK, LAYER, STACK, cut, joined
 from clearhead.layers.feedforward import Activation, GatedFeedForward
 from clearhead.layers.norm import LayerNorm
 from clearhead.layers.residual import PreNorm
@@ -32,40 +33,6 @@ class EncoderDecoder(NamedTuple):
 
     encoder: Encoder
     decoder: Decoder
-
-
-def _of_a_stack(rows: Rows) -> NameTable:
-    each: dict[str | tuple[str, ...], str] = {
-        f"layers.{{}}.{foreign}": f"layers.{{}}.{ours}" for foreign, ours in rows.items()
-    }
-    return NameTable(rows=each | with_bias({"norm": "norm"}))
-
-
-_BOTH: dict[str | tuple[str, ...], str] = {
-    "self_attn.in_proj_weight": "attention.qkv.weight",
-    "self_attn.in_proj_bias": "attention.qkv.bias",
-    **with_bias(
-        {
-            "self_attn.out_proj": "attention.out",
-            "linear1": "feedforward.inner",
-            "linear2": "feedforward.out",
-            "norm1": "attention_residual.norm",
-        }
-    ),
-}
-_ENCODER = _BOTH | with_bias({"norm2": "feedforward_residual.norm"})
-_DECODER = _BOTH | with_bias(
-    {
-        # torch.nn's one matrix [Q; K; V], cut by `_cut`
-        "multihead_attn.q": "cross_attention.q",
-        "multihead_attn.kv": "cross_attention.kv",
-        "multihead_attn.out_proj": "cross_attention.out",
-        "norm2": "cross_attention_residual.norm",
-        "norm3": "feedforward_residual.norm",
-    }
-)
-LAYER, STACK = NameTable(rows=_ENCODER), _of_a_stack(_ENCODER)
-DECODER_LAYER, DECODER_STACK = NameTable(rows=_DECODER), _of_a_stack(_DECODER)
 
 
 @overload
@@ -107,7 +74,7 @@ def from_torch_nn(module: TorchLayer | TorchStack | nn.Transformer) -> Layer | S
     reference = next(module.parameters())
     ours.to(device=reference.device, dtype=reference.dtype)
     wanted = {name: tuple(tensor.shape) for name, tensor in ours.state_dict().items()}
-    ours.load_state_dict(_table(ours).to_ours(_cut(module.state_dict()), wanted, type(module).__name__))
+    ours.load_state_dict(_table(ours).to_ours(cut(module.state_dict()), wanted, type(module).__name__))
     return ours.train(module.training)
 
 
@@ -140,33 +107,6 @@ def _table(module: Layer | Stack) -> NameTable:
     if isinstance(module, Stack):
         return STACK if isinstance(module, Encoder) else DECODER_STACK
     return LAYER if isinstance(module, EncoderLayer) else DECODER_LAYER
-
-
-def _cut(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """torch.nn's tensors, each [Q; K; V] of cross-attention as Q and [K; V]: what the two come from differs."""
-    cut: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        before, fused, part = name.partition("multihead_attn.in_proj_")
-        if fused:
-            third = len(tensor) // 3
-            cut[f"{before}multihead_attn.q.{part}"] = tensor[:third]
-            cut[f"{before}multihead_attn.kv.{part}"] = tensor[third:]
-        else:
-            cut[name] = tensor
-    return cut
-
-
-def _joined(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The opposite of `_cut`."""
-    joined: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        before, query, part = name.partition("multihead_attn.q.")
-        if query:
-            others = tensors[f"{before}multihead_attn.kv.{part}"]
-            joined[f"{before}multihead_attn.in_proj_{part}"] = torch.cat([tensor, others])
-        elif "multihead_attn.kv." not in name:
-            joined[name] = tensor
-    return joined
 
 
 def _layer_like(layer: TorchLayer) -> Layer:
@@ -229,7 +169,17 @@ def _activation(activation: object) -> Activation:
         return "gelu"
     if isinstance(activation, nn.GELU):
         return "gelu" if activation.approximate == "none" else "gelu_tanh"
+    if isinstance(activation, partial) and activation.func is functional.gelu:
+        return "gelu_tanh" if activation.keywords.get("approximate") == "tanh" else "gelu"
     raise ValueError(f"the activation is {activation}; ReLU or GELU is wanted, or SiLU")
+
+
+def _function(activation: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A function, for torch.nn's decoder takes ReLU instead of a module when it copies a layer, and the fast path of
+    its encoder takes the module of the approximate GELU for the exact one."""
+    if isinstance(activation, nn.GELU):
+        return functional.gelu if activation.approximate == "none" else partial(functional.gelu, approximate="tanh")
+    return functional.silu if isinstance(activation, nn.SiLU) else functional.relu
 
 
 def _torch_layer(layer: Layer) -> TorchLayer:
@@ -237,20 +187,17 @@ def _torch_layer(layer: Layer) -> TorchLayer:
     strange = _unknown_to_torch(layer)
     if strange:
         raise ValueError(f"torch.nn.{kind.__name__} cannot hold {', '.join(strange)}")
-    activation = layer.feedforward.activation
     theirs = kind(
         layer.feedforward.inner.in_features,
         layer.attention.num_heads,
         layer.feedforward.inner.out_features,
         layer.feedforward.dropout.p,
-        activation=functional.relu if isinstance(activation, nn.ReLU) else activation,
+        activation=_function(layer.feedforward.activation),
         layer_norm_eps=cast(LayerNorm, layer.feedforward_residual.norm).eps,
         batch_first=True,
         norm_first=isinstance(layer.attention_residual, PreNorm),
         bias=layer.feedforward.inner.bias is not None,
     )
-    if isinstance(theirs, nn.TransformerEncoderLayer) and getattr(activation, "approximate", "none") == "tanh":
-        theirs.activation_relu_or_gelu = 0  # torch.nn's fast path takes every GELU for the exact one
     theirs.self_attn.dropout = layer.attention.drop_prob
     if isinstance(theirs, nn.TransformerDecoderLayer):
         theirs.multihead_attn.dropout = cast(DecoderLayer, layer).cross_attention.drop_prob
@@ -309,5 +256,5 @@ def _fill(theirs: TorchLayer | TorchStack, ours: Layer | Stack) -> None:
     """Gives torch.nn's module the weights, their kind and place, and the mode of ours."""
     reference = next(ours.parameters())
     theirs.to(device=reference.device, dtype=reference.dtype)
-    theirs.load_state_dict(_joined(_table(ours).to_foreign(ours.state_dict())))
+    theirs.load_state_dict(joined(_table(ours).to_foreign(ours.state_dict())))
     theirs.train(ours.training)
