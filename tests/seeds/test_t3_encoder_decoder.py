@@ -219,7 +219,8 @@ from clearhead import MultiHeadAttention, masks
 layer, length = MultiHeadAttention(64, 4), int(sys.argv[1])
 x, keep = torch.randn(1, length, 64), torch.ones(1, length, dtype=torch.bool)
 keep[:, -5:] = False
-mask = {"causal": masks.causal(length), "padding": masks.padding(keep)}[sys.argv[2]]
+causal, padding = masks.causal(length), masks.padding(keep)
+mask = {"causal": causal, "padding": padding, "both": causal & padding}[sys.argv[2]]
 with torch.no_grad():
     layer(x[:, :64], None)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -229,7 +230,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["causal", "padding"])
+@pytest.mark.parametrize("kind", ["causal", "padding", "both"])
 def test_t3_9_the_memory_of_8192_tokens_grows_linearly(kind):
     pytest.importorskip("resource")
 
