@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead import Decoder, DecoderCache, Seq2Seq, Seq2SeqConfig, masks
+from clearhead.equations.positions import relative_buckets
 
 seeds = st.integers(0, 2**16)
 OPTIONS = [
@@ -139,6 +140,16 @@ def test_padding_on_the_left_changes_no_memory_and_no_logits(positions, norm_ord
     mask, target_mask = masks.padding(keep), masks.padding(target_keep)
     assert_close(made.encode(padded, mask)[:, 3:], made.encode(source))
     assert_close(made(padded, padded_target, mask, target_mask)[:, 2:], made(source, target))
+
+
+def test_a_decoders_relative_biases_are_those_of_the_tokens_behind():
+    decoder = build(OPTIONS[3])
+    x, memory = torch.randn(2, 12, 8), torch.randn(2, 3, 8)
+    found = decoder(x, memory, masks.causal(12))
+    buckets = relative_buckets(12, 12, 6, max_distance=9, one_way=True)
+    biases = decoder.relative_bias.weight[buckets].permute(2, 0, 1)[None]
+    decoder.relative_bias = None
+    assert_close(decoder(x, memory, masks.causal(12) & masks.Mask(length=12, scores=biases)), found)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
