@@ -181,3 +181,14 @@ def test_fused_dropout_drops_the_weights():
     # with V the identity the values are the weights: 1/50 each, a quarter dropped, the rest scaled by 4/3
     assert abs((dropped == 0).float().mean().item() - 0.25) < 0.02
     torch.testing.assert_close(dropped[dropped != 0], torch.full_like(dropped[dropped != 0], 1 / 50 / 0.75))
+
+
+@pytest.mark.parametrize("queries", [700, 1024, 1030])
+@pytest.mark.parametrize("window", [None, 3, 600])
+def test_long_causal_masks_go_block_by_block_to_the_same_values(queries, window):
+    q, k, v = torch.randn(2, 1, queries, 4), torch.randn(2, 1, 1030, 4), torch.randn(2, 1, 1030, 3)
+    keep = torch.rand(2, 1030) < 0.5
+    keep[1, :20] = False  # on the left: queries that may attend to nothing
+    mask = masks.Mask(length=1030, keep_BM=keep, causal=True, window=window)
+    expected, _ = scaled_dot_product(q, k, v, mask)
+    torch.testing.assert_close(fused_scaled_dot_product(q, k, v, mask), expected, atol=1e-5, rtol=1e-5)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from clearhead import Encoder, EncoderLayer, MultiHeadAttention, masks
-from clearhead.checkpoints.torch_nn import LAYER, from_torch_nn, to_torch_nn
+from clearhead.checkpoints.torch_nn import from_torch_nn, to_torch_nn
+from clearhead.checkpoints.torch_nn_names import LAYER
 
 BOUND = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -158,12 +159,19 @@ def test_what_torch_nn_cannot_hold_is_refused():
         from_torch_nn(odd)
 
 
-def test_tanh_gelu_and_bias_free_layers_convert():
-    theirs = nn.TransformerEncoderLayer(8, 2, 16, 0.0, nn.GELU("tanh"), batch_first=True, bias=False)
+@pytest.mark.parametrize("activation", [nn.GELU("tanh"), nn.SiLU()])
+@pytest.mark.parametrize("bias", [True, False])
+def test_other_activations_and_bias_free_layers_convert(bias, activation):
+    theirs = nn.TransformerEncoderLayer(8, 2, 16, 0.0, activation, batch_first=True, bias=bias)
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter)
     ours = from_torch_nn(theirs)
     x = torch.randn(1, 4, 8)
     torch.testing.assert_close(ours(x), theirs(x))
     torch.testing.assert_close(to_torch_nn(ours)(x), theirs(x))
+    # torch.nn's fast path, which knows one GELU only, is not taken by what we make
+    with torch.no_grad():
+        torch.testing.assert_close(to_torch_nn(ours.eval())(x), ours(x), atol=1e-5, rtol=1e-5)
 
 
 def test_dropouts_travel_both_ways():
@@ -207,6 +215,10 @@ def test_what_an_encoder_cannot_hold_is_refused():
         Encoder(8, 16, 2, 0.0, 2, relative_buckets=8),
         Encoder(8, 16, 2, 0.0, 2, windows=[None, 1]),
         Encoder(8, 16, 2, 0.0, 2, norm_order="pre", first_norm=False),
+        Encoder(8, 16, 2, 0.0, 2, norm="rms"),
+        Encoder(8, 16, 2, 0.0, 2, scale=1.0),
+        Encoder(8, 16, 2, 0.0, 2, head_dim=8),
+        Encoder(8, 16, 2, 0.1, 2, activation_drop_prob=0.0),
     ):
-        with pytest.raises(ValueError, match="knows neither"):
+        with pytest.raises(ValueError, match="cannot hold"):
             to_torch_nn(ours)

@@ -162,7 +162,7 @@ def merge_heads(x: Float[Tensor, "B H L V"]) -> Float[Tensor, "B L HV"]:
 
 
 def output(
-    x: Float[Tensor, "B L D"], weight: Float[Tensor, "D D"], bias: Float[Tensor, "D"] | None = None
+    x: Float[Tensor, "B L HV"], weight: Float[Tensor, "D HV"], bias: Float[Tensor, "D"] | None = None
 ) -> Float[Tensor, "B L D"]:
     """The heads, mixed.
 

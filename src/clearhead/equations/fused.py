@@ -11,6 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
 
+_BLOCK = 512
+
 
 def fused_scaled_dot_product(
     q: Float[Tensor, "B H L K"],
@@ -38,6 +40,8 @@ def fused_scaled_dot_product(
     # a kernel aligns a non-square causal mask at the top left, ours at the last query
     if checked.only_causal and queries == checked.length:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale, is_causal=True)
+    if checked.causal and checked.scores is None and queries > _BLOCK:
+        return _in_blocks(q, k, v, checked, drop_prob, scale)
     if checked.added() is None:
         allowed = checked.allowed(queries, q.device)
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=drop_prob, scale=scale)
@@ -48,6 +52,20 @@ def fused_scaled_dot_product(
     # the flash kernel's gradients are wrong where a finite float mask covers a whole row; the plain one's are right
     with sdpa_kernel(SDPBackend.MATH):
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob, scale=scale)
+
+
+def _in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float, scale: float | None) -> Tensor:
+    """A causal mask with padding or a window, for a block of queries after the other, each with the keys up to its
+    last query: no mask of all queries and all keys is ever held."""
+    queries, parts = q.shape[2], []
+    for start in range(0, queries, _BLOCK):
+        stop = min(start + _BLOCK, queries)
+        keys = mask.length - queries + stop
+        keep_BM = None if mask.keep_BM is None else mask.keep_BM[:, :keys]
+        near = replace(mask, length=keys, keep_BM=keep_BM).allowed(stop - start, q.device)
+        block = q[:, :, start:stop], k[:, :, :keys], v[:, :, :keys]
+        parts.append(functional.scaled_dot_product_attention(*block, attn_mask=near, dropout_p=drop_prob, scale=scale))
+    return torch.cat(parts, dim=2)
 
 
 def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float, scale: float | None) -> Tensor:

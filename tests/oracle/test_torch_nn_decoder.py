@@ -1,0 +1,284 @@
+"""Our decoder and torch.nn's: the same draws, values and gradients under every pair of masks; weights both ways."""
+
+import inspect
+from copy import deepcopy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from clearhead import CrossAttention, Decoder, DecoderLayer, Encoder, masks
+from clearhead.checkpoints.torch_nn import EncoderDecoder, from_torch_nn, to_torch_nn
+from clearhead.checkpoints.torch_nn_names import DECODER_LAYER
+
+# what torch.nn says of its own options
+pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched", "ignore:enable_nested_tensor")
+
+BOUND = {torch.float32: 1e-5, torch.float64: 1e-10}
+KINDS = ["layer", "stack", "stack without norm", "transformer"]
+
+
+def draw_masks(draw, generator, batch, heads, queries, keys, dtype):
+    """torch.nn's (attn_mask, key_padding_mask), in which True means may not; each query keeps the first key."""
+    kind = draw(st.sampled_from(["none", "bool", "float", "causal", "per head", "float per head"]))
+    shape = (batch * heads, queries, keys) if "per head" in kind else (queries, keys)
+    blocked = torch.rand(shape, generator=generator) < 0.5
+    blocked[..., 0] = False
+    padding = torch.rand(batch, keys, generator=generator) < 0.4
+    padding[:, 0] = False
+    attn_mask = {
+        "none": None,
+        "causal": torch.ones(queries, keys, dtype=torch.bool).triu(1),
+        "float": torch.randn(shape, generator=generator, dtype=dtype),
+        "float per head": torch.randn(shape, generator=generator, dtype=dtype).masked_fill(blocked, float("-inf")),
+    }.get(kind, blocked)
+    if not draw(st.booleans()):
+        return attn_mask, None
+    # torch.nn wants both of one kind
+    if attn_mask is not None and attn_mask.is_floating_point():
+        return attn_mask, torch.zeros(batch, keys, dtype=dtype).masked_fill(padding, float("-inf"))
+    return attn_mask, padding
+
+
+@st.composite
+def problems(draw, dtype):
+    """Target, memory, and torch.nn's keyword masks; the sizes of the two and their masks have nothing in common."""
+    heads, batch = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    length, keys, width = draw(st.integers(1, 5)), draw(st.integers(1, 5)), heads * draw(st.integers(2, 4))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    x = torch.randn(batch, length, width, generator=generator, dtype=dtype)
+    memory = torch.randn(batch, keys, width, generator=generator, dtype=dtype)
+    names = ("tgt_mask", "tgt_key_padding_mask", "memory_mask", "memory_key_padding_mask")
+    own = draw_masks(draw, generator, batch, heads, length, length, dtype)
+    crossing = draw_masks(draw, generator, batch, heads, length, keys, dtype)
+    return x, memory, heads, dict(zip(names, own + crossing, strict=True))
+
+
+def build(kind, width, heads, dtype, batch_first=True, **options):
+    """A module of torch.nn with weights, biases and norms far from where they start."""
+    sizes = {"dim_feedforward": 7, "dropout": 0.0, "batch_first": batch_first, "dtype": dtype, **options}
+    if kind == "transformer":
+        theirs = nn.Transformer(width, heads, 1, 2, **sizes)
+        theirs.encoder.enable_nested_tensor = theirs.encoder.use_nested_tensor = False
+    else:
+        theirs = nn.TransformerDecoderLayer(width, heads, **sizes)
+    if kind.startswith("stack"):
+        norm = None if kind == "stack without norm" else nn.LayerNorm(width, 1e-3, dtype=dtype)
+        theirs = nn.TransformerDecoder(theirs, 2, norm)
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return theirs
+
+
+def run(compute, modules, *inputs):
+    """The output, and the gradients of its square's sum: of the inputs, and of all weights by name."""
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    output = compute(*leaves)
+    for module in modules:
+        module.zero_grad()
+    output.square().sum().backward()
+    return output.detach(), [leaf.grad for leaf in leaves]
+
+
+def ours_on(ours, mask, memory_mask, source_mask=None):
+    if isinstance(ours, EncoderDecoder):
+        return lambda x, memory: ours.decoder(x, ours.encoder(memory, source_mask), mask, memory_mask)
+    return lambda x, memory: ours(x, memory, mask, memory_mask)
+
+
+def theirs_on(theirs, given_masks, **source_masks):
+    if isinstance(theirs, nn.Transformer):
+        return lambda x, memory: theirs(memory, x, **given_masks, **source_masks)
+    return lambda x, memory: theirs(x, memory, **given_masks)
+
+
+def parts(module):
+    return list(module) if isinstance(module, EncoderDecoder) else [module]
+
+
+def gradients(ours):
+    return [{name: tensor.grad for name, tensor in part.named_parameters()} for part in parts(ours)]
+
+
+def gradients_of_torch(theirs):
+    """Those of torch.nn's module under our names, taken over as if they were weights."""
+    twin = deepcopy(theirs)
+    for parameter, own in zip(twin.parameters(), theirs.parameters(), strict=True):
+        parameter.data = own.grad
+    return [dict(part.state_dict()) for part in parts(from_torch_nn(twin))]
+
+
+def assert_close(found, expected, bound):
+    torch.testing.assert_close(found, expected, atol=bound, rtol=bound)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_values_and_gradients_under_every_pair_of_masks(dtype, training, norm_first):
+    @given(problems(dtype), st.sampled_from(["relu", "gelu"]), st.sampled_from(KINDS))
+    @settings(max_examples=20)
+    def check(problem, activation, kind):
+        x, memory, heads, given_masks = problem
+        theirs = build(kind, x.shape[-1], heads, dtype, activation=activation, norm_first=norm_first).train(training)
+        ours = from_torch_nn(theirs)
+        assert all(part.training == training for part in parts(ours))
+        own, crossing = list(given_masks.values())[:2], list(given_masks.values())[2:]
+        mask = masks.from_torch_nn(*own, num_heads=heads)
+        memory_mask = masks.from_torch_nn(*crossing, num_heads=heads)
+        # the source's own padding is the memory's
+        source_mask = masks.from_torch_nn(None, crossing[1])
+        expected = run(theirs_on(theirs, given_masks, src_key_padding_mask=crossing[1]), [theirs], x, memory)
+        found = run(ours_on(ours, mask, memory_mask, source_mask), parts(ours), x, memory)
+        assert_close(found, expected, BOUND[dtype])
+        # and back: the very same weights, torch.nn's masks again, and torch.nn computes the same
+        back = to_torch_nn(ours)
+        for one, other in zip(back.state_dict().values(), theirs.state_dict().values(), strict=True):
+            assert torch.equal(one, other)
+        sizes = {"batch": len(x), "queries": x.shape[1], "num_heads": heads}
+        returned = [
+            *masks.to_torch_nn(mask, keys=x.shape[1], **sizes),
+            *masks.to_torch_nn(memory_mask, keys=memory.shape[1], **sizes),
+        ]
+        again = theirs_on(back, dict(zip(given_masks, returned, strict=True)), src_key_padding_mask=crossing[1])
+        assert_close(run(again, [back], x, memory), expected, BOUND[dtype])
+        assert_close(gradients(ours), gradients_of_torch(theirs), 20 * BOUND[dtype])
+
+    check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sequence_first_modules_become_batch_first(kind):
+    theirs = build(kind, 8, 2, torch.float64, batch_first=False)
+    x, memory = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(2, 5, 8, dtype=torch.float64)
+    ours, back = from_torch_nn(theirs), to_torch_nn(from_torch_nn(theirs))
+    expected = theirs_on(theirs, {})(x.transpose(0, 1), memory.transpose(0, 1)).transpose(0, 1)
+    assert_close(ours_on(ours, None, None)(x, memory), expected, 1e-10)
+    assert_close(theirs_on(back, {})(x, memory), expected, 1e-10)
+
+
+def test_a_query_without_keys_gets_zeros_where_torch_gives_nan():
+    theirs = nn.MultiheadAttention(8, 2, batch_first=True)
+    layer = build("layer", 8, 2, torch.float32)
+    ours = from_torch_nn(layer)
+    x, memory = torch.randn(2, 3, 8), torch.randn(2, 4, 8)
+    blocked = torch.zeros(2, 4, dtype=torch.bool)
+    blocked[1] = True
+    assert theirs(x, memory, memory, key_padding_mask=blocked)[0][1].isnan().all()
+    attention = ours.cross_attention
+    given = masks.from_torch_nn(None, blocked)
+    out = attention(x, memory, given)
+    torch.testing.assert_close(out[1], attention.out.bias.expand(3, 8))
+    torch.testing.assert_close(out[0], attention(x[:1], memory[:1])[0])
+    _, (x_grad, memory_grad) = run(lambda x, memory: ours(x, memory, None, given), [ours], x, memory)
+    assert x_grad.isfinite().all()
+    assert not memory_grad[1].any()
+    assert memory_grad[0].any()
+    # of the target too
+    own = masks.from_torch_nn(torch.ones(3, 3, dtype=torch.bool), None)
+    torch.testing.assert_close(ours.attention(x, own), ours.attention.out.bias.expand(2, 3, 8))
+
+
+def test_cross_attention_built_alone_draws_as_torch():
+    torch.manual_seed(7)
+    theirs = nn.MultiheadAttention(16, 4)
+    torch.manual_seed(7)
+    ours = CrossAttention(16, 4)
+    assert torch.equal(torch.cat([ours.q.weight, ours.kv.weight]), theirs.in_proj_weight)
+    assert torch.equal(torch.cat([ours.q.bias, ours.kv.bias]), theirs.in_proj_bias)
+    assert torch.equal(ours.out.weight, theirs.out_proj.weight)
+    assert torch.equal(ours.out.bias, theirs.out_proj.bias)
+    # and as many
+    found = torch.rand(3)
+    torch.manual_seed(7)
+    nn.MultiheadAttention(16, 4)
+    assert torch.equal(torch.rand(3), found)
+
+
+def test_a_decoder_layer_built_alone_draws_as_torch():
+    torch.manual_seed(7)
+    theirs = nn.TransformerDecoderLayer(16, 4, 32, 0.1).state_dict()
+    torch.manual_seed(7)
+    ours = to_torch_nn(DecoderLayer(16, 32, 4, 0.1)).state_dict()
+    assert theirs.keys() == ours.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert set(DECODER_LAYER.rows.values()) == set(DecoderLayer(16, 32, 4, 0.1).state_dict())
+
+
+def test_a_decoder_built_alone_begins_as_torchs_whose_layers_are_copies():
+    torch.manual_seed(7)
+    theirs = nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 4, 32, 0.1), 3)
+    torch.manual_seed(7)
+    ours = Decoder(16, 32, 4, 0.1, 3)
+    begun = to_torch_nn(ours.layers[0]).state_dict()
+    for copied in theirs.layers:
+        assert all(torch.equal(begun[name], tensor) for name, tensor in copied.state_dict().items())
+    first, second, third = (layer.cross_attention.q.weight for layer in ours.layers)
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, third)
+
+
+@pytest.mark.parametrize("activation", [nn.GELU("tanh"), nn.SiLU(), nn.functional.silu])
+@pytest.mark.parametrize("bias", [True, False])
+def test_other_activations_and_bias_free_layers(bias, activation):
+    theirs = build("stack without norm", 8, 2, torch.float64, activation=activation, bias=bias)
+    x, memory = torch.randn(2, 2, 3, 8, dtype=torch.float64).unbind()
+    ours = from_torch_nn(theirs)
+    assert_close(ours(x, memory), theirs(x, memory), 1e-10)
+    assert_close(to_torch_nn(ours)(x, memory), theirs(x, memory), 1e-10)
+
+
+def test_dropouts_travel_both_ways():
+    theirs = nn.TransformerDecoderLayer(8, 2, 16, 0.3)
+    theirs.self_attn.dropout = theirs.multihead_attn.dropout = 0.4
+    ours = from_torch_nn(theirs)
+    back = to_torch_nn(ours)
+    assert (ours.attention.drop_prob, ours.cross_attention.drop_prob) == (0.4, 0.4)
+    assert (back.self_attn.dropout, back.multihead_attn.dropout) == (0.4, 0.4)
+    for module in (ours, back):
+        assert {part.p for part in module.modules() if isinstance(part, nn.Dropout)} == {0.3}
+
+
+def test_a_pair_of_our_own_becomes_a_transformer():
+    ours = EncoderDecoder(Encoder(8, 16, 2, 0.1, 1).eval(), Decoder(8, 16, 4, 0.1, 2, norm_order="pre").eval())
+    theirs = to_torch_nn(ours)
+    assert not theirs.training
+    assert theirs.encoder.norm is None
+    source, target = torch.randn(2, 5, 8), torch.randn(2, 3, 8)
+    assert_close(theirs(source, target), ours.decoder(target, ours.encoder(source)), 1e-5)
+    with pytest.raises(ValueError, match="8 and 16"):
+        to_torch_nn(EncoderDecoder(Encoder(8, 16, 2, 0.1, 1), Decoder(16, 16, 4, 0.1, 2)))
+
+
+def test_what_torch_nn_cannot_hold_is_refused():
+    for changes, words in (
+        ({"activation": "geglu"}, "DecoderLayer cannot hold a gated"),
+        ({"norm": "rms"}, "RMSNorm"),
+        ({"scale": 1.0}, "scale"),
+        ({"head_dim": 3}, "head_dim"),
+        ({"activation_drop_prob": 0.2}, "inside the feed-forward"),
+        ({"relative_buckets": 8}, "Decoder cannot hold LayerDrop or relative biases"),
+        ({"layer_drop": 0.2}, "LayerDrop"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            to_torch_nn(Decoder(8, 16, 2, 0.0, 2, **changes))
+
+
+def test_what_a_decoder_cannot_hold_is_refused():
+    for change, words in (
+        (lambda them: setattr(them.layers[1], "norm_first", True), "different"),
+        (lambda them: setattr(them.layers[0].norm3, "eps", 0.5), "eps"),
+        (lambda them: setattr(them.layers[0].dropout3, "p", 0.5), "dropouts"),
+        (lambda them: setattr(them.layers[0].multihead_attn, "dropout", 0.5), "dropouts"),
+        (lambda them: setattr(them.layers[0], "activation", torch.tanh), "ReLU or GELU"),
+        (lambda them: setattr(them, "norm", nn.LayerNorm(8, elementwise_affine=False)), "with weights"),
+        (lambda them: setattr(them, "layers", nn.ModuleList([nn.Linear(2, 2)])), "Linear"),
+    ):
+        theirs = build("stack", 8, 2, torch.float32)
+        change(theirs)
+        with pytest.raises(ValueError, match=words):
+            from_torch_nn(theirs)
+    with pytest.raises(ValueError, match="got a Linear"):
+        inspect.unwrap(from_torch_nn)(nn.Linear(2, 2))
