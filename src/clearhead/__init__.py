@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from clearhead.run.answers import Answer as Answer
     from clearhead.run.answers import QuestionAnswerer as QuestionAnswerer
     from clearhead.run.encode import TextEncoder as TextEncoder
-    from clearhead.run.generate import Generated as Generated
-    from clearhead.run.generate import StreamedToken as StreamedToken
     from clearhead.run.generate import TextToText as TextToText
+    from clearhead.run.outputs import Generated as Generated
+    from clearhead.run.outputs import StreamedToken as StreamedToken
     from clearhead.run.tasks import TextClassifier as TextClassifier
     from clearhead.see.steps import Step as Step
     from clearhead.see.steps import Trace as Trace
@@ -57,7 +57,7 @@ _HOME = {
     "EncoderModel": "models.encoder",
     "FixedCache": "layers.cache",
     "GatedFeedForward": "layers.feedforward",
-    "Generated": "run.generate",
+    "Generated": "run.outputs",
     "GenerationConfig": "generation.settings",
     "GrowingCache": "layers.cache",
     "LayerNorm": "layers.norm",
@@ -71,7 +71,7 @@ _HOME = {
     "Seq2Seq": "models.seq2seq",
     "Seq2SeqConfig": "models.config",
     "Step": "see.steps",
-    "StreamedToken": "run.generate",
+    "StreamedToken": "run.outputs",
     "TextClassifier": "run.tasks",
     "TextEncoder": "run.encode",
     "TextToText": "run.generate",

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,8 @@ from clearhead.cli import options
 from clearhead.cli.encode import ErrorsOption
 
 if TYPE_CHECKING:
-    from clearhead.run.generate import Generated, TextToText
+    from clearhead.run.generate import TextToText
+    from clearhead.run.outputs import Generated
 
 
 def translate(
@@ -83,10 +84,9 @@ def translate(
 
 def as_data(output: "Generated") -> dict[str, Any]:
     """An output as plain JSON values; "n_best" is there where several were asked for."""
-    data = asdict(output)
-    if not output.n_best:
-        del data["n_best"]
-    else:
+    data = asdict(replace(output, n_best=()))
+    del data["n_best"]
+    if len(output.n_best) > 1:
         data["n_best"] = [as_data(one) for one in output.n_best]
     return data
 

@@ -2,31 +2,24 @@
 
 import itertools
 import logging
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Unpack, overload
 
-import torch
-
 from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.seq2seq import Seq2SeqFamily
-from clearhead.generation.beam import beam_search
-from clearhead.generation.decoding import Decoding, Hypothesis
-from clearhead.generation.greedy import Choose, NextToken, gathered, most_probable, next_tokens
-from clearhead.generation.processors import processors
-from clearhead.generation.sampling import Sampler
+from clearhead.generation.decoding import Hypothesis
+from clearhead.generation.search import Source, end_ids, search, stream
 from clearhead.generation.settings import GenerationConfig, GenerationOptions
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.run.packing import BATCH_TOKENS
+from clearhead.run.outputs import NOTHING, Generated, StreamedToken
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.prompts import TaskPrompts
 from clearhead.run.windows import in_windows
-from clearhead.text.batching import token_batches
 from clearhead.text.folder import tokenizer_of
-from clearhead.text.interface import TextTokenizer, Tokens, check_texts
+from clearhead.text.interface import TextTokenizer, check_texts
 from clearhead.text.sentences import in_parts
 
 log = logging.getLogger(__name__)
@@ -34,64 +27,20 @@ log = logging.getLogger(__name__)
 WINDOW_TEXTS = 512
 """Texts that are read, sorted by length and computed together when an input is streamed."""
 
-_STEP_NUMBERS = 2**25
-"""Scores that one step may hold: sentences times beams times vocabulary."""
-
 
 @dataclass(frozen=True)
-class Generated:
-    """What was generated for a text.
+class _Text:
+    """A text on its way through the model.
 
     Args:
-        text: the output, with the prefix that was forced.
-        token_ids: the new tokens' ids, the end token's too where there is one; without the prefix.
-        tokens: the same as the tokenizer's pieces.
-        log_probs: the log-probability of each.
-        score: their sum, divided by their number to the power of the length penalty.
-        complete: whether the output ends where the model ended it; False where it was cut at the greatest length.
-        truncated: whether the source was longer than the model takes and has been cut.
-        n_best: all outputs for the text, best first, this one included, where several were asked for.
+        source: its tokens, and what its target is given.
+        prefix: the ids of the prefix, which the target is given too.
+        truncated: whether the text was longer than the model takes.
     """
 
-    text: str
-    token_ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-    log_probs: tuple[float, ...]
-    score: float
-    complete: bool = True
-    truncated: bool = False
-    n_best: "tuple[Generated, ...]" = ()
-
-
-@dataclass(frozen=True)
-class StreamedToken:
-    """A token of an output, as soon as it is chosen.
-
-    Args:
-        id: its id.
-        token: the tokenizer's piece.
-        text: what it adds to the output; the texts of all tokens together are the output.
-        log_prob: its log-probability.
-    """
-
-    id: int
-    token: str
-    text: str
-    log_prob: float
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A text on its way through the model: its tokens, and the target's first tokens."""
-
-    tokens: Tokens
-    start: tuple[int, ...]
+    source: Source
     prefix: tuple[int, ...]
-
-    @property
-    def target(self) -> tuple[int, ...]:
-        """The target's ids that are given."""
-        return self.start + self.prefix
+    truncated: bool
 
 
 class TextToText:
@@ -274,16 +223,16 @@ class TextToText:
             given = None if beginnings is None else list(itertools.islice(beginnings, len(some)))
             if given is not None and len(given) < len(some):
                 raise ValueError(f"each text has a prefix, which may be empty; {called(number + len(given))} has none")
-            prepared, sources = self._prepared(some, settings, source_lang, target_lang, given)
-            for place, source in enumerate(sources):
-                if source is not None and source.tokens.truncated:
+            told, prepared = self._prepared(some, settings, source_lang, target_lang, given)
+            for place, text in enumerate(prepared):
+                if text is not None and text.truncated:
                     message = (
                         f"{called(number + place)} is longer than the {self.max_length} tokens that this model takes"
                     )
                     if strict:
                         raise ValueError(message)
                     log.warning("%s: it was cut", message)
-            yield from self._outputs(sources, prepared)
+            yield from self._outputs(prepared, told)
             number += len(some)
         if beginnings is not None and next(beginnings, None) is not None:
             raise ValueError(f"each text has a prefix; there are {number} texts and more prefixes")
@@ -335,14 +284,14 @@ class TextToText:
         if options.get("beam_size") is None:
             options["beam_size"] = 1
         settings = self.settings.changed(**options)
-        settings, (source,) = self._prepared([text], settings, source_lang, target_lang, [prefix])
+        settings, (prepared,) = self._prepared([text], settings, source_lang, target_lang, [prefix])
         if settings.beam_size > 1 or settings.num_return_sequences > 1:
             raise ValueError("beams are only chosen at the end: a stream takes beam_size=1 and gives one output")
-        if source is None:
+        if prepared is None:
             return
-        ids = list(source.prefix)
+        ids = list(prepared.prefix)
         told = ""
-        for token in self._next_tokens([source], settings):
+        for token in stream(self._runner, [prepared.source], settings):
             ids.append(token.id)
             text = self.tokenizer.decode(ids)
             # a character may be several tokens long: what is not whole yet waits
@@ -357,19 +306,20 @@ class TextToText:
         source_lang: str | None,
         target_lang: str | None,
         prefixes: Sequence[str] | None,
-    ) -> tuple[GenerationConfig, list[_Source | None]]:
-        """The settings for these languages, and the sources, None for an empty one."""
+    ) -> tuple[GenerationConfig, list[_Text | None]]:
+        """The settings for these languages, and the texts, None for an empty one."""
         texts = check_texts(texts)
         prefixes = [""] * len(texts) if prefixes is None else check_texts(prefixes)
         tokenizer, start, settings = self._directed(settings, texts, source_lang, target_lang)
         encoded = tokenizer.encode([self.prompts.before + text for text in texts], self.max_length)
-        sources: list[_Source | None] = []
+        prepared: list[_Text | None] = []
         for text, tokens, prefix in zip(texts, encoded, prefixes, strict=True):
             given = tuple(self.tokenizer.target_ids(prefix)) if prefix else ()
             # a forced first token stands before what is forced after it
             first = () if settings.forced_bos_token_id is None or not given else (settings.forced_bos_token_id,)
-            sources.append(_Source(tokens, (start, *first), given) if text.strip() else None)
-        return settings, sources
+            source = Source(tokens.ids, (start, *first, *given))
+            prepared.append(_Text(source, given, tokens.truncated) if text.strip() else None)
+        return settings, prepared
 
     def _directed(
         self, settings: GenerationConfig, texts: Sequence[str], source: str | None, target: str | None
@@ -394,85 +344,24 @@ class TextToText:
             return directed.tokenizer, directed.forced_bos_token_id, settings
         return directed.tokenizer, start, replace(settings, forced_bos_token_id=directed.forced_bos_token_id)
 
-    def _outputs(self, sources: Sequence[_Source | None], settings: GenerationConfig) -> list[Generated]:
-        """The outputs of sources, in their order."""
-        outputs = [_NOTHING] * len(sources)
-        for batch in self._batches(sources, settings):
-            some = [source for index in batch if (source := sources[index]) is not None]
-            with torch.inference_mode():
-                found = self._search(some, settings)
-            for index, source, hypotheses in zip(batch, some, found, strict=True):
-                outputs[index] = self._told(source, hypotheses, settings)
-        return outputs
+    def _outputs(self, texts: Sequence[_Text | None], settings: GenerationConfig) -> list[Generated]:
+        """The outputs of texts, in their order."""
+        found = iter(search(self._runner, [text.source for text in texts if text is not None], settings))
+        return [NOTHING if text is None else self._told(text, next(found), settings) for text in texts]
 
-    def _batches(self, sources: Sequence[_Source | None], settings: GenerationConfig) -> Iterator[list[int]]:
-        """Sources that are computed together: of like length, with prompts of the same length."""
-        beams = settings.beam_size * (settings.num_return_sequences if settings.do_sample else 1)
-        vocabulary = self.model.config.target_vocab_size or self.model.config.vocab_size
-        most = max(1, _STEP_NUMBERS // (beams * vocabulary))
-        by_prompt: dict[int, list[int]] = {}
-        for index, source in enumerate(sources):
-            if source is not None:
-                by_prompt.setdefault(len(source.target), []).append(index)
-        for indices in by_prompt.values():
-            lengths = [len(source.tokens.ids) for index in indices if (source := sources[index]) is not None]
-            for batch in token_batches(lengths, BATCH_TOKENS):
-                for first in range(0, len(batch), most):
-                    yield [indices[place] for place in batch[first : first + most]]
-
-    def _search(self, sources: Sequence[_Source], settings: GenerationConfig) -> list[list[Hypothesis]]:
-        """The outputs of a batch, best first."""
-        if settings.beam_size > 1:
-            decoding, limit = self._decoding(sources, settings, settings.beam_size)
-            changes = processors(settings, decoding.prompt, limit, self._ends(settings))
-            return beam_search(decoding, changes, settings, limit, self._ends(settings))
-        several = [source for source in sources for _ in range(settings.num_return_sequences)]
-        found = gathered(self._next_tokens(several, settings), len(several), settings.length_penalty)
-        each = settings.num_return_sequences
-        return [found[first : first + each] for first in range(0, len(found), each)]
-
-    def _next_tokens(self, sources: Sequence[_Source], settings: GenerationConfig) -> Iterator[NextToken]:
-        decoding, limit = self._decoding(sources, settings, 1)
-        choose: Choose = most_probable
-        if settings.do_sample:
-            seed = secrets.randbits(63) if settings.seed is None else settings.seed
-            numbers = [place % settings.num_return_sequences for place in range(len(sources))]
-            choose = Sampler(settings, seed, [source.tokens.ids for source in sources], numbers)
-        ends = self._ends(settings)
-        return next_tokens(decoding, processors(settings, decoding.prompt, limit, ends), choose, limit, ends)
-
-    def _decoding(self, sources: Sequence[_Source], settings: GenerationConfig, each: int) -> tuple[Decoding, int]:
-        """A batch of sources to decode, and the greatest length of their targets."""
-        pad_id = self.model.config.pad_id
-        longest = max(len(source.tokens.ids) for source in sources)
-        rows = [source.tokens.ids + [pad_id] * (longest - len(source.tokens.ids)) for source in sources]
-        lengths = torch.tensor([len(source.tokens.ids) for source in sources])
-        keep = torch.arange(longest) < lengths[:, None]
-        prompt = torch.tensor([source.target for source in sources])
-        decoding = Decoding(
-            self._runner, torch.tensor(rows).to(self.device), keep.to(self.device), prompt.to(self.device), each
-        )
-        return decoding, settings.greatest_length(decoding.prompt, self.model.config.max_len)
-
-    def _ends(self, settings: GenerationConfig) -> tuple[int, ...]:
-        return self.model.config.eos_ids if settings.eos_ids is None else settings.eos_ids
-
-    def _told(self, source: _Source, hypotheses: Sequence[Hypothesis], settings: GenerationConfig) -> Generated:
+    def _told(self, text: _Text, hypotheses: Sequence[Hypothesis], settings: GenerationConfig) -> Generated:
         """What was found for a text, as people read it."""
-        ends = self._ends(settings)
+        ends = end_ids(self._runner, settings)
         found = tuple(
             Generated(
-                text=self.tokenizer.decode([*source.prefix, *hypothesis.ids]),
+                text=self.tokenizer.decode([*text.prefix, *hypothesis.ids]),
                 token_ids=hypothesis.ids,
                 tokens=tuple(self.tokenizer.words(hypothesis.ids)),
                 log_probs=hypothesis.log_probs,
                 score=hypothesis.score,
                 complete=bool(hypothesis.ids) and hypothesis.ids[-1] in ends,
-                truncated=source.tokens.truncated,
+                truncated=text.truncated,
             )
             for hypothesis in hypotheses
         )
-        return replace(found[0], n_best=found) if len(found) > 1 else found[0]
-
-
-_NOTHING = Generated("", (), (), (), 0.0)
+        return replace(found[0], n_best=found)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from clearhead.run.answers import Answer, QuestionAnswerer
-from clearhead.run.generate import Generated, TextToText
+from clearhead.run.generate import TextToText
+from clearhead.run.outputs import Generated
 from clearhead.run.packing import BATCH_TOKENS
 from clearhead.run.progress import token_progress
 

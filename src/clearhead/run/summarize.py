@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from clearhead.generation.settings import GenerationOptions
-from clearhead.run.generate import Generated, TextToText
+from clearhead.run.generate import TextToText
+from clearhead.run.outputs import Generated
 
 TASK = "summarization"
 

@@ -1,0 +1,110 @@
+"""Sources of any number and length to hypotheses: in batches, by the search that the settings ask for."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from clearhead.generation.beam import beam_search
+from clearhead.generation.decoding import Decoding, Hypothesis
+from clearhead.generation.greedy import Choose, NextToken, gathered, most_probable, next_tokens
+from clearhead.generation.processors import processors
+from clearhead.generation.sampling import Sampler
+from clearhead.generation.settings import GenerationConfig
+from clearhead.models.seq2seq import Seq2Seq
+from clearhead.text.batching import token_batches
+
+BATCH_TOKENS = 2048
+"""Source tokens in a batch."""
+
+_STEP_NUMBERS = 2**25
+"""Scores that one step may hold: sentences times beams times vocabulary."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source on its way through the model.
+
+    Args:
+        ids: its token ids.
+        prompt: the ids that its target is given: the start token, and what is forced after it.
+    """
+
+    ids: Sequence[int]
+    prompt: tuple[int, ...]
+
+
+def search(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig) -> list[list[Hypothesis]]:
+    """The outputs of each source, best first, in the order of the sources.
+
+    Args:
+        model: the model, in evaluation mode.
+        sources: the sources.
+        settings: how to generate.
+
+    Raises:
+        ValueError: lengths that leave nothing to generate.
+    """
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    for batch in _batches(model, sources, settings):
+        with torch.inference_mode():
+            outputs = _together(model, [sources[index] for index in batch], settings)
+        for index, best in zip(batch, outputs, strict=True):
+            found[index] = best
+    return found
+
+
+def stream(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig) -> Iterator[NextToken]:
+    """The tokens of all targets as they are chosen, greedily or by draws; arguments as in `search`."""
+    decoding, limit = _decoding(model, sources, settings, 1)
+    choose: Choose = most_probable
+    if settings.do_sample:
+        seed = secrets.randbits(63) if settings.seed is None else settings.seed
+        numbers = [place % settings.num_return_sequences for place in range(len(sources))]
+        choose = Sampler(settings, seed, [source.ids for source in sources], numbers)
+    ends = end_ids(model, settings)
+    return next_tokens(decoding, processors(settings, decoding.prompt, limit, ends), choose, limit, ends)
+
+
+def end_ids(model: Seq2Seq, settings: GenerationConfig) -> tuple[int, ...]:
+    """The ids that end a target: the settings', else the model's."""
+    return model.config.eos_ids if settings.eos_ids is None else settings.eos_ids
+
+
+def _batches(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig) -> Iterator[list[int]]:
+    """Sources that are computed together: of like length, with prompts of the same length."""
+    rows = settings.beam_size * (settings.num_return_sequences if settings.do_sample else 1)
+    vocabulary = model.config.target_vocab_size or model.config.vocab_size
+    most = max(1, _STEP_NUMBERS // (rows * vocabulary))
+    by_prompt: dict[int, list[int]] = {}
+    for index, source in enumerate(sources):
+        by_prompt.setdefault(len(source.prompt), []).append(index)
+    for indices in by_prompt.values():
+        for batch in token_batches([len(sources[index].ids) for index in indices], BATCH_TOKENS):
+            for first in range(0, len(batch), most):
+                yield [indices[place] for place in batch[first : first + most]]
+
+
+def _together(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig) -> list[list[Hypothesis]]:
+    """The outputs of a batch, best first."""
+    if settings.beam_size > 1:
+        decoding, limit = _decoding(model, sources, settings, settings.beam_size)
+        ends = end_ids(model, settings)
+        return beam_search(decoding, processors(settings, decoding.prompt, limit, ends), settings, limit, ends)
+    each = settings.num_return_sequences
+    several = [source for source in sources for _ in range(each)]
+    found = gathered(stream(model, several, settings), len(several), settings.length_penalty)
+    return [found[first : first + each] for first in range(0, len(found), each)]
+
+
+def _decoding(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig, each: int) -> tuple[Decoding, int]:
+    """A batch of sources to decode, and the greatest length of their targets."""
+    device = next(model.parameters()).device
+    longest = max(len(source.ids) for source in sources)
+    rows = [[*source.ids, *[model.config.pad_id] * (longest - len(source.ids))] for source in sources]
+    lengths_B1 = torch.tensor([[len(source.ids)] for source in sources], device=device)
+    keep_BM = torch.arange(longest, device=device) < lengths_B1
+    prompt_BP = torch.tensor([source.prompt for source in sources], device=device)
+    limit = settings.greatest_length(prompt_BP.shape[1], model.config.max_len)
+    return Decoding(model, torch.tensor(rows, device=device), keep_BM, prompt_BP, each), limit
