@@ -12,7 +12,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 def filled(build: Callable[[], Model], ours: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Tensor]]) -> Model:
     """A model with a checkpoint's tensors, in evaluation mode."""
-    with torch.device("meta"):  # shapes alone: a config may ask for more than any memory holds
+    with torch.device("meta"), _NoDraws():  # shapes alone: a config may ask for more than any memory holds
         plan = build()
         twice = _twice(plan)
         wanted = {name: tuple(tensor.shape) for name, tensor in plan.state_dict().items() if name not in twice}

@@ -17,8 +17,8 @@ def sinusoids(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
     >>> sinusoids(5000, 512).shape
     torch.Size([5000, 512])
     """
-    position_L1 = torch.arange(length, dtype=torch.float64)[:, None]
-    even_J = torch.arange(0, d_model, 2, dtype=torch.float64)
+    position_L1 = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
+    even_J = torch.arange(0, d_model, 2, dtype=torch.float64, device="cpu")
     angle_LJ = position_L1 * torch.exp(even_J * (-math.log(10000.0) / d_model))
     pairs_LJ2 = torch.stack([angle_LJ.sin(), angle_LJ.cos()], dim=-1)
     return pairs_LJ2.flatten(1)[:, :d_model].float()
@@ -44,8 +44,10 @@ def concatenated_sinusoids(
     """
     half = d_model // 2 if last else (d_model + 1) // 2
     steps = half - 1 if last else d_model / 2
-    place_J = torch.arange(half, dtype=dtype)
-    angle_LJ = torch.arange(length, dtype=dtype)[:, None] * torch.exp(place_J * -(math.log(10000.0) / max(steps, 1)))
+    place_J = torch.arange(half, dtype=dtype, device="cpu")
+    angle_LJ = torch.arange(length, dtype=dtype, device="cpu")[:, None] * torch.exp(
+        place_J * -(math.log(10000.0) / max(steps, 1))
+    )
     both = torch.cat([angle_LJ.sin(), angle_LJ.cos()], dim=1)[:, :d_model]
     return torch.nn.functional.pad(both, (0, d_model - both.shape[1])).float()
 

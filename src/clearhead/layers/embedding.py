@@ -73,7 +73,8 @@ class PositionalEncoding(nn.Module):
     ) -> None:
         super().__init__()
         self.layout = layout
-        self.register_buffer("pe", _sinusoids(layout, max_len + offset, d_model)[offset:], persistent=False)
+        pe = _sinusoids(layout, max_len + offset, d_model)[offset:]
+        self.register_buffer("pe", pe.to(torch.get_default_device()), persistent=False)
 
     def forward(
         self, x: Float[Tensor, "*batch L D"], positions: Int[Tensor, "B L"] | None = None
