@@ -91,8 +91,8 @@ def test_bad_input_is_one_clear_line(marian, tiny_bert, tmp_path):
     assert "generation_config.json: beam_size must be a whole number" in refused(
         "translate", "--model", tmp_path / "broken", file
     )
-    (tmp_path / "broken" / "generation_config.json").write_text('{"max_length": 5, "min_length": 9}')
-    assert "min_length=9 is more than max_length=5" in refused("translate", "--model", tmp_path / "broken", file)
+    lengths = ["--min-new-tokens", 9, "--max-new-tokens", 5]
+    assert "min_new_tokens=9 is more than max_new_tokens=5" in refused("translate", "--model", marian, file, *lengths)
     assert "no such file" in refused("translate", "--model", marian, tmp_path / "absent")
 
 

@@ -31,6 +31,9 @@ BeamSize = Annotated[
 MaxNewTokens = Annotated[
     int | None, typer.Option(help="Longest output, in tokens. Default: as the model says, else 256.")
 ]
+MinNewTokens = Annotated[
+    int | None, typer.Option(help="Shortest output, in tokens. Default: as the model says, else any.")
+]
 LengthPenalty = Annotated[
     float | None,
     typer.Option(help="Above 0 favours long outputs, below short ones. Default: as the model says, else 1."),

@@ -18,6 +18,7 @@ def summarize(
     ],
     beam_size: options.BeamSize = None,
     max_new_tokens: options.MaxNewTokens = None,
+    min_new_tokens: options.MinNewTokens = None,
     length_penalty: options.LengthPenalty = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
@@ -31,7 +32,12 @@ def summarize(
     summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
     for source, document in zip(sources, documents, strict=True):
         summary = summary_of(
-            summarizer, document, beam_size=beam_size, max_new_tokens=max_new_tokens, length_penalty=length_penalty
+            summarizer,
+            document,
+            beam_size=beam_size,
+            max_new_tokens=max_new_tokens,
+            min_new_tokens=min_new_tokens,
+            length_penalty=length_penalty,
         )
         if len(summary.parts) > 1:
             said = f"{summary.tokens:,} tokens, more than the model's {summarizer.max_length:,}"

@@ -39,6 +39,7 @@ def translate(
         typer.Option(metavar="FILE", help="For each line what its output must start with; a line may be empty."),
     ] = None,
     max_new_tokens: options.MaxNewTokens = None,
+    min_new_tokens: options.MinNewTokens = None,
     length_penalty: options.LengthPenalty = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="A line that is too long for the model is an error.")
@@ -75,6 +76,7 @@ def translate(
         beam_size=beam_size,
         num_return_sequences=n_best,
         max_new_tokens=max_new_tokens,
+        min_new_tokens=min_new_tokens,
         length_penalty=length_penalty,
     )
     for output in outputs:
