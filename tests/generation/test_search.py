@@ -22,7 +22,7 @@ CHANGES = [
     {"no_repeat_ngram_size": 2},
     {"repetition_penalty": 1.4, "min_length": 5},
     {"forced_bos_token_id": 7, "forced_eos_token_id": True, "min_new_tokens": 4},
-    {"bad_words_ids": [[11], [12, 13], [40]], "encoder_no_repeat_ngram_size": 2},
+    {"bad_words_ids": [[11], [12, 13], [40]], "encoder_no_repeat_ngram_size": 2, "renormalize_logits": True},
 ]
 RULES = [(power, rule) for power in (-0.5, 0.0, 1.0, 2.0) for rule in (True, False, "never")]
 

@@ -15,12 +15,6 @@ PEGASUS = Seq2SeqFamily(
     ids=(0, 1, 0),
     keys=KEYS,
     fixed={"positions": "concatenated", "norm_order": "pre", "output_bias": True},
-    only=SEQ2SEQ_ONLY
-    | {
-        "static_position_embeddings": True,
-        "normalize_before": True,
-        "add_final_layer_norm": True,
-        "extra_pos_embeddings": 1,
-    },
+    only=SEQ2SEQ_ONLY | {"static_position_embeddings": True, "normalize_before": True, "add_final_layer_norm": True},
     saves_positions=True,
 )

@@ -51,6 +51,8 @@ def processors(settings: GenerationConfig, prompt: int, limit: int, eos_ids: Seq
         add(partial(force, at=1, allowed=[settings.forced_bos_token_id]))
     if settings.forced_eos_token_id:
         add(partial(force, at=limit - 1, allowed=settings.forced_eos_token_id))
+    if settings.renormalize_logits:
+        chosen.append(lambda scores, ids, source: scores.log_softmax(dim=1))
     return chosen
 
 

@@ -26,6 +26,7 @@ class GenerationOptions(TypedDict, total=False):
     no_repeat_ngram_size: int | None
     encoder_no_repeat_ngram_size: int | None
     repetition_penalty: float | None
+    renormalize_logits: bool | None
     bad_words_ids: Sequence[Sequence[int]] | None
     forced_bos_token_id: int | None
     forced_eos_token_id: int | Sequence[int] | None
@@ -53,6 +54,7 @@ class GenerationConfig:
         no_repeat_ngram_size: no n-gram of this size comes twice; 0 for any.
         encoder_no_repeat_ngram_size: no n-gram of this size of the source comes; 0 for any.
         repetition_penalty: scores of tokens that were there are divided by this if positive, else multiplied.
+        renormalize_logits: scores are made log-probabilities again after what the other settings do to them.
         bad_words_ids: sequences of ids that must not come.
         forced_bos_token_id: the id of the first new token, such as a language; None for none.
         forced_eos_token_id: the ids of which one ends a target of the greatest length; () for none.
@@ -83,6 +85,7 @@ class GenerationConfig:
     no_repeat_ngram_size: int = 0
     encoder_no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
+    renormalize_logits: bool = False
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     forced_bos_token_id: int | None = None
     forced_eos_token_id: tuple[int, ...] = ()
@@ -218,7 +221,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "penalty_alpha": (0, 0.0),
     "encoder_repetition_penalty": (1, 1.0),
     "guidance_scale": (1, 1.0),
-    "renormalize_logits": (False,),
     "remove_invalid_values": (False,),
     "suppress_tokens": ([],),
     "begin_suppress_tokens": ([],),

@@ -327,10 +327,9 @@ class TextToText:
         """The tokenizer for the languages, the target's first id, and the settings with a language forced after it."""
         start = self.model.config.start_id if settings.start_id is None else settings.start_id
         tokenizer = self.tokenizer
-        starts_with_language = self.tokenizer.words([start])[0] in tokenizer.languages
         told = (
             settings.forced_bos_token_id is not None
-            or starts_with_language
+            or tokenizer.words([start])[0] in tokenizer.languages
             or all(
                 any(text.startswith(f">>{code}<<") for code in tokenizer.languages) for text in texts if text.strip()
             )
@@ -338,11 +337,10 @@ class TextToText:
         if source is None and target is None and (told or not tokenizer.languages):
             return tokenizer, start, settings
         directed = tokenizer.for_languages(source, target)
-        if directed.forced_bos_token_id is None:
-            return directed.tokenizer, start, settings
-        if starts_with_language:  # the first mBART's: the language is the start token
-            return directed.tokenizer, directed.forced_bos_token_id, settings
-        return directed.tokenizer, start, replace(settings, forced_bos_token_id=directed.forced_bos_token_id)
+        start = start if directed.start_id is None else directed.start_id
+        # a model that is told its target elsewhere keeps what its settings force
+        forced = directed.forced_bos_token_id
+        return directed.tokenizer, start, settings if forced is None else replace(settings, forced_bos_token_id=forced)
 
     def _outputs(self, texts: Sequence[_Text | None], settings: GenerationConfig) -> list[Generated]:
         """The outputs of texts, in their order."""

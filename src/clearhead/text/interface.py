@@ -69,12 +69,14 @@ class Directed:
     Args:
         tokenizer: its `encode` says the languages the way the model wants it.
         forced_bos_token_id: the id that generation must give as its first token; None for models that need none.
+        start_id: the id that a target must start with; None for what the model says.
         source: the language to translate from; None where the model is not told it.
         target: the language to translate into; None for a model without languages.
     """
 
     tokenizer: TextTokenizer
     forced_bos_token_id: int | None
+    start_id: int | None
     source: str | None
     target: str | None
 
@@ -111,10 +113,11 @@ class LanguageAware(ABC):
                     f"this model's tokenizer knows no languages; got source {source!r} and target {target!r}: "
                     "leave them out"
                 )
-            return Directed(self._between(None, None), None, None, None)
+            return Directed(self._between(None, None), None, None, None, None)
         source, target = self.scheme.choose(self._known, self.config, source, target)
-        forced = self._known[target] if self.scheme.forces_target else None
-        return Directed(self._between(source, target), forced, source, target)
+        told = self._known[target] if self.scheme.forces_target else None
+        forced, start = (None, told) if self.scheme.starts else (told, None)
+        return Directed(self._between(source, target), forced, start, source, target)
 
     @abstractmethod
     def _vocabulary(self) -> dict[str, int]:

@@ -61,12 +61,14 @@ class Scheme:
         code: a regular expression of the codes.
         default: the source language where nobody says one; None for families that are told the target only.
         behind: whether the source language stands behind the text's end token, not in front of the text.
+        starts: whether a target starts with its language, in place of the start token.
     """
 
     spelling: str
     code: str
     default: str | None
     behind: bool = False
+    starts: bool = False
 
     def known(self, vocabulary: Mapping[str, int]) -> dict[str, int]:
         """The languages in a vocabulary, code to id, in the order of their ids."""
@@ -124,7 +126,7 @@ class Scheme:
 
 SCHEMES = {
     "marian": Scheme(">>{}<<", r"[^<>\s]+", default=None),
-    "mbart": Scheme("{}", "[a-z]{2}_[A-Z]{2}", default="en_XX", behind=True),
+    "mbart": Scheme("{}", "[a-z]{2}_[A-Z]{2}", default="en_XX", behind=True, starts=True),
     "mbart50": Scheme("{}", "[a-z]{2}_[A-Z]{2}", default="en_XX"),
     "m2m_100": Scheme("__{}__", "[a-z]{2,3}", default="en"),
     "nllb": Scheme("{}", "[a-z]{3}_[A-Z][a-z]{3}", default="eng_Latn"),
