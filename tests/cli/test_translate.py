@@ -31,7 +31,9 @@ def test_lines_in_lines_out(marian, expected, tmp_path):
     (tmp_path / "in.txt").write_text(LINES)
     options = ["--model", marian, "--beam-size", 3, "--max-new-tokens", 6, "--precision", "float32"]
     status, out, err = clearhead("translate", *options, tmp_path / "in.txt")
-    assert (status, err) == (0, "")
+    cut = sum(not one.complete for one in expected)
+    assert (status, err.count("\n")) == (0, cut > 0)
+    assert not cut or f"{cut} of 4 outputs did not end by themselves and were cut" in err
     assert out.split("\n") == [*(one.text for one in expected), ""]
     status, out, _ = clearhead("translate", *options, "--n-best", 2, stdin=LINES.encode())
     assert status == 0
@@ -68,10 +70,8 @@ def test_a_line_that_is_too_long(marian, tmp_path):
     status, out, err = clearhead("translate", *options)
     assert status == 0
     assert out.count("\n") == 2
-    assert (
-        err
-        == f"clearhead: {tmp_path / 'in.txt'}, line 2 is longer than the 60 tokens that this model takes: it was cut\n"
-    )
+    said = f"clearhead: {tmp_path / 'in.txt'}, line 2 is longer than the 60 tokens that this model takes: it was cut"
+    assert err.split("\n")[0] == said
     assert "in.txt, line 2 is longer than the 60 tokens" in refused("translate", *options, "--strict")
 
 
@@ -123,7 +123,7 @@ def test_summaries_of_long_documents(tmp_path):
     assert status == 0
     assert out.count("\n") == 3
     assert out.split("\n")[2] == ""
-    assert err.count("\n") == 1
+    assert [line for line in err.splitlines() if "outputs did not end" not in line] == err.splitlines()[:1]
     assert "long.txt: " in err
     assert "more than the model's 30: cut between sentences into" in err
     status, out, _ = clearhead("summarize", "--model", model, *files, "--precision", "float32", "--json")

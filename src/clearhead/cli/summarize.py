@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.translate import as_data, one_line
+from clearhead.cli.translate import as_data, one_line, say_cut
 
 
 def summarize(
@@ -30,6 +30,7 @@ def summarize(
     from clearhead.run.summarize import summarize as summary_of
 
     summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
+    parts = cut = 0
     for source, document in zip(sources, documents, strict=True):
         summary = summary_of(
             summarizer,
@@ -44,12 +45,13 @@ def summarize(
             typer.echo(f"{_name(source)}: {said}: cut between sentences into {len(summary.parts)} parts", err=True)
         line = one_line(summary.text)
         if as_json:
-            parts = [as_data(part) for part in summary.parts]
-            line = json.dumps(
-                {"text": summary.text, "source": source, "tokens": summary.tokens, "parts": parts}, ensure_ascii=False
-            )
+            data = {"text": summary.text, "source": source, "tokens": summary.tokens}
+            line = json.dumps(data | {"parts": [as_data(part) for part in summary.parts]}, ensure_ascii=False)
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
+        parts += len(summary.parts)
+        cut += sum(not part.complete for part in summary.parts)
+    say_cut(cut, parts)
 
 
 def _name(source: str) -> str:

@@ -79,9 +79,20 @@ def translate(
         min_new_tokens=min_new_tokens,
         length_penalty=length_penalty,
     )
+    lines = cut = 0
     for output in outputs:
+        lines += 1
+        cut += not output.complete
         sys.stdout.write(f"{json.dumps(as_data(output), ensure_ascii=False) if as_json else _line(output)}\n")
     sys.stdout.flush()
+    say_cut(cut, lines)
+
+
+def say_cut(cut: int, outputs: int) -> None:
+    """Says on standard error how many outputs were cut at the greatest length, if any were."""
+    if cut:
+        said = f"{cut} of {outputs} outputs did not end by themselves and were cut"
+        typer.echo(f"clearhead: {said}; --max-new-tokens allows longer ones", err=True)
 
 
 def as_data(output: "Generated") -> dict[str, Any]:
