@@ -132,7 +132,7 @@ def test_a_stream_is_the_output_in_pieces(translator, options, prefix):
     assert tuple(token.token for token in tokens) == whole.tokens
     assert tuple(token.log_prob for token in tokens) == pytest.approx(whole.log_probs)
     with pytest.raises(ValueError, match="a stream takes beam_size=1"):
-        next(translator.stream(TEXTS[0], beam_size=2))
+        translator.stream(TEXTS[0], beam_size=2)
     assert list(translator.stream(" ")) == []
 
 
@@ -267,3 +267,40 @@ def test_t5_is_told_its_task_in_words(tmp_path):
     assert german.generate([TEXTS[0]]) == expected
     with pytest.raises(ValueError, match="no task 'translation_en_to_fr'; it describes translation_en_to_de"):
         model.for_task("translation_en_to_fr")
+
+
+def test_tasks_are_saved_and_refused_where_not_understood(tmp_path):
+    tasks = {"summarization": {"prefix": "summarize: ", "max_length": 9}, "odd": {"diversity_penalty": 0.7}}
+    folders.plain("t5", tmp_path, task_specific_params=tasks)
+    model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    model.save_pretrained(tmp_path / "again")
+    again = TextToText.from_pretrained(tmp_path / "again", precision="float32", device="cpu")
+    assert again.for_task("summarization").generate(TEXTS) == model.for_task("summarization").generate(TEXTS)
+    with pytest.raises(ValueError, match="task odd says diversity_penalty=0.7, which changes"):
+        model.for_task("odd")
+
+
+def test_prefixes_that_cannot_be_forced_are_said(translator, caplog):
+    translator.generate(TEXTS[:1], prefixes=["\U0001f309 Die"], max_new_tokens=3)
+    assert "text 0: the model's tokenizer cannot write the prefix '\U0001f309 Die': it became" in caplog.text
+    with pytest.raises(ValueError, match="text 0: the model's tokenizer cannot write the prefix"):
+        translator.generate(TEXTS[:1], prefixes=["\U0001f309 Die"], strict=True)
+    with pytest.raises(ValueError, match=r"text 1: \d+ tokens are given, and a target has at most 60"):
+        translator.generate(TEXTS[:1] * 2, prefixes=["", "Die " * 70])
+    with pytest.raises(ValueError, match="the text is longer than the 60 tokens"):
+        next(translator.stream("storm " * 200, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length_penalty": 1000.0}, "length_penalty lies within ±30; got 1000.0"),
+        ({"length_penalty": float("inf")}, "length_penalty lies within ±30"),
+        ({"forced_bos_token_id": -1}, "forced_bos_token_id holds -1; token ids lie in 0"),
+        ({"bad_words_ids": [[99999]]}, "bad_words_ids holds 99999; token ids lie in 0"),
+        ({"forced_eos_token_id": 99999}, "forced_eos_token_id holds 99999"),
+    ],
+)
+def test_numbers_that_are_out_of_range_are_refused(translator, options, message):
+    with pytest.raises(ValueError, match=message):
+        translator.generate(TEXTS[:1], **options)

@@ -31,6 +31,8 @@ BeamSize = Annotated[
 MaxNewTokens = Annotated[
     int | None, typer.Option(help="Longest output, in tokens. Default: as the model says, else 256.")
 ]
+SourceLang = Annotated[str | None, typer.Option(help="The language of the input, for models that are told it.")]
+TargetLang = Annotated[str | None, typer.Option(help="The language of the output, for models that are told it.")]
 MinNewTokens = Annotated[
     int | None, typer.Option(help="Shortest output, in tokens. Default: as the model says, else any.")
 ]

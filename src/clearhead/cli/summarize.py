@@ -17,6 +17,8 @@ def summarize(
         list[str], typer.Argument(metavar="FILE...", help="Documents, a UTF-8 file each; - is standard input.")
     ],
     beam_size: options.BeamSize = None,
+    source_lang: options.SourceLang = None,
+    target_lang: options.TargetLang = None,
     max_new_tokens: options.MaxNewTokens = None,
     min_new_tokens: options.MinNewTokens = None,
     length_penalty: options.LengthPenalty = None,
@@ -35,6 +37,8 @@ def summarize(
         summary = summary_of(
             summarizer,
             document,
+            source_lang=source_lang,
+            target_lang=target_lang,
             beam_size=beam_size,
             max_new_tokens=max_new_tokens,
             min_new_tokens=min_new_tokens,

@@ -28,12 +28,8 @@ def translate(
     n_best: Annotated[
         int, typer.Option(min=1, help="So many outputs for each line, best first, with tabs between them.")
     ] = 1,
-    source_lang: Annotated[
-        str | None, typer.Option(help="The language to translate from, for models that are told it.")
-    ] = None,
-    target_lang: Annotated[
-        str | None, typer.Option(help="The language to translate into, for models that are told it.")
-    ] = None,
+    source_lang: options.SourceLang = None,
+    target_lang: options.TargetLang = None,
     prefix: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="For each line what its output must start with; a line may be empty."),
@@ -119,6 +115,13 @@ def _for_languages(
 ) -> "tuple[TextToText, str | None, str | None]":
     """A model that is told its languages in words, as T5 is, is set up for them; others are told them at each text."""
     tasks = [task for task in translator.prompts.tasks if task.startswith("translation_")]
-    if not tasks or translator.tokenizer.languages or (source is None and target is None):
+    if not tasks or translator.tokenizer.languages:
         return translator, source, target
+    pairs = ", ".join(task.removeprefix("translation_").replace("_to_", " to ") for task in tasks)
+    if source is None and target is None:  # a model that was tuned further may need no telling
+        said = f"no languages given: lines are taken as they are; --source-lang and --target-lang: it knows {pairs}"
+        typer.echo(f"clearhead: {said}", err=True)
+        return translator, None, None
+    if f"translation_{source}_to_{target}" not in tasks:
+        raise ValueError(f"this model is told its languages: give --source-lang and --target-lang; it knows {pairs}")
     return translator.for_task(f"translation_{source}_to_{target}"), None, None

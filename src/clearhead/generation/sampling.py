@@ -14,7 +14,7 @@ class Sampler:
     """Draws a token for each target.
 
     Each target has a generator of its own, seeded by the seed, its source and the number of the sample: so a text gives
-    the same samples alone and in any company.
+    the same samples alone and in any company, in float32.
 
     Args:
         settings: temperature, top_k and top_p.

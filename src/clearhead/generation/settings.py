@@ -12,6 +12,9 @@ from clearhead.checkpoints.seq2seq import GENERATION_KEYS
 DEFAULT_NEW_TOKENS = 256
 """New tokens at most, where neither the caller nor the checkpoint says."""
 
+MOST_LENGTH_PENALTY = 30
+"""Beyond it the power of a length leaves the range of numbers; useful ones lie between −2 and 3."""
+
 
 class GenerationOptions(TypedDict, total=False):
     """What a call may say of the settings; the meanings are told in `GenerationConfig`, None says nothing."""
@@ -63,7 +66,7 @@ class GenerationConfig:
         temperature: logits are divided by this before a draw.
         top_k: only so many of the most probable tokens are drawn from; 0 for all.
         top_p: only the most probable tokens that together reach this probability are drawn from.
-        seed: of the draws; None for another at each call.
+        seed: of the draws; None for another at each call. Within a call, a text that comes twice gives the same sample.
         start_id, eos_ids: as in `Seq2SeqConfig`, where they differ from the model's; None where not.
 
     Raises:
@@ -109,14 +112,21 @@ class GenerationConfig:
                 wanted = "from above 0 to 1" if name == "top_p" else "above 0"
                 raise ValueError(f"{name} must be {wanted}; got {getattr(self, name)}")
         _check(self, "length_penalty", -math.inf, float)
-        if self.early_stopping not in (True, False, "never"):
+        if abs(self.length_penalty) > MOST_LENGTH_PENALTY:
+            raise ValueError(f"length_penalty lies within ±{MOST_LENGTH_PENALTY}; got {self.length_penalty}")
+        for name in ("do_sample", "renormalize_logits"):
+            if type(getattr(self, name)) is not bool:
+                raise ValueError(f"{name} is true or false; got {getattr(self, name)!r}")
+        if self.eos_ids == ():
+            raise ValueError("eos_ids, the ids that end an output, are one or more; got none")
+        if self.early_stopping != "never" and type(self.early_stopping) is not bool:
             raise ValueError(f'early_stopping is True, False or "never"; got {self.early_stopping!r}')
         for least, greatest in (("min_new_tokens", "max_new_tokens"), ("min_length", "max_length")):
             low, high = getattr(self, least), getattr(self, greatest)
             if low is not None and high is not None and low > high:
                 raise ValueError(f"{least}={low} is more than {greatest}={high}: no output could be so long")
-        if any(not words or min(words) < 0 for words in self.bad_words_ids):
-            raise ValueError("bad_words_ids holds sequences of one token id or more, each from 0 on")
+        if not all(self.bad_words_ids):
+            raise ValueError("bad_words_ids holds sequences of one token id or more; got an empty one")
         if self.do_sample and self.beam_size > 1:
             raise ValueError(f"sampling draws one token at a time and takes beam_size=1; got {self.beam_size}")
         if not self.do_sample and self.num_return_sequences > self.beam_size:
@@ -138,12 +148,12 @@ class GenerationConfig:
         """
         path = folder / "generation_config.json"
         if path.is_file():
-            return _read(directory.read_json(path), beam_size, str(path))
+            return read_settings(directory.read_json(path), beam_size, str(path))
         data = directory.read_json(folder / "config.json")
         old = {key: value for key, value in data.items() if key in GENERATION_KEYS}
         if old.pop("force_bos_token_to_be_generated", False):
             old.setdefault("forced_bos_token_id", data.get("bos_token_id", 0))
-        return _read(old, beam_size, str(folder / "config.json"))
+        return read_settings(old, beam_size, str(folder / "config.json"))
 
     def changed(self, **options: Unpack[GenerationOptions]) -> "GenerationConfig":
         """These settings with what is given, where it is not None.
@@ -174,6 +184,20 @@ class GenerationConfig:
             elif old in given:
                 given[new] = None
         return replace(self, **given)
+
+    def check_ids(self, vocabulary: int) -> None:
+        """Raises a ValueError for a token id that the settings name and the vocabulary does not have."""
+        named = {
+            "bad_words_ids": [number for words in self.bad_words_ids for number in words],
+            "forced_bos_token_id": [] if self.forced_bos_token_id is None else [self.forced_bos_token_id],
+            "forced_eos_token_id": self.forced_eos_token_id,
+            "eos_token_id": self.eos_ids or (),
+            "decoder_start_token_id": [] if self.start_id is None else [self.start_id],
+        }
+        for name, ids in named.items():
+            for number in ids:
+                if type(number) is not int or not 0 <= number < vocabulary:
+                    raise ValueError(f"{name} holds {number!r}; token ids lie in 0 … {vocabulary - 1}")
 
     def greatest_length(self, prompt: int, longest: int | None) -> int:
         """The greatest length of a target with its prompt.
@@ -249,7 +273,12 @@ _SILENT = frozenset(
 """Keys that never change what is generated."""
 
 
-def _read(data: Mapping[str, Any], beam_size: int, where: str) -> GenerationConfig:
+def read_settings(data: Mapping[str, Any], beam_size: int, where: str) -> GenerationConfig:
+    """The settings that the keys of a generation_config.json say; those of a task are the same.
+
+    Raises:
+        ValueError: a value that is wrong, or a key that changes what is generated and is not understood.
+    """
     values: dict[str, Any] = {"beam_size": beam_size}
     names = {part.name for part in fields(GenerationConfig)} - {"beam_size", "seed", "start_id", "eos_ids"}
     for key, value in data.items():
@@ -261,13 +290,15 @@ def _read(data: Mapping[str, Any], beam_size: int, where: str) -> GenerationConf
         elif key == "num_beams":
             values["beam_size"] = value
         elif key == "decoder_start_token_id":
-            values["start_id"] = value
+            values["start_id"] = _ids(value)[0]
         elif key == "eos_token_id":
             values["eos_ids"] = _ids(value)
         elif key == "forced_eos_token_id":
             values[key] = _ids(value)
         elif key == "bad_words_ids":
-            values[key] = tuple(_ids(words) for words in value)
+            values[key] = tuple(_ids(words) for words in (value if isinstance(value, list) else [[value]]))
+        elif key == "forced_bos_token_id":
+            (values[key],) = _ids(value)[:1] or (None,)
         elif key in names:
             values[key] = value
         else:

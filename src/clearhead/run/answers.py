@@ -53,7 +53,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
     """How a context is read; the meanings are told in `QuestionAnswerer.answer`."""
 
     n_best: int
@@ -221,7 +221,7 @@ class QuestionAnswerer:
         if max_length is not None and max_length > self.max_length:
             raise ValueError(f"max_length is {max_length}, but this model takes at most {self.max_length} tokens")
         longest = min(WINDOW_LENGTH, self.max_length) if max_length is None else max_length
-        reading = _Reading(n_best, allow_no_answer, no_answer_threshold, max_answer_length, longest, stride)
+        reading = Reading(n_best, allow_no_answer, no_answer_threshold, max_answer_length, longest, stride)
         total = len(pairs) if isinstance(pairs, Sequence) else None
         left, found = iter(pairs), list[Answer]()
         with token_progress(total, show_progress) as advance:
@@ -251,7 +251,7 @@ class QuestionAnswerer:
 
 
 def _answer(
-    context: str, windows: Sequence[PairWindow], logits: Sequence[tuple[Logits, Logits]], reading: _Reading
+    context: str, windows: Sequence[PairWindow], logits: Sequence[tuple[Logits, Logits]], reading: Reading
 ) -> Answer:
     """The best answer over all windows of a context."""
     spans: dict[tuple[int, int], Span] = {}

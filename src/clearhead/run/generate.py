@@ -35,11 +35,13 @@ class _Text:
     Args:
         source: its tokens, and what its target is given.
         prefix: the ids of the prefix, which the target is given too.
+        beginning: the prefix as it was given.
         truncated: whether the text was longer than the model takes.
     """
 
     source: Source
     prefix: tuple[int, ...]
+    beginning: str
     truncated: bool
 
 
@@ -112,9 +114,15 @@ class TextToText:
         )
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes a folder that transformers opens, with the weights in float32."""
+        """Writes a folder that transformers opens, with the weights in float32.
+
+        The tasks that its config.json describes are written too; one that is set up must be set up again.
+        """
         folder = Path(folder)
         self.family.save(self.model, folder)
+        if self.prompts.tasks:
+            path = folder / "config.json"
+            directory.write_json(path, {**directory.read_json(path), "task_specific_params": dict(self.prompts.tasks)})
         self.tokenizer.save(folder, self.tokenizer.max_length)
         config = self.model.config
         self.settings.write(folder, pad_id=config.pad_id, start_id=config.start_id, eos_ids=config.eos_ids)
@@ -173,8 +181,9 @@ class TextToText:
         Args:
             texts: the sources. What is longer than the model is cut, with a warning that says which.
             source_lang, target_lang: for models that are told them.
-            prefixes: for each text what its output must start with; "" for nothing.
-            strict: a text that is too long is an error instead.
+            prefixes: for each text what its output must start with; "" for nothing. Blanks at its end are left out;
+                what the tokenizer cannot write is said in a warning.
+            strict: a text that is too long, or a prefix that cannot be written, is an error instead.
             return_details: give `Generated` objects in place of strings.
             options: beam_size (5 where the checkpoint says nothing), max_new_tokens, length_penalty, do_sample and so
                 on: all that `GenerationConfig` explains. What is not given is as the checkpoint says.
@@ -225,13 +234,8 @@ class TextToText:
                 raise ValueError(f"each text has a prefix, which may be empty; {called(number + len(given))} has none")
             told, prepared = self._prepared(some, settings, source_lang, target_lang, given)
             for place, text in enumerate(prepared):
-                if text is not None and text.truncated:
-                    message = (
-                        f"{called(number + place)} is longer than the {self.max_length} tokens that this model takes"
-                    )
-                    if strict:
-                        raise ValueError(message)
-                    log.warning("%s: it was cut", message)
+                if text is not None:
+                    self._check(text, called(number + place), told, strict)
             yield from self._outputs(prepared, told)
             number += len(some)
         if beginnings is not None and next(beginnings, None) is not None:
@@ -272,6 +276,7 @@ class TextToText:
         source_lang: str | None = None,
         target_lang: str | None = None,
         prefix: str = "",
+        strict: bool = False,
         **options: Unpack[GenerationOptions],
     ) -> Iterator[StreamedToken]:
         """The tokens of one text's output as they are chosen, greedily or by draws.
@@ -287,8 +292,10 @@ class TextToText:
         settings, (prepared,) = self._prepared([text], settings, source_lang, target_lang, [prefix])
         if settings.beam_size > 1 or settings.num_return_sequences > 1:
             raise ValueError("beams are only chosen at the end: a stream takes beam_size=1 and gives one output")
-        if prepared is None:
-            return
+        return iter(()) if prepared is None else self._streamed(prepared, settings, strict)
+
+    def _streamed(self, prepared: _Text, settings: GenerationConfig, strict: bool) -> Iterator[StreamedToken]:
+        self._check(prepared, "the text", settings, strict)
         ids = list(prepared.prefix)
         told = ""
         for token in stream(self._runner, [prepared.source], settings):
@@ -298,6 +305,32 @@ class TextToText:
             new = "" if text.endswith("\ufffd") and not token.last else text.removeprefix(told)
             told += new
             yield StreamedToken(token.id, self.tokenizer.words([token.id])[0], new, token.log_prob)
+
+    def _check(self, text: _Text, name: str, settings: GenerationConfig, strict: bool) -> None:
+        """Says what of a text cannot be as it was asked for: with `strict`, as an error.
+
+        Raises:
+            ValueError: also where its prefix leaves nothing to generate, or an id is outside the vocabulary.
+        """
+        config = self.model.config
+        try:
+            settings.check_ids(config.target_vocab_size or config.vocab_size)
+            settings.greatest_length(len(text.source.prompt), config.max_len)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        complaints = []
+        if text.truncated:
+            complaints.append(
+                (f"{name} is longer than the {self.max_length} tokens that this model takes", "it was cut")
+            )
+        written = self.tokenizer.decode(text.prefix)
+        if written.split() != text.beginning.split():
+            unknown = f"{name}: the model's tokenizer cannot write the prefix {text.beginning!r}"
+            complaints.append((unknown, f"it became {written!r}"))
+        for complaint, consequence in complaints:
+            if strict:
+                raise ValueError(complaint)
+            log.warning("%s: %s", complaint, consequence)
 
     def _prepared(
         self,
@@ -318,7 +351,7 @@ class TextToText:
             # a forced first token stands before what is forced after it
             first = () if settings.forced_bos_token_id is None or not given else (settings.forced_bos_token_id,)
             source = Source(tokens.ids, (start, *first, *given))
-            prepared.append(_Text(source, given, tokens.truncated) if text.strip() else None)
+            prepared.append(_Text(source, given, prefix, tokens.truncated) if text.strip() else None)
         return settings, prepared
 
     def _directed(

@@ -1,11 +1,12 @@
 """Questions answered by generating: the reading of encoder–decoders such as T5."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from clearhead.run.answers import Answer, QuestionAnswerer
+from clearhead.run.answers import Answer, QuestionAnswerer, Reading
 from clearhead.run.generate import TextToText
 from clearhead.run.outputs import Generated
 from clearhead.run.packing import BATCH_TOKENS
@@ -62,6 +63,7 @@ class GeneratedAnswerer(QuestionAnswerer):
         Raises:
             ValueError: as in `QuestionAnswerer.answer`.
         """
+        Reading(n_best, allow_no_answer, no_answer_threshold, max_answer_length, max_length or 1, stride)  # are checked
         found: list[Answer] = []
         total = len(pairs) if isinstance(pairs, Sequence) else None
         with token_progress(total, show_progress) as advance:
@@ -71,7 +73,7 @@ class GeneratedAnswerer(QuestionAnswerer):
                 outputs = self.generator.generate(
                     sources,
                     beam_size=beams,
-                    num_return_sequences=n_best,
+                    num_return_sequences=beams,
                     max_new_tokens=max_answer_length,
                     return_details=True,
                 )
@@ -103,6 +105,7 @@ def _best(outputs: Sequence[Generated], context: str, n_best: int, allow_no_answ
 def _answer(output: Generated, context: str) -> Answer:
     text = output.text.strip()
     mean = sum(output.log_probs) / max(1, len(output.log_probs))
-    start = context.find(text) if text else -1
-    where = (start, start + len(text)) if start >= 0 else (None, None)
-    return Answer(text, math.exp(mean), *where)
+    # not inside a word: a 1 is not in 2015
+    found = re.search(rf"(?<!\w){re.escape(text)}(?!\w)", context) if text else None
+    start, end = found.span() if found else (None, None)
+    return Answer(text, math.exp(mean), start, end)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from clearhead.checkpoints import directory
-from clearhead.generation.settings import GenerationConfig, GenerationOptions
+from clearhead.generation.settings import GenerationConfig, GenerationOptions, read_settings
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class TaskPrompts:
         """How to generate for the task."""
         if self.task is None:
             return general
+        settings = {key: value for key, value in self.tasks[self.task].items() if key != "prefix"}
+        read_settings(settings, general.beam_size, f"config.json's task {self.task}")  # refuses what is not understood
         said = {"beam_size" if key == "num_beams" else key: value for key, value in self.tasks[self.task].items()}
         known = {key: value for key, value in said.items() if key in GenerationOptions.__annotations__}
         return general.changed(**cast(GenerationOptions, known))

@@ -25,7 +25,14 @@ class Summary:
     parts: tuple[Generated, ...]
 
 
-def summarize(model: TextToText, document: str, **options: Unpack[GenerationOptions]) -> Summary:
+def summarize(
+    model: TextToText,
+    document: str,
+    *,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    **options: Unpack[GenerationOptions],
+) -> Summary:
     """The summary of a document; one that is longer than the model is cut between sentences, each part summarised.
 
     Where the checkpoint describes how it summarises (T5's prefix, BART's lengths), that is what happens.
@@ -33,7 +40,7 @@ def summarize(model: TextToText, document: str, **options: Unpack[GenerationOpti
     Args:
         model: a model trained to summarise.
         document: the document.
-        options: as in `TextToText.generate`.
+        source_lang, target_lang, options: as in `TextToText.generate`.
 
     Raises:
         ValueError: as in `TextToText.generate`.
@@ -44,6 +51,8 @@ def summarize(model: TextToText, document: str, **options: Unpack[GenerationOpti
         model = model.for_task(TASK)
     (document_tokens,) = model.tokenizer.encode([document])
     parts = model.parts(document)
-    outputs = tuple(model.generate(parts, return_details=True, **options))
+    outputs = tuple(
+        model.generate(parts, source_lang=source_lang, target_lang=target_lang, return_details=True, **options)
+    )
     text = " ".join(output.text.strip() for output in outputs if output.text.strip())
     return Summary(text, len(document_tokens.ids), outputs)
