@@ -217,3 +217,10 @@ def test_t5_ties_and_scales_in_every_combination(tied, scaled, tmp_path):
     ids, keep = batch([7, 4], 5, ours.config)
     with torch.no_grad():
         assert_within(again(ids, ids, masks.padding(keep)), theirs_logits(back, ids, keep, ids))
+
+
+@pytest.mark.parametrize("kind", UNTIED)
+def test_an_output_of_its_own_that_is_missing_is_named(kind, tmp_path):
+    make(kind, tmp_path, tie_word_embeddings=False)
+    with pytest.raises(ValueError, match=r"tensor lm_head\.weight is missing, though config\.json says"):
+        load_seq2seq(changed(tmp_path, tmp_path / "a", lambda tensors: tensors.pop("lm_head.weight")))

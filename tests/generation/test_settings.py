@@ -85,7 +85,7 @@ def test_beams_are_five_where_nobody_says():
         ({"eos_token_id": "x"}, "token ids are whole numbers"),
         ({"min_length": 9, "max_length": 3}, "min_length=9 is more than max_length=3"),
         ({"top_p": 1.5}, "top_p must be from above 0 to 1; got 1.5"),
-        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"temperature": 0.0, "do_sample": True}, "temperature must be above 0"),
         ({"bad_words_ids": [[]]}, "bad_words_ids holds sequences"),
     ],
 )
@@ -103,6 +103,9 @@ def test_what_a_call_says_counts():
     assert settings.changed(forced_eos_token_id=[3, 4]).forced_eos_token_id == (3, 4)
     assert settings.changed(bad_words_ids=[[1, 2]]).bad_words_ids == ((1, 2),)
     assert GenerationConfig(beam_size=1, do_sample=True).changed(beam_size=3).do_sample is False
+    cautious = GenerationConfig(beam_size=4, min_length=56, max_length=142, num_return_sequences=3)
+    assert cautious.changed(max_new_tokens=20).min_length == 20
+    assert cautious.changed(beam_size=1).num_return_sequences == 1
     with pytest.raises(TypeError, match="no option 'num_beams'; these are: beam_size"):
         settings.changed(num_beams=3)
     with pytest.raises(ValueError, match="sampling draws one token at a time"):

@@ -159,3 +159,13 @@ def test_step_by_step_a_whole_model_gives_the_logits_of_one_pass(positions):
     memory, cache = made.encode(source), made.cache()
     steps = [made.decode(target[:, place : place + 1], memory, cache=cache) for place in range(6)]
     assert_close(torch.cat(steps, dim=1), made(source, target))
+
+
+def test_a_cache_misses_no_layer_in_training():
+    from clearhead import Decoder, DecoderCache
+
+    decoder = Decoder(8, 8, 2, 0.0, 3, layer_drop=0.6).train()
+    cache, memory = DecoderCache(3), torch.randn(1, 4, 8)
+    for _ in range(6):
+        decoder(torch.randn(1, 1, 8), memory, cache=cache)
+    assert {layer.attention.length for layer in cache.layers} == {6}

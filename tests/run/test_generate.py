@@ -304,3 +304,11 @@ def test_prefixes_that_cannot_be_forced_are_said(translator, caplog):
 def test_numbers_that_are_out_of_range_are_refused(translator, options, message):
     with pytest.raises(ValueError, match=message):
         translator.generate(TEXTS[:1], **options)
+
+
+def test_there_may_be_fewer_hypotheses_than_were_asked_for(translator):
+    end = translator.model.config.eos_ids[0]
+    options = {"beam_size": 4, "num_return_sequences": 4, "max_new_tokens": 1, "forced_eos_token_id": end}
+    (found,) = translator.generate(TEXTS[:1], return_details=True, **options)
+    assert [one.token_ids for one in found.n_best] == [(end,)]
+    assert not found.complete  # the end was forced

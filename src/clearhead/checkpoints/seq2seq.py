@@ -172,6 +172,10 @@ def _embeddings(tensors: dict[str, Tensor], data: Mapping[str, Any], where: str)
     if data.get("share_encoder_decoder_embeddings") is False or not _same(source, target):
         found["target_embedding.tokens.weight"] = target
     untied = data.get("tie_word_embeddings") is False
+    if untied and head is None:
+        raise ValueError(
+            f"{where}: tensor lm_head.weight is missing, though config.json says tie_word_embeddings=false"
+        )
     if head is not None and (untied or not _same(head, target)):
         found["output.tokens.weight"] = head
     return found

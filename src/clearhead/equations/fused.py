@@ -48,6 +48,8 @@ def fused_scaled_dot_product(
     # in 32 bits: a finite −1e9 would be −∞ in float16
     bias = masks.additive(checked, queries, torch.promote_types(q.dtype, torch.float32))
     if not torch.is_grad_enabled():
+        if q.dtype == torch.bfloat16 and q.device.type != "cpu":
+            bias = bias.to(q.dtype)  # accelerators' kernels want one type; bfloat16 has float32's range
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob, scale=scale)
     # the flash kernel's gradients are wrong where a finite float mask covers a whole row; the plain one's are right
     with sdpa_kernel(SDPBackend.MATH):

@@ -64,6 +64,8 @@ def beam_search(
             each = (*log_probs_NT[row].tolist(), float(chosen_SC[place, column]))
             score = float(top_SC[place, column]) / new**settings.length_penalty
             best = finished[decoding.sentences[place]]
+            if best and float(top_SC[place, column]) < _OUT / 2:
+                continue  # a beam that never was alive: there are fewer hypotheses than were asked for
             best.append(Hypothesis(ids, each, score))
             best.sort(key=lambda hypothesis: -hypothesis.score)
             del best[beams:]

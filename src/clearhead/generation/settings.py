@@ -61,7 +61,7 @@ class GenerationConfig:
         bad_words_ids: sequences of ids that must not come.
         forced_bos_token_id: the id of the first new token, such as a language; None for none.
         forced_eos_token_id: the ids of which one ends a target of the greatest length; () for none.
-        num_return_sequences: outputs for each text: the best hypotheses, or so many samples.
+        num_return_sequences: outputs for each text: so many samples, or so many of the best hypotheses, if there are.
         do_sample: draw each token at random instead of searching.
         temperature: logits are divided by this before a draw.
         top_k: only so many of the most probable tokens are drawn from; 0 for all.
@@ -178,6 +178,15 @@ class GenerationConfig:
             given.setdefault("beam_size", 1)
         if given.get("beam_size", 1) > 1:
             given.setdefault("do_sample", False)
+        if "num_return_sequences" not in given and not given.get("do_sample", self.do_sample):
+            given["num_return_sequences"] = min(self.num_return_sequences, given.get("beam_size", self.beam_size))
+        greatest = given.get("max_new_tokens", given.get("max_length"))
+        if (
+            greatest is not None and "min_new_tokens" not in given
+        ):  # least lengths of a file give way to a greatest one that is asked for
+            given.setdefault("min_length", min(self.min_length, greatest))
+            if self.min_new_tokens is not None:
+                given.setdefault("min_new_tokens", min(self.min_new_tokens, max(0, greatest - 1)))
         for new, old in (("max_new_tokens", "max_length"), ("min_new_tokens", "min_length")):
             if new in given:
                 given.setdefault(old, None if old == "max_length" else 0)
@@ -287,6 +296,8 @@ def read_settings(data: Mapping[str, Any], beam_size: int, where: str) -> Genera
         if key in _NEUTRAL:
             if value not in _NEUTRAL[key]:
                 raise ValueError(f"{where} says {key}={value!r}, which changes what is generated and is not supported")
+        elif key in ("temperature", "top_p") and value == 0 and not data.get("do_sample"):
+            continue  # some files say so of a search, where it says nothing
         elif key == "num_beams":
             values["beam_size"] = value
         elif key == "decoder_start_token_id":

@@ -383,6 +383,8 @@ class TextToText:
     def _told(self, text: _Text, hypotheses: Sequence[Hypothesis], settings: GenerationConfig) -> Generated:
         """What was found for a text, as people read it."""
         ends = end_ids(self._runner, settings)
+        limit = settings.greatest_length(len(text.source.prompt), self.model.config.max_len)
+        room = limit - len(text.source.prompt) if settings.forced_eos_token_id else None  # there an end is forced
         found = tuple(
             Generated(
                 text=self.tokenizer.decode([*text.prefix, *hypothesis.ids]),
@@ -390,7 +392,7 @@ class TextToText:
                 tokens=tuple(self.tokenizer.words(hypothesis.ids)),
                 log_probs=hypothesis.log_probs,
                 score=hypothesis.score,
-                complete=bool(hypothesis.ids) and hypothesis.ids[-1] in ends,
+                complete=bool(hypothesis.ids) and hypothesis.ids[-1] in ends and len(hypothesis.ids) != room,
                 truncated=text.truncated,
             )
             for hypothesis in hypotheses

@@ -175,7 +175,8 @@ class Decoder(nn.Module):
             mask = mask or masks.Mask(length=keys)
             mask = mask & masks.Mask(length=keys, scores=self.relative_bias(length, keys))
         for number, layer in enumerate(self.layers):
-            if self.training and self.layer_drop and torch.rand(()) < self.layer_drop:
+            # a layer that is left out would miss the step in its cache
+            if self.training and self.layer_drop and cache is None and torch.rand(()) < self.layer_drop:
                 continue
             x = layer(x, memory, mask, memory_mask, None if cache is None else cache.layers[number])
         return x if self.norm is None else self.norm(x)
