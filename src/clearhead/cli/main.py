@@ -13,6 +13,7 @@ from clearhead.cli.convert import convert
 from clearhead.cli.encode import encode
 from clearhead.cli.evaluate import evaluate
 from clearhead.cli.summarize import summarize
+from clearhead.cli.tokenizer import tokenizer
 from clearhead.cli.trace import trace
 from clearhead.cli.translate import translate
 
@@ -31,13 +32,15 @@ app.command()(summarize)
 app.command()(answer)
 app.command()(trace)
 app.add_typer(evaluate, name="evaluate")
+app.add_typer(tokenizer, name="tokenizer")
 app.command()(convert)
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         typer.echo(f"clearhead {__version__}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()
