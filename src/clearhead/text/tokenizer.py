@@ -33,6 +33,10 @@ class Tokenizer(LanguageAware):
     config: dict[str, Any] = field(default_factory=dict)
     scheme: Scheme | None = None
 
+    def __post_init__(self) -> None:
+        # tokenizer.json cannot say it: whether a text that spells a special token means it
+        self.backend.encode_special_tokens = self.config.get("split_special_tokens") is True
+
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
         """The tokenizer in a model's folder.
