@@ -1,0 +1,2 @@
+def augmented(texts, told, draws, tokenizer, size):
+    return texts
