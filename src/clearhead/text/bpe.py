@@ -147,7 +147,7 @@ def _words(lowercase: bool) -> Backend:
 def _learn(
     backend: Backend, texts: Iterable[str], room: int, min_frequency: int
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """The alphabet and what was joined, in this order, and the joins; more than there is room for if the alphabet is."""
+    """The alphabet with what was joined, and the joins; the alphabet is whole even where there is no room for it."""
     # the trainer would take a room of 0 for no limit
     trainer = trainers.BpeTrainer(
         vocab_size=max(1, room), min_frequency=min_frequency, special_tokens=[], show_progress=False
