@@ -9,6 +9,8 @@ from clearhead.checkpoints.bart import BART, MBART
 from clearhead.checkpoints.bert import BERT
 from clearhead.checkpoints.distilbert import DISTILBERT
 from clearhead.checkpoints.family import Family
+from clearhead.checkpoints.fresh import fresh_classifier as fresh_classifier
+from clearhead.checkpoints.fresh import fresh_span_reader as fresh_span_reader
 from clearhead.checkpoints.m2m_100 import M2M_100
 from clearhead.checkpoints.marian import MARIAN
 from clearhead.checkpoints.modernbert import MODERNBERT
