@@ -143,6 +143,7 @@ class Augmentation(Section):
         span_masking: share of tokens that are masked in spans of 3 on average.
         shuffling: places that a token may move at most.
         noise: share of tokens that become random ones.
+        token_deletion: share of tokens that are left out.
     """
 
     token_masking: Probability = 0.0
@@ -150,6 +151,7 @@ class Augmentation(Section):
     span_masking: Probability = 0.0
     shuffling: Annotated[int, Field(ge=0)] = 0
     noise: Probability = 0.0
+    token_deletion: Probability = 0.0
 
 
 class Distillation(Section):

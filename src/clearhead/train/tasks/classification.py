@@ -16,6 +16,7 @@ from clearhead.text.tokenizer import Tokenizer
 from clearhead.train.recipe import ClassificationObjective, Recipe, nearest
 from clearhead.train.task import Batch, Classes, Example, lengths_mask, padded, padding_mask
 from clearhead.train.tasks import start
+from clearhead.train.tasks.augmenting import Ids
 from clearhead.train.tasks.on_encoder import EncoderTask
 
 
@@ -65,7 +66,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
         return self._numbers[label]
 
     def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
-        texts = [example["text"] for example in examples]
+        texts: Sequence[Ids] = [example["text"] for example in examples]
         if learning:
             texts = self.augmented(texts, draws)
         return Batch(

@@ -16,7 +16,7 @@ from clearhead.text.tokenizer import Tokenizer
 from clearhead.train.recipe import Recipe
 from clearhead.train.task import Task
 from clearhead.train.tasks import start
-from clearhead.train.tasks.augmenting import augmented
+from clearhead.train.tasks.augmenting import Ids, augmented
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -48,7 +48,7 @@ class EncoderTask(Task[M]):
         self.cut += sum(text.truncated for text in tokens)
         return [read.ids if text.strip() else [] for read, text in zip(tokens, texts, strict=True)]
 
-    def augmented(self, texts: Sequence[Sequence[int]], draws: np.random.Generator) -> list[Sequence[int]]:
+    def augmented(self, texts: Sequence[Ids], draws: np.random.Generator) -> Sequence[Ids]:
         """Texts with the recipe's changes of their tokens."""
         told = self.recipe.regularize.augmentation
         return augmented(texts, told, draws, self.tokenizer, self.plan.vocab_size)

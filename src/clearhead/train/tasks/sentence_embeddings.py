@@ -20,6 +20,7 @@ from clearhead.text.tokenizer import Tokenizer
 from clearhead.train.recipe import EmbeddingObjective, Recipe
 from clearhead.train.task import Batch, Example, Vectors, lengths_mask, padded, padding_mask
 from clearhead.train.tasks import start
+from clearhead.train.tasks.augmenting import Ids
 from clearhead.train.tasks.on_encoder import EncoderTask
 
 
@@ -85,7 +86,7 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
     def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
         tensors: dict[str, Tensor] = {}
         for field in ("first", "second"):
-            texts = [example[field] for example in examples]
+            texts: Sequence[Ids] = [example[field] for example in examples]
             if learning:
                 texts = self.augmented(texts, draws)
             tensors[field] = padded(texts, self.plan.pad_id)

@@ -20,7 +20,7 @@ from clearhead.text.records import Records, Row
 from clearhead.train.recipe import Files, Recipe, TextToTextObjective
 from clearhead.train.task import Batch, Example, Task, Tokens, lengths_mask, padded, padding_mask
 from clearhead.train.tasks import start
-from clearhead.train.tasks.augmenting import augmented
+from clearhead.train.tasks.augmenting import Ids, augmented
 
 
 class TextToTextTask(Task[Seq2Seq]):
@@ -98,7 +98,7 @@ class TextToTextTask(Task[Seq2Seq]):
 
     def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
         config = self.model.config
-        sources = [example["source"] for example in examples]
+        sources: Sequence[Ids] = [example["source"] for example in examples]
         if learning:
             told = self.recipe.regularize.augmentation
             sources = augmented(sources, told, draws, self.tokenizer, config.vocab_size)
@@ -208,9 +208,9 @@ def _chrf(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
 
 
 def _rouge(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    from clearhead.evaluate.summarization import summarization_scores
+    from clearhead.evaluate.summarization import summary_scores
 
-    scores = summarization_scores(found, [references])
+    scores = summary_scores(found, [references])
     return {"rouge_1": scores.rouge_1, "rouge_2": scores.rouge_2, "rouge_l": scores.rouge_l}
 
 
