@@ -76,6 +76,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
                 "wanted": torch.tensor([int(example["label"]) for example in examples]),
             },
             count=len(examples),
+            tokens=sum(len(text) for text in texts),
         )
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Classes:

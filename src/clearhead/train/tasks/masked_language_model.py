@@ -77,6 +77,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
                 "wanted": wanted,
             },
             count=int((wanted != -100).sum()),
+            tokens=sum(len(inputs) for inputs, _ in masked),
         )
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Tokens:

@@ -93,7 +93,8 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
             tensors[f"{field}_keep"] = lengths_mask([len(text) for text in texts])
         if "score" in self.fields:
             tensors["score"] = torch.tensor([float(example["score"]) for example in examples])
-        return Batch(tensors, count=len(examples))
+        tokens = int(tensors["first_keep"].sum() + tensors["second_keep"].sum())
+        return Batch(tensors, count=len(examples), tokens=tokens)
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Vectors:
         first, second = (

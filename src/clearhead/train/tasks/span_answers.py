@@ -86,7 +86,7 @@ class SpanTask(EncoderTask[SpanReader]):
             "begin": torch.tensor([int(example["begin"]) for example in examples]),
             "end": torch.tensor([int(example["end"]) for example in examples]),
         }
-        return Batch(tensors, count=len(examples))
+        return Batch(tensors, count=len(examples), tokens=int(tensors["keep"].sum()))
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Classes:
         assert isinstance(model, SpanReader)

@@ -113,6 +113,7 @@ class TextToTextTask(Task[Seq2Seq]):
                 "target_keep": lengths_mask(lengths),
             },
             count=sum(lengths),
+            tokens=sum(lengths) + sum(len(source) for source in sources),
         )
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Tokens:
@@ -211,7 +212,7 @@ def _rouge(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     from clearhead.evaluate.summarization import summary_scores
 
     scores = summary_scores(found, [references])
-    return {"rouge_1": scores.rouge_1, "rouge_2": scores.rouge_2, "rouge_l": scores.rouge_l}
+    return {"rouge1": scores.rouge1, "rouge2": scores.rouge2, "rouge_l": scores.rouge_l}
 
 
 def _answers(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -233,6 +234,6 @@ _SCORERS: dict[str, Callable[[Sequence[str], Sequence[str]], dict[str, float]]] 
 _NAMES = {
     "bleu": ("bleu",),
     "chrf": ("chrf",),
-    "rouge": ("rouge_1", "rouge_2", "rouge_l"),
+    "rouge": ("rouge1", "rouge2", "rouge_l"),
     "answers": ("exact_match", "f1"),
 }
