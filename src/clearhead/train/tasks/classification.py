@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import directory, warm
+from clearhead.checkpoints import directory
 from clearhead.checkpoints.family import Family
+from clearhead.models.freezing import freeze
 from clearhead.models.heads import EncoderClassifier
 from clearhead.text.records import Records, Row
 from clearhead.text.tokenizer import Tokenizer
@@ -52,7 +53,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
             if tuple(told.values()) == labels:
                 model, family = checkpoints.load_classifier(found)
         for part in recipe.model.freeze:
-            warm.freeze(model, part)
+            freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family)
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:

@@ -9,9 +9,10 @@ import numpy as np
 from torch import nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import directory, warm
+from clearhead.checkpoints import directory
 from clearhead.checkpoints.seq2seq import Seq2SeqFamily
 from clearhead.generation.settings import GenerationConfig
+from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.run.generate import TextToText
 from clearhead.text.folder import tokenizer_of
@@ -71,7 +72,7 @@ class TextToTextTask(Task[Seq2Seq]):
         if recipe.model.start is not None:
             settings = GenerationConfig.from_folder(directory.find(recipe.model.start))
         for part in recipe.model.freeze:
-            warm.freeze(model, part)
+            freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family, settings)
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
