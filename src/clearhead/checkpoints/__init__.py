@@ -9,6 +9,8 @@ from clearhead.checkpoints.bart import BART, MBART
 from clearhead.checkpoints.bert import BERT
 from clearhead.checkpoints.distilbert import DISTILBERT
 from clearhead.checkpoints.family import Family
+from clearhead.checkpoints.fresh import fresh_classifier as fresh_classifier
+from clearhead.checkpoints.fresh import fresh_span_reader as fresh_span_reader
 from clearhead.checkpoints.m2m_100 import M2M_100
 from clearhead.checkpoints.marian import MARIAN
 from clearhead.checkpoints.modernbert import MODERNBERT
@@ -17,6 +19,8 @@ from clearhead.checkpoints.pegasus import PEGASUS
 from clearhead.checkpoints.roberta import ROBERTA, XLM_ROBERTA
 from clearhead.checkpoints.seq2seq import Seq2SeqFamily
 from clearhead.checkpoints.t5 import MT5, T5
+from clearhead.checkpoints.warm import decoder_on as decoder_on
+from clearhead.checkpoints.warm import with_fresh as with_fresh
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, SpanReader
 from clearhead.models.seq2seq import Seq2Seq

@@ -71,6 +71,8 @@ KEYS: dict[str, tuple[str, Any]] = {
     "decoder_layerdrop": ("decoder_layer_drop", 0.0),
     "init_std": ("initializer_range", 0.02),
 }
+USUAL = {"d_model": 1024, "ffn_hidden": 4096, "num_heads": 16, "num_layers": 12}
+"""The large models' sizes, which their config.json need not say."""
 
 BART = Seq2SeqFamily(
     model_type="bart",
@@ -79,6 +81,7 @@ BART = Seq2SeqFamily(
     prefix="model.",
     ids=(1, 2, 2),
     keys=KEYS,
+    usual=USUAL,
     fixed={
         "positions": "learned",
         "position_offset": 2,
@@ -95,6 +98,7 @@ MBART = Seq2SeqFamily(
     prefix="model.",
     ids=(1, 2, 2),
     keys=KEYS,
+    usual=USUAL,
     fixed=dict(BART.fixed) | {"norm_order": "pre"},
     only=dict(BART.only) | {"normalize_before": True, "add_final_layer_norm": True},
 )

@@ -47,6 +47,8 @@ KEYS: dict[str, tuple[str, Any]] = {
     "initializer_range": ("initializer_range", 0.02),
 }
 FIXED = {"positions": "learned", "embedding_norm": True, "norm_order": "post"}
+USUAL = {"d_model": 768, "ffn_hidden": 3072, "num_heads": 12, "num_layers": 12, "max_len": 512}
+"""The base models' sizes."""
 
 BERT = Family(
     model_type="bert",
@@ -62,6 +64,7 @@ BERT = Family(
     prefix="bert.",
     keys=KEYS | {"max_position_embeddings": ("max_len", None), "pad_token_id": ("pad_id", 0)},
     fixed=FIXED,
+    usual=USUAL,
     optional={"pooler": "pooler.dense.weight"},
     heads={
         "classification": HeadFormat(

@@ -3,7 +3,7 @@
 Peculiar: ``sinusoidal_pos_embds`` says how the positions were first filled; the file holds them either way.
 """
 
-from clearhead.checkpoints.bert import FIXED
+from clearhead.checkpoints.bert import FIXED, USUAL
 from clearhead.checkpoints.family import Family, HeadFormat
 from clearhead.checkpoints.names import NameTable, with_bias
 
@@ -49,6 +49,7 @@ DISTILBERT = Family(
         "pad_token_id": ("pad_id", 0),
     },
     fixed=FIXED | {"eps": 1e-12},
+    usual=USUAL | {"num_layers": 6},
     inert=frozenset({"sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_"}),
     heads={
         "classification": HeadFormat(

@@ -68,6 +68,34 @@ class Family(PlanFormat[EncoderConfig]):
     heads: Mapping[Task, HeadFormat] = field(default_factory=dict)
     head_pooling: str | None = None
 
+    def plan(self, **parts: Any) -> EncoderConfig:
+        """The plan of a new model that this family's checkpoints can hold.
+
+        Args:
+            parts: fields of `EncoderConfig`; vocab_size is needed. The others are the family's own where it has no
+                choice, else its usual ones; a padding's id that is not given lies in the vocabulary.
+
+        Raises:
+            ValueError: a part that the family cannot hold, with those that can; one that is no part of a plan; an id
+                outside the vocabulary.
+
+        >>> from clearhead.checkpoints import FAMILIES
+        >>> FAMILIES["bert"].plan(vocab_size=1000, num_layers=6).d_model
+        768
+        """
+        parts = self._parts(EncoderConfig, parts)
+        fresh, size = self._fresh(EncoderConfig, parts), parts["vocab_size"]
+        config = EncoderConfig(**fresh | {"pad_id": parts.get("pad_id", min(fresh["pad_id"], size - 1))})
+        if config.pad_id >= size:
+            raise ValueError(f"pad_id={config.pad_id} lies outside the vocabulary of {size} tokens")
+        self.write_config(config)  # says what of it the family cannot hold
+        return config
+
+    def _kin(self) -> Iterable[PlanFormat[EncoderConfig]]:
+        from clearhead.checkpoints import FAMILIES  # they all import this file
+
+        return FAMILIES.values()
+
     def read_config(self, data: Mapping[str, Any], names: Iterable[str], where: str) -> EncoderConfig:
         """The plan that a config.json and the names in the weights describe.
 

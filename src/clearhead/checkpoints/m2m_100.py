@@ -7,7 +7,7 @@ before, and one at the end of each half; no bias of the logits; a target starts 
 from collections.abc import Mapping
 from typing import Any
 
-from clearhead.checkpoints.bart import COMPUTED, KEYS
+from clearhead.checkpoints.bart import COMPUTED, KEYS, USUAL
 from clearhead.checkpoints.plan import Peculiar
 from clearhead.checkpoints.seq2seq import SEQ2SEQ_ONLY, Seq2SeqFamily
 from clearhead.models.config import Seq2SeqConfig
@@ -27,6 +27,10 @@ def _write(config: Seq2SeqConfig) -> dict[str, Any]:
     return {}
 
 
+def _follows(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"position_offset": values["pad_id"] + 1}
+
+
 M2M_100 = Seq2SeqFamily(
     model_type="m2m_100",
     architecture="M2M100ForConditionalGeneration",
@@ -41,7 +45,8 @@ M2M_100 = Seq2SeqFamily(
         "encoder_layerdrop": ("layer_drop", 0.05),
         "decoder_layerdrop": ("decoder_layer_drop", 0.05),
     },
+    usual=USUAL,
     fixed={"positions": "fairseq", "norm_order": "pre"},
     only=SEQ2SEQ_ONLY | {"static_position_embeddings": True, "normalize_before": True, "add_final_layer_norm": True},
-    peculiar=Peculiar(frozenset(), frozenset({"position_offset"}), _read, _write),
+    peculiar=Peculiar(frozenset(), frozenset({"position_offset"}), _read, _write, _follows),
 )

@@ -34,6 +34,8 @@ MARIAN = Seq2SeqFamily(
     prefix="model.",
     ids=(58100, 0, 58100),
     keys=KEYS,
+    # the paper's, and OPUS-MT's: scaled embeddings, ReLU, and Xavier's weights
+    usual={"embedding_scale": True, "activation": "relu", "initializer_range": None},
     parts_vocabularies=True,
     fixed={"positions": "concatenated", "norm_order": "post", "output_bias": True},
     only=SEQ2SEQ_ONLY | {"static_position_embeddings": True},

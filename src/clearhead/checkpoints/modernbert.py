@@ -89,6 +89,15 @@ def _write(config: EncoderConfig) -> dict[str, Any]:
     return data
 
 
+def _follows(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "windows": tuple(64 if number % 3 else None for number in range(values["num_layers"])),
+        "rotary_theta": 160_000.0,
+        "local_rotary_theta": 10_000.0,
+        "bias": False,
+    }
+
+
 _HEAD: Rows = {
     **with_bias({"head.dense": "dense", "head.norm": "norm", "classifier": "out"}),
 }
@@ -137,6 +146,7 @@ MODERNBERT = Family(
         "first_norm": False,
         "activation": "geglu",
     },
+    usual={"d_model": 768, "ffn_hidden": 1152, "num_heads": 12, "num_layers": 22},
     only={key: value for key, value in ENCODER_ONLY.items() if key != "position_embedding_type"},
     inert=frozenset(
         {
@@ -156,6 +166,7 @@ MODERNBERT = Family(
         names=frozenset({"windows", "rotary_theta", "local_rotary_theta", "bias"}),
         read=_read,
         write=_write,
+        follows=_follows,
     ),
     heads={
         "classification": HeadFormat("ModernBertForSequenceClassification", _HEAD, "gelu", False, True, *_HEAD_KEYS),

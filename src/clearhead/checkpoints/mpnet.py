@@ -3,7 +3,7 @@
 Peculiar: one table of biases for all layers, added to the scaled scores; padding is always id 1; no token types.
 """
 
-from clearhead.checkpoints.bert import FIXED, KEYS
+from clearhead.checkpoints.bert import FIXED, KEYS, USUAL
 from clearhead.checkpoints.family import ENCODER_ONLY, Family, HeadFormat
 from clearhead.checkpoints.names import NameTable, with_bias
 from clearhead.checkpoints.roberta import POSITIONS
@@ -43,6 +43,7 @@ MPNET = Family(
     fixed=FIXED | {"positions_after_padding": True},
     only=ENCODER_ONLY | {"pad_token_id": 1, "relative_attention_num_buckets": 32},
     inert=frozenset({"type_vocab_size"}),
+    usual=USUAL | {"pad_id": 1, "eps": 1e-5},
     optional={"pooler": "pooler.dense.weight"},
     peculiar=POSITIONS,
     heads={

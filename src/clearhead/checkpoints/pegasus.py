@@ -4,7 +4,7 @@ Peculiar: Marian's sinusoids, which its files hold; norms before, and one at the
 the padding token.
 """
 
-from clearhead.checkpoints.bart import COMPUTED, KEYS
+from clearhead.checkpoints.bart import COMPUTED, KEYS, USUAL
 from clearhead.checkpoints.seq2seq import SEQ2SEQ_ONLY, Seq2SeqFamily
 
 PEGASUS = Seq2SeqFamily(
@@ -14,6 +14,7 @@ PEGASUS = Seq2SeqFamily(
     prefix="model.",
     ids=(0, 1, 0),
     keys=KEYS,
+    usual=USUAL,
     fixed={"positions": "concatenated", "norm_order": "pre", "output_bias": True},
     only=SEQ2SEQ_ONLY | {"static_position_embeddings": True, "normalize_before": True, "add_final_layer_norm": True},
     saves_positions=True,

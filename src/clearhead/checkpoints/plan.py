@@ -1,8 +1,9 @@
 """How a family's config.json reads as one of our plans, and back: keys and their meaning, as data."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, TypeVar, get_args
+from types import NoneType
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 Plan = TypeVar("Plan")
 
@@ -44,12 +45,14 @@ class Peculiar(Generic[Plan]):
         names: the fields of the plan that it fills.
         read: config.json -> these fields; it may raise a ValueError.
         write: a plan -> these keys.
+        follows: the fields of a new plan -> those of them that follow from others, where nobody says otherwise.
     """
 
     keys: frozenset[str]
     names: frozenset[str]
     read: Callable[[Mapping[str, Any]], dict[str, Any]]
     write: Callable[[Plan], dict[str, Any]]
+    follows: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda values: {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,7 @@ class PlanFormat(Generic[Plan]):
         inert: config.json keys of this family that change nothing.
         optional: field of the plan -> the foreign tensor whose presence sets it, such as the pooler's.
         peculiar: what of its config.json no table can say.
+        usual: fields of a new plan, where they are neither the defaults of `keys` nor those of the plan.
     """
 
     model_type: str
@@ -75,6 +79,55 @@ class PlanFormat(Generic[Plan]):
     inert: frozenset[str] = frozenset()
     optional: Mapping[str, str] = field(default_factory=dict)
     peculiar: Peculiar[Plan] | None = None
+    usual: Mapping[str, Any] = field(default_factory=dict)
+
+    def _parts(self, plan: type[Plan], given: Mapping[str, Any], *told: str) -> dict[str, Any]:
+        """The given parts of a new model's plan, checked; some fields are told elsewhere than in config.json.
+
+        Raises:
+            ValueError: no vocab_size; a part that no plan has, of the wrong kind, or that the family cannot hold.
+        """
+        known = [part.name for part in fields(plan)]  # type: ignore[arg-type]
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ValueError(f"a {self.model_type} plan has no part {unknown[0]}; these are: {', '.join(known)}")
+        if given.get("vocab_size") is None:
+            raise ValueError(f"a new {self.model_type} model needs a vocab_size, the number of its tokens")
+        parts = {name: _part(plan, name, value) for name, value in given.items()}
+        for name, value in parts.items():
+            if not self._holds(plan, name, value, told):
+                raise ValueError(self._cannot_hold(plan, name, value, told))
+        return parts
+
+    def _fresh(self, plan: type[Plan], parts: Mapping[str, Any]) -> dict[str, Any]:
+        """All fields of a new model's plan: checked parts, and the family's usual ones for the rest."""
+        of_plan = {part.name: part.default for part in fields(plan)}  # type: ignore[arg-type]
+        of_family = {name: default for name, default in self.keys.values() if default is not None}
+        values = {**of_plan, **of_family, **self.usual, **self.fixed, **parts}
+        if self.peculiar is not None:
+            values |= {**self.peculiar.follows(values), **self.fixed, **parts}
+        return values
+
+    def _kin(self) -> Iterable["PlanFormat[Plan]"]:
+        """The families that say plans of the same kind."""
+        return ()
+
+    def _holds(self, plan: type[Plan], name: str, value: object, told: Iterable[str]) -> bool:
+        return bool(value == self._wanted(plan, name, value, told))
+
+    def _wanted(self, plan: type[Plan], name: str, value: object, told: Iterable[str]) -> object:
+        """What a field must be in this family: anything, where a file can say it."""
+        said = {*told, *self.optional, *(field for field, _ in self.keys.values())}
+        said |= self.peculiar.names if self.peculiar else set()
+        if name in self.fixed:
+            return self.fixed[name]
+        return value if name in said else plan.__dataclass_fields__[name].default  # type: ignore[attr-defined]
+
+    def _cannot_hold(self, plan: type[Plan], name: str, value: object, told: Iterable[str]) -> str:
+        others = [kin.model_type for kin in self._kin() if kin._holds(plan, name, value, told)]
+        can = f"; {_joined(others)} can" if others else ""
+        wanted = self._wanted(plan, name, value, told)
+        return f"a {self.model_type} checkpoint cannot hold {name}={value!r}; it needs {wanted!r}{can}"
 
     def _read(self, plan: type[Plan], data: Mapping[str, Any], names: Iterable[str], where: str, **told: Any) -> Plan:
         """The plan that a config.json and the names in the weights describe, with some fields told already.
@@ -107,21 +160,18 @@ class PlanFormat(Generic[Plan]):
         Raises:
             ValueError: the family has no way to say a part of the plan.
         """
-        known = {*told, *self.fixed, *self.optional, *(name for name, _ in self.keys.values())}
-        known |= self.peculiar.names if self.peculiar else set()
         for part in fields(config):  # type: ignore[arg-type]
             value = getattr(config, part.name)
-            wanted = self.fixed.get(part.name, value if part.name in known else part.default)
-            if value != wanted:
-                raise ValueError(
-                    f"a {self.model_type} checkpoint cannot hold {part.name}={value!r}; it needs {wanted!r}"
-                )
+            if not self._holds(type(config), part.name, value, told):
+                raise ValueError(self._cannot_hold(type(config), part.name, value, told))
         data: dict[str, Any] = {"architectures": [self.architecture], "model_type": self.model_type}
         for key, (name, _) in self.keys.items():
             value = getattr(config, name)
             if value is not None:
                 data[key] = _foreign_activation(value) if name == "activation" else value
-        return data | (self.peculiar.write(config) if self.peculiar else {})
+        data |= self.peculiar.write(config) if self.peculiar else {}
+        self._refuse_unknown(data, f"the plan of a {self.model_type} model")
+        return data
 
     def _refuse_unknown(self, data: Mapping[str, Any], where: str) -> None:
         known = {*self.keys, *self.inert, *INERT_KEYS, *(self.peculiar.keys if self.peculiar else ())}
@@ -138,6 +188,31 @@ class PlanFormat(Generic[Plan]):
                     f"{where} says {key}={value!r}, which is not known here and may change what the model computes; "
                     "if it does not, take it out of the file"
                 )
+
+
+def _part(plan: type, name: str, value: Any) -> Any:
+    """A field's value, of the kind that the plan says."""
+    kind = plan.__dataclass_fields__[name].type  # type: ignore[attr-defined]
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(f"{name} is one of {', '.join(get_args(kind))}; got {value!r}")
+        return value
+    if get_origin(kind) is tuple:
+        of = get_args(get_args(kind)[0]) or (int,)
+        if not isinstance(value, tuple) or not all(
+            type(one) in of or (one is None and NoneType in of) for one in value
+        ):
+            raise ValueError(f"{name} is a tuple of whole numbers; got {value!r}")
+        return value
+    kinds = _kinds(plan, name)
+    if value is None and NoneType in kinds:
+        return None
+    number = _checked(value, kinds, name, "the plan")
+    return float(number) if float in kinds else number
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
 
 def _activation(name: object, key: str, where: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clearhead.checkpoints.bert import BODY, FIXED, KEYS
+from clearhead.checkpoints.bert import BODY, FIXED, KEYS, USUAL
 from clearhead.checkpoints.family import Family, HeadFormat
 from clearhead.checkpoints.names import NameTable, with_bias
 from clearhead.checkpoints.plan import Peculiar
@@ -44,6 +44,7 @@ ROBERTA = Family(
     prefix="roberta.",
     keys=KEYS,
     fixed=FIXED | {"positions_after_padding": True},
+    usual=USUAL | {"pad_id": 1, "num_token_types": 1, "eps": 1e-5},
     optional={"pooler": "pooler.dense.weight"},
     peculiar=POSITIONS,
     heads={

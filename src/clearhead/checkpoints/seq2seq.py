@@ -1,7 +1,7 @@
 """What an encoder–decoder family is. One file a family fills this in."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,9 @@ _INERT = GENERATION_KEYS | {
     *("pad_token_id", "decoder_start_token_id"),
 }
 
+_TOLD = ("pad_id", "start_id", "eos_ids", "tie_output", "share_embeddings", "target_vocab_size")
+"""Parts of a plan that are told by ids, and by which tensors a file holds."""
+
 _EMBEDDINGS = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
 
 
@@ -75,6 +78,40 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
     inert: frozenset[str] = _INERT
     parts_vocabularies: bool = False
     saves_positions: bool = False
+
+    def plan(self, **parts: Any) -> Seq2SeqConfig:
+        """The plan of a new model that this family's checkpoints can hold.
+
+        Args:
+            parts: fields of `Seq2SeqConfig`; vocab_size is needed. The others are the family's own where it has no
+                choice, else its usual ones. Ids that are not given are the family's too, but lie in the vocabulary,
+                and a target starts with the padding's id or the end's as the family has it.
+
+        Raises:
+            ValueError: a part that the family cannot hold, with those that can; one that is no part of a plan; an id
+                outside the vocabulary.
+
+        >>> from clearhead.checkpoints import SEQ2SEQ_FAMILIES
+        >>> SEQ2SEQ_FAMILIES["bart"].plan(vocab_size=1000, d_model=256).position_offset
+        2
+        """
+        parts = self._parts(Seq2SeqConfig, parts, *_TOLD)
+        size = min(parts["vocab_size"], parts.get("target_vocab_size") or parts["vocab_size"])
+        pad, eos, start = (min(number, size - 1) for number in self.ids)
+        ids = {"pad_id": pad, "eos_ids": (eos,), **parts}
+        follows = (ids["pad_id"],) if self.ids[2] == self.ids[0] else ids["eos_ids"]
+        ids = {"start_id": next(iter(follows), start), **ids}
+        config = Seq2SeqConfig(**self._fresh(Seq2SeqConfig, ids))
+        for name, number in (("pad_id", config.pad_id), ("start_id", config.start_id)):
+            if number >= size:
+                raise ValueError(f"{name}={number} lies outside the vocabulary of {size} tokens")
+        self._write_config(config)  # says what of it the family cannot hold
+        return config
+
+    def _kin(self) -> Iterable[PlanFormat[Seq2SeqConfig]]:
+        from clearhead.checkpoints import SEQ2SEQ_FAMILIES  # they all import this file
+
+        return SEQ2SEQ_FAMILIES.values()
 
     def load(self, folder: Path, data: Mapping[str, Any]) -> Seq2Seq:
         """The model in a folder, in float32 and evaluation mode.
@@ -112,17 +149,8 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
         Raises:
             ValueError: the family has no way to say a part of the model's plan.
         """
-        config = _explicit(model.config)
-        ids = ("pad_id", "start_id", "eos_ids")
-        data = self._write(config, *ids, "tie_output", "share_embeddings", "target_vocab_size")
-        eos = config.eos_ids[0] if len(config.eos_ids) == 1 else list(config.eos_ids)
-        data |= {"pad_token_id": config.pad_id, "eos_token_id": eos, "decoder_start_token_id": config.start_id}
-        if config.tie_output and not config.share_embeddings and not self.parts_vocabularies:
-            raise ValueError(
-                f"a {self.model_type} checkpoint cannot hold share_embeddings=False with tie_output=True; "
-                "transformers would make all three matrices one"
-            )
-        data |= {"is_encoder_decoder": True, "tie_word_embeddings": config.tie_output}
+        config = model.config
+        data = self._write_config(config)
         ours = dict(model.named_parameters())  # a tensor that has two names comes once
         source = ours.pop("source_embedding.tokens.weight")
         target = ours.pop("target_embedding.tokens.weight", source)
@@ -132,7 +160,7 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
             foreign["shared.weight"] = source
         if not config.share_embeddings or (head is not None and self.prefix):
             # transformers 5 ties nothing where the output is not tied: each name must be there
-            foreign |= {"encoder.embed_tokens.weight": source, "decoder.embed_tokens.weight": target.clone()}
+            foreign |= {"encoder.embed_tokens.weight": source.clone(), "decoder.embed_tokens.weight": target.clone()}
         if self.saves_positions:
             foreign |= {name: pe.clone() for name, pe in _sinusoids(model).items()}
         if "final_logits_bias" in foreign:
@@ -142,6 +170,18 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
         if head is not None:
             tensors["lm_head.weight"] = head
         directory.write_model(folder, data, {name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+
+    def _write_config(self, plan: Seq2SeqConfig) -> dict[str, Any]:
+        config = explicit(plan)
+        data = self._write(config, *_TOLD)
+        eos = config.eos_ids[0] if len(config.eos_ids) == 1 else list(config.eos_ids)
+        data |= {"pad_token_id": config.pad_id, "eos_token_id": eos, "decoder_start_token_id": config.start_id}
+        if config.tie_output and not config.share_embeddings and not self.parts_vocabularies:
+            raise ValueError(
+                f"a {self.model_type} checkpoint cannot hold share_embeddings=False with tie_output=True; "
+                "transformers would make all three matrices one"
+            )
+        return data | {"is_encoder_decoder": True, "tie_word_embeddings": config.tie_output}
 
     def _ids(self, data: Mapping[str, Any], where: str) -> dict[str, Any]:
         pad, eos, start = self.ids
@@ -203,7 +243,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return one is other or (one.shape == other.shape and torch.equal(one, other))
 
 
-def _explicit(config: Seq2SeqConfig) -> Seq2SeqConfig:
+def explicit(config: Seq2SeqConfig) -> Seq2SeqConfig:
     """The same plan with every size of the decoder said."""
     return replace(
         config,

@@ -104,7 +104,15 @@ def _write(config: Seq2SeqConfig) -> dict[str, Any]:
     }
 
 
-def _family(model_type: str, architecture: str, fixed: Mapping[str, Any]) -> Seq2SeqFamily:
+def _follows(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "attention_drop_prob": values["drop_prob"],
+        "decoder_num_layers": values["decoder_num_layers"] or values["num_layers"],
+        "output_scale": values["tie_output"],
+    }
+
+
+def _family(model_type: str, architecture: str, fixed: Mapping[str, Any], usual: Mapping[str, Any]) -> Seq2SeqFamily:
     return Seq2SeqFamily(
         model_type=model_type,
         architecture=architecture,
@@ -133,6 +141,7 @@ def _family(model_type: str, architecture: str, fixed: Mapping[str, Any]) -> Seq
             "share_embeddings": True,
             **fixed,
         },
+        usual=usual,
         peculiar=Peculiar(
             keys=frozenset(
                 {
@@ -148,9 +157,12 @@ def _family(model_type: str, architecture: str, fixed: Mapping[str, Any]) -> Seq
             ),
             read=_read,
             write=_write,
+            follows=_follows,
         ),
     )
 
 
-T5 = _family("t5", "T5ForConditionalGeneration", {})
-MT5 = _family("mt5", "MT5ForConditionalGeneration", {"output_scale": False})
+T5 = _family("t5", "T5ForConditionalGeneration", {}, {})
+MT5 = _family(
+    "mt5", "MT5ForConditionalGeneration", {"output_scale": False}, {"activation": "geglu_tanh", "tie_output": False}
+)

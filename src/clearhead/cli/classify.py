@@ -18,12 +18,11 @@ def classify(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[INPUT]...", help="UTF-8 files with a text a line, .jsonl or .parquet files; - is standard input."
+            metavar="[INPUT]...",
+            help="UTF-8 files with a text a line, .jsonl, .parquet, .csv or .tsv files; - is standard input.",
         ),
     ] = None,
-    column: Annotated[
-        str | None, typer.Option(help='The column of .jsonl and .parquet files that holds the texts. Default: "text".')
-    ] = None,
+    column: options.Column = None,
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
     errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (

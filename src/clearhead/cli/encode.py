@@ -38,7 +38,8 @@ def encode(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[INPUT]...", help="UTF-8 files with a text a line, .jsonl or .parquet files; - is standard input."
+            metavar="[INPUT]...",
+            help="UTF-8 files with a text a line, .jsonl, .parquet, .csv or .tsv files; - is standard input.",
         ),
     ] = None,
     output: Annotated[
@@ -46,9 +47,7 @@ def encode(
         typer.Option("--output", "-o", help="FILE.npy, .jsonl or .parquet; JSON lines to standard output without it."),
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
-    column: Annotated[
-        str | None, typer.Option(help='The column of .jsonl and .parquet files that holds the texts. Default: "text".')
-    ] = None,
+    column: options.Column = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run to the same --output.")
     ] = False,

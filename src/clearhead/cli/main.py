@@ -7,14 +7,17 @@ from typing import Annotated
 import typer
 
 from clearhead import __version__
+from clearhead.cli.ablate import ablate
 from clearhead.cli.answer import answer
 from clearhead.cli.classify import classify
 from clearhead.cli.convert import convert
+from clearhead.cli.distill import distill
 from clearhead.cli.encode import encode
 from clearhead.cli.evaluate import evaluate
 from clearhead.cli.summarize import summarize
 from clearhead.cli.tokenizer import tokenizer
 from clearhead.cli.trace import trace
+from clearhead.cli.train import train
 from clearhead.cli.translate import translate
 
 app = typer.Typer(
@@ -30,6 +33,9 @@ app.command()(classify)
 app.command()(translate)
 app.command()(summarize)
 app.command()(answer)
+app.command()(train)
+app.command()(distill)
+app.command()(ablate)
 app.command()(trace)
 app.add_typer(evaluate, name="evaluate")
 app.add_typer(tokenizer, name="tokenizer")

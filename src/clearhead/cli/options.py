@@ -25,6 +25,13 @@ Seq2SeqModel = Annotated[
     ),
 ]
 SPAN_MODEL = "A model with a span head, or an encoder–decoder that writes answers: its folder, or its id on the Hub."
+Column = Annotated[
+    str | None,
+    typer.Option(
+        help='The column that holds the texts: in .jsonl and .parquet files its name, "text" by default; in .csv and '
+        ".tsv files its name in the first line, or its number from 0 where the first line is data."
+    ),
+]
 BeamSize = Annotated[
     int | None, typer.Option(help="Hypotheses that are kept at each step. Default: as the model says, else 5.")
 ]

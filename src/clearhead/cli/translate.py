@@ -21,7 +21,7 @@ def translate(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="[FILE]", help="UTF-8 file with a text a line, .jsonl or .parquet; - is standard input."
+            metavar="[FILE]", help="UTF-8 file with a text a line, .jsonl, .parquet, .csv or .tsv; - is standard input."
         ),
     ] = "-",
     beam_size: options.BeamSize = None,
@@ -40,9 +40,7 @@ def translate(
     strict: Annotated[
         bool, typer.Option("--strict", help="A line that is too long for the model is an error.")
     ] = False,
-    column: Annotated[
-        str | None, typer.Option(help='The column of a .jsonl or .parquet file that holds the texts. Default: "text".')
-    ] = None,
+    column: options.Column = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (

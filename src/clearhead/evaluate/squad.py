@@ -1,13 +1,11 @@
 """SQuAD's files: questions with their contexts and answers, and predictions."""
 
-import gzip
-import json
-import zlib
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from clearhead.text.squad import asked_questions, read_json
 
 Rules = Literal["1.1", "2.0"]
 
@@ -46,11 +44,11 @@ def read_questions(path: Path) -> AnswerData:
         ValueError: no such file, not JSON, another layout (with the place in it), a question id that comes twice, or no
             questions.
     """
-    data = _read(path)
-    try:
-        questions = list(_questions(data))
-    except _LayoutError as error:
-        raise ValueError(f"{path} is not of SQuAD's layout: {error}") from None
+    data = read_json(path)
+    questions = [
+        Question(asked.id, asked.question, asked.context, tuple(answer.text for answer in asked.answers))
+        for asked in asked_questions(data, path)
+    ]
     if not questions:
         raise ValueError(f"{path} holds no questions")
     ((most_common, times),) = Counter(question.id for question in questions).most_common(1)
@@ -67,48 +65,10 @@ def read_predictions(path: Path) -> dict[str, str]:
     Raises:
         ValueError: no such file, not JSON, or anything but an object of texts.
     """
-    data = _read(path)
+    data = read_json(path)
     if not isinstance(data, dict):
         raise ValueError(f"{path} holds a JSON {type(data).__name__}; an object from question ids to answers is wanted")
     for name, text in data.items():
         if not isinstance(text, str):
             raise ValueError(f'{path} answers {name} with {text!r:.40}; a text is wanted, "" for no answer')
     return data
-
-
-def _read(path: Path) -> Any:
-    try:
-        raw = path.read_bytes()
-        return json.loads((gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig"))
-    except FileNotFoundError:
-        raise ValueError(f"no such file: {path}") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is not a whole gzip file: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-
-
-class _LayoutError(Exception):
-    """Where a file is laid out otherwise."""
-
-
-def _questions(data: object) -> Iterator[Question]:
-    for place, article in _items(data, "data", "the file"):
-        for where, paragraph in _items(article, "paragraphs", place):
-            context = _part(paragraph, "context", str, where)
-            for spot, asked in _items(paragraph, "qas", where):
-                name, question = (_part(asked, key, str, spot) for key in ("id", "question"))
-                answers = [_part(answer, "text", str, there) for there, answer in _items(asked, "answers", spot)]
-                yield Question(name, question, context, tuple(answers))
-
-
-def _items(data: object, key: str, where: str) -> Iterator[tuple[str, object]]:
-    for number, item in enumerate(_part(data, key, list, where)):
-        yield (f"{where}.{key}[{number}]" if where != "the file" else f"{key}[{number}]"), item
-
-
-def _part(data: object, key: str, kind: type, where: str) -> Any:
-    value = data.get(key) if isinstance(data, dict) else None
-    if not isinstance(value, kind):
-        raise _LayoutError(f'{where} has no "{key}" that is a {"text" if kind is str else "list"}')
-    return value

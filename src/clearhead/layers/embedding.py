@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from clearhead.equations import positions as equations
 from clearhead.equations.embedding import scaled
+from clearhead.equations.linear_cross_entropy import linear_cross_entropy
 from clearhead.layers.norm import LayerNorm
 
 SinusoidLayout = Literal["interleaved", "concatenated", "fairseq"]
@@ -198,9 +199,38 @@ class Unembedding(nn.Module):
 
     def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
         weight = self.tokens.weight
-        if self.scale:
-            h = h * weight.shape[1] ** -0.5
-        return functional.linear(h.to(weight.dtype), weight, self.bias)
+        return functional.linear(self.scaled(h).to(weight.dtype), weight, self.bias)
+
+    def scaled(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+        """The hidden states as the matrix takes them: with `tokens.weight` and `bias`, what a chunked loss needs."""
+        return h * self.tokens.weight.shape[1] ** -0.5 if self.scale else h
+
+    def loss(
+        self,
+        h: Float[Tensor, "*batch D"],
+        targets: Int[Tensor, "*batch"],
+        *,
+        smoothing: float = 0.0,
+        ignore_index: int = -100,
+    ) -> Float[Tensor, ""]:
+        """The cross-entropy of the scores, summed over the targets that count, without ever holding all scores.
+
+        Args:
+            h: the decoder's states.
+            targets: the token that is right after each; ignore_index where none counts.
+            smoothing, ignore_index: as in `equations.losses.cross_entropy`.
+
+        Raises:
+            ValueError: a target outside the vocabulary (checked on the CPU), or a smoothing out of range.
+        """
+        return linear_cross_entropy(
+            self.scaled(h).flatten(0, -2),
+            self.tokens.weight,
+            targets.flatten(),
+            self.bias,
+            smoothing=smoothing,
+            ignore_index=ignore_index,
+        )
 
     def extra_repr(self) -> str:
         return f"bias={self.bias is not None}, scale={self.scale}"

@@ -40,12 +40,12 @@ class Seq2Seq(nn.Module):
         config: the plan.
 
     `encode(ids, mask)` gives the memory (B, M, D); `decode(target_ids, memory)` the logits (B, L, V), where a position
-    sees no later one; `forward(ids, target_ids)` does both, all positions at once (teacher forcing). Masks say what is
-    padding, as in `EncoderModel`.
+    sees no later one; `forward(ids, target_ids)` does both, all positions at once (teacher forcing), and `hidden`
+    stops before the logits. Masks say what is padding, as in `EncoderModel`.
 
     Raises:
-        ValueError: in `forward`, `encode` and `decode`: ids outside the vocabulary, an input longer than the positions,
-            a wrong mask.
+        ValueError: in `forward`, `hidden`, `encode` and `decode`: ids outside the vocabulary, an input longer than the
+            positions, a wrong mask.
 
     >>> import torch; from clearhead import Seq2Seq, Seq2SeqConfig
     >>> Seq2Seq(Seq2SeqConfig(vocab_size=100))(torch.randint(100, (2, 9)), torch.randint(100, (2, 7))).shape
@@ -137,6 +137,48 @@ class Seq2Seq(nn.Module):
             memory_mask: which tokens of the source are real.
             cache: from `DecoderCache`, filled further by this call.
         """
+        logits: Tensor = self.output(self._states(target_ids, memory, mask, memory_mask, cache))
+        return logits
+
+    def hidden(
+        self,
+        ids: Int[Tensor, "B M"],
+        target_ids: Int[Tensor, "B L"],
+        mask: MaskLike = None,
+        target_mask: MaskLike = None,
+    ) -> Float[Tensor, "B L D"]:
+        """The decoder's states, all positions at once, before `output` makes logits of them.
+
+        A loss over a large vocabulary needs no more: `model.output.loss(model.hidden(ids, target_ids), next_ids)`.
+
+        Args:
+            ids, target_ids, mask, target_mask: as in `forward`.
+        """
+        memory_mask = self._checked(ids, mask, self.config.num_heads, 0)
+        return self._states(target_ids, self.encode(ids, memory_mask), target_mask, memory_mask)
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B M"],
+        target_ids: Int[Tensor, "B L"],
+        mask: MaskLike = None,
+        target_mask: MaskLike = None,
+    ) -> Float[Tensor, "B L V"]:
+        logits: Tensor = self.output(self.hidden(ids, target_ids, mask, target_mask))
+        return logits
+
+    def cache(self) -> DecoderCache:
+        """An empty cache for `decode`."""
+        return DecoderCache(len(self.decoder.layers))
+
+    def _states(
+        self,
+        target_ids: Tensor,
+        memory: Tensor,
+        mask: MaskLike,
+        memory_mask: MaskLike,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
         before = 0 if cache is None else cache.length
         length = target_ids.shape[-1]
         checked = self._checked(target_ids, mask, self.decoder.num_heads, before)
@@ -148,23 +190,8 @@ class Seq2Seq(nn.Module):
         x: Tensor = self.target_embedding(target_ids, None if places is None else places.to(target_ids.device))
         causal = masks.causal(before + length)
         joined = causal if checked is None else checked & causal
-        hidden: Tensor = self.decoder(x.to(_dtype(self.decoder)), memory, joined, memory_mask, cache)
-        logits: Tensor = self.output(hidden)
-        return logits
-
-    def forward(
-        self,
-        ids: Int[Tensor, "B M"],
-        target_ids: Int[Tensor, "B L"],
-        mask: MaskLike = None,
-        target_mask: MaskLike = None,
-    ) -> Float[Tensor, "B L V"]:
-        memory_mask = self._checked(ids, mask, self.config.num_heads, 0)
-        return self.decode(target_ids, self.encode(ids, memory_mask), target_mask, memory_mask)
-
-    def cache(self) -> DecoderCache:
-        """An empty cache for `decode`."""
-        return DecoderCache(len(self.decoder.layers))
+        states: Tensor = self.decoder(x.to(_dtype(self.decoder)), memory, joined, memory_mask, cache)
+        return states
 
     def _checked(self, ids: Tensor, mask: MaskLike, heads: int, before: int) -> masks.Mask | None:
         if ids.ndim != 2 or ids.is_floating_point():

@@ -1,26 +1,27 @@
-"""Texts from files: lines of text, JSON lines, Parquet; one after the other, never held whole."""
+"""Texts from files: lines of text, columns of tables; one after the other, never held whole."""
 
-import codecs
-import importlib.util
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
-Errors = Literal["strict", "replace"]
+from clearhead.text.lines import Errors, check_file, open_bytes, text_lines, without_end
+from clearhead.text.tables import Cells, Column, check_parquet, json_rows, parquet_rows, separated_rows
+
 DEFAULT_COLUMN = "text"
+_ADVICE = "--errors replace goes on with a replacement character"
 
 
 class Corpus:
     """The texts of one or several files, in order.
 
-    The format follows the ending: .jsonl (the value under `column` of each line's object), .parquet (the column), and
-    lines of text for everything else and for standard input.
+    The format follows the ending: .jsonl (the value under `column` of each line's object), .parquet (the column), .csv
+    and .tsv where a column is given, and lines of text for everything else and for standard input; any of them but
+    .parquet may be packed (.gz).
 
     Args:
         sources: files, or "-" for standard input.
-        column: name of the column in .jsonl and .parquet files; "text" where None.
+        column: name of the column in .jsonl and .parquet files; "text" where None. In .csv and .tsv files a name in the
+            first line, or a number from 0 where there is no such line; where None, they are lines of text.
         errors: what to do with bytes that are not UTF-8: "strict" stops, "replace" puts U+FFFD for them.
 
     Raises:
@@ -64,102 +65,55 @@ class Corpus:
 
     def _texts(self, source: str) -> Iterator[str]:
         if source == "-":
-            yield from self._lines(_standard_input(), "standard input")
+            yield from map(without_end, self._lines(_standard_input(), "standard input"))
         elif source.endswith(".parquet"):
-            yield from self._parquet(source)
+            yield from _only(self._parquet(source))
         else:
-            with Path(source).open("rb") as file:
-                lines = self._lines(file, source)
-                yield from self._jsonl(lines, source) if source.endswith(".jsonl") else lines
+            with open_bytes(Path(source)) as file:
+                yield from self._read(self._lines(file, source), source)
+
+    def _read(self, lines: Iterator[str], source: str) -> Iterator[str]:
+        kind = _kind(source)
+        if kind == ".jsonl":
+            return _only(json_rows(lines, source, [Column(self.column or DEFAULT_COLUMN)], numbers=False))
+        if kind in (".csv", ".tsv") and self.column is not None:
+            column = Column(int(self.column) if self.column.isdecimal() else self.column)
+            return _only(separated_rows(lines, source, [column], commas=kind == ".csv"))
+        return map(without_end, lines)
 
     def _check(self, source: str) -> None:
-        path = Path(source)
-        if source != "-" and not path.exists():
-            raise ValueError(f"no such file: {path}")
-        if source != "-" and path.is_dir():
-            raise ValueError(f"{path} is a folder; a text file is wanted")
-        if source.endswith(".parquet"):
-            self._check_parquet(source)
-        elif not source.endswith(".jsonl") and self.column is not None:
-            raise ValueError(f"{source} has no columns; --column is for .jsonl and .parquet files")
+        if source != "-":
+            check_file(Path(source))
+        kind = _kind(source)
+        if kind == ".parquet":
+            check_parquet(source, [Column(self.column or DEFAULT_COLUMN)], numbers=False)
+        elif kind not in (".jsonl", ".csv", ".tsv") and self.column is not None:
+            raise ValueError(f"{source} has no columns; --column is for .jsonl, .parquet, .csv and .tsv files")
 
     def _lines(self, file: Iterable[bytes], name: str) -> Iterator[str]:
-        """A line ends with LF or CR LF and with nothing else: `str.splitlines` would also cut at form feeds and at
-        Unicode's own separators, which stand inside real texts. A byte order mark at the start is left out."""
-        for number, line in enumerate(file, start=1):
-            self.read_bytes += len(line)
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-                if not line:
-                    return
-            try:
-                text = line.decode("utf-8", self.errors)
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{name}, line {number}: not UTF-8 at byte {error.start + 1} of the line "
-                    f"(0x{line[error.start]:02x}); --errors replace goes on with a replacement character"
-                ) from None
-            yield text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+        def count(size: int) -> None:
+            # what is unpacked says nothing of how much of the file has been read
+            self.read_bytes += 0 if name.endswith(".gz") else size
 
-    def _jsonl(self, lines: Iterable[str], source: str) -> Iterator[str]:
-        column = self.column or DEFAULT_COLUMN
-        for number, line in enumerate(lines, start=1):
-            where = f"{source}, line {number}"
-            if not line.strip():
-                continue  # as often at the end; there is no record in it
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:  # a broken text, endless digits, nesting without end
-                raise ValueError(f"{where}: not JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise ValueError(f"{where}: a JSON {type(row).__name__}; an object is wanted")
-            if column not in row:
-                raise ValueError(f"{where}: no column {column!r}; it has: {', '.join(row)}")
-            yield _text(row[column], f"{where}: column {column!r}")
+        return text_lines(file, name, errors=self.errors, advice=_ADVICE, read=count)
 
-    def _parquet(self, source: str) -> Iterator[str]:
-        import pyarrow
-        import pyarrow.parquet
+    def _parquet(self, source: str) -> Iterator[Cells]:
+        start, size = self.read_bytes, Path(source).stat().st_size
 
-        column = self.column or DEFAULT_COLUMN
-        row = 0
-        # without these two, a whole row group is read ahead, which may be the whole file
-        with pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20) as file:
-            share = Path(source).stat().st_size / max(1, file.metadata.num_rows)
-            start = self.read_bytes
-            batches = file.iter_batches(batch_size=1024, columns=[column])
-            while True:
-                try:
-                    batch = next(batches, None)
-                except (pyarrow.ArrowException, OSError) as error:
-                    raise ValueError(f"{source} is damaged behind row {row}: {error}") from None
-                if batch is None:
-                    return
-                for value in batch.column(0).to_pylist():
-                    row += 1
-                    self.read_bytes = start + int(share * row)
-                    yield _text(value, f"{source}, row {row}: column {column!r}")
+        def count(share: float) -> None:
+            self.read_bytes = start + int(share * size)
 
-    def _check_parquet(self, source: str) -> None:
-        if importlib.util.find_spec("pyarrow") is None:
-            raise ValueError('Parquet needs pyarrow: pip install "clearhead[parquet]"')
-        import pyarrow
-        import pyarrow.parquet
+        return parquet_rows(source, [Column(self.column or DEFAULT_COLUMN)], numbers=False, read=count)
 
-        column = self.column or DEFAULT_COLUMN
-        try:
-            schema = pyarrow.parquet.read_schema(source)
-        except pyarrow.ArrowInvalid as error:
-            raise ValueError(f"{source} is not a Parquet file: {error}") from None
-        if column not in schema.names:
-            raise ValueError(f"{source}: no column {column!r}; it has: {', '.join(schema.names)}")
-        if schema.names.count(column) > 1:
-            raise ValueError(f"{source} has {schema.names.count(column)} columns named {column!r}; one is wanted")
-        kind = schema.field(column).type
-        inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-        texts = (pyarrow.types.is_string, pyarrow.types.is_large_string, pyarrow.types.is_string_view)
-        if not any(is_text(inner) for is_text in texts):
-            raise ValueError(f"{source}: column {column!r} holds {kind}; text is wanted")
+
+def _kind(source: str) -> str:
+    return Path(source.removesuffix(".gz")).suffix
+
+
+def _only(rows: Iterator[Cells]) -> Iterator[str]:
+    for _, (text,) in rows:
+        assert text is not None  # the one column is not optional
+        yield text
 
 
 def _standard_input() -> Iterable[bytes]:
@@ -170,13 +124,3 @@ def _standard_input() -> Iterable[bytes]:
         return open(sys.stdin.fileno(), "rb", closefd=False)
     except (OSError, ValueError):  # not a file: somebody put an object in its place
         return sys.stdin.buffer
-
-
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{where} holds {'null' if value is None else type(value).__name__}; a text is wanted")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(f"{where} holds half a surrogate pair, which is no Unicode text") from None
-    return value

@@ -1,0 +1,131 @@
+"""One update after another: the task's loss with its regularisers, as a Lightning module."""
+
+import math
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from clearhead.equations import losses, schedules
+from clearhead.train import regularize
+from clearhead.train.loader import Part
+from clearhead.train.recipe import Recipe
+from clearhead.train.task import Batch, Guess, Task
+
+
+class DivergedError(ValueError):
+    """A loss or a gradient is no number any more."""
+
+
+class Learner(lightning.LightningModule):
+    """A task's model while it learns.
+
+    Args:
+        task: what is learned.
+        recipe: how.
+        steps: updates in all.
+        teacher: a trained model to learn from, if the recipe has one.
+
+    The loss of an update is the sum over all its batches and processes, divided by the tokens (or examples) of all of
+    them: neither accumulation nor the number of processes changes what is learned.
+    """
+
+    def __init__(self, task: Task[Any], recipe: Recipe, steps: int, teacher: nn.Module | None) -> None:
+        super().__init__()
+        self.model = task.model
+        self.task, self.recipe, self.steps = task, recipe, steps
+        # in a tuple: a module's attribute would be trained, moved and saved with it
+        self._teacher = (teacher,)
+        self.last_loss = self.last_rate = self.gradient_norm = math.nan
+
+    def configure_optimizers(self) -> Any:
+        told = self.recipe.optimizer
+        optimizer = regularize.optimizer(self.model, told, self.recipe.regularize.weight_decay)
+
+        def factor(done: int) -> float:
+            match told.schedule:
+                case "inverse-square-root":
+                    return schedules.inverse_square_root(done + 1, told.warmup_steps)
+                case "linear":
+                    return schedules.linear(done + 1, told.warmup_steps, self.steps)
+                case "cosine":
+                    return schedules.cosine(done + 1, told.warmup_steps, self.steps)
+                case "constant":
+                    return schedules.constant(done + 1, told.warmup_steps)
+            raise AssertionError(told.schedule)
+
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
+
+    def on_train_batch_start(self, batch: Part, batch_idx: int) -> None:
+        # the draws of a batch follow from its number: a resumed run makes the same ones
+        torch.manual_seed(hash((self.recipe.seed, batch.number, self.global_rank)) % 2**63)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips the gradient's norm, and knows it.
+
+        Equation: g ← g · min(1, c / ‖g‖)
+        Source: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks", Algorithm 1
+        """
+        greatest = self.recipe.regularize.gradient_clipping
+        parameters = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
+        norm = nn.utils.clip_grad_norm_(parameters, math.inf if greatest is None else greatest)
+        self.gradient_norm = float(norm)
+        self.last_rate = optimizer.param_groups[0]["lr"]
+        if not math.isfinite(self.gradient_norm):
+            raise DivergedError(self._lost("gradient's norm", self.gradient_norm))
+
+    def training_step(self, part: Part, batch_idx: int) -> Tensor:
+        if part.batch is None:  # fewer rows than processes; the others wait for this one's gradient
+            return sum((parameter.sum() * 0.0 for parameter in self.model.parameters()), torch.zeros(()))
+        loss = self._loss(part.batch) / part.total
+        # Lightning divides by the number of accumulated batches, DDP by the number of processes
+        loss = loss * self.trainer.accumulate_grad_batches * self.trainer.world_size
+        penalty = self.recipe.regularize.l2_penalty
+        if penalty:
+            loss = loss + losses.l2_penalty(regularize.matrices(self.model), penalty)
+        self.last_loss = float(loss.detach())
+        self._at = part
+        if not math.isfinite(self.last_loss):
+            raise DivergedError(self._lost("loss", self.last_loss))
+        return loss
+
+    def _loss(self, batch: Batch) -> Tensor:
+        told = self.recipe.regularize
+        guess = self._guess(self.model, batch)
+        loss = regularize.objective(guess, told.label_smoothing)
+        if told.r_drop:
+            other = self._guess(self.model, batch)
+            loss = (loss + regularize.objective(other, told.label_smoothing)) / 2
+            loss = loss + told.r_drop * regularize.divergence(guess, other)
+        (teacher,) = self._teacher
+        if told.distillation is not None and teacher is not None:
+            with torch.no_grad():
+                wanted = self._guess(teacher, batch)
+            share = told.distillation.weight
+            loss = (1 - share) * loss + share * regularize.pull(guess, wanted, told.distillation.temperature)
+            if told.distillation.hidden_weight:
+                loss = loss + told.distillation.hidden_weight * regularize.hidden_pull(guess, wanted)
+        return loss
+
+    def _lost(self, what: str, value: float) -> str:
+        part = self._at
+        return (
+            f"the {what} is {value} at step {part.step}, batch {part.number}, which holds the examples "
+            f"{_listed(part.places)} of the training data; the last checkpoint is from before. A lower "
+            "optimizer.learning_rate, more warmup_steps or regularize.gradient_clipping may help"
+        )
+
+    def _guess(self, model: nn.Module, batch: Batch) -> Guess:
+        return self.task.guess(model, batch, masked=self.recipe.regularize.attention_masking)
+
+
+def _listed(places: tuple[int, ...]) -> str:
+    shown = ", ".join(str(place) for place in places[:8])
+    return shown if len(places) <= 8 else f"{shown} and {len(places) - 8} more"

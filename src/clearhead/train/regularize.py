@@ -1,0 +1,125 @@
+"""The regularisers: what each switch does to the model, to the optimiser and to the loss."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.equations import losses
+from clearhead.equations.linear_cross_entropy import chunked_vocabulary_loss
+from clearhead.layers.attention import CrossAttention, MultiHeadAttention
+from clearhead.layers.embedding import Embedding
+from clearhead.layers.feedforward import GatedFeedForward, PositionwiseFeedForward
+from clearhead.layers.norm import LayerNorm, RMSNorm
+from clearhead.layers.residual import PostNorm, PreNorm
+from clearhead.stacks.decoder import Decoder
+from clearhead.stacks.encoder import Encoder
+from clearhead.train.recipe import Dropout, Optimizer
+from clearhead.train.task import Classes, Guess, Tokens, Vectors
+
+
+def set_dropout(model: nn.Module, rates: Dropout) -> None:
+    """Sets a model's dropout by place."""
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention | CrossAttention):
+            module.drop_prob = rates.attention
+        elif isinstance(module, PositionwiseFeedForward | GatedFeedForward):
+            module.dropout.p = rates.feed_forward
+        elif isinstance(module, PostNorm | PreNorm):
+            module.dropout.p = rates.residual
+        elif isinstance(module, Embedding):
+            module.dropout.p = rates.embedding
+
+
+def set_layer_drop(model: nn.Module, rate: float) -> None:
+    """Sets the probability with which a layer of a model's stacks is left out in training."""
+    for module in model.modules():
+        if isinstance(module, Encoder | Decoder):
+            module.layer_drop = rate
+
+
+def without_norms(model: nn.Module) -> None:
+    """Makes every norm of a model the identity."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, LayerNorm | RMSNorm):
+                setattr(module, name, nn.Identity())
+
+
+def matrices(model: nn.Module) -> list[nn.Parameter]:
+    """The trained parameters that decay and penalty hold small: matrices, no biases and no norms."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim > 1]
+
+
+def optimizer(model: nn.Module, told: Optimizer, weight_decay: float) -> torch.optim.AdamW:
+    """AdamW with its decoupled decay on matrices alone.
+
+    Equation: w ← w − η (m̂ / (√v̂ + ε) + λ w)
+    Source: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization", Algorithm 2
+    """
+    decayed = matrices(model)
+    known = {id(parameter) for parameter in decayed}
+    rest = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in known]
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": rest, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=told.learning_rate,
+        betas=told.betas,
+        eps=told.eps,
+        fused=True,
+    )
+
+
+def objective(guess: Guess, smoothing: float = 0.0) -> Tensor:
+    """The loss of a guess against the data, summed."""
+    match guess:
+        case Tokens():
+            return guess.output.loss(guess.hidden_ND, guess.targets_N, smoothing=smoothing)
+        case Classes():
+            return losses.cross_entropy(guess.logits_NC, guess.targets_N, smoothing=smoothing)
+        case Vectors():
+            return guess.loss
+    raise AssertionError(guess)
+
+
+def divergence(one: Guess, other: Guess) -> Tensor:
+    """R-Drop's divergence of two guesses of the same batch, summed."""
+    if isinstance(one, Tokens) and isinstance(other, Tokens):
+        return _over_vocabulary(losses.r_drop, one, other)
+    assert isinstance(one, Classes)
+    assert isinstance(other, Classes)
+    return losses.r_drop(one.logits_NC, other.logits_NC)
+
+
+def pull(student: Guess, teacher: Guess, temperature: float) -> Tensor:
+    """The divergence of a guess from a teacher's, summed; of vectors their distance."""
+    if isinstance(student, Tokens) and isinstance(teacher, Tokens):
+        return _over_vocabulary(partial(losses.distillation, temperature=temperature), student, teacher)
+    if isinstance(student, Classes) and isinstance(teacher, Classes):
+        return losses.distillation(student.logits_NC, teacher.logits_NC, temperature=temperature)
+    assert isinstance(student, Vectors)
+    assert isinstance(teacher, Vectors)
+    one = torch.nn.functional.normalize(student.vectors_ND, dim=-1)
+    return (one - torch.nn.functional.normalize(teacher.vectors_ND, dim=-1)).square().sum()
+
+
+def hidden_pull(student: Guess, teacher: Guess) -> Tensor:
+    """The mean squared distance of last hidden states, summed over positions."""
+    assert isinstance(student, Tokens)
+    assert isinstance(teacher, Tokens)
+    return losses.hidden_state_distance(student.hidden_ND, teacher.hidden_ND)
+
+
+def _over_vocabulary(loss: Callable[[Tensor, Tensor], Tensor], one: Tokens, other: Tokens) -> Tensor:
+    sides = (one, other)
+    return chunked_vocabulary_loss(
+        loss,
+        [side.output.scaled(side.hidden_ND) for side in sides],
+        [side.output.tokens.weight for side in sides],
+        [side.output.bias for side in sides],
+    )

@@ -1,0 +1,150 @@
+"""The checkpoints of a run: the weights that are kept, and the state from which it goes on."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from clearhead import __version__
+from clearhead.files import whole_file
+
+FORMAT = 1
+"""Of what state.ckpt holds; a run is only resumed from its own."""
+
+
+STATE = Path("checkpoints") / "state.ckpt"
+"""In a run's folder: from where it goes on."""
+
+
+class WholeCheckpoints(TorchCheckpointIO):
+    """Lightning's checkpoints, written whole or not at all and read without running a pickle's code."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        with _Saying(Path(path)), whole_file(path) as file:
+            torch.save(checkpoint, file)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        return read_state(Path(path))
+
+
+class Shelf:
+    """A run's folder of checkpoints: ``state.ckpt`` and the weights of some steps.
+
+    New weights are written before the state that names them, and old ones are removed after it: whatever moment the
+    run is ended in, there is a state whose weights are all there.
+
+    Args:
+        run: the run's folder.
+        keep_last: how many last ones are kept.
+    """
+
+    def __init__(self, run: Path, keep_last: int) -> None:
+        self.state, self._keep_last = run / STATE, keep_last
+        self.folder = self.state.parent
+        self.last: list[int] = []
+        self.best: int | None = None
+
+    def weights(self, step: int) -> Path:
+        """The file with the weights of a step."""
+        return self.folder / f"step-{step:08d}.safetensors"
+
+    def write(self, model: nn.Module, step: int, *, best: bool) -> None:
+        """Writes the weights of a step."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.weights(step)
+        with _Saying(path), whole_file(path) as file:
+            file.write(save({name: tensor.detach().cpu().contiguous() for name, tensor in _named(model).items()}))
+        self.note(step, best=best)
+
+    def note(self, step: int, *, best: bool) -> None:
+        """Takes a step's weights among those that are kept."""
+        self.last = [*(kept for kept in self.last if kept != step), step][-self._keep_last :]
+        if best:
+            self.best = step
+
+    def tidy(self) -> None:
+        """Removes weights that are not kept."""
+        kept = {self.weights(step) for step in self.kept()}
+        for path in self.folder.glob("step-*.safetensors"):
+            if path not in kept:
+                path.unlink()
+        for path in self.folder.glob(".*.part"):  # of a write that was ended in the middle
+            with suppress(FileNotFoundError):
+                path.unlink()
+
+    def kept(self) -> list[int]:
+        """The steps whose weights are kept."""
+        return sorted({*self.last, *([] if self.best is None else [self.best])})
+
+    def load(self, model: nn.Module, steps: Sequence[int]) -> None:
+        """Gives a model the weights of a step, or the average of several.
+
+        Equation: w = Σ_i w_i / n
+        Source: Section 6.1 of "Attention Is All You Need"
+        """
+        total: dict[str, Tensor] = {}
+        for step in steps:
+            for name, tensor in load_file(self.weights(step)).items():
+                total[name] = tensor.double() + total.get(name, 0.0)
+        with torch.no_grad():
+            for name, parameter in _named(model).items():
+                parameter.copy_(total[name] / len(steps))
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint holds.
+
+    Raises:
+        ValueError: a checkpoint that is broken, or of another version of the format.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ValueError(f"there is no checkpoint {path} to go on from") from None
+    except Exception as error:  # torch.load raises many kinds for a broken file
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path} is not a whole checkpoint: {reason}") from None
+    told = state.get("clearhead") if isinstance(state, dict) else None
+    if not isinstance(told, Mapping):
+        raise ValueError(f"{path} is not a checkpoint of clearhead")
+    if told.get("format") != FORMAT:
+        raise ValueError(
+            f"{path} is of format {told.get('format')}, written by clearhead {told.get('version')}; "
+            f"this is clearhead {__version__}, whose format is {FORMAT}: go on with the version that began it"
+        )
+    whole: dict[str, Any] = state
+    return whole
+
+
+def is_finite(parameters: Iterable[Tensor]) -> bool:
+    """Whether no number is infinite or none at all."""
+    return all(bool(torch.isfinite(parameter).all()) for parameter in parameters)
+
+
+def _named(model: nn.Module) -> dict[str, nn.Parameter]:
+    return dict(model.named_parameters())
+
+
+class _Saying:
+    """Says which file could not be written; what stood there before is whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # torch's own writer turns a full disk into a RuntimeError
+        if isinstance(error, OSError) or (isinstance(error, RuntimeError) and "file" in str(error).lower()):
+            number = getattr(error, "errno", None)
+            reason = os.strerror(number) if number else str(error).splitlines()[0]
+            raise OSError(
+                number or 0, f"the checkpoint could not be written ({reason}); the one before is whole", str(self._path)
+            ) from None

@@ -1,0 +1,185 @@
+"""What training starts from: a family, a tokenizer, sizes, a checkpoint."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from clearhead import checkpoints
+from clearhead.checkpoints import directory, warm
+from clearhead.checkpoints.family import Family
+from clearhead.checkpoints.seq2seq import Seq2SeqFamily
+from clearhead.models.encoder import EncoderModel
+from clearhead.models.seq2seq import Seq2Seq
+from clearhead.text import special
+from clearhead.text.bpe import train_bpe
+from clearhead.text.folder import tokenizer_of
+from clearhead.text.interface import LanguageAware, TextTokenizer
+from clearhead.text.records import Records
+from clearhead.text.tokenizer import Tokenizer
+from clearhead.train.recipe import Recipe, nearest
+
+F = TypeVar("F")
+
+SIZES = (
+    *("d_model", "ffn_hidden", "num_heads", "num_layers", "decoder_num_layers", "max_len", "activation"),
+    "initializer_range",
+)
+
+
+def encoder(recipe: Recipe, folder: Path, fields: Sequence[str]) -> tuple[EncoderModel, Family, Tokenizer]:
+    """The encoder that a recipe starts from: a checkpoint's, or a new one with its tokenizer."""
+    if recipe.model.start is not None:
+        found = directory.find(recipe.model.start)
+        model, family = checkpoints.load_encoder(found)
+        return model, family, Tokenizer.from_folder(found)
+    family = family_named(recipe.model.layout or "bert", checkpoints.FAMILIES)
+    found_tokenizer = tokenizer(recipe, folder, family.model_type, fields)
+    assert isinstance(found_tokenizer, Tokenizer)
+    told = {name: value for name, value in sizes(recipe).items() if name != "decoder_num_layers"}
+    pad = token_id(found_tokenizer, "pad", "[PAD]")
+    plan = family.plan(vocab_size=found_tokenizer.backend.get_vocab_size(), pad_id=pad, **told)
+    return EncoderModel(plan), family, found_tokenizer
+
+
+def seq2seq(recipe: Recipe, folder: Path, fields: Sequence[str]) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
+    """The encoder–decoder that a recipe starts from: a checkpoint's, half a checkpoint's, or a new one."""
+    told = recipe.model
+    if told.start is not None:
+        found = directory.find(told.start)
+        model, family = checkpoints.load_seq2seq(found)
+        return model, family, tokenizer_of(found, family.model_type)
+    if told.encoder is not None or told.decoder is not None:
+        return _warm(recipe)
+    family = family_named(told.layout or "marian", checkpoints.SEQ2SEQ_FAMILIES)
+    found_tokenizer = tokenizer(recipe, folder, family.model_type, fields)
+    pad, eos = token_id(found_tokenizer, "pad", "<pad>"), token_id(found_tokenizer, "eos", "</s>")
+    starts_from_pad = family.ids[2] == family.ids[0]
+    plan = family.plan(
+        vocab_size=vocabulary_size(found_tokenizer),
+        pad_id=pad,
+        eos_ids=(eos,),
+        start_id=pad if starts_from_pad else eos,
+        **sizes(recipe),
+    )
+    return Seq2Seq(plan), family, found_tokenizer
+
+
+def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
+    """A pretrained half under or over a fresh one."""
+    told = recipe.model
+    name = told.encoder or told.decoder
+    assert name is not None
+    found = directory.find(name)
+    model_type = directory.read_json(found / "config.json").get("model_type")
+    depth = told.decoder_num_layers if told.encoder is not None else told.num_layers
+    if told.encoder is not None and model_type in checkpoints.FAMILIES:
+        body, of_encoder = checkpoints.load_encoder(found)
+        reader = Tokenizer.from_folder(found)
+        sep = token_id(reader, "sep", "[SEP]")
+        model = warm.decoder_on(
+            body,
+            of_encoder,
+            decoder_num_layers=depth or body.config.num_layers,
+            pad_id=token_id(reader, "pad", "[PAD]"),
+            start_id=token_id(reader, "cls", "[CLS]"),
+            eos_ids=(sep,),
+        )
+        return model, checkpoints.SEQ2SEQ_FAMILIES["bart"], reader
+    whole, family = checkpoints.load_seq2seq(found)
+    if told.encoder is not None:
+        layers = depth or whole.config.decoder_num_layers or whole.config.num_layers
+        return warm.with_fresh(whole, "decoder", layers), family, tokenizer_of(found, family.model_type)
+    return (
+        warm.with_fresh(whole, "encoder", depth or whole.config.num_layers),
+        family,
+        tokenizer_of(found, family.model_type),
+    )
+
+
+def tokenizer(recipe: Recipe, folder: Path, model_type: str, fields: Sequence[str]) -> TextTokenizer:
+    """The tokenizer that a recipe names, or one learned from its training texts and kept in the run's folder."""
+    told = recipe.tokenizer
+    if told.path is not None:
+        return tokenizer_of(directory.find(told.path), model_type)
+    data = recipe.data
+    records = Records(data.train, fields=fields, columns=data.columns, encoding=data.encoding)
+    place = folder / "data" / "tokenizer"
+    wanted = {"of": records.describe(), "fields": list(fields), **told.model_dump(), "for": model_type}
+    note = place / "key.json"
+    if not note.is_file() or directory.read_json(note) != json.loads(json.dumps(wanted)):
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        learned = train_bpe(
+            (row.values[field].strip() for row in records for field in fields),
+            vocab_size=told.vocab_size,
+            lowercase=told.lowercase,
+            layout="encoder" if model_type in checkpoints.FAMILIES else "encoder-decoder",
+        )
+        learned.save(place, None)
+        directory.write_json(note, wanted)
+    return tokenizer_of(place, model_type)
+
+
+def sizes(recipe: Recipe) -> dict[str, Any]:
+    """What a recipe says of a new model's plan."""
+    return {name: getattr(recipe.model, name) for name in SIZES if getattr(recipe.model, name) is not None}
+
+
+def family_named(name: str, families: Mapping[str, F]) -> F:
+    """The family of a layout.
+
+    Raises:
+        ValueError: there is no such family for the task.
+    """
+    if name not in families:
+        raise ValueError(f"model.layout is {name!r}{nearest(name, list(families))}")
+    return families[name]
+
+
+def token_id(of: TextTokenizer, role: str, default: str) -> int:
+    """The id of the special token of a role.
+
+    Raises:
+        ValueError: the tokenizer has none.
+    """
+    assert isinstance(of, LanguageAware)
+    number = of.token_id(special.named(of.config, role, default))
+    if number is None:
+        raise ValueError(f"the tokenizer has no {role} token, which training needs")
+    return number
+
+
+def vocabulary_size(of: TextTokenizer) -> int:
+    """How many ids there are."""
+    assert isinstance(of, LanguageAware)
+    return max(of._vocabulary().values()) + 1
+
+
+def longest(*limits: int | None) -> int:
+    """The least of some limits, those that there are."""
+    return min(limit for limit in limits if limit is not None)
+
+
+def fingerprint(of: TextTokenizer, more: object) -> str:
+    """What examples depend on: a tokenizer, and whatever else."""
+    assert isinstance(of, LanguageAware)
+    whole = of.backend.to_str() if isinstance(of, Tokenizer) else json.dumps(sorted(of._vocabulary().items()))
+    return hashlib.sha256((whole + json.dumps(more, default=str)).encode()).hexdigest()
+
+
+def check_alike(name: str, ours: TextTokenizer, theirs: TextTokenizer) -> None:
+    """Whether a teacher counts the same tokens.
+
+    Raises:
+        ValueError: it does not.
+    """
+    assert isinstance(ours, LanguageAware)
+    assert isinstance(theirs, LanguageAware)
+    if ours._vocabulary() != theirs._vocabulary():
+        raise ValueError(
+            f"the teacher {name} has other tokens than this model, and their probabilities cannot be compared; start "
+            f"with its tokenizer (tokenizer.path: {name})"
+        )

@@ -1,0 +1,139 @@
+"""The losses, against torch's and sentence-transformers' own and against plain sums."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from clearhead.equations.losses import (
+    contrastive,
+    cosine_regression,
+    cross_entropy,
+    distillation,
+    hidden_state_distance,
+    l2_penalty,
+    r_drop,
+)
+
+sizes = st.integers(1, 9)
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@given(sizes, sizes, st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 99))
+def test_cross_entropy_is_torchs(n, v, smoothing, seed):
+    logits = random(n, v, seed=seed).requires_grad_()
+    targets = torch.randint(v, (n,), generator=torch.Generator().manual_seed(seed))
+    targets[::3] = -1
+    ours = cross_entropy(logits, targets, smoothing=smoothing, ignore_index=-1)
+    theirs = functional.cross_entropy(logits, targets, label_smoothing=smoothing, ignore_index=-1, reduction="sum")
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, theirs)))
+
+
+def test_cross_entropy_of_a_token_that_is_ruled_out():
+    logits = torch.tensor([[0.0, 0.0, -math.inf]], requires_grad=True)
+    loss = cross_entropy(logits, torch.tensor([1]))
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(2))
+    assert torch.equal(logits.grad, torch.tensor([[0.5, -0.5, 0.0]]))
+
+
+def test_cross_entropy_of_16_bits_is_summed_in_32():
+    logits = torch.zeros(3, 5, dtype=torch.bfloat16)
+    assert cross_entropy(logits, torch.tensor([0, 1, 2])).item() == pytest.approx(3 * math.log(5), rel=1e-6)
+
+
+def test_cross_entropy_says_what_is_wrong():
+    with pytest.raises(ValueError, match="0 … 4, or are -100 where they do not count; got 5"):
+        cross_entropy(torch.zeros(2, 5), torch.tensor([0, 5]))
+    with pytest.raises(ValueError, match="got -1"):
+        cross_entropy(torch.zeros(2, 5), torch.tensor([0, -1]))
+    with pytest.raises(ValueError, match=r"label smoothing is a share from 0 .* got 1\.0"):
+        cross_entropy(torch.zeros(2, 5), torch.tensor([0, 1]), smoothing=1.0)
+
+
+@given(sizes, sizes, st.sampled_from([0.5, 1.0, 4.0]), st.integers(0, 99))
+def test_distillation_is_torchs_divergence(n, v, temperature, seed):
+    student, teacher = random(2, n, v, seed=seed)
+    parts = [functional.log_softmax(x / temperature, dim=-1) for x in (student, teacher)]
+    wanted = temperature**2 * functional.kl_div(*parts, log_target=True, reduction="sum")
+    torch.testing.assert_close(distillation(student, teacher, temperature=temperature), wanted)
+
+
+def test_distillation_of_a_model_to_itself_is_nothing_and_temperatures_are_positive():
+    logits = random(4, 7)
+    assert distillation(logits, logits + 3.0, temperature=2.0).item() == pytest.approx(0.0, abs=1e-12)
+    with pytest.raises(ValueError, match=r"above 0; got 0\.0"):
+        distillation(logits, logits, temperature=0.0)
+
+
+def test_distillation_at_a_high_temperature_matches_logits():
+    # Section 2.1 of the paper: with zero-mean logits the gradient goes to (student − teacher) / V
+    student, teacher = (x - x.mean(dim=-1, keepdim=True) for x in random(2, 3, 5))
+    student.requires_grad_()
+    distillation(student, teacher, temperature=1e4).backward()
+    torch.testing.assert_close(student.grad, (student.detach() - teacher) / 5, rtol=0, atol=1e-3)
+
+
+@given(sizes, sizes, st.integers(0, 99))
+def test_r_drop_is_half_of_both_divergences(n, v, seed):
+    one, other = random(2, n, v, seed=seed).log_softmax(dim=-1)
+    both = functional.kl_div(one, other, log_target=True, reduction="sum") + functional.kl_div(
+        other, one, log_target=True, reduction="sum"
+    )
+    torch.testing.assert_close(r_drop(one + 2.0, other), both / 2)
+    torch.testing.assert_close(r_drop(one, other), r_drop(other, one))
+
+
+def test_hidden_state_distance_counts_only_what_is_kept():
+    student, teacher = random(2, 2, 3, 4)
+    keep = torch.tensor([[True, True, False], [True, False, False]])
+    wanted = sum(functional.mse_loss(student[i, j], teacher[i, j]) for i, j in keep.nonzero().tolist())
+    teacher[1, 2] = math.nan  # padding may hold anything
+    torch.testing.assert_close(hidden_state_distance(student, teacher, keep), wanted)
+    assert hidden_state_distance(student, student).item() == 0.0
+
+
+class Encoded(torch.nn.Module):
+    """In the place of a sentence-transformers model: the texts are their vectors."""
+
+    def forward(self, features):
+        return {"sentence_embedding": features["vectors"]}
+
+
+@given(st.integers(1, 6), st.integers(0, 5), st.integers(0, 99))
+def test_contrastive_is_multiple_negatives_ranking(texts, negatives, seed):
+    losses = pytest.importorskip("sentence_transformers.losses")
+    a, b = random(texts, 4, seed=seed), random(texts * (1 + bool(negatives)), 4, seed=seed + 1)
+    theirs = losses.MultipleNegativesRankingLoss(Encoded(), scale=20.0)
+    wanted = theirs.compute_loss_from_embeddings([a, *b.split(texts)], None)
+    torch.testing.assert_close(contrastive(a, b, scale=20.0) / texts, wanted.to(torch.float64))
+
+
+def test_contrastive_needs_a_partner_for_each_text():
+    with pytest.raises(ValueError, match="each of 3 texts needs a partner in the same row; got 2 partners"):
+        contrastive(random(3, 4), random(2, 4), scale=20.0)
+
+
+@given(st.integers(1, 6), st.integers(0, 99))
+def test_cosine_regression_is_cosine_similarity_loss(pairs, seed):
+    losses = pytest.importorskip("sentence_transformers.losses")
+    a, b = random(2, pairs, 4, seed=seed)
+    scores = random(pairs, seed=seed + 1)
+    wanted = losses.CosineSimilarityLoss(Encoded()).compute_loss_from_embeddings([a, b], scores)
+    torch.testing.assert_close(cosine_regression(a, b, scores) / pairs, wanted)
+
+
+def test_l2_penaltys_gradient_is_the_coefficient_times_the_weight():
+    weights = [random(3, 4).requires_grad_(), random(5).requires_grad_()]
+    penalty = l2_penalty(weights, 0.1)
+    assert penalty.item() == pytest.approx(0.05 * sum(float((w.detach() ** 2).sum()) for w in weights))
+    for weight, gradient in zip(weights, torch.autograd.grad(penalty, weights), strict=True):
+        torch.testing.assert_close(gradient, 0.1 * weight)
+    assert l2_penalty(iter(()), 0.1).item() == 0.0
