@@ -234,7 +234,8 @@ def _loader(recipe: Recipe, task: Task[Any], data: Store, world: _World) -> Load
 
 def _validation(task: Task[Any], held_out: Store, recipe: Recipe) -> Callable[[], dict[str, float]]:
     """Measures a task's model as it is: the loss without regularisers, and the task's scores."""
-    plan = sequential(held_out.lengths, batch_tokens=recipe.data.batch_tokens, batch_size=recipe.data.batch_size)
+    lengths = held_out.lengths[: recipe.validation.examples]
+    plan = sequential(lengths, batch_tokens=recipe.data.batch_tokens, batch_size=recipe.data.batch_size)
 
     def loss() -> float:
         total, count = 0.0, 0
