@@ -1,5 +1,6 @@
 """The equation of `attention.py` on PyTorch's fused kernels: the same values, no weights, no L x M matrix."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from clearhead.equations import masks
+from clearhead.equations.dropout import drop
 from clearhead.equations.masks import MaskLike
 
 _BLOCK = 512
@@ -33,10 +35,12 @@ def fused_scaled_dot_product(
     """
     batch, heads, queries, _ = q.shape
     checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=k.shape[2])
+    if checked is not None and checked.lengths is not None:
+        return _packed(q, k, v, checked, drop_prob, scale)
+    if drop_prob and q.device.type == "cpu" and (checked is None or checked.added() is None):
+        return _dropped(q, k, v, None if checked is None else checked.allowed(queries), drop_prob, scale)
     if checked is None:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale)
-    if checked.lengths is not None:
-        return _packed(q, k, v, checked, drop_prob, scale)
     # a kernel aligns a non-square causal mask at the top left, ours at the last query
     if checked.only_causal and queries == checked.length:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale, is_causal=True)
@@ -54,6 +58,22 @@ def fused_scaled_dot_product(
     # the flash kernel's gradients are wrong where a finite float mask covers a whole row; the plain one's are right
     with sdpa_kernel(SDPBackend.MATH):
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob, scale=scale)
+
+
+def _dropped(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob: float, scale: float | None) -> Tensor:
+    """With dropout on a CPU, where no kernel is fused: step by step, with cheap draws and as few passes as will do."""
+    with torch.autocast("cpu", enabled=False):
+        scores_BHLM = (q @ k.transpose(-2, -1)).mul_(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+        some: Tensor | None = None
+        if allowed is not None:
+            # finite, so that a row without any key has weights, which are then made zero
+            closed = torch.zeros(allowed.shape, dtype=q.dtype).masked_fill_(~allowed, torch.finfo(q.dtype).min / 2)
+            scores_BHLM.add_(closed)
+            some = allowed.any(dim=-1, keepdim=True)
+        weights_BHLM = drop(torch.softmax(scores_BHLM, dim=-1), drop_prob)
+        if some is not None and not bool(some.all()):
+            weights_BHLM = weights_BHLM * some
+        return weights_BHLM @ v
 
 
 def _in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float, scale: float | None) -> Tensor:
