@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearhead import EncoderLayer, Seq2Seq, Seq2SeqConfig
+from clearhead import EncoderLayer, Seq2Seq, Seq2SeqConfig, masks
 from clearhead.equations.attention import scaled_dot_product
 from clearhead.equations.dropout import drop, keep_mask, share_kept
 from clearhead.equations.fused import fused_scaled_dot_product
@@ -120,12 +120,35 @@ def test_attention_drops_weights_and_divides_by_the_share(kind, monkeypatch):
     torch.manual_seed(3)
     found = fused_scaled_dot_product(q, k, v, masks_of(kind), drop_prob=0.3)
     torch.manual_seed(3)
-    scaled_mask = keep_mask((3, 2, 5, 5), 0.3) / share_kept(0.3)
+    scaled_mask = keep_mask((3, 2, 5, 16), 0.3)[..., :5] / share_kept(0.3)  # few keys are filled up to 16
     wanted = (scaled_dot_product(q, k, v, masks_of(kind))[1] * scaled_mask) @ v
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9)
     pairs = zip(*(torch.autograd.grad(x.square().sum(), inputs) for x in (found, wanted)), strict=True)
     for mine, theirs in pairs:
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_attention_over_more_keys_draws_for_these_alone():
+    q, k, v = torch.randn(3, 1, 2, 20, 4).unbind()
+    torch.manual_seed(3)
+    found = fused_scaled_dot_product(q, k, v, masks.causal(20), drop_prob=0.3, scale=0.7)
+    torch.manual_seed(3)
+    weights = scaled_dot_product(q, k, v, masks.causal(20), scale=0.7)[1]
+    torch.testing.assert_close(found, drop(weights, 0.3) @ v)
+
+
+@pytest.mark.parametrize("mask", [None, torch.ones(1, 1, 4, 1, dtype=torch.bool), masks.causal(8)])
+def test_attention_under_autocast_is_bfloat16s(mask):
+    q, k, v = torch.randn(3, 2, 2, 4, 8, dtype=torch.bfloat16).unbind()
+    if isinstance(mask, masks.Mask):
+        k, v = torch.cat([k, k], dim=2), torch.cat([v, v], dim=2)
+    torch.manual_seed(3)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = fused_scaled_dot_product(q, k, v, mask, drop_prob=0.3)
+    torch.manual_seed(3)
+    wanted = fused_scaled_dot_product(q.float(), k.float(), v.float(), mask, drop_prob=0.3)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), wanted, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -14,6 +14,8 @@ from clearhead.equations.dropout import drop
 from clearhead.equations.masks import MaskLike
 
 _BLOCK = 512
+_ROW = 16
+"""Keys below which torch's softmax on a CPU takes ten times as long as with as many."""
 
 
 def fused_scaled_dot_product(
@@ -37,7 +39,8 @@ def fused_scaled_dot_product(
     checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=k.shape[2])
     if checked is not None and checked.lengths is not None:
         return _packed(q, k, v, checked, drop_prob, scale)
-    if drop_prob and q.device.type == "cpu" and (checked is None or checked.added() is None):
+    no_floats = checked is None or checked.added() is None
+    if drop_prob and no_floats and q.device.type == "cpu" and queries <= _BLOCK:
         return _dropped(q, k, v, None if checked is None else checked.allowed(queries), drop_prob, scale)
     if checked is None:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale)
@@ -61,19 +64,29 @@ def fused_scaled_dot_product(
 
 
 def _dropped(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob: float, scale: float | None) -> Tensor:
-    """With dropout on a CPU, where no kernel is fused: step by step, with cheap draws and as few passes as will do."""
+    """With dropout on a CPU, where no kernel is fused: step by step, with cheap draws."""
+    if k.shape[2] < _ROW:
+        k, v, allowed = _filled(k, v, allowed)
+    exact = torch.promote_types(q.dtype, torch.float32)
     with torch.autocast("cpu", enabled=False):
-        scores_BHLM = (q @ k.transpose(-2, -1)).mul_(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+        scores_BHLM = (q @ k.transpose(-2, -1)).to(exact) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
         some: Tensor | None = None
         if allowed is not None:
             # finite, so that a row without any key has weights, which are then made zero
-            closed = torch.zeros(allowed.shape, dtype=q.dtype).masked_fill_(~allowed, torch.finfo(q.dtype).min / 2)
-            scores_BHLM.add_(closed)
+            scores_BHLM += torch.zeros(allowed.shape, dtype=exact).masked_fill_(~allowed, torch.finfo(exact).min / 2)
             some = allowed.any(dim=-1, keepdim=True)
         weights_BHLM = drop(torch.softmax(scores_BHLM, dim=-1), drop_prob)
         if some is not None and not bool(some.all()):
             weights_BHLM = weights_BHLM * some
-        return weights_BHLM @ v
+        return weights_BHLM.to(v.dtype) @ v
+
+
+def _filled(k: Tensor, v: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Few keys and values, filled up with some that no query may attend to."""
+    keys = k.shape[2]
+    held = torch.ones(keys, dtype=torch.bool) if allowed is None else allowed.expand(*allowed.shape[:-1], keys)
+    k, v = (functional.pad(x, (0, 0, 0, _ROW - keys)) for x in (k, v))
+    return k, v, functional.pad(held, (0, _ROW - keys))
 
 
 def _in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float, scale: float | None) -> Tensor:
