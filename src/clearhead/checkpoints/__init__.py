@@ -19,6 +19,8 @@ from clearhead.checkpoints.pegasus import PEGASUS
 from clearhead.checkpoints.roberta import ROBERTA, XLM_ROBERTA
 from clearhead.checkpoints.seq2seq import Seq2SeqFamily
 from clearhead.checkpoints.t5 import MT5, T5
+from clearhead.checkpoints.warm import decoder_on as decoder_on
+from clearhead.checkpoints.warm import with_fresh as with_fresh
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, SpanReader
 from clearhead.models.seq2seq import Seq2Seq

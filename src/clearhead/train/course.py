@@ -101,7 +101,7 @@ class Course(lightning.Callback):
     ) -> None:
         assert isinstance(pl_module, Learner)
         self._losses.append(pl_module.last_loss)
-        self._tokens += 0 if batch.batch is None else batch.batch.count
+        self._tokens += batch.tokens
         if (batch.number + 1) % trainer.accumulate_grad_batches:
             return
         self.step = batch.step

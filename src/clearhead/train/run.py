@@ -26,6 +26,7 @@ from torch import nn
 from clearhead import __version__
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
+from clearhead.layers.dropout import cheap_dropout
 from clearhead.run.precision import device_named, dtype_for
 from clearhead.text.records import Records
 from clearhead.train import regularize
@@ -221,7 +222,7 @@ def _prepare(model: nn.Module, recipe: Recipe) -> None:
     regularize.set_layer_drop(model, told.layer_drop)
     if not told.layer_norm:
         regularize.without_norms(model)
-    regularize.cheap_dropout(model)
+    cheap_dropout(model)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("model.freeze leaves nothing to train")
 
