@@ -186,8 +186,8 @@ def _check_data(saved: object, now: object, recipe: Recipe) -> None:
     """
     if saved != now:
         raise ValueError(
-            f"the data of the run in {recipe.output}, or its tokenizer, is no longer the same; a resumed run needs what "
-            "it began with"
+            f"the data of the run in {recipe.output}, or its tokenizer, is no longer the same; a resumed run needs "
+            "what it began with"
         )
 
 
