@@ -1,5 +1,6 @@
 """`clearhead train`: from a recipe and text files to a model's folder."""
 
+import importlib.util
 import logging
 import os
 import sys
@@ -64,14 +65,17 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
     Raises:
         ValueError: a library that training needs is missing, or the recipe is wrong.
     """
-    try:
-        import lightning  # noqa: F401
-        import matplotlib  # noqa: F401
-        import tensorboard  # noqa: F401
+    for name, module in (
+        ("lightning", "lightning"),
+        ("matplotlib", "matplotlib"),
+        ("pydantic", "pydantic"),
+        ("pyyaml", "yaml"),
+        ("tensorboard", "tensorboard"),
+    ):
+        if importlib.util.find_spec(module) is None:
+            raise ValueError(f'training needs {name}: pip install "clearhead[train]"')
+    from clearhead.train.recipe import read_recipe as read
 
-        from clearhead.train.recipe import read_recipe as read
-    except ModuleNotFoundError as error:
-        raise ValueError(f'training needs {error.name}: pip install "clearhead[train]"') from None
     return read(path, overrides or [])
 
 

@@ -92,7 +92,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
         return {}
 
     def save(self, folder: Path) -> None:
-        self.family.save_masked_lm(self.model, folder)
+        checkpoints.save_masked_lm(self.model, self.family, folder)
         self.save_tokenizer(folder)
 
     def teacher(self, name: str) -> nn.Module:
