@@ -105,7 +105,9 @@ def tokenizer(recipe: Recipe, folder: Path, model_type: str, fields: Sequence[st
     if told.path is not None:
         return tokenizer_of(directory.find(told.path), model_type)
     data = recipe.data
-    records = Records(data.train, fields=fields, columns=data.columns, encoding=data.encoding)
+    # a task has more fields than those that are read as text: labels, scores
+    columns = data.columns and {field: column for field, column in data.columns.items() if field in fields}
+    records = Records(data.train, fields=fields, columns=columns, encoding=data.encoding)
     place = folder / "data" / "tokenizer"
     wanted = {"of": records.describe(), "fields": list(fields), **told.model_dump(), "for": model_type}
     note = place / "key.json"
