@@ -65,7 +65,10 @@ def read_metrics(path: Path) -> list[Row]:
         width = len(read.fieldnames or ())
         # a row that was cut off in the middle has too few columns
         whole = [row for row in read if None not in row.values() and len(row) == width]
-    return [{name: float(value) for name, value in row.items() if value} for row in whole]
+    # whole numbers stay so: a file that is gone on with reads as one that was never left
+    return [
+        {name: int(value) if value.isdigit() else float(value) for name, value in row.items() if value} for row in whole
+    ]
 
 
 def _draw(path: Path, rows: Sequence[Row], scores: Sequence[str]) -> None:
