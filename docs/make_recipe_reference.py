@@ -20,9 +20,9 @@ PAGE = Path(__file__).parent / "recipe.md"
 HEAD = """# Every key of a recipe
 
 A recipe is a YAML file of sections. `clearhead train recipe.yaml key=value …` changes keys from the command line, with
-dots between sections and keys: `training.steps=100`, `regularize.dropout.attention=0.1`, `data.train.source=my.en`. A key
-that there is not, a value of another type and keys that do not go together are refused before anything is computed. How
-it all fits together: [training](training.md).
+dots between sections and keys: `training.steps=100`, `regularize.dropout.attention=0.1`, `data.train.source=my.en`. A
+key that there is not, a value of another type and keys that do not go together are refused before anything is computed.
+How it all fits together: [training](training.md).
 
 This page is written by `docs/make_recipe_reference.py` from `src/clearhead/train/recipe.py`; a test compares them.
 """

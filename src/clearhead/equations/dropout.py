@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -33,7 +34,7 @@ def share_kept(drop_prob: float) -> float:
 
 
 def keep_mask(shape: Sequence[int], drop_prob: float) -> UInt8[Tensor, "..."]:
-    """1 where a number is kept and 0 where it is dropped, drawn on the CPU from torch's global generator.
+    """1 where a number is kept and 0 where it is dropped, drawn on the CPU as torch's global generator says.
 
     Args:
         shape: of the mask.
@@ -47,8 +48,9 @@ def keep_mask(shape: Sequence[int], drop_prob: float) -> UInt8[Tensor, "..."]:
     size, bound = math.prod(shape), round(share_kept(drop_prob) * _STEPS)
     if bound == _STEPS:
         return torch.ones(tuple(shape), dtype=torch.uint8, device="cpu")
-    draws = torch.empty(-(-size // 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
-    parts = draws.view(torch.int16)[:size].view(tuple(shape))
+    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+    draws = numpy.random.SFC64(seed).random_raw(-(-size // 4))  # twice as fast as torch's generator, from its seed
+    parts = torch.from_numpy(draws.view(numpy.int16))[:size].view(tuple(shape))
     # written as numbers at once: a bool mask would be converted at each product, which takes longer than the draws
     return torch.lt(parts, bound - _STEPS // 2, out=torch.empty(parts.shape, dtype=torch.uint8, device="cpu"))
 

@@ -44,7 +44,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "ClassificationTask":
         """The task as training starts: a checkpoint's own head where its labels are those that are wanted."""
-        body, family, tokenizer = start.encoder(recipe, folder, ("text",))
+        body, family, tokenizer = start.encoder(recipe, folder, cls.fields, ("text",))
         labels = _labels(recipe)
         model = checkpoints.fresh_classifier(body, family, labels, "single_label_classification")
         if recipe.model.start is not None:

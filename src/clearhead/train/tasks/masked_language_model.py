@@ -49,7 +49,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
             model, family = checkpoints.load_masked_lm(found)
             tokenizer = Tokenizer.from_folder(found)
         else:
-            body, family, tokenizer = start.encoder(recipe, folder, cls.fields)
+            body, family, tokenizer = start.encoder(recipe, folder, cls.fields, cls.fields)
             model = checkpoints.fresh_masked_lm(body, family)
         for part in recipe.model.freeze:
             freeze(model, part)
@@ -92,7 +92,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
         return {}
 
     def save(self, folder: Path) -> None:
-        self.family.save_masked_lm(self.model, folder)
+        checkpoints.save_masked_lm(self.model, self.family, folder)
         self.save_tokenizer(folder)
 
     def teacher(self, name: str) -> nn.Module:

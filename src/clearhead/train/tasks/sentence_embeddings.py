@@ -47,15 +47,14 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
         super().__init__(recipe, model, model, tokenizer, family)
         self.settings = settings
         self.objective: EmbeddingObjective = recipe.objective
-        scored = self.objective.loss == "regression"
-        self.fields = ("first", "second", "score") if scored else ("first", "second")
-        self.scores = ("spearman", "pearson") if scored and recipe.data.validation is not None else ()
+        self.fields = _fields(self.objective)
+        self.scores = ("spearman", "pearson") if "score" in self.fields and recipe.data.validation is not None else ()
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "EmbeddingTask":
         """The task as training starts."""
-        model, family, tokenizer = start.encoder(recipe, folder, ("first", "second"))
         objective: EmbeddingObjective = recipe.objective
+        model, family, tokenizer = start.encoder(recipe, folder, _fields(objective), ("first", "second"))
         settings = SentenceSettings(pooling=objective.pooling, normalize=True)
         if recipe.model.start is not None:
             held = sentence_transformers.read(directory.find(recipe.model.start))
@@ -149,3 +148,7 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
                 f"{self.plan.d_model}; they must be as many"
             )
         return model
+
+
+def _fields(objective: EmbeddingObjective) -> tuple[str, ...]:
+    return ("first", "second", "score") if objective.loss == "regression" else ("first", "second")

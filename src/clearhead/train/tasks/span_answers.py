@@ -48,7 +48,7 @@ class SpanTask(EncoderTask[SpanReader]):
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "SpanTask":
         """The task as training starts."""
-        body, family, tokenizer = start.encoder(recipe, folder, ("question", "context"))
+        body, family, tokenizer = start.encoder(recipe, folder, cls.fields, ("question", "context"))
         model = checkpoints.fresh_span_reader(body, family)
         for part in recipe.model.freeze:
             freeze(model, part)

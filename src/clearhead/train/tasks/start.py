@@ -29,14 +29,23 @@ SIZES = (
 )
 
 
-def encoder(recipe: Recipe, folder: Path, fields: Sequence[str]) -> tuple[EncoderModel, Family, Tokenizer]:
-    """The encoder that a recipe starts from: a checkpoint's, or a new one with its tokenizer."""
+def encoder(
+    recipe: Recipe, folder: Path, fields: Sequence[str], texts: Sequence[str]
+) -> tuple[EncoderModel, Family, Tokenizer]:
+    """The encoder that a recipe starts from: a checkpoint's, or a new one with its tokenizer.
+
+    Args:
+        recipe: the recipe.
+        folder: the run's.
+        fields: what the rows of the training data have.
+        texts: those of them that a tokenizer is learned from.
+    """
     if recipe.model.start is not None:
         found = directory.find(recipe.model.start)
         model, family = checkpoints.load_encoder(found)
         return model, family, Tokenizer.from_folder(found)
     family = family_named(recipe.model.layout or "bert", checkpoints.FAMILIES)
-    found_tokenizer = tokenizer(recipe, folder, family.model_type, fields)
+    found_tokenizer = tokenizer(recipe, folder, family.model_type, fields, texts)
     assert isinstance(found_tokenizer, Tokenizer)
     told = {name: value for name, value in sizes(recipe).items() if name != "decoder_num_layers"}
     pad = token_id(found_tokenizer, "pad", "[PAD]")
@@ -54,7 +63,7 @@ def seq2seq(recipe: Recipe, folder: Path, fields: Sequence[str]) -> tuple[Seq2Se
     if told.encoder is not None or told.decoder is not None:
         return _warm(recipe)
     family = family_named(told.layout or "marian", checkpoints.SEQ2SEQ_FAMILIES)
-    found_tokenizer = tokenizer(recipe, folder, family.model_type, fields)
+    found_tokenizer = tokenizer(recipe, folder, family.model_type, fields, fields)
     pad, eos = token_id(found_tokenizer, "pad", "<pad>"), token_id(found_tokenizer, "eos", "</s>")
     starts_from_pad = family.ids[2] == family.ids[0]
     plan = family.plan(
@@ -99,23 +108,23 @@ def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
     )
 
 
-def tokenizer(recipe: Recipe, folder: Path, model_type: str, fields: Sequence[str]) -> TextTokenizer:
+def tokenizer(
+    recipe: Recipe, folder: Path, model_type: str, fields: Sequence[str], texts: Sequence[str]
+) -> TextTokenizer:
     """The tokenizer that a recipe names, or one learned from its training texts and kept in the run's folder."""
     told = recipe.tokenizer
     if told.path is not None:
         return tokenizer_of(directory.find(told.path), model_type)
     data = recipe.data
-    # a task has more fields than those that are read as text: labels, scores
-    columns = data.columns and {field: column for field, column in data.columns.items() if field in fields}
-    records = Records(data.train, fields=fields, columns=columns, encoding=data.encoding)
+    records = Records(data.train, fields=fields, columns=data.columns, encoding=data.encoding)
     place = folder / "data" / "tokenizer"
-    wanted = {"of": records.describe(), "fields": list(fields), **told.model_dump(), "for": model_type}
+    wanted = {"of": records.describe(), "fields": list(texts), **told.model_dump(), "for": model_type}
     note = place / "key.json"
     if not note.is_file() or directory.read_json(note) != json.loads(json.dumps(wanted)):
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         learned = train_bpe(
-            (row.values[field].strip() for row in records for field in fields),
+            (row.values[field].strip() for row in records for field in texts),
             vocab_size=told.vocab_size,
             lowercase=told.lowercase,
             layout="encoder" if model_type in checkpoints.FAMILIES else "encoder-decoder",

@@ -109,7 +109,7 @@ class TextToTextTask(Task[Seq2Seq]):
             {
                 "source": padded(sources, config.pad_id),
                 "source_keep": lengths_mask([len(source) for source in sources]),
-                "given": padded([[self._start, *target[:-1]] for target in targets], config.pad_id),
+                "given": padded([np.append(self._start, target[:-1]) for target in targets], config.pad_id),
                 "wanted": padded(targets, config.pad_id),
                 "target_keep": lengths_mask(lengths),
             },
