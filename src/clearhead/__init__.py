@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clearhead.models.config import EncoderConfig as EncoderConfig
     from clearhead.models.config import Seq2SeqConfig as Seq2SeqConfig
     from clearhead.models.encoder import EncoderModel as EncoderModel
+    from clearhead.models.heads import MaskedLanguageModel as MaskedLanguageModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
     from clearhead.run.answers import Answer as Answer
     from clearhead.run.answers import QuestionAnswerer as QuestionAnswerer
@@ -63,6 +64,7 @@ _HOME = {
     "LayerNorm": "layers.norm",
     "LearnedPositionalEncoding": "layers.embedding",
     "Mask": "equations.masks",
+    "MaskedLanguageModel": "models.heads",
     "MultiHeadAttention": "layers.attention",
     "PositionalEncoding": "layers.embedding",
     "PositionwiseFeedForward": "layers.feedforward",

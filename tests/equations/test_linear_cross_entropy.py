@@ -13,7 +13,7 @@ from clearhead.equations.linear_cross_entropy import chunked_vocabulary_loss, li
 from clearhead.equations.losses import cross_entropy, distillation, r_drop
 
 
-@pytest.fixture(params=[2**21, 20], ids=["one chunk", "many chunks"])
+@pytest.fixture(params=[2**22, 20], ids=["one chunk", "many chunks"])
 def _chunks(request, monkeypatch):
     monkeypatch.setattr(chunked, "_LOGITS", {"cpu": request.param})
 

@@ -1,4 +1,4 @@
-"""The course of the learning rate, against transformers' own."""
+"""The schedules, against transformers' and the paper's formula."""
 
 import pytest
 import torch
@@ -8,42 +8,58 @@ from hypothesis import strategies as st
 
 from clearhead.equations import schedules
 
-OURS = {
-    "inverse_square_root": lambda step, warmup, steps: schedules.inverse_square_root(step, warmup),
-    "linear": schedules.linear,
-    "cosine": schedules.cosine,
-    "constant": lambda step, warmup, steps: schedules.constant(step, warmup),
-}
+names = pytest.mark.parametrize("name", ["inverse_square_root", "linear", "cosine", "constant"])
+
+
+def factor(name, step, warmup, steps):
+    function = getattr(schedules, name)
+    return function(step, warmup, steps) if name in ("linear", "cosine") else function(step, warmup)
 
 
 def theirs(name, warmup, steps):
-    """The factors of transformers' schedule, which counts from 0 and ends one step later than ours."""
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    """transformers' factor, from the number of updates that are done."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=1.0)
     make = {
         "inverse_square_root": lambda: transformers.get_inverse_sqrt_schedule(optimizer, warmup),
-        "linear": lambda: transformers.get_linear_schedule_with_warmup(optimizer, warmup, steps + 1),
-        "cosine": lambda: transformers.get_cosine_schedule_with_warmup(optimizer, warmup, steps + 1),
+        "linear": lambda: transformers.get_linear_schedule_with_warmup(optimizer, warmup, steps),
+        "cosine": lambda: transformers.get_cosine_schedule_with_warmup(optimizer, warmup, steps),
         "constant": lambda: transformers.get_constant_schedule_with_warmup(optimizer, warmup),
-    }[name]()
-    return [make.lr_lambdas[0](step) for step in range(steps + 1)]
+    }
+    return make[name]().lr_lambdas[0]
 
 
-@pytest.mark.parametrize("name", OURS)
-@given(warmup=st.integers(1, 30), more=st.integers(1, 60))
-def test_as_transformers(name, warmup, more):
-    steps = warmup + more
-    wanted = theirs(name, warmup, steps)
-    found = [OURS[name](step, warmup, steps) for step in range(1, steps + 1)]
-    assert found == pytest.approx(wanted[1:], abs=1e-9)
+@names
+@given(st.integers(1, 60), st.integers(0, 20), st.integers(1, 40))
+def test_factors_are_transformers(name, step, warmup, rest):
+    if name == "inverse_square_root":
+        warmup = max(warmup, 1)  # without a warm-up theirs takes a time scale of 10,000
+    wanted = theirs(name, warmup, warmup + rest)
+    step = min(step, warmup + rest)  # after the last step their cosine rises again
+    assert factor(name, step, warmup, warmup + rest) == pytest.approx(wanted(step), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", OURS)
-@given(warmup=st.integers(0, 30), steps=st.integers(1, 100))
-def test_never_above_one_nor_below_zero_and_one_at_the_end_of_the_rise(name, warmup, steps):
-    factors = [OURS[name](step, warmup, max(steps, warmup)) for step in range(1, max(steps, warmup) + 1)]
-    assert all(0 <= factor <= 1 for factor in factors)
-    assert max(factors) == pytest.approx(1.0)
-    assert factors[max(warmup, 1) - 1] == pytest.approx(1.0)
-    rise = factors[: max(warmup, 1)]
-    assert rise == sorted(rise)
-    assert factors[max(warmup, 1) - 1 :] == sorted(factors[max(warmup, 1) - 1 :], reverse=True)
+@given(st.integers(1, 10000))
+def test_the_papers_rate(step):
+    wanted = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+    assert schedules.inverse_square_root(step, 4000) * 512**-0.5 * 4000**-0.5 == pytest.approx(wanted)
+
+
+@names
+@given(st.integers(0, 20), st.integers(1, 40))
+def test_factors_rise_to_one_and_never_leave_zero_to_one(name, warmup, rest):
+    found = [factor(name, step, warmup, warmup + rest) for step in range(1, warmup + 2 * rest)]
+    assert all(0.0 <= one <= 1.0 for one in found)
+    assert found[: max(warmup, 1)] == sorted(found[: max(warmup, 1)])
+    if warmup:
+        assert found[warmup - 1] == 1.0
+
+
+@names
+def test_wrong_steps_are_refused(name):
+    with pytest.raises(ValueError, match="counted from 1, the first update; got 0"):
+        factor(name, 0, 4, 12)
+    with pytest.raises(ValueError, match="0 steps or more; got -1"):
+        factor(name, 1, -1, 12)
+    if name in ("linear", "cosine"):
+        with pytest.raises(ValueError, match="more than 12 steps are wanted; got 12"):
+            factor(name, 1, 12, 12)

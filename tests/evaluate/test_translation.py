@@ -55,7 +55,7 @@ def test_lower_case_and_tokenisers_change_the_score():
     assert translation_scores(["the old bridge was closed."], glued, tokenize="none").bleu < 100
 
 
-@pytest.mark.parametrize("options", [[], ["-lc"], ["-tok", "none"]])
+@pytest.mark.parametrize("options", [[], ["-lc", "--chrf-lowercase"], ["-tok", "none"]])
 def test_scores_are_those_of_sacrebleus_command(options, tmp_path):
     (tmp_path / "hyp").write_text("\n".join(HYPOTHESES) + "\n")
     for number, some in enumerate(REFERENCES):

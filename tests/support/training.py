@@ -1,104 +1,158 @@
-"""Small data to train on, recipes for it, and tasks that stand ready for a step."""
+"""Tiny trainings: a few dozen artificial pairs of sentences, and a recipe that learns them in a second."""
 
+import csv
 import random
-from types import SimpleNamespace
+import signal
+from pathlib import Path
 
-import numpy as np
-import torch
+import yaml
+from safetensors.torch import load_file
 
-from clearhead.text.bpe import train_bpe
-from clearhead.text.records import Records
-from clearhead.train import run
-from clearhead.train.learner import Learner
-from clearhead.train.recipe import recipe_of
-from clearhead.train.tasks import task_of
+from clearhead.train.recipe import Recipe, recipe_of
+from clearhead.train.run import train
 
-WORDS = {
-    **{"red": "rot", "green": "grün", "blue": "blau", "old": "alt", "new": "neu", "small": "klein", "big": "groß"},
-    **{"dog": "hund", "cat": "katze", "bird": "vogel", "tree": "baum", "house": "haus", "river": "fluss"},
-}
-SIZES = {"d_model": 16, "ffn_hidden": 32, "num_heads": 2, "num_layers": 2}
-
-
-def write_data(folder, examples=32):
-    """Files for every task, and two tokenizers: a.en, a.de; a.tsv (text, label); p.tsv (first, second, score); q.jsonl
-    (question, context, answer, answer_start); seq2seq/, encoder/."""
-    draws = random.Random(0)
-    texts = [[draws.choice(list(WORDS)) for _ in range(draws.randint(2, 6))] for _ in range(examples)]
-    lines = [" ".join(text) for text in texts]
-    other = [" ".join(WORDS[word] for word in text) for text in texts]
-    (folder / "a.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (folder / "a.de").write_text("".join(f"{line}\n" for line in other), encoding="utf-8")
-    labelled = (f"{line}\t{'short' if len(line.split()) < 4 else 'long'}\n" for line in lines)
-    (folder / "a.tsv").write_text("".join(labelled), encoding="utf-8")
-    scored = (f"{one}\t{two}\t{number % 6}\n" for number, (one, two) in enumerate(zip(lines, other, strict=True)))
-    (folder / "p.tsv").write_text("".join(scored), encoding="utf-8")
-    asked = (f"{text[-1]}\t{' '.join(text)}\t{text[0]}\t0\n" for text in texts)
-    (folder / "q.tsv").write_text("".join(asked), encoding="utf-8")
-    for layout, name in (("encoder-decoder", "seq2seq"), ("encoder", "encoder")):
-        (folder / name).mkdir()
-        train_bpe(lines + other, vocab_size=320, layout=layout).save(folder / name, None)
-    return folder
+WORDS = [
+    "tree",
+    "house",
+    "river",
+    "green",
+    "old",
+    "man",
+    "runs",
+    "sees",
+    "bird",
+    "sky",
+    "dog",
+    "sleeps",
+    "under",
+    "the",
+    "a",
+]
 
 
-FILES = {
-    "text-to-text": {"source": "a.en", "target": "a.de"},
-    "masked-language-model": "a.en",
-    "classification": "a.tsv",
-    "sentence-embeddings": "p.tsv",
-    "span-answers": "q.tsv",
-}
+def write_pairs(path, count, seed=0):
+    """Writes sentences of random words, and each with its words backwards and in capitals."""
+    draws = random.Random(seed)
+    lines = ["source\ttarget"]
+    for _ in range(count):
+        words = draws.choices(WORDS, k=draws.randint(2, 9))
+        lines.append(" ".join(words) + "\t" + " ".join(reversed(words)).upper())
+    path.write_text("\n".join(lines) + "\n")
 
 
-def recipe(folder, task, output="run", **sections):
-    """A recipe for the files of `write_data`, without any regulariser that is not asked for.
-
-    Args:
-        folder: with the files.
-        task: what is learned.
-        output: the run's folder.
-        sections: what is said beside that.
-    """
-    files = FILES[task]
-    train = {field: str(folder / file) for field, file in files.items()} if isinstance(files, dict) else None
-    name = "seq2seq" if task == "text-to-text" else "encoder"
-    if task == "sentence-embeddings":
-        sections = {"objective": {"loss": "regression"}, **sections}
-    told = {
-        "task": task,
-        "output": str(output),
-        "data": {"train": train or str(folder / files), "batch_tokens": 400} | sections.pop("data", {}),
-        "training": {"steps": 4, "precision": "float32", "device": "cpu"} | sections.pop("training", {}),
-        "optimizer": {"learning_rate": 0.003, "schedule": "constant"} | sections.pop("optimizer", {}),
-        "regularize": {"dropout": False, "gradient_clipping": False} | sections.pop("regularize", {}),
+def told(folder, output="run"):
+    """A recipe of everything that has a state: dropout, augmentation, accumulation, early stopping, an average."""
+    folder = Path(folder)
+    for name, count in (("train", 48), ("valid", 8)):
+        if not (folder / f"{name}.tsv").exists():
+            write_pairs(folder / f"{name}.tsv", count, seed=count)
+    return {
+        "task": "text-to-text",
+        "output": str(folder / output),
+        "data": {
+            "train": str(folder / "train.tsv"),
+            "validation": str(folder / "valid.tsv"),
+            "columns": {"source": "source", "target": "target"},
+            "batch_tokens": 200,
+        },
+        "tokenizer": {"vocab_size": 340},
+        "model": {"d_model": 16, "ffn_hidden": 32, "num_heads": 2, "num_layers": 1, "decoder_num_layers": 1},
+        "regularize": {
+            "dropout": 0.1,
+            "label_smoothing": 0.1,
+            "augmentation": {"token_masking": 0.1, "shuffling": 2},
+            "early_stopping": {"patience": 50},
+        },
+        "optimizer": {"learning_rate": 3e-3, "warmup_steps": 4},
+        "training": {
+            "steps": 12,
+            "accumulate": 2,
+            "precision": "float32",
+            "device": "cpu",
+            "keep_last": 3,
+            "final": "average",
+            "log_every": 1,
+        },
+        "validation": {"every": 3},
     }
-    if not {"start", "encoder", "decoder"} & set(sections.get("model", {})):
-        told["tokenizer"] = {"path": str(folder / name)}
-        sections["model"] = SIZES | sections.get("model", {})
-    return recipe_of(told | sections, "the recipe")
 
 
-def ready(told, folder):
-    """A learner as its first step finds it, with all examples of its data.
-
-    Gives:
-        (learner, examples)
-    """
-    torch.manual_seed(told.seed)
-    task = task_of(told, folder)
-    teacher = run._teacher(task, told)
-    run._prepare(task.model, told)
-    learner = Learner(task, told, 4, teacher)
-    learner._trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
-    records = Records(told.data.train, fields=task.fields)
-    examples = [example for found in task.examples(list(records)) for example in found]
-    return learner, [{key: _array(value) for key, value in example.items()} for example in examples]
+def changed(data, changes):
+    """A recipe with other values: {"training.steps": 5}."""
+    for key, value in changes.items():
+        *sections, last = key.split(".")
+        inner = data
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
+    return data
 
 
-def _array(value):
-    return value if isinstance(value, int | float) else np.asarray(value)
+def tiny(folder, output="run", **changes) -> Recipe:
+    """The tiny recipe, with changes: training__steps=5."""
+    return recipe_of(
+        changed(told(folder, output), {key.replace("__", "."): value for key, value in changes.items()}), "tiny"
+    )
 
 
-def batch_of(learner, examples, learning=False, seed=0):
-    """Some examples as the task puts them together."""
-    return learner.task.collate(examples, np.random.default_rng(seed), learning=learning)
+def write_tiny(folder, output="run", **changes):
+    """The tiny recipe as a file; gives its path."""
+    data = changed(told(folder, output), {key.replace("__", "."): value for key, value in changes.items()})
+    path = Path(folder) / f"{output}.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+class Killed(BaseException):
+    """In place of SIGKILL, where a test kills a run in its own process."""
+
+
+def trained_until(recipe, moment, *, resume=False):
+    """Trains until `moment(step)` is true after a step, and is ended there without any warning."""
+
+    def advance(step, steps, said):
+        if moment(step):
+            raise Killed
+
+    try:
+        train(recipe, resume=resume, advance=advance)
+    except Killed:
+        return
+    raise AssertionError("the moment never came")
+
+
+def metrics(run):
+    """The rows of a metrics.csv as they are written, without the speed."""
+    with (Path(run) / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        del row["tokens_per_second"]
+    return rows
+
+
+def outcome(run):
+    """All of a run that must not depend on interruptions: weights by file, as bytes, and the metrics."""
+    run = Path(run)
+    files = [run / "model.safetensors", *sorted((run / "checkpoints").glob("step-*"))]
+    found = {path.name: path.read_bytes() for path in files}
+    assert list(run.rglob(".*.part")) == []
+    return found | {"metrics.csv": metrics(run), "training.json": (run / "training.json").read_text()}
+
+
+def same(one, other):
+    """Whether two outcomes are alike; says which file differs."""
+    assert list(one) == list(other)
+    assert [name for name in one if one[name] != other[name]] == []
+
+
+def weights(run):
+    """The tensors of a run's model."""
+    return load_file(Path(run) / "model.safetensors")
+
+
+def losses(run):
+    """The loss of each step."""
+    return [float(row["loss"]) for row in metrics(run) if row["loss"]]
+
+
+KILLED = -signal.SIGKILL

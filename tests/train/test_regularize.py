@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.training import batch_of, ready, recipe, write_data
+from support.small_training import batch_of, ready, recipe, write_data
 from torch.nn import functional
 
 from clearhead.layers.norm import LayerNorm, RMSNorm

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clearhead.files import alone
 from clearhead.text.records import Row
 from clearhead.train import store as module
 from clearhead.train.store import Store, build_store
@@ -254,3 +255,27 @@ def test_of_two_at_once_one_builds_and_the_other_waits(tmp_path):
     second.join(30)
     assert [len(store) for store in found] == [3, 3]
     assert os.listdir(tmp_path) == ["store"]
+
+
+def test_who_has_waited_keeps_the_next_one_waiting(tmp_path):
+    inside, leave = [threading.Event() for _ in range(3)], [threading.Event() for _ in range(3)]
+
+    def enter(number):
+        with alone(tmp_path / "store"):
+            inside[number].set()
+            leave[number].wait(30)
+
+    threads = [threading.Thread(target=enter, args=[number]) for number in range(3)]
+    for number in range(3):
+        threads[number].start()
+        if number == 1:  # it waits for the lock of the first, whose file is gone when it gets it
+            time.sleep(0.2)
+            leave[0].set()
+        assert number == 2 or inside[number].wait(30)
+    assert not inside[2].wait(0.3)
+    for event in leave:
+        event.set()
+    for thread in threads:
+        thread.join(30)
+    assert inside[2].is_set()
+    assert os.listdir(tmp_path) == []

@@ -13,14 +13,19 @@ from clearhead.checkpoints.fresh import fresh_classifier as fresh_classifier
 from clearhead.checkpoints.fresh import fresh_span_reader as fresh_span_reader
 from clearhead.checkpoints.m2m_100 import M2M_100
 from clearhead.checkpoints.marian import MARIAN
+from clearhead.checkpoints.masked import fresh_masked_lm as fresh_masked_lm
+from clearhead.checkpoints.masked import load_masked_lm_of
+from clearhead.checkpoints.masked import save_masked_lm as save_masked_lm
 from clearhead.checkpoints.modernbert import MODERNBERT
 from clearhead.checkpoints.mpnet import MPNET
 from clearhead.checkpoints.pegasus import PEGASUS
 from clearhead.checkpoints.roberta import ROBERTA, XLM_ROBERTA
 from clearhead.checkpoints.seq2seq import Seq2SeqFamily
 from clearhead.checkpoints.t5 import MT5, T5
+from clearhead.checkpoints.warm import decoder_on as decoder_on
+from clearhead.checkpoints.warm import with_fresh as with_fresh
 from clearhead.models.encoder import EncoderModel
-from clearhead.models.heads import EncoderClassifier, SpanReader
+from clearhead.models.heads import EncoderClassifier, MaskedLanguageModel, SpanReader
 from clearhead.models.seq2seq import Seq2Seq
 
 FAMILIES: dict[str, Family] = {
@@ -51,6 +56,16 @@ def load_span_reader(folder: Path) -> tuple[SpanReader, Family]:
     """The encoder in a folder with its head for answers as spans of the text, as `load_encoder`."""
     family, data = _family(folder)
     return cast(SpanReader, family.load_with_head(folder, data, "span")), family
+
+
+def load_masked_lm(folder: Path) -> tuple[MaskedLanguageModel, Family]:
+    """The encoder in a folder with its head for hidden tokens, as `load_encoder`; `save_masked_lm` writes it.
+
+    Where the folder holds no such head, a new one is drawn from torch's random numbers, and a warning logged: to go on
+    with the pretraining of any encoder is a common case. A pooler, which this training does not reach, is left aside.
+    """
+    family, data = _family(folder)
+    return load_masked_lm_of(folder, family, data), family
 
 
 def load_seq2seq(folder: Path) -> tuple[Seq2Seq, Seq2SeqFamily]:

@@ -6,7 +6,8 @@ and is the first map of the classification head.
 
 from typing import Any
 
-from clearhead.checkpoints.family import Family, HeadFormat
+from clearhead.checkpoints.family import Family
+from clearhead.checkpoints.head_formats import HeadFormat, MaskedFormat
 from clearhead.checkpoints.names import NameTable, Rows, with_bias
 
 _ATTENTION = "encoder.layer.{}.attention"
@@ -66,6 +67,12 @@ BERT = Family(
     fixed=FIXED,
     usual=USUAL,
     optional={"pooler": "pooler.dense.weight"},
+    masked=MaskedFormat(
+        "BertForMaskedLM",
+        with_bias({"cls.predictions.transform.dense": "head.dense", "cls.predictions.transform.LayerNorm": "head.norm"})
+        | {"cls.predictions.bias": "output.bias"},
+        decoder="cls.predictions.decoder",
+    ),
     heads={
         "classification": HeadFormat(
             "BertForSequenceClassification",

@@ -4,7 +4,8 @@ Peculiar: ``sinusoidal_pos_embds`` says how the positions were first filled; the
 """
 
 from clearhead.checkpoints.bert import FIXED, USUAL
-from clearhead.checkpoints.family import Family, HeadFormat
+from clearhead.checkpoints.family import Family
+from clearhead.checkpoints.head_formats import HeadFormat, MaskedFormat
 from clearhead.checkpoints.names import NameTable, with_bias
 
 _LAYER = "transformer.layer.{}"
@@ -51,6 +52,12 @@ DISTILBERT = Family(
     fixed=FIXED | {"eps": 1e-12},
     usual=USUAL | {"num_layers": 6},
     inert=frozenset({"sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_"}),
+    masked=MaskedFormat(
+        "DistilBertForMaskedLM",
+        with_bias({"vocab_transform": "head.dense", "vocab_layer_norm": "head.norm"})
+        | {"vocab_projector.bias": "output.bias"},
+        decoder="vocab_projector",
+    ),
     heads={
         "classification": HeadFormat(
             "DistilBertForSequenceClassification",

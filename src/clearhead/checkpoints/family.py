@@ -4,21 +4,20 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast, get_args
 
 from torch import Tensor
 
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.filling import filled
-from clearhead.checkpoints.names import NameTable, Rows
+from clearhead.checkpoints.head_formats import HeadFormat, MaskedFormat, Task
+from clearhead.checkpoints.names import NameTable
 from clearhead.checkpoints.plan import PlanFormat
 from clearhead.models.config import EncoderConfig, HeadConfig, Pooling, Problem
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, SpanReader
 
 log = logging.getLogger(__name__)
-
-Task = Literal["classification", "span"]
 
 ENCODER_ONLY = {
     "is_decoder": False,
@@ -30,26 +29,6 @@ ENCODER_ONLY = {
 """Keys that change the mathematics, with the value that an encoder has."""
 
 
-@dataclass(frozen=True)
-class HeadFormat:
-    """How a family keeps one kind of head.
-
-    Args:
-        architecture: the class that transformers opens the saved folder with.
-        rows: foreign tensor name -> name in our `OutputHead`.
-        activation, dense_bias, norm: as in `HeadConfig`.
-        activation_key, bias_key: config.json keys that say activation and dense_bias instead, if the family has them.
-    """
-
-    architecture: str
-    rows: Rows
-    activation: Literal["tanh", "relu", "gelu"] | None = None
-    dense_bias: bool = True
-    norm: bool = False
-    activation_key: str | None = None
-    bias_key: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Family(PlanFormat[EncoderConfig]):
     """One family of encoder checkpoints.
@@ -58,12 +37,14 @@ class Family(PlanFormat[EncoderConfig]):
         table: its tensor names.
         prefix: what a model with a head puts before the names of its body, such as "bert.".
         heads: its heads, by task.
+        masked: its head for hidden tokens.
         head_pooling: config.json key that names the pooling of a classification; first token where there is none.
         others: as in `PlanFormat`.
     """
 
     table: NameTable
     prefix: str
+    masked: MaskedFormat
     only: Mapping[str, Any] = field(default_factory=lambda: ENCODER_ONLY)
     heads: Mapping[Task, HeadFormat] = field(default_factory=dict)
     head_pooling: str | None = None
@@ -115,9 +96,9 @@ class Family(PlanFormat[EncoderConfig]):
     def load(self, folder: Path, data: Mapping[str, Any]) -> EncoderModel:
         """The model in a folder, in float32 and evaluation mode."""
         tensors, where = directory.read_weights(folder)
-        body = self._body(tensors, where)
+        body = self.body_of(tensors, where)
         config = self.read_config(data, body, str(folder / "config.json"))
-        self._check_layers(config, body, where)
+        self.check_layers(config, body, where)
         aside = self.table.left_aside_in(body)
         if aside:
             log.info("%s: %d tensors that encoding does not use were left aside: %s", where, len(aside), aside)
@@ -135,10 +116,10 @@ class Family(PlanFormat[EncoderConfig]):
         last = next(name for name, ours in head.rows.items() if ours == "out.weight")
         if last not in held:
             raise ValueError(f"{where} has no {last}: a {head.architecture} has one, and is wanted for {task}")
-        body = self._body(tensors, where)
+        body = self.body_of(tensors, where)
         config_file = str(folder / "config.json")
         config = self.read_config(data, body, config_file)
-        self._check_layers(config, body, where)
+        self.check_layers(config, body, where)
         plan = self._head_config(head, data, held[str(last)].shape[0], task, config_file)
         rows = NameTable(rows=head.rows)
 
@@ -171,7 +152,8 @@ class Family(PlanFormat[EncoderConfig]):
         tensors = {f"{self.prefix}{name}": tensor for name, tensor in body.items()}
         directory.write_model(folder, data, tensors | NameTable(rows=head.rows).to_foreign(model.head.state_dict()))
 
-    def _body(self, tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+    def body_of(self, tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+        """A file's tensors without what a model with a head puts before their names."""
         body: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
             short = name.removeprefix(self.prefix)
@@ -180,7 +162,7 @@ class Family(PlanFormat[EncoderConfig]):
             body[short] = tensor
         return body
 
-    def _check_layers(self, config: EncoderConfig, tensors: Mapping[str, Tensor], where: str) -> None:
+    def check_layers(self, config: EncoderConfig, tensors: Mapping[str, Tensor], where: str) -> None:
         """Before a model of a million layers is built to find out that it does not fit."""
         if config.num_layers > len(tensors):
             raise ValueError(f"{where}: config.json says {config.num_layers} layers; here are {len(tensors)} tensors")

@@ -6,8 +6,9 @@ from typing import cast
 
 from torch import Tensor
 
-from clearhead.checkpoints.family import Family, Task
+from clearhead.checkpoints.family import Family
 from clearhead.checkpoints.filling import filled
+from clearhead.checkpoints.head_formats import Task
 from clearhead.models.config import HeadConfig, Problem
 from clearhead.models.encoder import EncoderModel, draw_weights
 from clearhead.models.heads import EncoderClassifier, OutputHead, SpanReader

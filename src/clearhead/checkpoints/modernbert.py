@@ -9,7 +9,8 @@ so.
 from collections.abc import Mapping
 from typing import Any
 
-from clearhead.checkpoints.family import ENCODER_ONLY, Family, HeadFormat
+from clearhead.checkpoints.family import ENCODER_ONLY, Family
+from clearhead.checkpoints.head_formats import HeadFormat, MaskedFormat
 from clearhead.checkpoints.names import NameTable, Rows, with_bias
 from clearhead.checkpoints.plan import Peculiar
 from clearhead.models.config import EncoderConfig
@@ -167,6 +168,16 @@ MODERNBERT = Family(
         read=_read,
         write=_write,
         follows=_follows,
+    ),
+    masked=MaskedFormat(
+        "ModernBertForMaskedLM",
+        with_bias({"head.dense": "head.dense", "head.norm": "head.norm"}) | {"decoder.bias": "output.bias"},
+        decoder="decoder",
+        activation="gelu",
+        activation_key="classifier_activation",
+        dense_bias_key="classifier_bias",
+        output_bias_key="decoder_bias",
+        dense_bias=False,
     ),
     heads={
         "classification": HeadFormat("ModernBertForSequenceClassification", _HEAD, "gelu", False, True, *_HEAD_KEYS),

@@ -4,9 +4,10 @@ Peculiar: one table of biases for all layers, added to the scaled scores; paddin
 """
 
 from clearhead.checkpoints.bert import FIXED, KEYS, USUAL
-from clearhead.checkpoints.family import ENCODER_ONLY, Family, HeadFormat
+from clearhead.checkpoints.family import ENCODER_ONLY, Family
+from clearhead.checkpoints.head_formats import HeadFormat, MaskedFormat
 from clearhead.checkpoints.names import NameTable, with_bias
-from clearhead.checkpoints.roberta import POSITIONS
+from clearhead.checkpoints.roberta import LM_HEAD, POSITIONS
 
 _ATTENTION = "encoder.layer.{}.attention"
 
@@ -46,6 +47,7 @@ MPNET = Family(
     usual=USUAL | {"pad_id": 1, "eps": 1e-5},
     optional={"pooler": "pooler.dense.weight"},
     peculiar=POSITIONS,
+    masked=MaskedFormat("MPNetForMaskedLM", LM_HEAD, decoder="lm_head.decoder", activation="gelu"),
     heads={
         "classification": HeadFormat(
             "MPNetForSequenceClassification",

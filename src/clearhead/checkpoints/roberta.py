@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from clearhead.checkpoints.bert import BODY, FIXED, KEYS, USUAL
-from clearhead.checkpoints.family import Family, HeadFormat
-from clearhead.checkpoints.names import NameTable, with_bias
+from clearhead.checkpoints.family import Family
+from clearhead.checkpoints.head_formats import HeadFormat, MaskedFormat
+from clearhead.checkpoints.names import NameTable, Rows, with_bias
 from clearhead.checkpoints.plan import Peculiar
 from clearhead.models.config import EncoderConfig
 
@@ -33,6 +34,9 @@ POSITIONS = Peculiar(
     read=_read,
     write=_write,
 )
+LM_HEAD: Rows = with_bias({"lm_head.dense": "head.dense", "lm_head.layer_norm": "head.norm"}) | {
+    "lm_head.bias": "output.bias"
+}
 
 ROBERTA = Family(
     model_type="roberta",
@@ -47,6 +51,7 @@ ROBERTA = Family(
     usual=USUAL | {"pad_id": 1, "num_token_types": 1, "eps": 1e-5},
     optional={"pooler": "pooler.dense.weight"},
     peculiar=POSITIONS,
+    masked=MaskedFormat("RobertaForMaskedLM", LM_HEAD, decoder="lm_head.decoder", activation="gelu"),
     heads={
         "classification": HeadFormat(
             "RobertaForSequenceClassification",
@@ -61,5 +66,6 @@ XLM_ROBERTA = replace(
     ROBERTA,
     model_type="xlm-roberta",
     architecture="XLMRobertaModel",
+    masked=replace(ROBERTA.masked, architecture="XLMRobertaForMaskedLM"),
     heads={task: replace(head, architecture=f"XLM{head.architecture}") for task, head in ROBERTA.heads.items()},
 )

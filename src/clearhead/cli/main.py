@@ -15,6 +15,7 @@ from clearhead.cli.distill import distill
 from clearhead.cli.encode import encode
 from clearhead.cli.evaluate import evaluate
 from clearhead.cli.summarize import summarize
+from clearhead.cli.tokenizer import tokenizer
 from clearhead.cli.trace import trace
 from clearhead.cli.train import train
 from clearhead.cli.translate import translate
@@ -37,13 +38,15 @@ app.command()(distill)
 app.command()(ablate)
 app.command()(trace)
 app.add_typer(evaluate, name="evaluate")
+app.add_typer(tokenizer, name="tokenizer")
 app.command()(convert)
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         typer.echo(f"clearhead {__version__}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()

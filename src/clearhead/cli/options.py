@@ -52,6 +52,7 @@ Precision = Annotated[
     typer.Option(help="Numbers to compute with; auto is bfloat16 where the processor multiplies it fast."),
 ]
 Device = Annotated[str, typer.Option(help='"auto", "cpu", "cuda", "mps" ...')]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"

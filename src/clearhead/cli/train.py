@@ -1,6 +1,8 @@
 """`clearhead train`: from a recipe and text files to a model's folder."""
 
+import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,11 +45,18 @@ def train(
 
 def report(trained: "Trained") -> None:
     """Says what a run came to; one that was asked to stop ends with status 130."""
-    told = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in trained.scores.items())
-    typer.echo(f"{trained.folder}  step {trained.step}{f'  {told}' if told else ''}")
+    if _first():
+        told = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in trained.scores.items())
+        typer.echo(f"{trained.folder}  step {trained.step}{f'  {told}' if told else ''}")
+        if not trained.finished:
+            typer.echo(f"clearhead: stopped at step {trained.step}; --resume goes on", err=True)
     if not trained.finished:
-        typer.echo(f"clearhead: stopped at step {trained.step}; --resume goes on", err=True)
         raise typer.Exit(130)
+
+
+def _first() -> bool:
+    """Whether this is the only process, or the first of those that `torchrun` started: the one that speaks."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
@@ -56,14 +65,17 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
     Raises:
         ValueError: a library that training needs is missing, or the recipe is wrong.
     """
-    try:
-        import lightning  # noqa: F401
-        import matplotlib  # noqa: F401
-        import tensorboard  # noqa: F401
+    for name, module in (
+        ("lightning", "lightning"),
+        ("matplotlib", "matplotlib"),
+        ("pydantic", "pydantic"),
+        ("pyyaml", "yaml"),
+        ("tensorboard", "tensorboard"),
+    ):
+        if importlib.util.find_spec(module) is None:
+            raise ValueError(f'training needs {name}: pip install "clearhead[train]"')
+    from clearhead.train.recipe import read_recipe as read
 
-        from clearhead.train.recipe import read_recipe as read
-    except ModuleNotFoundError as error:
-        raise ValueError(f'training needs {error.name}: pip install "clearhead[train]"') from None
     return read(path, overrides or [])
 
 
@@ -83,8 +95,8 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 
     console = Console(stderr=True)
     log = logging.getLogger("clearhead.train")
-    shown = not quiet and sys.stderr.isatty()
-    log.setLevel(logging.WARNING if quiet else logging.INFO)
+    shown = not quiet and _first() and sys.stderr.isatty()
+    log.setLevel(logging.ERROR if not _first() else logging.WARNING if quiet else logging.INFO)
     if shown:
         log.addHandler(RichHandler(console=console, show_time=False, show_level=False, show_path=False))
         log.propagate = False

@@ -58,7 +58,7 @@ def translate(
     from clearhead.run.generate import TextToText
 
     translator = TextToText.from_pretrained(model, precision=precision.value, device=device)
-    translator, source_lang, target_lang = _for_languages(translator, source_lang, target_lang)
+    translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
     name = "standard input" if source == "-" else source
     outputs = translator.each(
         corpus,
@@ -108,7 +108,7 @@ def _line(output: "Generated") -> str:
     return "\t".join(one_line(one.text) if len(found) == 1 else one_line(one.text).replace("\t", " ") for one in found)
 
 
-def _for_languages(
+def for_languages(
     translator: "TextToText", source: str | None, target: str | None
 ) -> "tuple[TextToText, str | None, str | None]":
     """A model that is told its languages in words, as T5 is, is set up for them; others are told them at each text."""

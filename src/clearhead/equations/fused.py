@@ -1,5 +1,6 @@
 """The equation of `attention.py` on PyTorch's fused kernels: the same values, no weights, no L x M matrix."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -9,9 +10,12 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from clearhead.equations import masks
+from clearhead.equations.dropout import drop
 from clearhead.equations.masks import MaskLike
 
 _BLOCK = 512
+_ROW = 16
+"""Keys below which torch's softmax on a CPU takes ten times as long as with as many."""
 
 
 def fused_scaled_dot_product(
@@ -33,10 +37,13 @@ def fused_scaled_dot_product(
     """
     batch, heads, queries, _ = q.shape
     checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=k.shape[2])
+    if checked is not None and checked.lengths is not None:
+        return _packed(q, k, v, checked, drop_prob, scale)
+    no_floats = checked is None or checked.added() is None
+    if drop_prob and no_floats and q.device.type == "cpu" and queries <= _BLOCK:
+        return _dropped(q, k, v, None if checked is None else checked.allowed(queries), drop_prob, scale)
     if checked is None:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale)
-    if checked.lengths is not None:
-        return _packed(q, k, v, checked, drop_prob, scale)
     # a kernel aligns a non-square causal mask at the top left, ours at the last query
     if checked.only_causal and queries == checked.length:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale, is_causal=True)
@@ -54,6 +61,32 @@ def fused_scaled_dot_product(
     # the flash kernel's gradients are wrong where a finite float mask covers a whole row; the plain one's are right
     with sdpa_kernel(SDPBackend.MATH):
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob, scale=scale)
+
+
+def _dropped(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob: float, scale: float | None) -> Tensor:
+    """With dropout on a CPU, where no kernel is fused: step by step, with cheap draws."""
+    if k.shape[2] < _ROW:
+        k, v, allowed = _filled(k, v, allowed)
+    exact = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast("cpu", enabled=False):
+        scores_BHLM = (q @ k.transpose(-2, -1)).to(exact) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+        some: Tensor | None = None
+        if allowed is not None:
+            # finite, so that a row without any key has weights, which are then made zero
+            scores_BHLM += torch.zeros(allowed.shape, dtype=exact).masked_fill_(~allowed, torch.finfo(exact).min / 2)
+            some = allowed.any(dim=-1, keepdim=True)
+        weights_BHLM = drop(torch.softmax(scores_BHLM, dim=-1), drop_prob)
+        if some is not None and not bool(some.all()):
+            weights_BHLM = weights_BHLM * some
+        return weights_BHLM.to(v.dtype) @ v
+
+
+def _filled(k: Tensor, v: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Few keys and values, filled up with some that no query may attend to."""
+    keys = k.shape[2]
+    held = torch.ones(keys, dtype=torch.bool) if allowed is None else allowed.expand(*allowed.shape[:-1], keys)
+    k, v = (functional.pad(x, (0, 0, 0, _ROW - keys)) for x in (k, v))
+    return k, v, functional.pad(held, (0, _ROW - keys))
 
 
 def _in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float, scale: float | None) -> Tensor:

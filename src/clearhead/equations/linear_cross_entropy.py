@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from clearhead.equations.losses import check_targets
 
-_LOGITS = {"cpu": 2**21}
+_LOGITS = {"cpu": 2**22}
 """How many logits exist at once: few enough for a processor's cache, enough to keep an accelerator busy."""
 
 
@@ -55,9 +55,13 @@ def linear_cross_entropy(
         place_K = counts_N.nonzero()[:, 0]
         hidden_ND, targets_N = hidden_ND.index_select(0, place_K), targets_N.index_select(0, place_K)
 
+    room_CV = torch.empty(0, device=hidden_ND.device)
+
     def step(logits: Sequence[Tensor], rows: slice, wanted: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
-        loss, gradient_CV = _cross_entropy(logits[0], targets_N[rows].long(), smoothing, wanted[0])
-        return loss, [gradient_CV]
+        nonlocal room_CV
+        room_CV = room_CV.to(logits[0].dtype).resize_(logits[0].shape)
+        loss = _cross_entropy(logits[0], targets_N[rows].long(), smoothing, room_CV)
+        return loss, [room_CV if wanted[0] else None]
 
     return _summed(step, [(hidden_ND, weight_VD, bias_V)])
 
@@ -185,7 +189,9 @@ class _Map:
         low_CV = gradient_CV if self.exact_CV is self.low_CV else self.low_CV.copy_(gradient_CV)
         if self.d_hidden is not None:
             self.d_hidden[rows] = low_CV @ self.weight_VD
-        if self.d_weight is not None:
+        if self.d_weight is not None and low_CV.dtype == self.exact:
+            self.d_weight.addmm_(low_CV.T, self.hidden_ND[rows])
+        elif self.d_weight is not None:
             self.d_weight += low_CV.T @ self.hidden_ND[rows]
         if self.d_bias is not None:
             self.d_bias += gradient_CV.sum(dim=0)
@@ -195,21 +201,18 @@ class _Map:
         return [None if owed is None or tensor is None else owed.to(tensor.dtype) for tensor, owed in found]
 
 
-def _cross_entropy(x_CV: Tensor, targets_C: Tensor, smoothing: float, wanted: bool) -> tuple[Tensor, Tensor | None]:
-    """A chunk's loss and its gradient, p − q."""
+def _cross_entropy(x_CV: Tensor, targets_C: Tensor, smoothing: float, p_CV: Tensor) -> Tensor:
+    """A chunk's loss; p − q, its gradient by the logits, is left in p."""
     target_C1 = targets_C[:, None]
-    top_C1 = x_CV.amax(dim=-1, keepdim=True)
-    p_CV = torch.softmax(x_CV, dim=-1)
+    torch.softmax(x_CV, dim=-1, out=p_CV)
     # log Σ exp x = m − log p_m, where m is the largest: its p is never too small for a logarithm
-    log_sum_C1 = top_C1 - p_CV.amax(dim=-1, keepdim=True).log()
+    log_sum_C1 = x_CV.amax(dim=-1, keepdim=True) - p_CV.amax(dim=-1, keepdim=True).log()
     loss = (log_sum_C1 - (1 - smoothing) * x_CV.gather(1, target_C1)).sum()
     if smoothing:
         loss -= smoothing / x_CV.shape[1] * x_CV.sum()
-    if not wanted:
-        return loss, None
-    if smoothing:
         p_CV -= smoothing / x_CV.shape[1]
-    return loss, p_CV.scatter_add_(1, target_C1, p_CV.new_full(target_C1.shape, smoothing - 1))
+    p_CV.scatter_add_(1, target_C1, p_CV.new_full(target_C1.shape, smoothing - 1))
+    return loss
 
 
 def _chunks(positions: int, vocabulary: int, device: str) -> Iterator[slice]:

@@ -1,79 +1,106 @@
-"""The course of the learning rate: its factor at each step. Steps are counted from 1, the first update's."""
+"""What the learning rate is multiplied with at each update: pure functions of the step s.
+
+Steps are counted from 1, the first update; the first w of them warm up, linearly. Without a warm-up (w = 0) the first
+update has the full rate already. transformers' schedules of the same names count the updates that are done: what they
+give to the first update is f(0) = 0.
+"""
 
 import math
 
 
 def inverse_square_root(step: int, warmup: int) -> float:
-    """A linear rise to 1, then a fall with the root of the step.
+    """Up to the full rate at step w, then down with the square root of the step.
 
-    Equation: min(step / warmup, √(warmup / step))
-    Source: Section 5.3, equation 3, without its constant (d_model · warmup)^(−1/2), which the learning rate is here
+    Equation: f(s) = min(s / w, √(w / s))
+    Source: Section 5.3, equation 3, whose rate is f(s) · d_model^−0.5 · w^−0.5
 
     Args:
-        step: from 1 on.
-        warmup: the step at which the factor is 1; with 0 or 1 it falls from the first step on.
+        step: s, from 1.
+        warmup: w; 0 counts as 1.
+
+    Raises:
+        ValueError: a step below 1, or a warm-up below 0.
 
     >>> from clearhead.equations.schedules import inverse_square_root
-    >>> [inverse_square_root(step, warmup=2) for step in (1, 2, 8)]
-    [0.5, 1.0, 0.5]
+    >>> [inverse_square_root(step, 4) for step in (1, 4, 16)]
+    [0.25, 1.0, 0.5]
     """
-    warmup = max(1, warmup)
+    _check(step, warmup)
+    warmup = max(warmup, 1)
     return min(step / warmup, math.sqrt(warmup / step))
 
 
 def linear(step: int, warmup: int, steps: int) -> float:
-    """A linear rise to 1, then a linear fall, to 0 after the last step.
+    """Up to the full rate at step w, then straight down to 0 at the last.
 
-    Equation: min(step / warmup, (steps + 1 − step) / (steps + 1 − warmup))
+    Equation: f(s) = s / w up to step w, then (n − s) / (n − w) down to 0 at step n
     Source: Devlin et al. 2018, "BERT", Appendix A.2
 
     Args:
-        step: from 1 on.
-        warmup: the step at which the factor is 1; 0 for a fall from the first step on.
-        steps: the last step.
+        step: s, from 1.
+        warmup: w.
+        steps: n, above w: the step at which the rate is 0.
+
+    Raises:
+        ValueError: a step below 1, a warm-up below 0, or no steps after it.
 
     >>> from clearhead.equations.schedules import linear
-    >>> [linear(step, warmup=1, steps=4) for step in (1, 2, 4)]
-    [1.0, 0.75, 0.25]
+    >>> [linear(step, 4, 12) for step in (1, 4, 8, 12)]
+    [0.25, 1.0, 0.5, 0.0]
     """
-    return _rise(step, warmup) if step < warmup else max(0.0, 1 - _fallen(step, warmup, steps))
+    _check(step, warmup, steps)
+    return step / warmup if step < warmup else 1.0 - _progress(step, warmup, steps)
 
 
 def cosine(step: int, warmup: int, steps: int) -> float:
-    """A linear rise to 1, then a fall along half a cosine, to 0 after the last step.
+    """Up to the full rate at step w, then down to 0 at the last along half a cosine.
 
-    Equation: ½ (1 + cos(π (step − warmup) / (steps + 1 − warmup))), after the rise step / warmup
+    Equation: f(s) = s / w up to step w, then ½ (1 + cos(π (s − w) / (n − w)))
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts
 
-    Args: as in `linear`.
+    Args:
+        step, warmup, steps: as in `linear`.
+
+    Raises:
+        ValueError: as in `linear`.
 
     >>> from clearhead.equations.schedules import cosine
-    >>> [round(cosine(step, warmup=1, steps=4), 3) for step in (1, 3, 4)]
-    [1.0, 0.5, 0.146]
+    >>> [round(cosine(step, 4, 12), 3) for step in (1, 4, 8, 12)]
+    [0.25, 1.0, 0.5, 0.0]
     """
-    return _rise(step, warmup) if step < warmup else 0.5 * (1 + math.cos(math.pi * _fallen(step, warmup, steps)))
+    _check(step, warmup, steps)
+    return step / warmup if step < warmup else (1.0 + math.cos(math.pi * _progress(step, warmup, steps))) / 2
 
 
 def constant(step: int, warmup: int) -> float:
-    """A linear rise to 1, which stays.
+    """Up to the full rate at step w, which then stays.
 
-    Equation: min(step / warmup, 1)
+    Equation: f(s) = min(s / w, 1)
     Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD", Section 2.2 (gradual warm-up)
 
-    Args: as in `inverse_square_root`.
+    Args:
+        step, warmup: as in `inverse_square_root`.
+
+    Raises:
+        ValueError: as in `inverse_square_root`.
 
     >>> from clearhead.equations.schedules import constant
-    >>> [constant(step, warmup=4) for step in (1, 4, 9)]
+    >>> [constant(step, 4) for step in (1, 4, 8)]
     [0.25, 1.0, 1.0]
     """
-    return min(1.0, _rise(step, warmup))
+    _check(step, warmup)
+    return min(step / max(warmup, 1), 1.0)
 
 
-def _rise(step: int, warmup: int) -> float:
-    return step / max(1, warmup)
+def _progress(step: int, warmup: int, steps: int) -> float:
+    """The share of the way from the warm-up's end to the last step; 1 after it."""
+    return min((step - warmup) / (steps - warmup), 1.0)
 
 
-def _fallen(step: int, warmup: int, steps: int) -> float:
-    """How much of the fall is behind, from 0 at the warm-up's end to 1 after the last step."""
-    warmup = max(1, warmup)
-    return min(1.0, (step - warmup) / max(1, steps + 1 - warmup))
+def _check(step: int, warmup: int, steps: int | None = None) -> None:
+    if step < 1:
+        raise ValueError(f"steps are counted from 1, the first update; got {step}")
+    if warmup < 0:
+        raise ValueError(f"a warm-up takes 0 steps or more; got {warmup}")
+    if steps is not None and steps <= warmup:
+        raise ValueError(f"the rate falls after the warm-up: more than {warmup} steps are wanted; got {steps}")

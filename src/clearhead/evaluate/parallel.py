@@ -43,3 +43,13 @@ def check_parallel(outputs: Sequence[str], references: References) -> None:
     for number, some in enumerate(zip(*references, strict=True)):
         if all(reference is None for reference in some):
             raise ValueError(f"text {number} has no reference; one or more are wanted")
+
+
+def pad(golds: Sequence[Sequence[str]]) -> list[list[str | None]]:
+    """The references of each text as lists that are each as long as the texts; None where a text has fewer.
+
+    >>> pad([["a bridge", "the bridge"], ["a boat"]])
+    [['a bridge', 'a boat'], ['the bridge', None]]
+    """
+    most = max(map(len, golds), default=0)
+    return [[some[number] if number < len(some) else None for some in golds] for number in range(most)]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clearhead.evaluate.parallel import References, check_parallel, require
+from clearhead.evaluate.parallel import References, check_parallel, pad, require
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,4 @@ def join_repeated(sources: Sequence[str], references: References) -> Joined:
         [one for number in numbers for some in references if (one := some[number]) is not None]
         for numbers in places.values()
     ]
-    most = max(map(len, found))
-    padded = [[*some, *([None] * (most - len(some)))] for some in found]
-    return Joined(list(places), [list(some) for some in zip(*padded, strict=True)], list(places.values()))
+    return Joined(list(places), pad(found), list(places.values()))

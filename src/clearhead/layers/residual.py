@@ -33,7 +33,8 @@ class PostNorm(nn.Module):
         self.norm = norm_named(norm, d_model, eps, bias=bias)
 
     def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:
-        normal: Tensor = self.norm(x + self.dropout(f(x)))
+        # a sum of two kinds of numbers, as under autocast, would take ten times as long
+        normal: Tensor = self.norm(x + self.dropout(f(x)).to(x.dtype))
         return normal
 
 
@@ -55,7 +56,7 @@ class PreNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:
         change: Tensor = self.dropout(f(self.norm(x)))
-        return x + change
+        return x + change.to(x.dtype)
 
 
 def residual(

@@ -1,4 +1,4 @@
-"""What turns an encoder's hidden states into an answer: pooling, a classification, a span."""
+"""What turns an encoder's hidden states into an answer: pooling, a classification, a span, a hidden token."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -6,10 +6,11 @@ from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
+from clearhead.layers.embedding import Unembedding
 from clearhead.layers.feedforward import activation_named
 from clearhead.layers.norm import LayerNorm
 from clearhead.models.config import POOLINGS, EncoderConfig, HeadConfig, Pooling
-from clearhead.models.encoder import EncoderModel
+from clearhead.models.encoder import EncoderModel, draw_weights
 
 
 def pool(hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"], pooling: Pooling) -> Float[Tensor, "B D"]:
@@ -118,6 +119,78 @@ class SpanReader(_WithHead):
     ) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B L"]]:
         begin, end = self.head(self.body(ids, mask, token_types).float()).unbind(dim=-1)
         return begin, end
+
+
+class TokenHead(nn.Module):
+    """What stands between an encoder and its scores of tokens.
+
+    Equation: z = LN(act(h W + b))
+    Source: Devlin et al. 2018, "BERT", in the authors' code
+
+    Args:
+        d_model: width D.
+        activation: as in `activation_named`.
+        dense_bias: whether there is a b.
+        eps, norm_bias: of the norm.
+    """
+
+    def __init__(self, d_model: int, activation: str, *, dense_bias: bool, eps: float, norm_bias: bool) -> None:
+        super().__init__()
+        self.dense = nn.Linear(d_model, d_model, bias=dense_bias)
+        self.activation = activation_named(activation)
+        self.norm = LayerNorm(d_model, eps, bias=norm_bias)
+
+    def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+        z: Tensor = self.norm(self.activation(self.dense(h.to(self.dense.weight.dtype))))
+        return z
+
+
+class MaskedLanguageModel(nn.Module):
+    """An encoder that says of each place which token stands there: what BERT learns from.
+
+    Equation: P(token_i | ids) = softmax(z_i W_Eᵀ + b), z = LN(act(Encoder(Embedding(ids), M) W + b_z))
+    Source: Devlin et al. 2018, "BERT", Section 3.1
+
+    Args:
+        config: the encoder's plan. Its token embedding is the output's matrix, too.
+        activation: of the head: "gelu", "gelu_tanh", "relu", "silu" or "tanh".
+        dense_bias: whether the head's map has a bias.
+        output_bias: whether the scores have one.
+
+    `forward(ids, mask=None, token_types=None)` gives the logits (B, L, V). They are large: a loss over few places, or
+    one that works in pieces, takes `hidden` and the matrix and bias of `output`.
+
+    Raises:
+        ValueError: another activation; in `forward` and `hidden`, as in `EncoderModel`.
+
+    >>> import torch; from clearhead import EncoderConfig, MaskedLanguageModel
+    >>> model = MaskedLanguageModel(EncoderConfig(vocab_size=100, num_layers=2))
+    >>> model(torch.randint(100, (2, 7))).shape
+    torch.Size([2, 7, 100])
+    """
+
+    def __init__(
+        self, config: EncoderConfig, *, activation: str = "gelu", dense_bias: bool = True, output_bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.body = EncoderModel(config)
+        self.head = TokenHead(config.d_model, activation, dense_bias=dense_bias, eps=config.eps, norm_bias=config.bias)
+        self.output = Unembedding(self.body.embedding.tokens, bias=output_bias)
+        draw_weights(self.head, config.d_model, config.initializer_range)
+
+    def hidden(
+        self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
+    ) -> Float[Tensor, "B L D"]:
+        """What the output's matrix is multiplied with (B, L, D): the head's z."""
+        z: Tensor = self.head(self.body(ids, mask, token_types))
+        return z
+
+    def forward(
+        self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
+    ) -> Float[Tensor, "B L V"]:
+        logits: Tensor = self.output(self.hidden(ids, mask, token_types))
+        return logits
 
 
 def _kept(ids: Tensor, mask: MaskLike, heads: int) -> Tensor:

@@ -15,12 +15,13 @@ class _TokensPerSecond(ProgressColumn):
 
 
 @contextlib.contextmanager
-def token_progress(total: int | None, shown: bool) -> Iterator[Callable[[int, int], None]]:
+def token_progress(total: int | None, shown: bool, *, doing: str = "encoding") -> Iterator[Callable[[int, int], None]]:
     """A bar with tokens per second and the time left.
 
     Args:
         total: the whole work in any unit; None where nobody knows, as for standard input.
         shown: whether there is a bar at all.
+        doing: what it says that is done.
 
     Yields:
         What is called with the units done and the tokens computed since the last call.
@@ -29,7 +30,7 @@ def token_progress(total: int | None, shown: bool) -> Iterator[Callable[[int, in
         yield lambda done, tokens: None
         return
     bar = Progress(
-        TextColumn("encoding"),
+        TextColumn(doing),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%" if total is not None else ""),
         _TokensPerSecond(),
@@ -37,7 +38,7 @@ def token_progress(total: int | None, shown: bool) -> Iterator[Callable[[int, in
         console=Console(stderr=True),
     )
     with bar:
-        task = bar.add_task("encoding", total=total, tokens=0)
+        task = bar.add_task(doing, total=total, tokens=0)
 
         def advance(done: int, tokens: int) -> None:
             bar.update(task, advance=done, tokens=bar.tasks[0].fields["tokens"] + tokens)

@@ -1,5 +1,7 @@
 """Summaries of documents of any length."""
 
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -47,12 +49,31 @@ def summarize(
 
     >>> from clearhead.run.summarize import summarize
     """
+    (summary,) = summaries(model, [document], source_lang=source_lang, target_lang=target_lang, **options)
+    return summary
+
+
+def summaries(
+    model: TextToText,
+    documents: Sequence[str],
+    *,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    **options: Unpack[GenerationOptions],
+) -> Iterator[Summary]:
+    """The summary of each document, as `summarize` makes it, in their order; documents are computed together.
+
+    Args: as in `summarize`.
+
+    Raises:
+        ValueError: as in `TextToText.generate`, when the first summary is asked for.
+    """
     if TASK in model.prompts.tasks:
         model = model.for_task(TASK)
-    (document_tokens,) = model.tokenizer.encode([document])
-    parts = model.parts(document)
-    outputs = tuple(
-        model.generate(parts, source_lang=source_lang, target_lang=target_lang, return_details=True, **options)
-    )
-    text = " ".join(output.text.strip() for output in outputs if output.text.strip())
-    return Summary(text, len(document_tokens.ids), outputs)
+    lengths = [len(tokens.ids) for tokens in model.tokenizer.encode(documents)]
+    parts = [model.parts(document) for document in documents]
+    every = itertools.chain.from_iterable(parts)
+    outputs = model.each(every, source_lang=source_lang, target_lang=target_lang, **options)
+    for length, some in zip(lengths, parts, strict=True):
+        own = tuple(itertools.islice(outputs, len(some)))
+        yield Summary(" ".join(output.text.strip() for output in own if output.text.strip()), length, own)

@@ -1,9 +1,8 @@
 """A tokenizer of one's own: byte pair encoding, learnt from texts."""
 
-import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -100,13 +99,12 @@ def train_bpe(
     return Tokenizer(backend, _config(layout, max_length))
 
 
-def tokens_per_word(tokenizer: Tokenizer, texts: Iterable[str], *, lines: int = 10_000) -> float:
+def tokens_per_word(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
     """How many tokens a word takes, words being what stands between blanks; special tokens do not count.
 
     Args:
         tokenizer: what cuts the words.
         texts: the texts.
-        lines: so many texts are read.
 
     Raises:
         ValueError: no words.
@@ -115,11 +113,10 @@ def tokens_per_word(tokenizer: Tokenizer, texts: Iterable[str], *, lines: int = 
     >>> tokens_per_word(tokenizer, ["the bridge"])
     1.0
     """
-    some = list(itertools.islice(texts, lines))
-    words = sum(len(text.split()) for text in some)
+    words = sum(len(text.split()) for text in texts)
     if not words:
         raise ValueError("there are no words to count tokens of; all texts are blank")
-    count = sum(len(encoding) for encoding in tokenizer.backend.encode_batch_fast(some, add_special_tokens=False))
+    count = sum(len(encoding) for encoding in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False))
     return count / words
 
 

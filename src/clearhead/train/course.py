@@ -47,10 +47,12 @@ class Course(lightning.Callback):
         self._advance = advance
         self.journal: Journal | None = None
         self.asked_to_stop = False
+        self.listen: Callable[[], None] = lambda: None
         self.stopped_early = False
         self.step = 0
         self.best = math.nan
         self.scores: dict[str, float] = {}
+        self.scored = 0
         self._to_beat, self._worse = math.nan, 0
         self._losses: list[float] = []
         self._tokens, self._since = 0, time.perf_counter()
@@ -62,6 +64,7 @@ class Course(lightning.Callback):
             "to_beat": self._to_beat,
             "worse": self._worse,
             "scores": self.scores,
+            "scored": self.scored,
             "stopped_early": self.stopped_early,
             "kept": self._shelf.last,
             "best_step": self._shelf.best,
@@ -70,7 +73,8 @@ class Course(lightning.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.step, self.best = state_dict["step"], state_dict["best"]
         self._to_beat, self._worse = state_dict["to_beat"], state_dict["worse"]
-        self.scores, self.stopped_early = state_dict["scores"], state_dict["stopped_early"]
+        self.scores, self.scored = state_dict["scores"], state_dict["scored"]
+        self.stopped_early = state_dict["stopped_early"]
         self._shelf.last, self._shelf.best = state_dict["kept"], state_dict["best_step"]
 
     def on_save_checkpoint(
@@ -78,7 +82,12 @@ class Course(lightning.Callback):
     ) -> None:
         checkpoint["clearhead"] = {"format": FORMAT, "version": __version__, **self._identity}
 
+    def done(self, steps: int) -> bool:
+        """Whether there is nothing left to do of so many steps."""
+        return self.step == steps or self.stopped_early
+
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        self.listen()  # again: Lightning has put its own answer to SIGTERM before, which leaves in the middle of a step
         if trainer.is_global_zero:
             self._shelf.tidy()
 
@@ -92,7 +101,7 @@ class Course(lightning.Callback):
     ) -> None:
         assert isinstance(pl_module, Learner)
         self._losses.append(pl_module.last_loss)
-        self._tokens += 0 if batch.batch is None else batch.batch.count
+        self._tokens += batch.tokens
         if (batch.number + 1) % trainer.accumulate_grad_batches:
             return
         self.step = batch.step
@@ -107,8 +116,9 @@ class Course(lightning.Callback):
         if validated:
             best = self._judge(trainer, pl_module)
         save_every = self._recipe.training.save_every or every
-        if last or stop or validated or self.step % save_every == 0:
-            self._save(trainer, pl_module, best)
+        due = last or validated or self.step % save_every == 0
+        if due or stop:
+            self._save(trainer, pl_module, best, passing=not due)
         trainer.should_stop = trainer.should_stop or stop or self.stopped_early
         self._advance(self.step, pl_module.steps, f"loss {loss:.4f}")
 
@@ -148,7 +158,7 @@ class Course(lightning.Callback):
         start = time.perf_counter()
         with trainer.precision_plugin.val_step_context():
             scores = self.validate()
-        self.scores = trainer.strategy.broadcast(scores)
+        self.scores, self.scored = trainer.strategy.broadcast(scores), self.step
         self._since += time.perf_counter() - start
         told = self._recipe.regularize.early_stopping
         select = self._recipe.validation.select
@@ -171,15 +181,15 @@ class Course(lightning.Callback):
             log.info("stopped: %s has not got better in %d validations", select, self._worse)
         return best
 
-    def _save(self, trainer: lightning.Trainer, learner: Learner, best: bool) -> None:
+    def _save(self, trainer: lightning.Trainer, learner: Learner, best: bool, passing: bool) -> None:
         if not is_finite(learner.model.parameters()):
             raise DivergedError(
                 f"weights are no numbers any more at step {self.step}; the last checkpoint is from before"
             )
         if trainer.is_global_zero:
-            self._shelf.write(learner.model, self.step, best=best)
+            self._shelf.write(learner.model, self.step, best=best, passing=passing)
         else:
-            self._shelf.note(self.step, best=best)
+            self._shelf.note(self.step, best=best, passing=passing)
         trainer.save_checkpoint(self._shelf.state)
         if trainer.is_global_zero:
             self._shelf.tidy()

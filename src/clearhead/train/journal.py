@@ -10,7 +10,7 @@ from clearhead.files import whole_file
 COLUMNS = ("step", "epoch", "loss", "learning_rate", "gradient_norm", "tokens_per_second", "validation_loss")
 """Of metrics.csv; the task's scores follow. Rows of a validation have no loss of their own."""
 
-Row = dict[str, float]
+Row = dict[str, float | int]
 
 
 class Journal:
@@ -32,7 +32,7 @@ class Journal:
         self._events = SummaryWriter(str(folder / "events"), purge_step=step + 1)
         self.flush()
 
-    def add(self, step: int, values: Mapping[str, float]) -> None:
+    def add(self, step: int, values: Mapping[str, float | int]) -> None:
         """Notes numbers of a step."""
         self.rows.append({"step": step, **values})
         with (self._folder / "metrics.csv").open("a", encoding="utf-8", newline="") as file:
@@ -61,11 +61,15 @@ def read_metrics(path: Path) -> list[Row]:
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
-        read = csv.DictReader(file)
+        # a line without its end was cut off in the middle, maybe of a number
+        read = csv.DictReader(line for line in file if line.endswith("\n"))
         width = len(read.fieldnames or ())
-        # a row that was cut off in the middle has too few columns
         whole = [row for row in read if None not in row.values() and len(row) == width]
-    return [{name: float(value) for name, value in row.items() if value} for row in whole]
+    return [{name: _number(name, value) for name, value in row.items() if value} for row in whole]
+
+
+def _number(name: str, value: str) -> float | int:
+    return int(value) if name in ("step", "epoch") else float(value)
 
 
 def _draw(path: Path, rows: Sequence[Row], scores: Sequence[str]) -> None:

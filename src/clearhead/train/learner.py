@@ -82,16 +82,17 @@ class Learner(lightning.LightningModule):
             raise DivergedError(self._lost("gradient's norm", self.gradient_norm))
 
     def training_step(self, part: Part, batch_idx: int) -> Tensor:
+        self._at = part
         if part.batch is None:  # fewer rows than processes; the others wait for this one's gradient
-            return sum((parameter.sum() * 0.0 for parameter in self.model.parameters()), torch.zeros(()))
-        loss = self._loss(part.batch) / part.total
+            loss = sum((parameter.sum() * 0.0 for parameter in self.model.parameters()), torch.zeros(()))
+        else:
+            loss = self._loss(part.batch) / part.total
         # Lightning divides by the number of accumulated batches, DDP by the number of processes
         loss = loss * self.trainer.accumulate_grad_batches * self.trainer.world_size
         penalty = self.recipe.regularize.l2_penalty
         if penalty:
             loss = loss + losses.l2_penalty(regularize.matrices(self.model), penalty)
         self.last_loss = float(loss.detach())
-        self._at = part
         if not math.isfinite(self.last_loss):
             raise DivergedError(self._lost("loss", self.last_loss))
         return loss

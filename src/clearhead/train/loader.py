@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ class Part:
 
     Args:
         batch: its rows; None where there are fewer rows than processes.
+        tokens: of the whole batch, padding left out.
         total: what the loss of the whole update is divided by: the counts of all its batches, over all processes.
         number: which batch of the training this is, from 0 on.
         step: which update it belongs to, from 1 on.
@@ -28,6 +29,7 @@ class Part:
     """
 
     batch: Batch | None
+    tokens: int
     total: int
     number: int
     step: int
@@ -37,7 +39,7 @@ class Part:
     def to(self, device: torch.device) -> "Part":
         """The part on a device."""
         batch = None if self.batch is None else self.batch.to(device)
-        return Part(batch, self.total, self.number, self.step, self.epoch, self.places)
+        return replace(self, batch=batch)
 
 
 class Loader:
@@ -110,6 +112,7 @@ class Loader:
         return [
             Part(
                 batch.share(self._rank, self._world),
+                batch.tokens,
                 total,
                 number,
                 number // self.accumulate + 1,

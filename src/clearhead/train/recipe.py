@@ -296,7 +296,7 @@ class Validation(Section):
         every: steps between validations.
         scores: what is measured beside the loss: bleu, chrf, rouge, answers (exact match and F1) for text-to-text; the
             other tasks have scores of their own. [] for the loss alone.
-        examples: so many of the held-out examples, from the first on, are scored; all where nothing is said.
+        examples: so many of the held-out examples, from the first on, are measured; all where nothing is said.
         beam_size: of the search for outputs to score.
         max_new_tokens: longest of these outputs, in tokens.
         select: the measure by which the best checkpoint is chosen and early stopping judges; the loss by default.

@@ -3,9 +3,12 @@
 import contextlib
 import json
 import logging
+import math
 import os
 import platform
 import signal
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +26,7 @@ from torch import nn
 from clearhead import __version__
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
+from clearhead.layers.dropout import cheap_dropout
 from clearhead.run.precision import device_named, dtype_for
 from clearhead.text.records import Records
 from clearhead.train import regularize
@@ -81,6 +85,9 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     folder = Path(recipe.output)
     shelf = Shelf(folder, recipe.training.keep_last)
     _check_folder(recipe, folder, shelf, resume)
+    saved = read_state(shelf.state) if resume else None
+    if saved is not None:
+        _check_recipe(saved["clearhead"]["recipe"], recipe)
     world = _World()
     _seed(recipe.seed)
     with world.first():
@@ -89,27 +96,33 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
         _check_select(recipe, task)
         teacher = _teacher(task, recipe)
         data, held_out = _stores(recipe, task, folder)
-    identity = {"recipe": flat(recipe), "data": data.key}
-    if resume:
-        _check_same(read_state(shelf.state)["clearhead"], identity, recipe)
+    identity = {
+        "recipe": flat(recipe),
+        "data": [task.key(), data.fingerprint(), None if held_out is None else held_out.fingerprint()],
+    }
+    if saved is not None:
+        _check_data(saved["clearhead"]["data"], identity["data"], recipe)
     _prepare(task.model, recipe)
     loader = _loader(recipe, task, data, world)
     validate = None if held_out is None else _validation(task, held_out, recipe)
     course = Course(recipe, shelf, validate, identity, advance)
     learner = Learner(task, recipe, loader.steps, teacher)
     trainer = _trainer(recipe, course, world)
-    if world.rank == 0:
-        begun = read_state(shelf.state)["callbacks"][course.state_key]["step"] if resume else 0
-        _write_recipe(recipe, folder)
-        course.journal = Journal(folder, task.scores, begun)
-    with _stopping(course):
-        trainer.fit(learner, loader, ckpt_path=str(shelf.state) if resume else None, weights_only=True)
-    if course.journal is not None:
-        course.journal.close()
-    finished = course.step == loader.steps or course.stopped_early
+    if saved is not None:
+        course.load_state_dict(saved["callbacks"][course.state_key])
+    if course.done(loader.steps):
+        log.info("the run in %s is finished: step %d", folder, course.step)
+    else:
+        if world.rank == 0:
+            _write_recipe(recipe, folder)
+            course.journal = Journal(folder, task.scores, course.step)
+        with _stopping(course):
+            trainer.fit(learner, loader, ckpt_path=None if saved is None else str(shelf.state), weights_only=True)
+        if course.journal is not None:
+            course.journal.close()
     scores = _finish(recipe, task, shelf, course, folder) if world.rank == 0 else {}
     world.close()
-    return Trained(folder, course.step, scores, finished, course.stopped_early)
+    return Trained(folder, course.step, scores, course.done(loader.steps), course.stopped_early)
 
 
 class _World:
@@ -157,21 +170,29 @@ def _check_select(recipe: Recipe, task: Task[Any]) -> None:
         raise ValueError(f"validation.select is {told!r}, which is not measured{nearest(told, known)}")
 
 
-def _check_same(saved: Mapping[str, Any], identity: Mapping[str, Any], recipe: Recipe) -> None:
-    """Whether a checkpoint is of this recipe and this data.
+def _check_recipe(saved: Mapping[str, Any], recipe: Recipe) -> None:
+    """Whether a checkpoint is of this recipe.
 
     Raises:
         ValueError: it is not; the message says what differs.
     """
-    different = [line for line in differences(saved["recipe"], identity["recipe"]) if not line.startswith("output:")]
+    different = [line for line in differences(saved, flat(recipe)) if not line.startswith("output:")]
     if different:
         raise ValueError(
             f"the run in {recipe.output} is of another recipe and cannot be gone on with: {'; '.join(different)}"
         )
-    if saved["data"] != identity["data"]:
+
+
+def _check_data(saved: object, now: object, recipe: Recipe) -> None:
+    """Whether a checkpoint is of this data.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if saved != now:
         raise ValueError(
-            f"the training data of the run in {recipe.output}, or its tokenizer, is no longer the same; a resumed run "
-            "needs the very same files"
+            f"the data of the run in {recipe.output}, or its tokenizer, is no longer the same; a resumed run needs "
+            "what it began with"
         )
 
 
@@ -212,7 +233,7 @@ def _prepare(model: nn.Module, recipe: Recipe) -> None:
     regularize.set_layer_drop(model, told.layer_drop)
     if not told.layer_norm:
         regularize.without_norms(model)
-    regularize.cheap_dropout(model)
+    cheap_dropout(model)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("model.freeze leaves nothing to train")
 
@@ -244,7 +265,8 @@ def _loader(recipe: Recipe, task: Task[Any], data: Store, world: _World) -> Load
 
 def _validation(task: Task[Any], held_out: Store, recipe: Recipe) -> Callable[[], dict[str, float]]:
     """Measures a task's model as it is: the loss without regularisers, and the task's scores."""
-    plan = sequential(held_out.lengths, batch_tokens=recipe.data.batch_tokens, batch_size=recipe.data.batch_size)
+    lengths = held_out.lengths[: recipe.validation.examples]
+    plan = sequential(lengths, batch_tokens=recipe.data.batch_tokens, batch_size=recipe.data.batch_size)
 
     def loss() -> float:
         total, count = 0.0, 0
@@ -307,7 +329,8 @@ def _finish(recipe: Recipe, task: Task[Any], shelf: Shelf, course: Course, folde
     """Gives the folder its model, and says how good that is."""
     final = recipe.training.final or ("last" if shelf.best is None else "best")
     best = [] if shelf.best is None else [shelf.best]
-    steps = {"best": best, "last": shelf.last[-1:], "average": shelf.last}[final]
+    shelf.tidy()
+    steps = {"best": best, "last": shelf.newest(), "average": shelf.last or shelf.newest()}[final]
     if not steps:
         return {}
     shelf.load(task.model, steps)
@@ -317,7 +340,7 @@ def _finish(recipe: Recipe, task: Task[Any], shelf: Shelf, course: Course, folde
     else:
         log.warning("a model without layer norms is in no library's layout: its weights are in %s alone", shelf.folder)
     scores = course.scores
-    if course.validate is not None and steps != shelf.last[-1:]:
+    if course.validate is not None and steps != [course.scored]:
         scores = course.validate()
     directory.write_json(
         folder / "training.json", {"step": course.step, "weights": final, "of_steps": steps, "scores": scores}
@@ -348,15 +371,27 @@ def _write_recipe(recipe: Recipe, folder: Path) -> None:
 def _stopping(course: Course) -> Iterator[None]:
     """Ctrl-C and the end of a machine's time stop a run after the step that it is in; a second Ctrl-C stops at once."""
 
+    asked = math.nan
+
     def stop(number: int, frame: FrameType | None) -> None:
-        if course.asked_to_stop and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        course.asked_to_stop = True
-        log.warning("stopping after this step")
+        nonlocal asked
+        now = time.monotonic()
+        # one Ctrl-C may come twice: from the terminal and from `torchrun`
+        if number == signal.SIGINT and now - asked > 1.0:
+            raise SystemExit(130)
+        if not course.asked_to_stop:
+            asked, course.asked_to_stop = now, True
+            log.warning("stopping after this step")
+
+    def listen() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
 
     before = {}
-    with contextlib.suppress(ValueError):  # not in the main thread: no signals there
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    if threading.current_thread() is threading.main_thread():  # no other hears signals
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        course.listen = listen
+        listen()
     try:
         yield
     finally:

@@ -49,38 +49,53 @@ class Shelf:
         self.folder = self.state.parent
         self.last: list[int] = []
         self.best: int | None = None
+        self.passing: int | None = None
 
     def weights(self, step: int) -> Path:
         """The file with the weights of a step."""
         return self.folder / f"step-{step:08d}.safetensors"
 
-    def write(self, model: nn.Module, step: int, *, best: bool) -> None:
-        """Writes the weights of a step."""
+    def write(self, model: nn.Module, step: int, *, best: bool, passing: bool = False) -> None:
+        """Writes the weights of a step, and notes them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.weights(step)
         with _Saying(path), whole_file(path) as file:
             file.write(save({name: tensor.detach().cpu().contiguous() for name, tensor in _named(model).items()}))
-        self.note(step, best=best)
+        self.note(step, best=best, passing=passing)
 
-    def note(self, step: int, *, best: bool) -> None:
-        """Takes a step's weights among those that are kept."""
+    def note(self, step: int, *, best: bool, passing: bool = False) -> None:
+        """Takes a step's weights among those that are kept.
+
+        Args:
+            step: the step.
+            best: whether no others are better.
+            passing: kept only until the run goes on: without the stop they would not be there, nor be averaged.
+        """
+        if passing:
+            self.passing = step
+            return
         self.last = [*(kept for kept in self.last if kept != step), step][-self._keep_last :]
         if best:
             self.best = step
 
     def tidy(self) -> None:
-        """Removes weights that are not kept."""
+        """Removes weights that are not kept, and what was left of files whose writing was ended in the middle."""
         kept = {self.weights(step) for step in self.kept()}
         for path in self.folder.glob("step-*.safetensors"):
             if path not in kept:
                 path.unlink()
-        for path in self.folder.glob(".*.part"):  # of a write that was ended in the middle
-            with suppress(FileNotFoundError):
-                path.unlink()
+        for folder in (self.folder, self.folder.parent):
+            for path in folder.glob(".*.part"):
+                with suppress(FileNotFoundError):
+                    path.unlink()
 
     def kept(self) -> list[int]:
         """The steps whose weights are kept."""
-        return sorted({*self.last, *([] if self.best is None else [self.best])})
+        return sorted({*self.last, *(step for step in (self.best, self.passing) if step is not None)})
+
+    def newest(self) -> list[int]:
+        """The last step whose weights are kept; [] where there are none."""
+        return self.kept()[-1:]
 
     def load(self, model: nn.Module, steps: Sequence[int]) -> None:
         """Gives a model the weights of a step, or the average of several.

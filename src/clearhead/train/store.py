@@ -1,6 +1,7 @@
 """Tokenised examples on disk: written as they come, mapped to be read; a store may be larger than memory."""
 
 import contextlib
+import hashlib
 import json
 import math
 from array import array
@@ -89,6 +90,14 @@ class Store:
         for field, values in zip(self._numbers, self._values, strict=True):
             found[field] = values[index].item()
         return {field: found[field] for field in self._order}
+
+    def fingerprint(self) -> str:
+        """What the examples are, whenever and from whatever files they were built."""
+        digest = hashlib.sha256(json.dumps(self._order).encode())
+        for path in sorted(self.folder.glob("*.bin")):
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
 
     def __reduce__(self) -> tuple[type["Store"], tuple[Path]]:
         """Another process maps the files itself: pickled arrays would be copies of all of it."""

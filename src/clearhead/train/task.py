@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -31,12 +31,12 @@ class Batch:
     Args:
         tensors: each with a row for each example.
         count: what the loss is divided by, over all rows: tokens to guess, or examples.
-        numbers: the rows' places in the data, for messages.
+        tokens: that are read or guessed, padding left out, over all rows.
     """
 
     tensors: Mapping[str, Tensor]
     count: int
-    numbers: tuple[int, ...] = ()
+    tokens: int
 
     def share(self, rank: int, world: int) -> "Batch | None":
         """What one of several processes computes: every `world`-th row; None where there is no row for it."""
@@ -182,9 +182,3 @@ def lengths_mask(lengths: Sequence[int]) -> Bool[Tensor, "B L"]:
 def padding_mask(keep: Tensor, masked: bool) -> masks.Mask | None:
     """The padding mask of a batch, or None where attention shall see the padding, or where there is none."""
     return masks.padding(keep) if masked and not bool(keep.all()) else None
-
-
-def batched(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """Items in runs of a size."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

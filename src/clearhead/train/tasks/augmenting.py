@@ -9,7 +9,7 @@ from clearhead.text import augment, special
 from clearhead.text.interface import LanguageAware, TextTokenizer
 from clearhead.train.recipe import Augmentation
 
-Ids = Sequence[int] | Int[np.ndarray, " L"]
+Ids = Sequence[int] | Int[np.ndarray, " _"]
 
 
 def augmented(

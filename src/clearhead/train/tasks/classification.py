@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import directory, warm
+from clearhead.checkpoints import directory
 from clearhead.checkpoints.family import Family
+from clearhead.models.freezing import freeze
 from clearhead.models.heads import EncoderClassifier
 from clearhead.text.records import Records, Row
 from clearhead.text.tokenizer import Tokenizer
@@ -52,7 +53,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
             if tuple(told.values()) == labels:
                 model, family = checkpoints.load_classifier(found)
         for part in recipe.model.freeze:
-            warm.freeze(model, part)
+            freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family)
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
@@ -76,6 +77,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
                 "wanted": torch.tensor([int(example["label"]) for example in examples]),
             },
             count=len(examples),
+            tokens=sum(len(text) for text in texts),
         )
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Classes:

@@ -7,8 +7,9 @@ import numpy as np
 from torch import nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import directory, warm
+from clearhead.checkpoints import directory
 from clearhead.checkpoints.family import Family
+from clearhead.models.freezing import freeze
 from clearhead.models.heads import MaskedLanguageModel
 from clearhead.text.augment import mask_tokens
 from clearhead.text.records import Row
@@ -51,7 +52,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
             body, family, tokenizer = start.encoder(recipe, folder, cls.fields, cls.fields)
             model = checkpoints.fresh_masked_lm(body, family)
         for part in recipe.model.freeze:
-            warm.freeze(model, part)
+            freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family)
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
@@ -77,6 +78,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
                 "wanted": wanted,
             },
             count=int((wanted != -100).sum()),
+            tokens=sum(len(inputs) for inputs, _ in masked),
         )
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Tokens:
@@ -90,7 +92,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
         return {}
 
     def save(self, folder: Path) -> None:
-        self.family.save_masked_lm(self.model, folder)
+        checkpoints.save_masked_lm(self.model, self.family, folder)
         self.save_tokenizer(folder)
 
     def teacher(self, name: str) -> nn.Module:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import directory, sentence_transformers, warm
+from clearhead.checkpoints import directory, sentence_transformers
 from clearhead.checkpoints.family import Family
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.equations import losses
 from clearhead.models.encoder import EncoderModel
+from clearhead.models.freezing import freeze
 from clearhead.models.heads import pool
 from clearhead.text.records import Row
 from clearhead.text.tokenizer import Tokenizer
@@ -59,7 +60,7 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
             held = sentence_transformers.read(directory.find(recipe.model.start))
             settings = replace(held, pooling=objective.pooling, normalize=True)
         for part in recipe.model.freeze:
-            warm.freeze(model, part)
+            freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family, settings)
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
@@ -92,7 +93,8 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
             tensors[f"{field}_keep"] = lengths_mask([len(text) for text in texts])
         if "score" in self.fields:
             tensors["score"] = torch.tensor([float(example["score"]) for example in examples])
-        return Batch(tensors, count=len(examples))
+        tokens = int(tensors["first_keep"].sum() + tensors["second_keep"].sum())
+        return Batch(tensors, count=len(examples), tokens=tokens)
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Vectors:
         first, second = (

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import warm
 from clearhead.checkpoints.family import Family
+from clearhead.models.freezing import freeze
 from clearhead.models.heads import SpanReader
 from clearhead.run.answers import WINDOW_LENGTH, QuestionAnswerer
 from clearhead.text.pairs import PairWindow, pair_windows
@@ -51,7 +51,7 @@ class SpanTask(EncoderTask[SpanReader]):
         body, family, tokenizer = start.encoder(recipe, folder, cls.fields, ("question", "context"))
         model = checkpoints.fresh_span_reader(body, family)
         for part in recipe.model.freeze:
-            warm.freeze(model, part)
+            freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family)
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
@@ -89,7 +89,7 @@ class SpanTask(EncoderTask[SpanReader]):
             "begin": torch.tensor([int(example["begin"]) for example in examples]),
             "end": torch.tensor([int(example["end"]) for example in examples]),
         }
-        return Batch(tensors, count=len(examples))
+        return Batch(tensors, count=len(examples), tokens=int(tensors["keep"].sum()))
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Classes:
         assert isinstance(model, SpanReader)

@@ -98,8 +98,14 @@ def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
         )
         return model, checkpoints.SEQ2SEQ_FAMILIES["bart"], reader
     whole, family = checkpoints.load_seq2seq(found)
-    half = "decoder" if told.encoder is not None else "encoder"
-    return warm.with_fresh(whole, half, num_layers=depth), family, tokenizer_of(found, family.model_type)
+    if told.encoder is not None:
+        layers = depth or whole.config.decoder_num_layers or whole.config.num_layers
+        return warm.with_fresh(whole, "decoder", layers), family, tokenizer_of(found, family.model_type)
+    return (
+        warm.with_fresh(whole, "encoder", depth or whole.config.num_layers),
+        family,
+        tokenizer_of(found, family.model_type),
+    )
 
 
 def tokenizer(

@@ -9,9 +9,10 @@ import numpy as np
 from torch import nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import directory, warm
+from clearhead.checkpoints import directory
 from clearhead.checkpoints.seq2seq import Seq2SeqFamily
 from clearhead.generation.settings import GenerationConfig
+from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.run.generate import TextToText
 from clearhead.text.folder import tokenizer_of
@@ -71,7 +72,7 @@ class TextToTextTask(Task[Seq2Seq]):
         if recipe.model.start is not None:
             settings = GenerationConfig.from_folder(directory.find(recipe.model.start))
         for part in recipe.model.freeze:
-            warm.freeze(model, part)
+            freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family, settings)
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
@@ -114,11 +115,12 @@ class TextToTextTask(Task[Seq2Seq]):
             {
                 "source": padded(sources, config.pad_id),
                 "source_keep": lengths_mask([len(source) for source in sources]),
-                "given": padded([[self._start, *target[:-1]] for target in targets], config.pad_id),
+                "given": padded([np.append(self._start, target[:-1]) for target in targets], config.pad_id),
                 "wanted": padded(targets, config.pad_id),
                 "target_keep": lengths_mask(lengths),
             },
             count=sum(lengths),
+            tokens=sum(lengths) + sum(len(source) for source in sources),
         )
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Tokens:
@@ -217,7 +219,7 @@ def _rouge(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     from clearhead.evaluate.summarization import summary_scores
 
     scores = summary_scores(found, [references])
-    return {"rouge_1": scores.rouge_1, "rouge_2": scores.rouge_2, "rouge_l": scores.rouge_l}
+    return {"rouge1": scores.rouge1, "rouge2": scores.rouge2, "rouge_l": scores.rouge_l}
 
 
 def _answers(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -239,6 +241,6 @@ _SCORERS: dict[str, Callable[[Sequence[str], Sequence[str]], dict[str, float]]] 
 _NAMES = {
     "bleu": ("bleu",),
     "chrf": ("chrf",),
-    "rouge": ("rouge_1", "rouge_2", "rouge_l"),
+    "rouge": ("rouge1", "rouge2", "rouge_l"),
     "answers": ("exact_match", "f1"),
 }

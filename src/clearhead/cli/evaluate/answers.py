@@ -1,4 +1,4 @@
-"""`clearhead evaluate`: how good a model is on data with answers."""
+"""`clearhead evaluate answers`: exact match and F1 on questions."""
 
 import json
 import sys
@@ -12,49 +12,9 @@ from clearhead.cli import options
 from clearhead.files import check_place, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from clearhead.evaluate.squad import AnswerData
-    from clearhead.run.writers import Vectors
-
-evaluate = typer.Typer(no_args_is_help=True, help="Measure a model on data with answers.")
 
 
-@evaluate.callback()
-def _evaluate() -> None:
-    pass
-
-
-@evaluate.command()
-def similarity(
-    source: Annotated[
-        Path, typer.Argument(metavar="FILE.csv", help="Text, text, score; a header line may stand first.")
-    ],
-    model: options.Model = options.DEFAULT_MODEL,
-    precision: options.Precision = options.PrecisionOption.float32,
-    device: options.Device = "auto",
-    as_json: options.Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
-) -> None:
-    """Spearman and Pearson correlation of cosines with scores (semantic textual similarity)."""
-    from clearhead.evaluate.similarity import evaluate_similarity, read_pairs
-
-    first, second, scores = read_pairs(source)
-    from clearhead.run.encode import TextEncoder
-
-    encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
-
-    def vectors(texts: "Sequence[str]") -> "Vectors":
-        return encoder.encode(texts, show_progress=not quiet and sys.stderr.isatty())
-
-    result = evaluate_similarity(vectors, first, second, scores)
-    if as_json:
-        typer.echo(json.dumps(asdict(result)))
-    else:
-        typer.echo(f"Spearman {result.spearman:.4f}  Pearson {result.pearson:.4f}  ({result.pairs:,} pairs)")
-
-
-@evaluate.command()
 def answers(
     source: Annotated[Path, typer.Argument(metavar="DATA.json[.gz]", help="Questions in SQuAD's layout, 1.1 or 2.0.")],
     model: Annotated[
@@ -74,7 +34,7 @@ def answers(
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
     as_json: options.Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Exact match and F1 of answers to questions, in percent, by the official rules of SQuAD 1.1 or 2.0.
 

@@ -1,0 +1,54 @@
+"""`clearhead evaluate classification`: accuracy, and the scores of each label."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearhead.cli import options
+
+if TYPE_CHECKING:
+    from clearhead.evaluate.classification import ClassificationScores
+
+
+def classification(
+    source: Annotated[
+        Path, typer.Argument(metavar="DATA", help="Texts with labels: .tsv (text, tab, label), .csv, .jsonl, .parquet.")
+    ],
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="MODEL", help="A classifier's folder, or its id on the Hub.")
+    ],
+    text_column: Annotated[
+        str | None,
+        typer.Option(help='The column of texts; the first line of .csv and .tsv holds its name then. Default: "text".'),
+    ] = None,
+    label_column: Annotated[str | None, typer.Option(help='The column of labels. Default: "label".')] = None,
+    precision: options.Precision = options.PrecisionOption.float32,
+    device: options.Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the confusion matrix.")] = False,
+) -> None:
+    """Accuracy, macro F1, and precision, recall and F1 of each label, in percent."""
+    from clearhead.evaluate.classification import check_labels, classification_scores
+    from clearhead.evaluate.labelled import read_labelled
+
+    data = read_labelled(source, text_column=text_column, label_column=label_column)
+    from clearhead.run.tasks import TextClassifier
+
+    classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
+    if classifier.model.head_config.problem == "multi_label_classification":
+        raise ValueError("this model judges each label for itself; accuracy is for models with one right label a text")
+    check_labels(data.labels, classifier.labels, data.places)
+    said = [one.label for one in classifier.stream(data.texts)]
+    scores = classification_scores(said, data.labels, labels=classifier.labels)
+    typer.echo(json.dumps(asdict(scores), ensure_ascii=False) if as_json else _table(scores))
+
+
+def _table(scores: "ClassificationScores") -> str:
+    lines = [f"accuracy {scores.accuracy:.2f}  macro F1 {scores.macro_f1:.2f}  ({scores.texts:,} texts)", ""]
+    width = max(map(len, [*scores.labels, "label"]))
+    lines.append(f"{'label':{width}}  precision  recall      F1  texts")
+    for label, one in scores.labels.items():
+        lines.append(f"{label:{width}}  {one.precision:9.2f}  {one.recall:6.2f}  {one.f1:6.2f}  {one.support:5,}")
+    return "\n".join(lines)

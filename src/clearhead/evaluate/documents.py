@@ -1,0 +1,94 @@
+"""Documents with people's summaries, from a file of JSON lines."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from clearhead.evaluate.parallel import pad
+from clearhead.text.sentences import sentences
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents with people's summaries.
+
+    Args:
+        texts: the documents.
+        leads: the first sentence of each.
+        references: lists as long as the documents; None where one has fewer summaries than another.
+    """
+
+    texts: list[str]
+    leads: list[str]
+    references: list[list[str | None]]
+
+
+def read_documents(path: Path, *, document: str = "source", reference: str = "target") -> Documents:
+    """The documents in a file of JSON lines, laid out as SciTLDR's: an object a line.
+
+    Args:
+        path: the file.
+        document: the column of the documents: a text, or a list of its sentences.
+        reference: the column of the summaries: a text, or a list of several.
+
+    Raises:
+        ValueError: no such file, not UTF-8, no documents, a line that is no JSON object, or a column that is missing or
+            holds anything else; the message names the line.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
+    >>> _ = path.write_text('{"source": ["It rained.", "We stayed."], "target": ["Rain.", "A wet day."]}')
+    >>> read_documents(path)
+    Documents(texts=['It rained. We stayed.'], leads=['It rained.'], references=[['Rain.'], ['A wet day.']])
+    """
+    texts, leads, golds = [], [], []
+    for where, row in _rows(path):
+        parts, summaries = _texts(row, document, where), _texts(row, reference, where)
+        text = " ".join(part.strip() for part in parts)
+        texts.append(text)
+        leads.append(parts[0].strip() if len(parts) > 1 else lead(text))
+        golds.append(summaries)
+    if not texts:
+        raise ValueError(f"{path} is empty; a JSON object for each document is wanted")
+    return Documents(texts, leads, pad(golds))
+
+
+def lead(text: str) -> str:
+    """The first sentence of a text; "" of an empty one.
+
+    >>> lead("It rained. We stayed.")
+    'It rained.'
+    """
+    return next(iter(sentences(text)), "").strip()
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    try:
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    except FileNotFoundError:
+        raise ValueError(f"no such file: {path}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{where}: not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{where}: a JSON {type(row).__name__}; an object is wanted")
+        yield where, row
+
+
+def _texts(row: dict[str, object], column: str, where: str) -> list[str]:
+    if column not in row:
+        raise ValueError(f"{where}: no column {column!r}; it has: {', '.join(row)}")
+    value = row[column]
+    some = value if isinstance(value, list) else [value]
+    texts = [one for one in some if isinstance(one, str)]
+    if not texts or len(texts) < len(some):
+        raise ValueError(f"{where}: column {column!r} holds {value!r:.60}; a text or a list of texts is wanted")
+    return texts

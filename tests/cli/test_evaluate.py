@@ -1,0 +1,242 @@
+"""`evaluate translation`, `summarization` and `classification`: what a person types, and what comes back."""
+
+import json
+import os
+
+import pytest
+from sacrebleu.metrics import BLEU, CHRF
+from support import folders
+from support.command import clearhead, inside, refused, refused_inside
+from support.families import make
+
+from clearhead.evaluate.classification import classification_scores
+from clearhead.evaluate.summarization import summary_scores
+from clearhead.evaluate.translation import translation_scores
+
+SOURCES = ["The old bridge was closed.", "Is it safe?", "", "The old bridge was closed.", "A small boat."]
+FIRST = ["Die alte Brücke war zu.", "Ist sie sicher?", "", "Man schloss die alte Brücke.", "Ein kleines Boot."]
+SECOND = ["Zu war die alte Brücke.", "Ist das sicher?", "x", "Die Brücke war zu.", "Ein Boot."]
+OPTIONS = ["--beam-size", 2, "--max-new-tokens", 6]
+
+
+def lines(path, texts):
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    lines(folder / "source", SOURCES)
+    lines(folder / "first", FIRST)
+    lines(folder / "second", SECOND)
+    lines(folder / "said", [text.upper() for text in FIRST])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("marian")
+    folders.marian(folder, lively=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def generator(marian):
+    from clearhead import TextToText
+
+    return TextToText.from_pretrained(marian, precision="float32", device="cpu")
+
+
+def test_translations_that_are_there(data):
+    evaluate = ["evaluate", "translation", "--hypotheses", data / "said", "-r", data / "first", "-r", data / "second"]
+    said = [text.upper() for text in FIRST]
+    for more, options in (([], {}), (["--lowercase", "--tokenize", "none"], {"lowercase": True, "tokenize": "none"})):
+        bleu, chrf = BLEU(**options), CHRF(lowercase=options.get("lowercase", False))
+        first, second = (metric.corpus_score(said, [FIRST, SECOND]).score for metric in (bleu, chrf))
+        run = inside if more else clearhead
+        assert run(*evaluate, *more) == (
+            0,
+            f"BLEU {first:.2f}  chrF {second:.2f}  (5 sentences)\n"
+            f"BLEU {bleu.get_signature()}\nchrF {chrf.get_signature()}\n",
+            "",
+        )
+    # a SOURCE beside them changes nothing
+    _, out, _ = inside("evaluate", "translation", data / "source", *evaluate[2:], "--json")
+    scores = json.loads(out)
+    assert set(scores) == {"bleu", "chrf", "bleu_signature", "chrf_signature", "sentences"}
+    assert scores["chrf"] == CHRF().corpus_score(said, [FIRST, SECOND]).score
+
+
+def test_a_translator(data, marian, generator, tmp_path):
+    wanted = generator.generate(SOURCES, beam_size=2, max_new_tokens=6)
+    output = tmp_path / "out"
+    evaluate = ["evaluate", "translation", data / "source", "-r", data / "first", "-m", marian, *OPTIONS]
+    status, out, err = clearhead(*evaluate, "--json", "-o", output)
+    assert status == 0
+    assert output.read_text(encoding="utf-8") == "".join(f"{text}\n" for text in wanted)
+    assert json.loads(out) == vars(translation_scores(wanted, [FIRST]))
+    assert "outputs did not end by themselves" in err
+    # what was written gives the same scores
+    assert inside("evaluate", "translation", "--hypotheses", output, "-r", data / "first", "--json")[1] == out
+
+
+def test_repeated_sources(data, marian, generator, tmp_path):
+    output = tmp_path / "out"
+    once = [text for number, text in enumerate(SOURCES) if text not in SOURCES[:number]]
+    said = generator.generate(once, beam_size=2, max_new_tokens=6)
+    references = [[*FIRST[:3], FIRST[4]], [FIRST[3], None, None, None]]
+    evaluate = ["evaluate", "translation", data / "source", "-r", data / "first", "--join-repeated", "--json"]
+    status, out, _ = inside(*evaluate, "-m", marian, *OPTIONS, "-o", output)
+    assert status == 0
+    assert json.loads(out) == vars(translation_scores(said, references))
+    # a line for each line of the source
+    assert output.read_text(encoding="utf-8").split("\n") == [*said[:3], said[0], said[3], ""]
+    assert inside(*evaluate, "--hypotheses", output)[1] == out
+    lines(output, ["a", "b", "c", "d", "e"])
+    assert "lines 1 and 4 translate the same source in two ways" in refused_inside(*evaluate, "--hypotheses", output)
+
+
+def test_translation_refuses(data, marian, tmp_path):
+    evaluate = ["evaluate", "translation"]
+    given = ["-r", data / "first", "--hypotheses", data / "said"]
+    short, empty = lines(tmp_path / "short", FIRST[:3]), lines(tmp_path / "empty", [])
+    for arguments, message in [
+        ([data / "source", "-r", data / "first"], "either --model or --hypotheses"),
+        ([data / "source", *given, "-m", marian], "either --model or --hypotheses"),
+        ([data / "source", "-m", marian], "--reference is wanted"),
+        (["-r", data / "first", "-m", marian], "a model needs the SOURCE"),
+        ([*given, "--join-repeated"], "--join-repeated needs the SOURCE"),
+        (["-r", short, "--hypotheses", data / "said"], f"{data / 'said'} has 5 lines and {short} has 3"),
+        ([short, "-r", data / "first", "-m", "no-such-model"], f"{short} has 3 lines and {data / 'first'} has 5"),
+        ([*given, "-r", short], "has 5 lines and"),
+        (["-r", empty, "--hypotheses", empty], f"{empty} is empty"),
+        (["-r", tmp_path / "no", "--hypotheses", empty], f"{empty} is empty"),
+        (["-r", tmp_path / "no", "--hypotheses", short], "no such file"),
+        ([*given, "-o", tmp_path / "o"], "--output takes a model's outputs"),
+        ([data / "source", "-r", data / "first", "-m", marian, "-o", tmp_path / "no" / "o"], "does not exist"),
+        ([*given, "--tokenize", "moses"], "no tokeniser 'moses'; it has none"),
+        ([data / "source", "-r", data / "first", "-m", marian, "--target-lang", "de"], "knows no languages"),
+    ]:
+        assert message in refused_inside(*evaluate, *arguments)
+    assert not os.path.exists(tmp_path / "o")
+
+
+def test_summaries_that_are_there(data, tmp_path):
+    texts = ["The old bridge was closed. Nobody crossed it.", "A boat came. It was small.", "It rained."]
+    golds = ["The bridge was closed.", "A small boat came.", "Rain."]
+    source, gold = lines(tmp_path / "docs", texts), lines(tmp_path / "golds", golds)
+    said = lines(tmp_path / "said", ["A bridge closed.", "Boats came.", "It rained a lot."])
+    evaluate = ["evaluate", "summarization", source, "-r", gold]
+    scores = summary_scores(said.read_text().splitlines(), [golds])
+    assert clearhead(*evaluate, "--hypotheses", said) == (
+        0,
+        f"ROUGE-1 {scores.rouge1:.2f}  ROUGE-2 {scores.rouge2:.2f}  ROUGE-L {scores.rouge_l:.2f}  (3 documents)\n",
+        "",
+    )
+    _, out, _ = clearhead(*evaluate, "--baseline", "first-sentence", "--json", "-o", tmp_path / "leads")
+    leads = ["The old bridge was closed.", "A boat came.", "It rained."]
+    assert (tmp_path / "leads").read_text().splitlines() == leads
+    assert json.loads(out) == vars(summary_scores(leads, [golds]))
+
+
+def test_summaries_of_a_jsonl_file(marian, generator, tmp_path):
+    from clearhead.run.summarize import summarize
+
+    rows = [
+        {"source": ["The bridge, e. g.", "It was closed."], "target": ["Closed.", "A closed bridge."]},
+        {"source": "A boat came. It was small.", "target": "A small boat."},
+    ]
+    path = lines(tmp_path / "docs.jsonl", map(json.dumps, rows))
+    references = [["Closed.", "A small boat."], ["A closed bridge.", None]]
+    _, out, _ = inside("evaluate", "summarization", path, "--baseline", "first-sentence", "--json")
+    assert json.loads(out) == vars(summary_scores(["The bridge, e. g.", "A boat came."], references))
+    output = tmp_path / "out"
+    _, out, err = inside("evaluate", "summarization", path, "-m", marian, *OPTIONS, "--json", "-o", output)
+    documents = ["The bridge, e. g. It was closed.", "A boat came. It was small."]
+    wanted = [summarize(generator, text, beam_size=2, max_new_tokens=6) for text in documents]
+    assert output.read_text().splitlines() == [summary.text for summary in wanted]
+    assert json.loads(out) == vars(summary_scores([summary.text for summary in wanted], references))
+    assert err.count("\n") == any(not part.complete for summary in wanted for part in summary.parts)
+
+
+def test_summarization_refuses(data, marian, tmp_path):
+    docs = lines(tmp_path / "docs", ["A.", "B."])
+    golds = lines(tmp_path / "golds", ["a"])
+    rows = tmp_path / "rows.jsonl"
+    evaluate = ["evaluate", "summarization"]
+    for arguments, message in [
+        ([docs, "-r", docs], "one of --model, --hypotheses and --baseline is wanted"),
+        ([docs, "-r", docs, "-m", marian, "--hypotheses", docs], "one of --model"),
+        ([docs, "--baseline", "first-sentence"], "--reference is wanted"),
+        ([docs, "-r", golds, "--baseline", "first-sentence"], f"{docs} has 2 lines and {golds} has 1"),
+        ([docs, "-r", docs, "--hypotheses", golds], f"{docs} has 2 lines and {golds} has 1"),
+        ([docs, "-r", docs, "--reference-column", "x", "--baseline", "first-sentence"], "leave --reference out"),
+        ([rows, "--baseline", "first-sentence"], "no such file"),
+    ]:
+        assert message in refused_inside(*evaluate, *arguments)
+    for content, message in [
+        ("\n", "is empty"),
+        ('{"source": "a"}', "line 1: no column 'target'; it has: source"),
+        ('\n{"source": "a", "target": []}', "line 2: column 'target' holds []"),
+        ('{"source": ["a", 1], "target": "a"}', "line 1: column 'source' holds ['a', 1]"),
+        ('["a"]', "line 1: a JSON list"),
+        ("{", "line 1: not JSON"),
+    ]:
+        rows.write_text(content)
+        assert message in refused_inside(*evaluate, rows, "--baseline", "first-sentence")
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    labels = {"id2label": {0: "good", 1: "bad", 2: "odd"}, "label2id": {"good": 0, "bad": 1, "odd": 2}}
+    make("bert", folder, "ForSequenceClassification", **labels)
+    return folder
+
+
+def test_a_classifier(classifier, tmp_path):
+    from clearhead import TextClassifier
+
+    texts = ["hello world", 'the "old bridge', "", "a b c d", "this is, a test", "storm"]
+    labels = ["good", "bad", "bad", "odd", "good", "bad"]
+    said = [one.label for one in TextClassifier.from_pretrained(classifier, precision="float32").classify(texts)]
+    scores = classification_scores(said, labels, labels=("good", "bad", "odd"))
+    rows = list(zip(texts, labels, strict=True))
+    files = {
+        "a.tsv": "".join(f"{text}\t{label}\n" for text, label in rows),
+        "b.csv": "".join('"{}",{}\r\n'.format(text.replace('"', '""'), label) for text, label in rows),
+        "c.jsonl": "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows),
+        "d.tsv": "kind\tid\tsaid\r\n" + "".join(f"{label}\t1\t{text}\r\n" for text, label in rows),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, newline="")
+        columns = ["--text-column", "said", "--label-column", "kind"] if name == "d.tsv" else []
+        run = clearhead if name == "a.tsv" else inside
+        status, out, err = run("evaluate", "classification", tmp_path / name, "-m", classifier, "--json", *columns)
+        assert (status, err) == (0, ""), (name, err)
+        found = json.loads(out)
+        assert found["confusion"] == scores.confusion
+        assert found["accuracy"] == scores.accuracy
+        assert found["labels"]["bad"] == vars(scores.labels["bad"])
+    _, out, _ = inside("evaluate", "classification", tmp_path / "a.tsv", "-m", classifier)
+    assert out.startswith(f"accuracy {scores.accuracy:.2f}  macro F1 {scores.macro_f1:.2f}  (6 texts)\n\nlabel ")
+    assert [line.split()[0] for line in out.splitlines()[3:]] == ["good", "bad", "odd"]
+
+
+def test_classification_refuses(classifier, tmp_path):
+    for name, content, columns, message in [
+        ("a.tsv", "x\tgood\ny\tgoo\n", [], "line 2: no label 'goo'; the nearest is 'good' of 3"),
+        ("a.tsv", "x\tgood\ny\n", [], "line 2: 1 columns; a text and a label are wanted"),
+        ("a.tsv", "text\tlabel\nx\tgood\ty\n", ["--label-column", "label"], "line 2: 3 columns; 2, as the first"),
+        ("a.csv", "said,label\nx,good\n", ["--label-column", "label"], "line 1: no column 'text'; it has: said, label"),
+        ("a.csv", 'x,"good\n', [], "not a CSV file"),
+        ("a.tsv", "", [], "is empty"),
+        ("a.jsonl", '{"text": "x"}\n', [], "no column 'label'"),
+        ("a.txt", "x\tgood\n", [], "a .tsv, .csv, .jsonl or .parquet file"),
+    ]:
+        (tmp_path / name).write_text(content)
+        assert message in refused_inside("evaluate", "classification", tmp_path / name, "-m", classifier, *columns)
+    (tmp_path / "a.tsv").write_bytes(b"\xff\tgood\n")
+    assert "not UTF-8" in refused("evaluate", "classification", tmp_path / "a.tsv", "-m", classifier)
+    assert "no such file" in refused_inside("evaluate", "classification", tmp_path / "no.tsv", "-m", classifier)

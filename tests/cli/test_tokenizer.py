@@ -1,0 +1,84 @@
+"""`tokenizer train`: from files to a folder that a translator and transformers read."""
+
+import json
+
+import torch
+from support.command import clearhead, inside, refused_inside
+from support.seq2seq import make
+from support.spm import ENGLISH, GERMAN
+from transformers import AutoTokenizer
+
+from clearhead.text.bpe import tokens_per_word, train_bpe
+from clearhead.text.tokenizer import Tokenizer
+
+
+def files(folder):
+    (folder / "train.en").write_text(ENGLISH, encoding="utf-8")
+    (folder / "train.de").write_text(GERMAN, encoding="utf-8")
+    return [folder / "train.en", folder / "train.de"]
+
+
+def test_a_tokenizer_of_both_languages_in_a_translator(tmp_path):
+    sources, folder = files(tmp_path), tmp_path / "model"
+    made = train_bpe([*ENGLISH.splitlines(), *GERMAN.splitlines()], vocab_size=400)
+    train = ["tokenizer", "train", *sources, "--output", folder, "--vocab-size", 400]
+    share = tokens_per_word(made, [*ENGLISH.splitlines(), *GERMAN.splitlines()])
+    assert clearhead(*train) == (0, f"400 tokens, {share:.2f} for a word, to {folder}\n", "")
+    assert Tokenizer.from_folder(folder).backend.to_str() == made.backend.to_str()
+    # again into the same folder, as data
+    _, out, _ = inside(*train, "--json")
+    assert json.loads(out) == {"vocab_size": 400, "tokens_per_word": share, "output": str(folder)}
+    ids = {"pad_token_id": 399, "decoder_start_token_id": 399, "eos_token_id": 0}
+    theirs = make("marian", folder, lively=True, vocab_size=400, decoder_vocab_size=400, **ids)
+    text = "The old bridge </s> of stone, 漢"
+    tokens = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
+    with torch.no_grad():
+        said = theirs.generate(**tokens, num_beams=2, max_new_tokens=8)
+    wanted = AutoTokenizer.from_pretrained(folder).decode(said[0], skip_special_tokens=True)
+    options = ["--beam-size", 2, "--max-new-tokens", 8, "--precision", "float32", "--json"]
+    status, out, _ = clearhead("translate", "-m", folder, *options, stdin=text.encode())
+    assert status == 0
+    assert json.loads(out)["text"] == wanted
+    assert json.loads(out)["token_ids"] == said[0, 1:].tolist()
+    assert "holds config.json already" in refused_inside(*train)
+
+
+def test_an_encoders_tokenizer(tmp_path):
+    rows = "".join(json.dumps({"body": line}) + "\n" for line in ENGLISH.splitlines())
+    (tmp_path / "a.jsonl").write_text(rows)
+    options = ["--vocab-size", 300, "--for", "encoder", "--lowercase", "--column", "body", "--max-length", 64]
+    status, _, err = inside("tokenizer", "train", tmp_path / "a.jsonl", "-o", tmp_path / "out", *options)
+    assert (status, err) == (0, "")
+    tokenizer = Tokenizer.from_folder(tmp_path / "out")
+    assert tokenizer.words(tokenizer.encode(["THE"])[0].ids)[:2] == ["[CLS]", "▁the"]
+    assert tokenizer.max_length == 64
+
+
+def test_small_texts_are_said(tmp_path):
+    sources = files(tmp_path)
+    train = ["tokenizer", "train", *sources, "-o", tmp_path / "out", "--vocab-size", 9000]
+    status, out, err = clearhead(*train)  # what is logged is seen on standard error only here
+    size = Tokenizer.from_folder(tmp_path / "out").backend.get_vocab_size()
+    assert (status, err.count("\n")) == (0, 1)
+    assert f"gave a vocabulary of {size} tokens, not of 9000: no more pairs come 2 times or more" in err
+    assert out.startswith(f"{size} tokens, ")
+    assert int(inside(*train, "--min-frequency", 1)[1].split()[0]) > size
+
+
+def test_train_refuses(tmp_path):
+    source, *_ = files(tmp_path)
+    (tmp_path / "empty").write_text("\n\n")
+    (tmp_path / "bytes").write_bytes(b"\xff\n")
+    for arguments, message in [
+        ([source, "-o", tmp_path / "out", "--vocab-size", 100], "a vocabulary of 100 is too small"),
+        ([tmp_path / "no", "-o", tmp_path / "out", "--vocab-size", 400], "no such file"),
+        ([tmp_path / "empty", "-o", tmp_path / "out", "--vocab-size", 400], "no text to learn from"),
+        ([tmp_path / "bytes", "-o", tmp_path / "out", "--vocab-size", 400], "line 1: not UTF-8"),
+        (["-", "-o", tmp_path / "out", "--vocab-size", 400], "standard input"),
+        ([source, "-o", source, "--vocab-size", 400], "is a file; a folder is wanted"),
+        ([source, "-o", tmp_path / "no" / "out", "--vocab-size", 400], "does not exist"),
+        ([source, "-o", tmp_path, "--vocab-size", 400], "holds bytes already"),
+        ([source, "-o", tmp_path / "out", "--vocab-size", 400, "--min-frequency", 0], "min_frequency must be 1"),
+    ]:
+        assert message in refused_inside("tokenizer", "train", *arguments)
+    assert not (tmp_path / "out").exists()

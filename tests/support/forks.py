@@ -1,0 +1,176 @@
+"""Commands in processes of their own that can be killed for real; the libraries are imported once for all of them."""
+
+import io
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import threading
+from pathlib import Path
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
+    ["clearhead.cli.main", "clearhead.train.run", "clearhead.train.tasks.text_to_text", "torch.utils.tensorboard"]
+)
+
+
+def start(*arguments, said, hook=None):
+    """Starts `clearhead` with arguments; what it says on standard error goes into the file `said`."""
+    process = CONTEXT.Process(target=_run, args=([str(argument) for argument in arguments], str(said), hook))
+    process.start()
+    return process
+
+
+def run(*arguments, said, hook=None):
+    """Runs `clearhead`; gives its status (negative: the signal that ended it) and what it said on standard error."""
+    process = start(*arguments, said=said, hook=hook)
+    process.join(120)
+    assert process.exitcode is not None, "it goes on and on"
+    return process.exitcode, Path(said).read_text()
+
+
+def _run(arguments, said, hook):
+    handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(handle, 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    import torch
+
+    from clearhead.cli.main import main
+
+    torch.set_num_threads(1)
+    if hook is not None:
+        hook()
+    sys.argv = ["clearhead", *arguments]
+    main()
+
+
+def kill():
+    """What no program can answer."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_after(seconds):
+    """At any moment."""
+    timer = threading.Timer(seconds, kill)
+    timer.daemon = True
+    timer.start()
+
+
+def at_batch(number, action=kill):
+    """Before a batch is computed."""
+    from clearhead.train.learner import Learner
+
+    _before(Learner, "training_step", lambda learner, part, index: part.number == number, action)
+
+
+def at_state(step, action=kill):
+    """The weights of a step are written, the state that names them is not."""
+    from clearhead.train.shelf import WholeCheckpoints
+
+    _before(
+        WholeCheckpoints,
+        "save_checkpoint",
+        lambda self, checkpoint, *rest, **options: _step(checkpoint) == step,
+        action,
+    )
+
+
+def in_state(step):
+    """Half of a state is written."""
+    from clearhead.train import shelf
+
+    save = shelf.torch.save
+
+    def half(checkpoint, file):
+        if _step(checkpoint) == step:
+            whole = io.BytesIO()
+            save(checkpoint, whole)
+            file.write(whole.getvalue()[: whole.tell() // 2])
+            file.flush()
+            kill()
+        save(checkpoint, file)
+
+    shelf.torch.save = half
+
+
+def in_validation(number):
+    """In the validation of this number, from 1 on."""
+    from clearhead.train.tasks.text_to_text import TextToTextTask
+
+    _before(TextToTextTask, "validate", _at(number), kill)
+
+
+def in_store():
+    """Some examples are written, the store is not whole."""
+    from clearhead.train.store import _Writer
+
+    _before(_Writer, "finish", lambda *rest: True, kill)
+
+
+def before_model():
+    """All steps are done, the model is not in its folder."""
+    from clearhead.train.tasks.text_to_text import TextToTextTask
+
+    _before(TextToTextTask, "save", lambda *rest: True, kill)
+
+
+def after_save(step, action=kill):
+    """A checkpoint is whole, those that it replaces are still there."""
+    from clearhead.train.shelf import Shelf
+
+    _before(Shelf, "tidy", lambda shelf: shelf.last[-1:] == [step], action)
+
+
+def signalled(number, sent):
+    """A signal to this process while it computes a batch."""
+    at_batch(number, lambda: os.kill(os.getpid(), sent))
+
+
+def full_from(step):
+    """From a step's checkpoint on, no file gets any longer than 2,000 bytes: a disk that is full."""
+    from clearhead.train.shelf import Shelf
+
+    _before(Shelf, "write", lambda shelf, model, now, **rest: now == step, fill)
+
+
+def full_state(step):
+    """The weights of a step fit, its state does not."""
+    at_state(step, fill)
+
+
+def fill():
+    """No file of this process gets any longer than 2,000 bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+
+
+def poison(number):
+    """A batch whose loss is no number."""
+    from clearhead.train.learner import Learner
+
+    loss = Learner._loss
+
+    def poisoned(self, batch):
+        return loss(self, batch) * (float("nan") if self._at.number == number else 1.0)
+
+    Learner._loss = poisoned
+
+
+def _before(owner, name, when, action):
+    real = getattr(owner, name)
+
+    def hooked(*arguments, **options):
+        if when(*arguments, **options):
+            action()
+        return real(*arguments, **options)
+
+    setattr(owner, name, hooked)
+
+
+def _at(number):
+    calls = iter(range(1, 10**6))
+    return lambda *rest: next(calls) == number
+
+
+def _step(checkpoint):
+    return next(iter(checkpoint["callbacks"].values()))["step"]

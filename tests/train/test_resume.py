@@ -1,0 +1,213 @@
+"""A run that is ended at any moment and resumed comes to the same bits as one that is not."""
+
+import random
+import shutil
+from functools import partial
+
+import pytest
+import torch
+from support import forks
+from support.training import KILLED, metrics, outcome, same, tiny, trained_until, weights, write_tiny
+
+from clearhead.train.run import train
+from clearhead.train.shelf import read_state
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("training")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """What the run comes to that nobody interrupts."""
+    status, said = forks.run("train", write_tiny(folder, "whole"), said=folder / "whole.txt")
+    assert (status, "error" in said) == (0, False)
+    return outcome(folder / "whole")
+
+
+def interrupted(folder, hooks, name):
+    """Runs the tiny recipe with a hook for each time that it is ended, then to its end; gives the run's folder."""
+    recipe = write_tiny(folder, name)
+    run = folder / name
+    shutil.rmtree(run, ignore_errors=True)
+    for hook in hooks:
+        resume = ["--resume"] if (run / "checkpoints" / "state.ckpt").exists() else []
+        status, said = forks.run("train", recipe, *resume, said=folder / f"{name}.txt", hook=hook)
+        assert status == KILLED, said
+    status, said = forks.run("train", recipe, "--resume", said=folder / f"{name}.txt")
+    assert status == 0, said
+    return run
+
+
+def test_killed_twice(folder, whole):
+    # in the middle of an epoch, and between the two files of a checkpoint
+    hooks = [partial(forks.at_batch, 9), partial(forks.at_state, 9)]
+    same(outcome(interrupted(folder, hooks, "twice")), whole)
+
+
+def test_the_interrupted_run_had_all_kept_checkpoints_and_a_loss_a_step(whole):
+    assert [name for name in whole if name.startswith("step-")] == [f"step-{n:08d}.safetensors" for n in (6, 9, 12)]
+    assert [row["step"] for row in whole["metrics.csv"] if row["loss"]] == [str(step) for step in range(1, 13)]
+    assert [row["step"] for row in whole["metrics.csv"] if row["validation_loss"]] == ["3", "6", "9", "12"]
+
+
+def test_killed_while_a_state_is_written_then_after_the_last_step(folder, whole):
+    same(outcome(interrupted(folder, [partial(forks.in_state, 6), forks.before_model], "state")), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        [forks.in_store, partial(forks.at_batch, 2), partial(forks.at_batch, 7)],  # nothing saved at first: begun anew
+        [partial(forks.in_state, 3), partial(forks.in_state, 6), partial(forks.in_state, 12)],
+        [partial(forks.at_state, 3), partial(forks.at_state, 12)],
+        [partial(forks.after_save, 3), partial(forks.after_save, 12)],
+        [partial(forks.in_validation, 1), partial(forks.in_validation, 2), partial(forks.in_validation, 1)],
+        [partial(forks.at_batch, number) for number in (8, 13, 18, 23)],
+    ],
+    ids=["store", "states", "between", "tidying", "validations", "batches"],
+)
+def test_killed_at_any_place(folder, whole, hooks, request):
+    same(outcome(interrupted(folder, hooks, request.node.callspec.id)), whole)
+
+
+@pytest.mark.slow
+def test_killed_ten_times_at_random(folder, whole):
+    draws = random.Random(5)
+    recipe = write_tiny(folder, "random")
+    kills = 0
+    while kills < 10:
+        resume = ["--resume"] if (folder / "random" / "checkpoints" / "state.ckpt").exists() else []
+        hook = partial(forks.kill_after, draws.uniform(0.05, 1.2))
+        status, said = forks.run("train", recipe, *resume, said=folder / "random.txt", hook=hook)
+        assert status in (0, KILLED), said
+        kills += status == KILLED
+        if status == 0:
+            break
+    resume = ["--resume"] if (folder / "random" / "checkpoints" / "state.ckpt").exists() else []
+    status, said = forks.run("train", recipe, *resume, said=folder / "random.txt")
+    assert status == 0, said
+    same(outcome(folder / "random"), whole)
+
+
+def test_a_finished_run_says_so_and_stays_as_it_is(folder, whole):
+    status, said = forks.run("train", folder / "whole.yaml", "--resume", said=folder / "again.txt")
+    assert status == 0
+    assert f"the run in {folder / 'whole'} is finished: step 12\n" in said
+    same(outcome(folder / "whole"), whole)
+
+
+def test_the_seed_alone_decides(folder, whole):
+    # in this process, from freshly learned tokens and freshly built stores
+    train(tiny(folder, "again"))
+    same(outcome(folder / "again"), whole)
+    train(tiny(folder, "other", seed=2))
+    one, other = weights(folder / "again"), weights(folder / "other")
+    assert one.keys() == other.keys()
+    assert not any(torch.equal(one[name], other[name]) for name in one if one[name].std() > 0)
+
+
+@pytest.mark.parametrize("at", [2, 5, 8])
+def test_early_stopping_remembers_what_is_to_beat(folder, at):
+    # a rate at which nothing is learned: no validation is better than the first by a tenth
+    changes = {
+        "regularize__early_stopping": {"patience": 3, "min_delta": 0.1},
+        "optimizer__learning_rate": 1e-6,
+        "validation__every": 1,
+        "training__save_every": 1,
+    }
+    recipe = tiny(folder, f"patience-{at}", **changes)
+    if at < 4:
+        trained_until(recipe, lambda step: step == at)
+        trained = train(recipe, resume=True)
+    else:
+        trained = train(recipe)
+    assert (trained.step, trained.stopped_early, trained.finished) == (4, True, True)
+    again = train(recipe, resume=True)
+    assert (again.step, again.stopped_early, again.finished) == (4, True, True)
+    assert [row["step"] for row in metrics(folder / f"patience-{at}") if row["loss"]] == ["1", "2", "3", "4"]
+
+
+@pytest.fixture
+def begun(folder, tmp_path):
+    """A folder with a run of which six steps are done, and what makes it."""
+    made = folder / "begun"
+    if not made.exists():
+        trained_until(tiny(folder, "begun"), lambda step: step == 7)
+    shutil.copytree(made, tmp_path / "run")
+    for name in ("train.tsv", "valid.tsv"):
+        shutil.copy(folder / name, tmp_path)
+    # a run's folder may be moved: only where its data lie is part of the recipe
+    return tmp_path
+
+
+def resumed(begun, folder, **changes):
+    data = {"data__train": str(folder / "train.tsv"), "data__validation": str(folder / "valid.tsv")}
+    return train(tiny(begun, **(data | changes)), resume=True)
+
+
+def test_a_moved_run_goes_on(begun, folder, whole):
+    resumed(begun, folder)
+    same(outcome(begun / "run"), whole)
+
+
+def test_another_recipe_is_refused_and_nothing_touched(begun, folder):
+    before = {path: path.stat().st_mtime_ns for path in (begun / "run").rglob("*")}
+    with pytest.raises(ValueError, match="is of another recipe and cannot be gone on with") as refusal:
+        resumed(begun, folder, training__steps=13, tokenizer__vocab_size=330, regularize__augmentation=False)
+    said = str(refusal.value)
+    assert "training.steps: 12 became 13" in said
+    assert "tokenizer.vocab_size: 340 became 330" in said
+    assert "regularize.augmentation.token_masking: 0.1 became None" in said
+    assert "output" not in said
+    assert {path: path.stat().st_mtime_ns for path in (begun / "run").rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", ["train", "valid"])
+def test_other_data_is_refused_and_the_same_elsewhere_is_not(folder, tmp_path, name):
+    for held in ("train.tsv", "valid.tsv"):
+        shutil.copy(folder / held, tmp_path)
+    recipe = tiny(tmp_path)
+    trained_until(recipe, lambda step: step == 4)
+    file = tmp_path / f"{name}.tsv"
+    text = file.read_text()
+    file.write_text(text.replace("house", "hoUse", 1))
+    with pytest.raises(ValueError, match="the data of the run in .*/run, or its tokenizer, is no longer the same"):
+        train(recipe, resume=True)
+    file.write_text(text)  # another time of change, the same examples
+    assert train(recipe, resume=True).finished
+
+
+def test_a_folder_with_a_run_is_not_begun_anew(begun, folder):
+    with pytest.raises(ValueError, match="run holds a run already; --resume goes on with it, another output begins"):
+        train(tiny(begun))
+    with pytest.raises(ValueError, match="there is no checkpoint .*/nothing/checkpoints/state.ckpt to go on from"):
+        train(tiny(begun, "nothing"), resume=True)
+    assert not (begun / "nothing").exists()
+
+
+def test_broken_checkpoints_are_refused(begun, folder):
+    path = begun / "run" / "checkpoints" / "state.ckpt"
+    whole = path.read_bytes()
+    for broken in (whole[: len(whole) // 2], whole[:100], b"", b"no zip file"):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match="state.ckpt is not a whole checkpoint: "):
+            resumed(begun, folder)
+    path.write_bytes(whole)
+    state = read_state(path)
+    torch.save(state | {"clearhead": state["clearhead"] | {"format": 99, "version": "7.0"}}, path)
+    with pytest.raises(ValueError, match="is of format 99, written by clearhead 7.0; this is clearhead .*format is 1"):
+        resumed(begun, folder)
+    torch.save({"weights": torch.zeros(2)}, path)
+    with pytest.raises(ValueError, match="is not a checkpoint of clearhead"):
+        resumed(begun, folder)
