@@ -10,7 +10,6 @@ from support.training import outcome, same, write_tiny
 
 from clearhead.train.shelf import is_finite, read_state
 
-
 WRITTEN = "the checkpoint could not be written ({}); the one before is whole"
 
 

@@ -53,7 +53,8 @@ def test_from_any_position_the_rest_is_the_same(run, data):
     assert begun.state_dict() == {"position": position}
     resumed = loader(run)
     resumed.load_state_dict(begun.state_dict())
-    assert [told(part) for part in resumed] == whole[position:]
+    update = position if position == len(whole) else position - position % run["accumulate"]
+    assert [told(part) for part in resumed] == whole[update:]
 
 
 @given(runs)
@@ -63,7 +64,7 @@ def test_batches_are_numbered_and_each_epoch_has_every_row_once(run):
     assert [part.step for part in parts] == [part.number // run["accumulate"] + 1 for part in parts]
     epochs = [part.epoch for part in parts]
     assert epochs == sorted(epochs)
-    for epoch in set(epochs) - {epochs[-1]}:
+    for epoch in set(epochs) - set(epochs[-1:]):
         rows = [row for part in parts if part.epoch == epoch for row in part.places]
         assert sorted(rows) == list(range(run["rows"]))
     draws = [draw for part in parts for _, draw in part.batch["row and draw"].tolist()]
