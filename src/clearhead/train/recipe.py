@@ -243,7 +243,8 @@ class Optimizer(Section):
 
     Args:
         learning_rate: the greatest one, reached after the warm-up.
-        betas, eps: of Adam's moments.
+        betas: by how much Adam's two moments hold on to what they were.
+        eps: what keeps Adam from dividing by 0.
         schedule: inverse-square-root (the paper's), linear or cosine to 0, or constant.
         warmup_steps: steps in which the rate rises from 0.
     """
@@ -259,7 +260,7 @@ class Training(Section):
     """How long, on what, and what is kept.
 
     Args:
-        steps: updates of the weights; or
+        steps: updates of the weights; either these are said or
         epochs: passes over the data.
         accumulate: batches that make one update.
         precision: float32, bfloat16 (autocast: weights and their updates stay in float32), or auto: bfloat16 where the
@@ -316,8 +317,7 @@ class TextToTextObjective(Section):
     Args:
         prefix: what is put before each source, such as "summarize: ".
         source_lang, target_lang: for models that are told their languages.
-        length_penalty: written for generation with the trained model; so is
-        beam_size.
+        length_penalty, beam_size: written into the folder, for generation with the trained model.
     """
 
     prefix: str = ""
@@ -397,7 +397,7 @@ class Recipe(Section):
     Args:
         task: what is learned.
         output: the folder of the run, in which the trained model will lie.
-        data, tokenizer, model, regularize, optimizer, training, validation: their sections.
+        data, tokenizer, model, regularize, optimizer, training, validation: sections, each with keys of its own.
         objective: what is peculiar to the task.
         seed: of the initial weights, the order of the data and all draws.
 

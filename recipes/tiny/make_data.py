@@ -1,0 +1,240 @@
+"""Writes the small data of recipes/tiny: sentences of little grammars, with which each task can be learned in seconds.
+
+    python recipes/tiny/make_data.py
+
+The files are in the repository; this says where they come from, and makes more of them with other numbers.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+DATA = Path(__file__).parent / "data"
+T = TypeVar("T")
+
+# English, German, gender
+ANIMATE = [
+    *(("dog", "Hund", "m"), ("cat", "Katze", "f"), ("horse", "Pferd", "n"), ("child", "Kind", "n")),
+    *(("woman", "Frau", "f"), ("man", "Mann", "m"), ("teacher", "Lehrer", "m"), ("girl", "Mädchen", "n")),
+]
+THINGS = [
+    *(("house", "Haus", "n"), ("apple", "Apfel", "m"), ("bridge", "Brücke", "f"), ("book", "Buch", "n")),
+    *(("ball", "Ball", "m"), ("flower", "Blume", "f"), ("boat", "Boot", "n"), ("lamp", "Lampe", "f")),
+]
+ADJECTIVES = [("old", "alt"), ("small", "klein"), ("red", "rot"), ("big", "groß"), ("new", "neu"), ("white", "weiß")]
+VERBS = [("sees", "sieht"), ("finds", "findet"), ("paints", "malt"), ("buys", "kauft"), ("carries", "trägt")]
+TIMES = [("", ""), ("", ""), ("today", "heute"), ("now", "jetzt"), ("on Monday", "am Montag")]
+# (definite?, case, gender): article, ending of the adjective
+DECLENSION = {
+    (True, "nom", "m"): ("der", "e"),
+    (True, "nom", "f"): ("die", "e"),
+    (True, "nom", "n"): ("das", "e"),
+    (True, "acc", "m"): ("den", "en"),
+    (True, "acc", "f"): ("die", "e"),
+    (True, "acc", "n"): ("das", "e"),
+    (False, "nom", "m"): ("ein", "er"),
+    (False, "nom", "f"): ("eine", "e"),
+    (False, "nom", "n"): ("ein", "es"),
+    (False, "acc", "m"): ("einen", "en"),
+    (False, "acc", "f"): ("eine", "e"),
+    (False, "acc", "n"): ("ein", "es"),
+}
+
+
+def translation(draw: Random) -> tuple[str, str]:
+    """A sentence in English and in German, where the verb comes second and articles agree."""
+    subject = _phrase(draw, ANIMATE, "nom")
+    object_ = _phrase(draw, THINGS, "acc")
+    verb, time = draw.choice(VERBS), draw.choice(TIMES)
+    english = f"{time[0]} {subject[0]} {verb[0]} {object_[0]}".strip()
+    german = f"{time[1]} {verb[1]} {subject[1]}" if time[1] else f"{subject[1]} {verb[1]}"
+    return _sentence(english), _sentence(f"{german} {object_[1]}")
+
+
+def _phrase(draw: Random, nouns: list[tuple[str, str, str]], case: str) -> tuple[str, str]:
+    english, german, gender = draw.choice(nouns)
+    definite = draw.random() < 0.5
+    article, ending = DECLENSION[definite, case, gender]
+    if draw.random() < 0.3:
+        return f"{'the' if definite else _a(english)} {english}", f"{article} {german}"
+    adjective = draw.choice(ADJECTIVES)
+    return (
+        f"{'the' if definite else _a(adjective[0])} {adjective[0]} {english}",
+        f"{article} {adjective[1]}{ending} {german}",
+    )
+
+
+def _a(word: str) -> str:
+    return "an" if word[0] in "aeiou" else "a"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+TOWNS = ["Lindau", "Bergen", "Porto", "Oslo", "Turin", "Graz", "Ghent", "York"]
+DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]
+CAUSES = ["storm", "flood", "fire", "snow", "strike", "frost"]
+PLACES = ["bridge", "school", "station", "market", "museum", "harbour"]
+BY_THE_WAY = [
+    *("Nobody was hurt.", "The mayor asked everybody to stay calm.", "It may take three days.", "Buses were late."),
+    *("Many people stayed at home.", "The shops stayed open.", "Children watched from the hill."),
+]
+
+
+def report(draw: Random) -> dict[str, str]:
+    """A report of what happened in a town, and its headline."""
+    town, day, cause, place = (draw.choice(words) for words in (TOWNS, DAYS, CAUSES, PLACES))
+    told = draw.choice(
+        [
+            f"The {cause} came to {town} on {day}. The {place} had to be closed.",
+            f"On {day} the {place} in {town} did not open. The {cause} was the reason.",
+            f"People in {town} could not get to the {place} on {day} because of the {cause}.",
+        ]
+    )
+    before, after = draw.sample(BY_THE_WAY, 2)
+    text = f"{before} {told} {after}" if draw.random() < 0.5 else f"{told} {before} {after}"
+    return {"article": text, "headline": f"{cause.capitalize()} closes {place} in {town}."}
+
+
+NAMES = ["Anna", "Tom", "Maria", "Paul", "Lena", "Omar", "Ruth", "Felix"]
+DEEDS = ["opened", "painted", "cleaned", "repaired"]
+GOODS = ["gate", "boat", "clock", "piano", "fence", "tower"]
+
+
+def paragraph(draw: Random, number: int) -> dict[str, Any]:
+    """A paragraph with questions and where their answers stand, in SQuAD's layout."""
+    name, deed, good, town, day = (draw.choice(words) for words in (NAMES, DEEDS, GOODS, TOWNS, DAYS))
+    told = draw.choice(
+        [
+            f"On {day} {name} {deed} the {good} in {town}.",
+            f"{name} {deed} the {good} in {town} on {day}.",
+            f"The {good} in {town} was {deed} by {name} on {day}.",
+        ]
+    )
+    aside = draw.choice(BY_THE_WAY)
+    context = f"{aside} {told}" if draw.random() < 0.5 else f"{told} {aside}"
+    questions = [
+        (f"Who {deed} the {good}?", name),
+        (f"Where was the {good} {deed}?", town),
+        (f"When was the {good} {deed}?", day),
+        (f"What was {deed} in {town}?", good),
+    ]
+    asked = [
+        {
+            "id": f"{number}-{place}",
+            "question": question,
+            "answers": [{"text": answer, "answer_start": context.index(answer)}],
+        }
+        for place, (question, answer) in enumerate(questions)
+    ]
+    return {"context": context, "qas": asked}
+
+
+def squad(paragraphs: list[dict[str, Any]]) -> str:
+    """Paragraphs as a file of SQuAD 1.1."""
+    return json.dumps({"version": "1.1", "data": [{"title": "Events", "paragraphs": paragraphs}]}, indent=1) + "\n"
+
+
+PRAISE = ["good", "warm", "fresh", "friendly", "clean", "quick"]
+BLAME = ["bad", "cold", "stale", "rude", "dirty", "slow"]
+JUDGED = ["soup", "room", "waiter", "table", "coffee", "service", "bread", "cook"]
+NEUTRAL = ["We came on Monday.", "It was our first visit.", "My brother was there too.", "It was raining.", ""]
+
+
+def review(draw: Random) -> tuple[str, str]:
+    """A review, and whether it praises or complains: "not" turns a word into its contrary."""
+    good, negated = draw.random() < 0.5, draw.random() < 0.5
+    word = draw.choice(PRAISE if good else BLAME)
+    told = f"The {draw.choice(JUDGED)} was {'not ' if negated else ''}{draw.choice(['very ', '', ''])}{word}."
+    parts = [draw.choice(NEUTRAL), told, draw.choice(NEUTRAL)]
+    return " ".join(part for part in parts if part), "praise" if good != negated else "complaint"
+
+
+# what can be said in either way
+AGENTS = [("man", "gentleman"), ("woman", "lady"), ("child", "kid"), ("dog", "hound"), ("doctor", "physician")]
+ACTS = [("watching", "looking at"), ("mending", "repairing"), ("purchasing", "buying"), ("hiding", "concealing")]
+OBJECTS = [("bicycle", "bike"), ("picture", "painting"), ("sofa", "couch"), ("jacket", "coat"), ("stone", "rock")]
+WHERE = [("in the woods", "in the forest"), ("at the shore", "at the coast"), ("in the shop", "in the store")]
+WHEN = [("at dawn", "early in the morning"), ("at night", "after dark"), ("at noon", "at midday")]
+SLOTS = (AGENTS, ACTS, OBJECTS, WHERE, WHEN)
+
+
+def meaning(draw: Random) -> list[tuple[str, str]]:
+    """Who does what to what, where and when."""
+    return [draw.choice(slot) for slot in SLOTS]
+
+
+def said(draw: Random, meant: list[tuple[str, str]]) -> str:
+    """One of the sentences that have a meaning."""
+    agent, act, thing, where, when = (draw.choice(words) for words in meant)
+    return draw.choice(
+        [
+            f"The {agent} is {act} the {thing} {where} {when}.",
+            f"{when[0].upper()}{when[1:]} the {agent} is {act} the {thing} {where}.",
+        ]
+    )
+
+
+def pair(draw: Random) -> tuple[str, str]:
+    """Two sentences that mean the same."""
+    meant = meaning(draw)
+    return said(draw, meant), said(draw, meant)
+
+
+def scored_pair(draw: Random) -> tuple[str, str, str]:
+    """Two sentences, and in how many of five respects they mean the same."""
+    one, alike = meaning(draw), draw.randint(0, 5)
+    kept = set(draw.sample(range(5), alike))
+    other = [
+        meant if place in kept else draw.choice([words for words in slot if words != meant])
+        for place, (meant, slot) in enumerate(zip(one, SLOTS, strict=True))
+    ]
+    return said(draw, one), said(draw, other), str(alike)
+
+
+def distinct(make: Callable[[Random], T], seed: int) -> list[T]:
+    """What a grammar makes, each once."""
+    draw, seen = Random(seed), []
+    while len(seen) < 600:
+        if (made := make(draw)) not in seen:
+            seen.append(made)
+    return seen
+
+
+def table(rows: list[tuple[str, ...]], separator: str) -> str:
+    """Rows as the lines of a file of columns."""
+    made = io.StringIO()
+    csv.writer(made, delimiter=separator, lineterminator="\n").writerows(rows)
+    return made.getvalue()
+
+
+def files() -> dict[str, str]:
+    """Every file by its name. What is held out stands in no training file."""
+    made: dict[str, str] = {}
+    lines = distinct(translation, 1)
+    reports, reviews = distinct(report, 2), distinct(review, 3)
+    pairs, scored = distinct(pair, 4), distinct(scored_pair, 5)
+    draw = Random(6)
+    paragraphs = [paragraph(draw, number) for number in range(120)]
+    for name, part in (("train", slice(0, 400)), ("valid", slice(400, 450))):
+        for side, language in enumerate(("en", "de")):
+            made[f"{name}.{language}"] = "".join(f"{line[side]}\n" for line in lines[part])
+        made[f"reports-{name}.jsonl"] = "".join(json.dumps(row) + "\n" for row in reports[part])
+        made[f"reviews-{name}.tsv"] = table([("text", "label"), *reviews[part]], "\t")
+        made[f"pairs-{name}.csv"] = table([("first", "second"), *pairs[part]], ",")
+    made["questions-train.json"] = squad(paragraphs[:100])
+    made["questions-valid.json"] = squad(paragraphs[100:])
+    made["scored-train.csv"] = table([("first", "second", "score"), *scored[:400]], ",")
+    made["scored-valid.csv"] = table([("first", "second", "score"), *scored[400:450]], ",")
+    return made
+
+
+if __name__ == "__main__":
+    DATA.mkdir(exist_ok=True)
+    for name, text in files().items():
+        (DATA / name).write_text(text, encoding="utf-8", newline="\n")

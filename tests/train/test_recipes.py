@@ -1,0 +1,145 @@
+"""The recipes of the repository: each is read, runs through the real command, learns, and its folder is opened."""
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from support.command import clearhead
+
+from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
+from clearhead.train.distill import distill
+from clearhead.train.recipe import flat, read_recipe
+from clearhead.train.run import train
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted(path.name for path in (ROOT / "recipes").glob("*.yaml"))
+TINY = ROOT / "recipes" / "tiny"
+OPENED_BY = {
+    "translation": TextToText,
+    "summarization": TextToText,
+    "generative-answers": QuestionAnswerer,
+    "span-answers": QuestionAnswerer,
+    "classification": TextClassifier,
+    "sentence-embeddings": TextEncoder,
+    "masked-language-model": TextEncoder,
+    "distillation": TextToText,
+}
+SHORT = ("training.steps=2", "training.epochs=null", "validation.every=2", "validation.examples=4")
+
+
+def run(verb, name, *arguments, folder):
+    """A tiny recipe through the command, from the checkout's root as its comment says; gives what it printed."""
+    status, out, err = clearhead(verb, TINY / f"{name}.yaml", f"output={folder}", *arguments, cwd=ROOT)
+    assert status == 0, err
+    assert out.startswith(f"{folder}  step ")
+    return out
+
+
+def opened(verb, *arguments, stdin=""):
+    status, out, err = clearhead(*verb.split(), *arguments, stdin=stdin.encode(), cwd=ROOT)
+    assert status == 0, err
+    return out
+
+
+def test_there_is_a_recipe_for_each_task_and_a_tiny_one_beside_it():
+    assert sorted(f"{name}.yaml" for name in OPENED_BY) == RECIPES
+    assert sorted(path.name for path in TINY.glob("*.yaml")) == RECIPES
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("folder", ["recipes", "recipes/tiny"])
+def test_a_recipe_is_read_and_stays_within_the_checkout(folder, name):
+    path = ROOT / folder / name
+    recipe = read_recipe(path)
+    assert recipe.output == f"runs/{'tiny-' if folder.endswith('tiny') else ''}{name.removesuffix('.yaml')}"
+    for key, value in flat(recipe).items():
+        assert not str(value).startswith(("/", "~", "..")), key
+    assert read_recipe(path, ["seed=7"]) == recipe.model_copy(update={"seed": 7})
+
+
+def test_a_tiny_recipe_names_files_that_are_there():
+    for name in RECIPES:
+        for key, value in flat(read_recipe(TINY / name)).items():
+            if key.startswith(("data.train", "data.validation")):
+                assert (ROOT / value).is_file(), f"{name}: {key}"
+
+
+def test_the_small_data_is_what_its_grammars_write():
+    spec = importlib.util.spec_from_file_location("make_data", TINY / "make_data.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = module.files()
+    assert {path.name for path in (TINY / "data").iterdir()} == set(made)
+    for name, text in made.items():
+        assert (TINY / "data" / name).read_text(encoding="utf-8") == text, name
+
+
+def test_nothing_held_out_is_trained_on():
+    for kind in ("{}.en", "reports-{}.jsonl", "reviews-{}.tsv", "pairs-{}.csv", "scored-{}.csv"):
+        train, valid = (
+            (TINY / "data" / kind.format(part)).read_text(encoding="utf-8").splitlines()[kind != "{}.en" :]
+            for part in ("train", "valid")
+        )
+        assert valid
+        assert not set(train) & set(valid), kind
+
+
+def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
+    short = ("training.steps=4", "validation.every=2", "validation.examples=2", "training.log_every=1")
+    run("train", "translation", *short, folder=tmp_path / "run")
+    whole = (tmp_path / "run" / "model.safetensors").read_bytes()
+    status, _, err = clearhead("train", TINY / "translation.yaml", f"output={tmp_path / 'run'}", *short, cwd=ROOT)
+    assert status == 1
+    assert "--resume" in err
+    out = run("train", "translation", *short, "--resume", folder=tmp_path / "run")
+    assert " step 4 " in out
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == whole
+    assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
+        assert [row["step"] for row in csv.DictReader(file)] == ["1", "2", "2", "3", "4", "4"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Every tiny recipe, two steps of it; by name its folder."""
+    place = tmp_path_factory.mktemp("runs")
+    folders = {name: place / name for name in OPENED_BY}
+    taught = [f"{key}={folders['translation']}" for key in ("regularize.distillation.teacher", "tokenizer.path")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        for name, folder in folders.items():
+            more = taught if name == "distillation" else []
+            recipe = read_recipe(TINY / f"{name}.yaml", [*SHORT, f"output={folder}", *more])
+            trained = (distill if name == "distillation" else train)(recipe)
+            assert (trained.finished, trained.step) == (True, 2)
+    return folders
+
+
+@pytest.mark.parametrize("name", OPENED_BY)
+def test_a_tiny_run_writes_a_model_that_opens(runs, name):
+    told = json.loads((runs[name] / "training.json").read_text(encoding="utf-8"))
+    assert told["step"] == 2
+    assert told["scores"]["loss"] > 0
+    OPENED_BY[name].from_pretrained(str(runs[name]), device="cpu")
+
+
+@pytest.mark.parametrize("name", OPENED_BY)
+def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
+    """As it stands, but for its data, its checkpoint, and how long."""
+    monkeypatch.chdir(ROOT)
+    tiny = flat(read_recipe(TINY / f"{name}.yaml"))
+    changes = [f"{key}={value}" for key, value in tiny.items() if key.startswith(("data.train", "data.validation"))]
+    if name == "summarization":
+        changes += ["data.columns.target=headline", f"model.encoder={runs['classification']}"]
+    if name == "generative-answers":
+        changes += [f"model.start={runs['generative-answers']}"]
+    if name in ("span-answers", "classification", "sentence-embeddings"):
+        changes += [f"model.start={runs['classification']}"]
+    if name == "distillation":
+        changes += [f"{key}={runs['translation']}" for key in ("regularize.distillation.teacher", "tokenizer.path")]
+    short = [*SHORT, "data.batch_tokens=512", "training.accumulate=1", "training.save_every=2"]
+    recipe = read_recipe(ROOT / "recipes" / f"{name}.yaml", [*changes, *short, f"output={tmp_path / 'run'}"])
+    assert (distill if name == "distillation" else train)(recipe).step == 2
+    OPENED_BY[name].from_pretrained(str(tmp_path / "run"), device="cpu")
