@@ -26,7 +26,13 @@ OPENED_BY = {
     "masked-language-model": TextEncoder,
     "distillation": TextToText,
 }
-SHORT = ("training.steps=2", "training.epochs=null", "validation.every=2", "validation.examples=4")
+SHORT = (
+    "training.steps=2",
+    "training.epochs=null",
+    "optimizer.warmup_steps=1",
+    "validation.every=2",
+    "validation.examples=4",
+)
 
 
 def run(verb, name, *arguments, folder):
