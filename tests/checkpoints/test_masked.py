@@ -139,7 +139,7 @@ def changed(folder, change):
     save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "modernbert"])
 def test_a_tied_output_may_stand_in_the_file_again(family, tmp_path):
     lively(family, tmp_path)
     ours, loaded = load_masked_lm(tmp_path)

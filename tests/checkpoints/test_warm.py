@@ -12,6 +12,7 @@ from clearhead.checkpoints import SEQ2SEQ_FAMILIES, decoder_on, load_encoder, lo
 from clearhead.layers.norm import LayerNorm
 from clearhead.models.freezing import freeze
 
+LIKE_OTHERS = {"mbart", "pegasus", "mt5"}  # in what a half is made of
 HELD = ["bert", "roberta", "xlm-roberta", "distilbert"]
 BART = SEQ2SEQ_FAMILIES["bart"]
 
@@ -115,7 +116,9 @@ def test_the_fresh_half_differs_by_seed_and_the_kept_one_does_not(tmp_path):
 
 
 @pytest.mark.parametrize("half", ["encoder", "decoder"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in LIKE_OTHERS else []) for kind in KINDS]
+)
 def test_one_half_drawn_anew(kind, half, tmp_path):
     make(kind, tmp_path / "old")
     old, family = load_seq2seq(tmp_path / "old")

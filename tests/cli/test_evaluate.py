@@ -1,5 +1,6 @@
 """`evaluate translation`, `summarization` and `classification`: what a person types, and what comes back."""
 
+import importlib.util
 import json
 import os
 
@@ -97,6 +98,18 @@ def test_repeated_sources(data, marian, generator, tmp_path):
     assert "lines 1 and 4 translate the same source in two ways" in refused_inside(*evaluate, "--hypotheses", output)
 
 
+def test_a_missing_extra_says_what_brings_it(data, monkeypatch):
+    found = importlib.util.find_spec
+    missing = ("sacrebleu", "rouge_score")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name in missing else found(name, *rest)
+    )
+    given = ["-r", data / "first", "--hypotheses", data / "said"]
+    for package, arguments in (("sacrebleu", ["translation"]), ("rouge_score", ["summarization", data / "source"])):
+        said = refused_inside("evaluate", *arguments, *given)
+        assert f'{package}: pip install "clearhead[evaluate]"' in said
+
+
 def test_translation_refuses(data, marian, tmp_path):
     evaluate = ["evaluate", "translation"]
     given = ["-r", data / "first", "--hypotheses", data / "said"]
@@ -107,11 +120,13 @@ def test_translation_refuses(data, marian, tmp_path):
         ([data / "source", "-m", marian], "--reference is wanted"),
         (["-r", data / "first", "-m", marian], "a model needs the SOURCE"),
         ([*given, "--join-repeated"], "--join-repeated needs the SOURCE"),
-        (["-r", short, "--hypotheses", data / "said"], f"{data / 'said'} has 5 lines and {short} has 3"),
-        ([short, "-r", data / "first", "-m", "no-such-model"], f"{short} has 3 lines and {data / 'first'} has 5"),
-        ([*given, "-r", short], "has 5 lines and"),
+        (
+            ["-r", short, "--hypotheses", data / "said"],
+            f"{short} ends after line 3; {data / 'said'} goes on with line 4: {FIRST[3].upper()!r} (it has 5)",
+        ),
+        ([short, "-r", data / "first", "-m", "no-such-model"], f"{short} ends after line 3; {data / 'first'} goes on"),
+        ([*given, "-r", short], "goes on with line 4"),
         (["-r", empty, "--hypotheses", empty], f"{empty} is empty"),
-        (["-r", tmp_path / "no", "--hypotheses", empty], f"{empty} is empty"),
         (["-r", tmp_path / "no", "--hypotheses", short], "no such file"),
         ([*given, "-o", tmp_path / "o"], "--output takes a model's outputs"),
         ([data / "source", "-r", data / "first", "-m", marian, "-o", tmp_path / "no" / "o"], "does not exist"),
@@ -169,8 +184,8 @@ def test_summarization_refuses(data, marian, tmp_path):
         ([docs, "-r", docs], "one of --model, --hypotheses and --baseline is wanted"),
         ([docs, "-r", docs, "-m", marian, "--hypotheses", docs], "one of --model"),
         ([docs, "--baseline", "first-sentence"], "--reference is wanted"),
-        ([docs, "-r", golds, "--baseline", "first-sentence"], f"{docs} has 2 lines and {golds} has 1"),
-        ([docs, "-r", docs, "--hypotheses", golds], f"{docs} has 2 lines and {golds} has 1"),
+        ([docs, "-r", golds, "--baseline", "first-sentence"], f"{golds} ends after line 1; {docs} goes on with line 2"),
+        ([docs, "-r", docs, "--hypotheses", golds], f"{golds} has 1 lines for 2 documents in {docs}"),
         ([docs, "-r", docs, "--reference-column", "x", "--baseline", "first-sentence"], "leave --reference out"),
         ([rows, "--baseline", "first-sentence"], "no such file"),
     ]:
@@ -209,9 +224,11 @@ def test_a_classifier(classifier, tmp_path):
         "c.jsonl": "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows),
         "d.tsv": "kind\tid\tsaid\r\n" + "".join(f"{label}\t1\t{text}\r\n" for text, label in rows),
     }
+    files["e.csv"] = "".join(f'{label},1,"{text.replace(chr(34), 2 * chr(34))}"\n' for text, label in rows)
     for name, content in files.items():
         (tmp_path / name).write_text(content, newline="")
-        columns = ["--text-column", "said", "--label-column", "kind"] if name == "d.tsv" else []
+        columns = {"d.tsv": ["said", "kind"], "e.csv": ["2", "0"]}.get(name, [])
+        columns = columns and ["--text-column", columns[0], "--label-column", columns[1]]
         run = clearhead if name == "a.tsv" else inside
         status, out, err = run("evaluate", "classification", tmp_path / name, "-m", classifier, "--json", *columns)
         assert (status, err) == (0, ""), (name, err)
@@ -227,13 +244,13 @@ def test_a_classifier(classifier, tmp_path):
 def test_classification_refuses(classifier, tmp_path):
     for name, content, columns, message in [
         ("a.tsv", "x\tgood\ny\tgoo\n", [], "line 2: no label 'goo'; the nearest is 'good' of 3"),
-        ("a.tsv", "x\tgood\ny\n", [], "line 2: 1 columns; a text and a label are wanted"),
-        ("a.tsv", "text\tlabel\nx\tgood\ty\n", ["--label-column", "label"], "line 2: 3 columns; 2, as the first"),
-        ("a.csv", "said,label\nx,good\n", ["--label-column", "label"], "line 1: no column 'text'; it has: said, label"),
-        ("a.csv", 'x,"good\n', [], "not a CSV file"),
+        ("a.tsv", "x\tgood\ny\n", [], "line 2"),
+        ("a.tsv", "text\tlabel\nx\tgood\n", [], "line 1 holds a field's name"),
+        ("a.csv", "said,label\nx,good\n", ["--label-column", "label"], "no column 'text'"),
+        ("a.csv", 'x,"good\n', [], "line 1"),
         ("a.tsv", "", [], "is empty"),
         ("a.jsonl", '{"text": "x"}\n', [], "no column 'label'"),
-        ("a.txt", "x\tgood\n", [], "a .tsv, .csv, .jsonl or .parquet file"),
+        ("a.txt", "x\tgood\n", [], ".tsv, .csv, .jsonl or .parquet file"),
     ]:
         (tmp_path / name).write_text(content)
         assert message in refused_inside("evaluate", "classification", tmp_path / name, "-m", classifier, *columns)

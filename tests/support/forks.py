@@ -5,8 +5,10 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -15,25 +17,48 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def start(*arguments, said, hook=None):
+def start(*arguments, said, hook=None, place=None):
     """Starts `clearhead` with arguments; what it says on standard error goes into the file `said`."""
-    process = CONTEXT.Process(target=_run, args=([str(argument) for argument in arguments], str(said), hook))
+    process = CONTEXT.Process(target=_run, args=([str(argument) for argument in arguments], str(said), hook, place))
     process.start()
     return process
 
 
 def run(*arguments, said, hook=None):
     """Runs `clearhead`; gives its status (negative: the signal that ended it) and what it said on standard error."""
-    process = start(*arguments, said=said, hook=hook)
-    process.join(120)
-    assert process.exitcode is not None, "it goes on and on"
-    return process.exitcode, Path(said).read_text()
+    return _end(start(*arguments, said=said, hook=hook)), Path(said).read_text()
 
 
-def _run(arguments, said, hook):
-    handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(handle, 2)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def run_together(*arguments, said, hooks=(None, None)):
+    """Runs `clearhead` in several processes that train together, as `torchrun` starts them; gives for each its status
+    and what it said on standard error."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    files = [Path(f"{said}-{rank}") for rank in range(len(hooks))]
+    started = [
+        start(*arguments, said=file, hook=hook, place=(rank, len(hooks), port))
+        for rank, (hook, file) in enumerate(zip(hooks, files, strict=True))
+    ]
+    return [(_end(process), file.read_text()) for process, file in zip(started, files, strict=True)]
+
+
+def _end(process):
+    process.join(240)
+    if process.exitcode is None:
+        process.kill()
+        raise AssertionError("it goes on and on")
+    return process.exitcode
+
+
+def _run(arguments, said, hook, place):
+    if place is not None:
+        rank, world, port = place
+        names = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+        names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
+        os.environ.update({name: str(value) for name, value in names.items()})
+    for stream, path in ((2, said), (1, f"{said}.out")):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     import torch
 
     from clearhead.cli.main import main
@@ -125,6 +150,17 @@ def after_save(step, action=kill):
 def signalled(number, sent):
     """A signal to this process while it computes a batch."""
     at_batch(number, lambda: os.kill(os.getpid(), sent))
+
+
+def signalled_twice(number):
+    """Two Ctrl-C, a while apart."""
+
+    def twice():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    at_batch(number, twice)
 
 
 def full_from(step):

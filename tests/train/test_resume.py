@@ -12,26 +12,7 @@ from support.training import KILLED, metrics, outcome, same, tiny, trained_until
 from clearhead.train.run import train
 from clearhead.train.shelf import read_state
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("training")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def whole(folder):
-    """What the run comes to that nobody interrupts."""
-    status, said = forks.run("train", write_tiny(folder, "whole"), said=folder / "whole.txt")
-    assert (status, "error" in said) == (0, False)
-    return outcome(folder / "whole")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def interrupted(folder, hooks, name):

@@ -176,6 +176,11 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
         data = self._write(config, *_TOLD)
         eos = config.eos_ids[0] if len(config.eos_ids) == 1 else list(config.eos_ids)
         data |= {"pad_token_id": config.pad_id, "eos_token_id": eos, "decoder_start_token_id": config.start_id}
+        if config.target_vocab_size != config.vocab_size and not self.parts_vocabularies:
+            raise ValueError(
+                f"a {self.model_type} checkpoint cannot hold target_vocab_size={config.target_vocab_size} beside "
+                f"vocab_size={config.vocab_size}; it has one vocabulary"
+            )
         if config.tie_output and not config.share_embeddings and not self.parts_vocabularies:
             raise ValueError(
                 f"a {self.model_type} checkpoint cannot hold share_embeddings=False with tie_output=True; "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.evaluate.parallel import pad
+from clearhead.text.lines import check_file, open_bytes, text_lines
 from clearhead.text.sentences import sentences
 
 
@@ -64,12 +65,9 @@ def lead(text: str) -> str:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")
-    except FileNotFoundError:
-        raise ValueError(f"no such file: {path}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error}") from None
+    check_file(path)
+    with open_bytes(path) as file:
+        lines = list(text_lines(file, str(path), advice="convert the file to UTF-8"))
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

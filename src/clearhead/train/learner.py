@@ -108,7 +108,8 @@ class Learner(lightning.LightningModule):
         (teacher,) = self._teacher
         if told.distillation is not None and teacher is not None:
             with torch.no_grad():
-                wanted = self._guess(teacher, batch)
+                # a teacher guesses as it was taught to: its padding stays masked whatever the student's does
+                wanted = self.task.guess(teacher, batch, masked=True)
             share = told.distillation.weight
             loss = (1 - share) * loss + share * regularize.pull(guess, wanted, told.distillation.temperature)
             if told.distillation.hidden_weight:

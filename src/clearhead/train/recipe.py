@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
 from clearhead.layers.feedforward import Activation
 from clearhead.models.config import Pooling
@@ -20,6 +29,14 @@ class Section(BaseModel):
     """A part of a recipe: no other keys than its own, never changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch(cls, value: object, info: Any) -> object:
+        # pydantic would take true for 1, and a regulariser would be on with a strength that nobody has asked for
+        if value is True and cls.model_fields[info.field_name].annotation is not bool:
+            raise ValueError("true does not say what; a value is wanted")
+        return value
 
 
 Files = str | list[str] | dict[str, str | list[str]]
@@ -112,7 +129,7 @@ class Dropout(Section):
     Args:
         attention: of the attention weights.
         feed_forward: inside the feed-forward networks, after the activation.
-        residual: of a sublayer's output, before it is added.
+        residual: of a sublayer's output, before it is added; also before the last map of a classification's head.
         embedding: of the summed embeddings.
     """
 
@@ -136,6 +153,8 @@ class EarlyStopping(Section):
 
 class Augmentation(Section):
     """Changes of the input's tokens, drawn anew in each epoch; targets stay as they are.
+
+    Span answers take those that leave each token in its place; a masked language model has objective.mask_rate instead.
 
     Args:
         token_masking: share of tokens that become the mask (or the unknown) token.
@@ -354,6 +373,13 @@ class EmbeddingObjective(Section):
     scale: Annotated[float, Field(gt=0)] = 20.0
     score_range: tuple[float, float] = (0.0, 5.0)
 
+    @model_validator(mode="after")
+    def _wide(self) -> "EmbeddingObjective":
+        low, high = self.score_range
+        if not low < high:
+            raise ValueError(f"score_range goes from a lower number to a higher one; got {low} to {high}")
+        return self
+
 
 Objective = TextToTextObjective | MaskedObjective | ClassificationObjective | SpanObjective | EmbeddingObjective
 OBJECTIVES: dict[str, type[Section]] = {
@@ -382,7 +408,7 @@ class Recipe(Section):
     """
 
     task: TaskName
-    output: str
+    output: Annotated[str, Field(min_length=1)]
     data: Data
     tokenizer: TokenizerSection = TokenizerSection()
     model: Model = Model()
@@ -391,7 +417,7 @@ class Recipe(Section):
     optimizer: Optimizer = Optimizer()
     training: Training
     validation: Validation = Validation()
-    seed: int = 1
+    seed: Annotated[int, Field(ge=0)] = 1
 
     @model_validator(mode="before")
     @classmethod
@@ -504,8 +530,8 @@ def _override(data: dict[str, Any], override: str) -> None:
 
 def _explained(error: ValidationError, kind: type[BaseModel], before: tuple[str, ...]) -> str:
     """The first of a recipe's faults, in words."""
-    fault = error.errors()[0]
-    place = [str(part) for part in fault["loc"] if str(part) not in _ALTERNATIVES]
+    fault = _first(error.errors())
+    place = _place(fault)
     key = ".".join([*before, *place])
     if fault["type"] == "extra_forbidden":
         return f"there is no key {key}{nearest(place[-1], list(_section(kind, place[:-1]).model_fields))}"
@@ -513,14 +539,28 @@ def _explained(error: ValidationError, kind: type[BaseModel], before: tuple[str,
         return f"{key} is missing; it is needed"
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "value_error":
-        return f"{key}: {message}" if place else message
+        return f"{key}: {message}" if key else message
     # a value that may be of several types has a fault for each
     wanted = dict.fromkeys(
-        _WANTED.get(one["type"], one["msg"][0].lower() + one["msg"][1:])
+        _WANTED.get(one["type"], one["msg"].replace("Input", "it", 1))
         for one in error.errors()
-        if one["input"] == fault["input"]
+        if one["input"] is fault["input"]
     )
     return f"{key} is {fault['input']!r}: {' or '.join(wanted)}"
+
+
+def _first(faults: Sequence[ErrorDetails]) -> ErrorDetails:
+    """The fault that says most: a misspelt key before one that is missing for it; of a value that may be of several
+    types the place furthest inside."""
+    misspelt = [fault for fault in faults if fault["type"] == "extra_forbidden"]
+    if misspelt:
+        return misspelt[0]
+    beside = [fault for fault in faults if fault["loc"][:2] == faults[0]["loc"][:2]]
+    return max(beside, key=lambda fault: len(_place(fault)))
+
+
+def _place(fault: ErrorDetails) -> list[str]:
+    return [str(part) for part in fault["loc"] if str(part) not in _ALTERNATIVES]
 
 
 _WANTED = {
@@ -554,35 +594,63 @@ _ALTERNATIVES = {
 """What pydantic puts into the place of a fault for a type of several."""
 
 
-_SIZES = ("layout", "d_model", "ffn_hidden", "num_heads", "num_layers", "decoder_num_layers", "max_len", "activation")
+_SIZES = (
+    *("layout", "d_model", "ffn_hidden", "num_heads", "num_layers", "decoder_num_layers", "max_len", "activation"),
+    "initializer_range",
+)
 """Of a model; a checkpoint brings its own."""
 
 
 def _misfits(recipe: Recipe) -> Iterator[tuple[str, str]]:
     """Keys that do not go with the task or with each other, and why."""
-    task, regularize, validation = recipe.task, recipe.regularize, recipe.validation
-    text = task == "text-to-text"
+    yield from _misfits_of_model(recipe)
+    yield from _misfits_of_regularisers(recipe)
+    if recipe.validation.scores and recipe.task != "text-to-text":
+        yield "validation.scores", f"are of texts that are generated; {recipe.task} has scores of its own"
+    if recipe.data.validation is None:
+        if recipe.validation.scores:
+            yield "validation.scores", "need data.validation to be measured on"
+        if recipe.validation.select != "loss":
+            yield "validation.select", "needs data.validation to be measured on"
+        if recipe.training.final == "best":
+            yield "training.final", "best needs data.validation to judge by"
+
+
+def _misfits_of_model(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    task, told = recipe.task, recipe.model
     free = {"encoder": {"decoder_num_layers"}, "decoder": {"num_layers"}}
     for begun in ("start", "encoder", "decoder"):
-        if getattr(recipe.model, begun) is not None:
-            for name in _SIZES:
-                if getattr(recipe.model, name) is not None and name not in free.get(begun, ()):
-                    yield f"model.{name}", f"is what the checkpoint of model.{begun} says; leave it out"
-    if not text:
-        for name in ("encoder", "decoder"):
-            if getattr(recipe.model, name) is not None:
-                yield f"model.{name}", f"puts an encoder–decoder together; the task is {task}"
-        if validation.scores:
-            yield "validation.scores", f"are of texts that are generated; {task} has scores of its own"
+        if getattr(told, begun) is None:
+            continue
+        for name in _SIZES:
+            if getattr(told, name) is not None and name not in free.get(begun, ()):
+                yield f"model.{name}", f"is what the checkpoint of model.{begun} says; leave it out"
+        if recipe.tokenizer != TokenizerSection():
+            yield "tokenizer", f"the checkpoint of model.{begun} brings its own; leave it out"
+    if task != "text-to-text":
+        for name in ("encoder", "decoder", "decoder_num_layers"):
+            if getattr(told, name) is not None:
+                yield f"model.{name}", f"is of an encoder–decoder; the task is {task}"
+
+
+def _misfits_of_regularisers(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    task, told = recipe.task, recipe.regularize
     if task == "sentence-embeddings":
         for name in ("r_drop", "label_smoothing"):
-            if getattr(regularize, name):
+            if getattr(told, name):
                 yield f"regularize.{name}", "is for tasks that predict classes or tokens, not for sentence embeddings"
-    if regularize.early_stopping is not None and recipe.data.validation is None:
-        yield "regularize.early_stopping", "needs data.validation to judge by"
-    if recipe.training.final == "best" and recipe.data.validation is None:
-        yield "training.final", "best needs data.validation to judge by"
-    if regularize.distillation is not None and regularize.distillation.sequence and not text:
-        yield "regularize.distillation.sequence", f"is for text-to-text; the task is {task}"
-    if regularize.r_drop and not any(regularize.dropout.model_dump().values()):
+    if told.r_drop and not any(told.dropout.model_dump().values()):
         yield "regularize.r_drop", "compares two passes with different dropout; all dropout is 0"
+    if told.early_stopping is not None and recipe.data.validation is None:
+        yield "regularize.early_stopping", "needs data.validation to judge by"
+    if told.augmentation is not None:
+        if task == "masked-language-model":
+            yield "regularize.augmentation", "would change what is to be guessed; objective.mask_rate is this task's own"
+        for name in ("token_deletion", "token_swapping", "shuffling"):
+            if task == "span-answers" and getattr(told.augmentation, name):
+                yield f"regularize.augmentation.{name}", "moves the answer's tokens; the other changes do not"
+    if told.distillation is not None:
+        if told.distillation.sequence and task != "text-to-text":
+            yield "regularize.distillation.sequence", f"is for text-to-text; the task is {task}"
+        if told.distillation.hidden_weight and task not in ("text-to-text", "masked-language-model"):
+            yield "regularize.distillation.hidden_weight", f"is for tasks that predict tokens; the task is {task}"

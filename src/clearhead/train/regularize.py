@@ -14,6 +14,7 @@ from clearhead.layers.embedding import Embedding
 from clearhead.layers.feedforward import GatedFeedForward, PositionwiseFeedForward
 from clearhead.layers.norm import LayerNorm, RMSNorm
 from clearhead.layers.residual import PostNorm, PreNorm
+from clearhead.models.heads import OutputHead
 from clearhead.stacks.decoder import Decoder
 from clearhead.stacks.encoder import Encoder
 from clearhead.train.recipe import Dropout, Optimizer
@@ -28,6 +29,8 @@ def set_dropout(model: nn.Module, rates: Dropout) -> None:
         elif isinstance(module, PositionwiseFeedForward | GatedFeedForward):
             module.dropout.p = rates.feed_forward
         elif isinstance(module, PostNorm | PreNorm):
+            module.dropout.p = rates.residual
+        elif isinstance(module, OutputHead):  # BERT's hidden_dropout_prob is both
             module.dropout.p = rates.residual
         elif isinstance(module, Embedding):
             module.dropout.p = rates.embedding

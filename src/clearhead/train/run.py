@@ -81,6 +81,7 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     PosixPath('runs/tiny-translation')
     """
     _quiet()
+    device_named(recipe.training.device)
     folder = Path(recipe.output)
     shelf = Shelf(folder, recipe.training.keep_last)
     _check_folder(recipe, folder, shelf, resume)
@@ -92,6 +93,8 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     with world.first():
         folder.mkdir(parents=True, exist_ok=True)
         task = task_of(recipe, folder)
+        _check_select(recipe, task)
+        teacher = _teacher(task, recipe)
         data, held_out = _stores(recipe, task, folder)
     identity = {
         "recipe": flat(recipe),
@@ -100,12 +103,8 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     if saved is not None:
         _check_data(saved["clearhead"]["data"], identity["data"], recipe)
     _prepare(task.model, recipe)
-    teacher = _teacher(task, recipe)
     loader = _loader(recipe, task, data, world)
     validate = None if held_out is None else _validation(task, held_out, recipe)
-    if validate is not None and recipe.validation.select not in ("loss", *task.scores):
-        known = ["loss", *task.scores]
-        raise ValueError(f"validation.select is {recipe.validation.select}{nearest(recipe.validation.select, known)}")
     course = Course(recipe, shelf, validate, identity, advance)
     learner = Learner(task, recipe, loader.steps, teacher)
     trainer = _trainer(recipe, course, world)
@@ -165,6 +164,12 @@ def _check_folder(recipe: Recipe, folder: Path, shelf: Shelf, resume: bool) -> N
         raise ValueError(f"{folder} holds a run already; --resume goes on with it, another output begins anew")
 
 
+def _check_select(recipe: Recipe, task: Task[Any]) -> None:
+    known, told = ["loss", *task.scores], recipe.validation.select
+    if told not in known:
+        raise ValueError(f"validation.select is {told!r}, which is not measured{nearest(told, known)}")
+
+
 def _check_recipe(saved: Mapping[str, Any], recipe: Recipe) -> None:
     """Whether a checkpoint is of this recipe.
 
@@ -198,6 +203,7 @@ def _stores(recipe: Recipe, task: Task[Any], folder: Path) -> tuple[Store, Store
         records = Records(
             source, fields=task.fields_of(source), columns=recipe.data.columns, encoding=recipe.data.encoding
         )
+        cut, longer = task.cut, task.longer
         key = json.dumps([records.describe(), recipe.data.model_dump(mode="json"), task.key()])
         built = build_store(
             folder / "data" / name,
@@ -207,12 +213,17 @@ def _stores(recipe: Recipe, task: Task[Any], folder: Path) -> tuple[Store, Store
             budget=recipe.data.batch_tokens,
             strict=recipe.data.strict,
         )
-        left_out = ", ".join(f"{count:,} {reason}" for reason, count in built.skipped.items())
-        log.info("%s: %d examples%s", name, len(built), f"; left out: {left_out}" if left_out else "")
+        reasons = [f"{count:,}: {reason}" for reason, count in built.skipped.items()]
+        if task.longer > longer:
+            reasons.append(f"{task.longer - longer:,}: target too long")
+        left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
+        shorter = f"; cut after {recipe.data.max_length} tokens: {task.cut - cut:,}" if task.cut > cut else ""
+        log.info("%s: %d examples%s%s", name, len(built), left_out, shorter)
         return built
 
-    data = store("training", recipe.data.train)
-    return data, None if recipe.data.validation is None else store("validation", recipe.data.validation)
+    # the held-out data first: it is the smaller one, and what is wrong with it is said before long work
+    held_out = None if recipe.data.validation is None else store("validation", recipe.data.validation)
+    return store("training", recipe.data.train), held_out
 
 
 def _prepare(model: nn.Module, recipe: Recipe) -> None:

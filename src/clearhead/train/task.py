@@ -108,9 +108,11 @@ class Task(ABC, Generic[M]):
     model: M
     cut: int
     """How many texts have been cut so far."""
+    longer: int
+    """How many targets have been too long so far, and were left out."""
 
     def __init__(self) -> None:
-        self.cut = 0
+        self.cut = self.longer = 0
 
     def fields_of(self, source: Files) -> tuple[str, ...]:
         """What a row of these files must have."""

@@ -22,26 +22,36 @@ def classification(
     ],
     text_column: Annotated[
         str | None,
-        typer.Option(help='The column of texts; the first line of .csv and .tsv holds its name then. Default: "text".'),
+        typer.Option(
+            help="The column of texts: its name, which the first line of .csv and .tsv holds then, or there its number "
+            'from 0. Default: "text", in .csv and .tsv the first of two columns.'
+        ),
     ] = None,
-    label_column: Annotated[str | None, typer.Option(help='The column of labels. Default: "label".')] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help='The column of labels, likewise. Default: "label", or the second of two columns.')
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="The file's encoding, such as latin-1.")] = "utf-8",
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the confusion matrix.")] = False,
 ) -> None:
     """Accuracy, macro F1, and precision, recall and F1 of each label, in percent."""
     from clearhead.evaluate.classification import check_labels, classification_scores
-    from clearhead.evaluate.labelled import read_labelled
+    from clearhead.text.records import Records
 
-    data = read_labelled(source, text_column=text_column, label_column=label_column)
+    given = {"text": text_column, "label": label_column}
+    columns = {field: int(name) if name.isdecimal() else name for field, name in given.items() if name is not None}
+    rows = list(Records(source, fields=["text", "label"], columns=columns, encoding=encoding))
+    # as in training
+    labels = [row.values["label"].strip() for row in rows]
     from clearhead.run.tasks import TextClassifier
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
     if classifier.model.head_config.problem == "multi_label_classification":
         raise ValueError("this model judges each label for itself; accuracy is for models with one right label a text")
-    check_labels(data.labels, classifier.labels, data.places)
-    said = [one.label for one in classifier.stream(data.texts)]
-    scores = classification_scores(said, data.labels, labels=classifier.labels)
+    check_labels(labels, classifier.labels, [row.where for row in rows])
+    said = [one.label for one in classifier.stream(row.values["text"] for row in rows)]
+    scores = classification_scores(said, labels, labels=classifier.labels)
     typer.echo(json.dumps(asdict(scores), ensure_ascii=False) if as_json else _table(scores))
 
 

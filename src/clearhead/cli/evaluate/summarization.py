@@ -66,8 +66,12 @@ def summarization(
     texts.check_place_of_outputs(output, hypotheses)
     data = _documents(source, reference, document_column, reference_column)
     if hypotheses is not None:
-        said = texts.read_lines(hypotheses)
-        texts.check_lengths({source: data.texts, hypotheses: said})
+        (said,) = texts.read_beside([hypotheses])
+        if len(said) != len(data.texts):
+            raise ValueError(
+                f"{hypotheses} has {len(said):,} lines for {len(data.texts):,} documents in {source}; one for each is "
+                "wanted"
+            )
     elif baseline is not None:
         said = data.leads
     else:
@@ -101,9 +105,8 @@ def _documents(
         return read_documents(source, document=document_column or "source", reference=reference_column or "target")
     if document_column is not None or reference_column is not None:
         raise ValueError("columns are for a .jsonl file that holds the summaries too; leave --reference out")
-    files = {path: texts.read_lines(path) for path in (source, *references)}
-    texts.check_lengths(files)
-    return Documents(files[source], [lead(text) for text in files[source]], [list(files[path]) for path in references])
+    documents, *golds = texts.read_beside([source, *references])
+    return Documents(documents, [lead(text) for text in documents], [list(some) for some in golds])
 
 
 def _summarized(

@@ -1,6 +1,6 @@
 """What scores of texts against references have in common on the command line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -37,29 +37,17 @@ def check_place_of_outputs(output: Path | None, hypotheses: Path | None) -> None
         check_place(output)
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a file.
+def read_beside(files: Sequence[Path]) -> list[list[str]]:
+    """The lines of files of which line n of one belongs to line n of the others.
 
     Raises:
-        ValueError: no such file, not UTF-8, or no lines.
+        ValueError: no such file, an empty one, one that is not UTF-8, or files of different length.
     """
-    from clearhead.text.corpus import Corpus
+    from clearhead.text.records import Records
 
-    lines = list(Corpus([path]))
-    if not lines:
-        raise ValueError(f"{path} is empty; a line for each text is wanted")
-    return lines
-
-
-def check_lengths(files: Mapping[Path, Sequence[str]]) -> None:
-    """Raises a ValueError where files that are read beside each other have different numbers of lines."""
-    (first, lines), *others = files.items()
-    for path, some in others:
-        if len(some) != len(lines):
-            raise ValueError(
-                f"{first} has {len(lines):,} lines and {path} has {len(some):,}; a line of one belongs to that line of "
-                "the other"
-            )
+    fields = [str(number) for number in range(len(files))]
+    rows = list(Records(dict(zip(fields, files, strict=True)), fields=fields))
+    return [[row.values[field] for row in rows] for field in fields]
 
 
 def write_lines(output: Path, texts: Sequence[str]) -> None:

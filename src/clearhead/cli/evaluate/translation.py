@@ -64,11 +64,12 @@ def translation(
     if not reference:
         raise ValueError("--reference is wanted: what did people write?")
     texts.check_place_of_outputs(output, hypotheses)
-    files = {path: texts.read_lines(path) for path in (source, hypotheses, *reference) if path is not None}
-    texts.check_lengths(files)
-    data = _data(files.get(source) if source else None, [files[path] for path in reference], join_repeated)
+    beside = [path for path in (source, hypotheses) if path is not None]
+    read = texts.read_beside([*beside, *reference])
+    sources, golds = read[0] if source is not None else None, read[len(beside) :]
+    data = _data(sources, golds, join_repeated)
     if hypotheses is not None:
-        said = _chosen(files[hypotheses], data, hypotheses)
+        said = _chosen(read[len(beside) - 1], data, hypotheses)
     else:
         from clearhead.run.generate import TextToText
 

@@ -79,9 +79,12 @@ class SpanTask(EncoderTask[SpanReader]):
         return {"text": window.ids, "types": window.types, "begin": first, "end": last}
 
     def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
+        texts = [example["text"] for example in examples]
+        if learning:
+            texts = self.augmented(texts, draws)
         tensors = {
-            "text": padded([example["text"] for example in examples], self.plan.pad_id),
-            "keep": lengths_mask([len(example["text"]) for example in examples]),
+            "text": padded(texts, self.plan.pad_id),
+            "keep": lengths_mask([len(text) for text in texts]),
             "types": padded([example["types"] for example in examples], 0),
             "begin": torch.tensor([int(example["begin"]) for example in examples]),
             "end": torch.tensor([int(example["end"]) for example in examples]),

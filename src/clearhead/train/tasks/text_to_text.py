@@ -87,7 +87,13 @@ class TextToTextTask(Task[Seq2Seq]):
                 made.append([{"source": [], "target": []}])  # counted as an example without tokens
                 continue
             ids = [*self._first, *target, self.model.config.eos_ids[0]]
-            made.append([{"source": tokens.ids, "target": ids}] if len(ids) < most else [])
+            if len(ids) <= most:
+                made.append([{"source": tokens.ids, "target": ids}])
+                continue
+            if self.recipe.data.strict:
+                raise ValueError(f"{row.where}: the target has {len(ids)} tokens; {most} are the most")
+            self.longer += 1
+            made.append([])
         return made
 
     def fields_of(self, source: Files) -> tuple[str, ...]:

@@ -1,0 +1,103 @@
+"""Ctrl-C, a full disk and a loss that is no number: the run ends with a line that says why, and can go on."""
+
+import signal
+from functools import partial
+
+import pytest
+from safetensors.torch import load_file
+from support import forks
+from support.training import outcome, same, write_tiny
+
+from clearhead.train.shelf import is_finite, read_state
+
+
+def ended(folder, name, *arguments, hook=None, **changes):
+    """Runs the tiny recipe with a hook; gives the status, what it said of its own, and the run's folder."""
+    status, said = forks.run(
+        "train", write_tiny(folder, name, **changes), *arguments, said=folder / f"{name}.txt", hook=hook
+    )
+    return status, said.splitlines(), folder / name
+
+
+def step_of(run):
+    """The step from which a run goes on."""
+    state = read_state(run / "checkpoints" / "state.ckpt")
+    return next(iter(state["callbacks"].values()))["step"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "batch", "step"),
+    # in the first batch of an update and in the second; the last stop lies among the checkpoints that are averaged
+    [
+        (signal.SIGINT, 20, 11),
+        (signal.SIGTERM, 20, 11),
+        pytest.param(signal.SIGINT, 1, 1, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 11, 6, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_stops_after_the_step(folder, whole, sent, batch, step):
+    name = f"signal-{sent}-{batch}"
+    status, said, run = ended(folder, name, hook=partial(forks.signalled, batch, sent))
+    assert (status, said[-1]) == (130, f"clearhead: stopped at step {step}; --resume goes on")
+    assert "clearhead: stopping after this step" in said
+    assert step_of(run) == step
+    assert (run / "model.safetensors").exists()
+    status, said, run = ended(folder, name, "--resume")
+    assert status == 0
+    same(outcome(run), whole)
+
+
+def test_a_second_interrupt_ends_at_once(folder):
+    status, said, run = ended(folder, "twice-interrupted", hook=partial(forks.signalled_twice, 9))
+    assert status == 130
+    assert "Traceback" not in "\n".join(said)
+    assert step_of(run) == 3
+
+
+@pytest.mark.parametrize("full", [forks.full_from, forks.full_state], ids=["weights", "state"])
+def test_a_full_disk_keeps_the_checkpoint_before(folder, whole, full, request):
+    name = f"full-{request.node.callspec.id}"
+    status, said, run = ended(folder, name, hook=partial(full, 6))
+    file = {"weights": "step-00000006.safetensors", "state": "state.ckpt"}[request.node.callspec.id]
+    assert (status, said[-1]) == (
+        1,
+        f"clearhead: error: {run / 'checkpoints' / file}: the checkpoint could not be written (File too large); the "
+        "one before is whole",
+    )
+    assert [line for line in said if not line.startswith("clearhead: ")] == []
+    assert step_of(run) == 3
+    first = "step-00000003.safetensors"
+    assert (run / "checkpoints" / first).read_bytes() == (folder / "whole-3" / "checkpoints" / first).read_bytes()
+    status, said, run = ended(folder, name, "--resume")
+    assert status == 0
+    same(outcome(run), whole)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _three(folder):
+    """The run with all its checkpoints."""
+    assert ended(folder, "whole-3", training__keep_last=9)[0] == 0
+
+
+def test_a_loss_that_is_no_number_is_named(folder, whole):
+    status, said, run = ended(folder, "poisoned", hook=partial(forks.poison, 15))
+    assert status == 1
+    assert said[-1].startswith("clearhead: error: the loss is nan at step 8, batch 15, which holds the examples ")
+    assert "optimizer.learning_rate" in said[-1]
+    assert [line for line in said if not line.startswith("clearhead: ")] == []
+    assert step_of(run) == 6
+    assert is_finite(load_file(run / "checkpoints" / "step-00000006.safetensors").values())
+    # whatever it was, the run goes on from before
+    assert ended(folder, "poisoned", "--resume")[0] == 0
+    same(outcome(run), whole)
+
+
+def test_weights_that_run_away_are_not_kept(folder):
+    status, said, run = ended(
+        folder, "wild", optimizer__learning_rate=1e30, optimizer__warmup_steps=0, validation__every=1
+    )
+    assert status == 1
+    assert said[-1].startswith("clearhead: error: the ") or said[-1].startswith("clearhead: error: weights")
+    assert "at step " in said[-1]
+    for path in (run / "checkpoints").glob("step-*"):
+        assert is_finite(load_file(path).values())

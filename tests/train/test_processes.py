@@ -1,0 +1,104 @@
+"""Several processes learn what one learns."""
+
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from support import forks
+from support.training import KILLED, losses, metrics, outcome, same, tiny, weights, write_tiny
+
+from clearhead.train.run import train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WITHOUT_CHANCE = {
+    "regularize__dropout": 0,
+    "regularize__augmentation": False,
+    "training__steps": 6,
+    # the gradient of a key's bias is 0 but for rounding, which Adam would make as large as any other
+    "optimizer__eps": 1e-5,
+}
+
+
+def together(folder, name, *arguments, hooks=(None, None), **changes):
+    """Trains the tiny recipe in two processes; gives for each its status and what it said."""
+    return forks.run_together(
+        "train", write_tiny(folder, name, **changes), *arguments, said=folder / f"{name}.txt", hooks=hooks
+    )
+
+
+def alike(folder, one, other):
+    """Whether two runs have the same losses and weights, up to rounding."""
+    for first, second in zip(metrics(folder / one), metrics(folder / other), strict=True):
+        assert first.keys() == second.keys()
+        for name in first:
+            assert bool(first[name]) == bool(second[name])
+            if first[name]:
+                assert float(first[name]) == pytest.approx(float(second[name]), rel=1e-4, abs=1e-4), name
+    first, second = weights(folder / one), weights(folder / other)
+    assert first.keys() == second.keys()
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training__accumulate": 2, "regularize__gradient_clipping": 0.5},
+        # the second process has no rows at all; the penalty is not halved for that
+        {"training__accumulate": 1, "data__batch_size": 1, "regularize__l2_penalty": 0.1},
+        pytest.param({"training__accumulate": 1, "data__batch_size": 3}, marks=pytest.mark.slow),
+        pytest.param({"training__accumulate": 3, "data__batch_size": 1}, marks=pytest.mark.slow),
+    ],
+    ids=["accumulated", "rows for one", "uneven", "accumulated rows for one"],
+)
+def test_two_processes_learn_as_one(folder, changes, request):
+    name = request.node.callspec.id.replace(" ", "-")
+    train(tiny(folder, f"{name}-1", **WITHOUT_CHANCE, **changes))
+    ends = together(folder, f"{name}-2", **WITHOUT_CHANCE, **changes)
+    assert [status for status, _ in ends] == [0, 0], ends
+    alike(folder, f"{name}-1", f"{name}-2")
+    assert "validation loss" in ends[0][1]
+    assert "clearhead" not in ends[1][1]
+    assert (folder / f"{name}-2.txt-0.out").read_text().count("step 6") == 1
+    assert (folder / f"{name}-2.txt-1.out").read_text() == ""
+    assert len(list((folder / f"{name}-2" / "events").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_two_processes_are_resumed_to_the_same_bits(folder):
+    assert [status for status, _ in together(folder, "pair")] == [0, 0]
+    hooks = [partial(forks.at_batch, 11), partial(forks.at_batch, 11)]
+    ends = together(folder, "killed", hooks=hooks)
+    assert [status for status, _ in ends] == [KILLED, KILLED], ends
+    ends = together(folder, "killed", "--resume", hooks=[partial(forks.signalled, 20, signal.SIGTERM), None])
+    # one is told to stop: both do, after the same step
+    assert [status for status, _ in ends] == [130, 130], ends
+    assert "stopped at step 11; --resume goes on" in ends[0][1]
+    ends = together(folder, "killed", "--resume")
+    assert [status for status, _ in ends] == [0, 0], ends
+    same(outcome(folder / "killed"), outcome(folder / "pair"))
+
+
+@pytest.mark.slow
+def test_layers_are_left_out_in_each_process_by_itself(folder):
+    changes = {"regularize__layer_drop": 0.5, "model__num_layers": 2, "model__decoder_num_layers": 2}
+    ends = together(folder, "drop", training__steps=6, **changes)
+    assert [status for status, _ in ends] == [0, 0], ends
+    assert losses(folder / "drop")[-1] < losses(folder / "drop")[0]
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_command(folder):
+    recipe = write_tiny(folder, "torchrun", **WITHOUT_CHANCE)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--no-python"]
+    command += [Path(sys.executable).with_name("clearhead"), "train", recipe]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode().count("step 6") == 1
+    train(tiny(folder, "alone", **WITHOUT_CHANCE))
+    alike(folder, "alone", "torchrun")
