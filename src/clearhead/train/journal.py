@@ -73,6 +73,9 @@ def _number(name: str, value: str) -> float | int:
     return int(value) if name in ("step", "epoch") else float(value)
 
 
+_LABELS = {"loss": "training, with its regularisers", "validation_loss": "held-out data, without them"}
+
+
 def _draw(path: Path, rows: Sequence[Row], scores: Sequence[str]) -> None:
     """The losses over the steps, and below them the scores."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -83,14 +86,23 @@ def _draw(path: Path, rows: Sequence[Row], scores: Sequence[str]) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots(2 if held else 1, 1, squeeze=False, sharex=True)[:, 0]
     for axis, names in zip(axes, [("loss", "validation_loss"), tuple(held)], strict=False):
-        for name in names:
+        for number, name in enumerate(names):
             points = [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]
             if points:
-                marker = "" if name == "loss" else "o"
-                axis.plot(*zip(*points, strict=True), label=name.replace("_", " "), marker=marker, markersize=3)
+                # dashes over a line, so that two scores that agree are both seen
+                style = (
+                    {}
+                    if name == "loss"
+                    else {"marker": "o", "markersize": 3, "linestyle": ("-", "--", ":")[number % 3]}
+                )
+                axis.plot(*zip(*points, strict=True), label=_LABELS.get(name, name.replace("_", " ")), **style)
         axis.grid(alpha=0.3)
-        axis.legend()
+        if axis.lines:
+            axis.legend()
     axes[0].set_ylabel("loss")
+    if held:
+        axes[1].set_ylabel("score on held-out data")
+    figure.suptitle(path.parent.name)
     axes[-1].set_xlabel("step")
     with whole_file(path) as file:
         figure.savefig(file, format="png", dpi=110)

@@ -251,7 +251,7 @@ def _loader(recipe: Recipe, task: Task[Any], data: Store, world: _World) -> Load
     batches = Batches(
         data.lengths, batch_tokens=recipe.data.batch_tokens, seed=recipe.seed, batch_size=recipe.data.batch_size
     )
-    return Loader(
+    loader = Loader(
         batches,
         lambda rows, draws: task.collate([data[int(row)] for row in rows], draws, learning=True),
         seed=recipe.seed,
@@ -261,6 +261,13 @@ def _loader(recipe: Recipe, task: Task[Any], data: Store, world: _World) -> Load
         rank=world.rank,
         world=world.size,
     )
+    told = recipe.optimizer
+    if told.schedule in ("linear", "cosine") and loader.steps <= told.warmup_steps:
+        raise ValueError(
+            f"optimizer.warmup_steps is {told.warmup_steps}, and the whole training has {loader.steps} steps: a "
+            f"{told.schedule} schedule falls after the warm-up. Fewer warm-up steps are wanted, or a longer training"
+        )
+    return loader
 
 
 def _validation(task: Task[Any], held_out: Store, recipe: Recipe) -> Callable[[], dict[str, float]]:
