@@ -53,7 +53,11 @@ def _probes(model):
     ids = torch.randint(5, 200, (2, 5))
     coder, decoder = model.encoder.layers[0], model.decoder.layers[0]
     return {
-        "attention": [lambda: coder.attention(x), lambda: decoder.attention(x), lambda: decoder.cross_attention(x, memory)],
+        "attention": [
+            lambda: coder.attention(x),
+            lambda: decoder.attention(x),
+            lambda: decoder.cross_attention(x, memory),
+        ],
         "feed_forward": [lambda: coder.feedforward(x), lambda: decoder.feedforward(x)],
         "residual": [
             lambda: coder.attention_residual(x, torch.sin),
@@ -75,7 +79,9 @@ def test_dropout_is_where_it_is_asked_for_and_nowhere_else(data, place, layout):
             assert torch.equal(probe(), probe()) == (name != place), name
 
 
-@pytest.mark.parametrize("task", ["text-to-text", "masked-language-model", "classification", "span-answers", "sentence-embeddings"])
+@pytest.mark.parametrize(
+    "task", ["text-to-text", "masked-language-model", "classification", "span-answers", "sentence-embeddings"]
+)
 def test_without_dropout_two_passes_in_training_are_the_same(data, task):
     learner, examples = learner_of(data, task)
     batch = batch_of(learner, examples)
@@ -179,7 +185,9 @@ def test_weight_decay_shrinks_matrices_and_leaves_biases_and_norms():
     model = _small(layer_drop=0.0)
     before = copy.deepcopy(dict(model.named_parameters()))
     _one_step(model, decay=0.02, penalty=0.0)
-    norms = {id(p) for module in model.modules() if isinstance(module, LayerNorm | RMSNorm) for p in module.parameters()}
+    norms = {
+        id(p) for module in model.modules() if isinstance(module, LayerNorm | RMSNorm) for p in module.parameters()
+    }
     kinds = set()
     for name, parameter in model.named_parameters():
         held = id(parameter) in norms or name.endswith("bias")
@@ -274,7 +282,9 @@ def test_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence(data, task):
     found = learner._loss(batch)
     torch.manual_seed(5)
     one, two = guessed(learner, batch), guessed(learner, batch)
-    losses = [functional.cross_entropy(logits_of(guess).double(), guess.targets_N, reduction="sum") for guess in (one, two)]
+    losses = [
+        functional.cross_entropy(logits_of(guess).double(), guess.targets_N, reduction="sum") for guess in (one, two)
+    ]
     apart = (kl(logits_of(one), logits_of(two)) + kl(logits_of(two), logits_of(one))) / 2
     assert apart > 0.01
     torch.testing.assert_close(found.double(), sum(losses) / 2 + 3.0 * apart, rtol=1e-4, atol=1e-4)
@@ -360,7 +370,12 @@ def test_a_teacher_with_other_tokens_is_refused(data, tmp_path):
 
 def test_a_teacher_with_other_labels_is_refused(data, tmp_path):
     folder = _teacher(data, tmp_path, "classification")
-    told = recipe(data, "classification", objective={"labels": ["short", "long"]}, regularize={"distillation": {"teacher": str(folder)}})
+    told = recipe(
+        data,
+        "classification",
+        objective={"labels": ["short", "long"]},
+        regularize={"distillation": {"teacher": str(folder)}},
+    )
     with pytest.raises(ValueError, match=r"has the labels long, short; this model has short, long"):
         ready(told, data / "run")
 
@@ -497,7 +512,10 @@ def test_each_epoch_is_augmented_anew_and_alike_when_it_is_repeated(data):
             epochs=2,
         )
         return [
-            {place: row[keep].tolist() for place, row, keep in zip(part.places, part.batch["source"], part.batch["source_keep"], strict=True)}
+            {
+                place: row[keep].tolist()
+                for place, row, keep in zip(part.places, part.batch["source"], part.batch["source_keep"], strict=True)
+            }
             for part in loader
         ]
 
@@ -508,7 +526,9 @@ def test_each_epoch_is_augmented_anew_and_alike_when_it_is_repeated(data):
 
 
 def test_held_out_examples_are_never_augmented(data):
-    told = recipe(data, "text-to-text", regularize={"augmentation": {"noise": 0.9}, "label_smoothing": 0.5, "dropout": 0.5})
+    told = recipe(
+        data, "text-to-text", regularize={"augmentation": {"noise": 0.9}, "label_smoothing": 0.5, "dropout": 0.5}
+    )
     learner, examples = ready(told, data / "run")
     from clearhead.train import run
 
