@@ -34,6 +34,8 @@ def train(
 
     The folder that it writes is opened by the other verbs, and by transformers. Ctrl-C stops after the step that it is
     in; --resume goes on to the very weights that a run without the interruption ends in.
+
+    Several processes, each with a share of every batch: torchrun --nproc_per_node 2 --no-python clearhead train ...
     """
     read = read_recipe(recipe, overrides)
     from clearhead.train.run import train as run

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clearhead.files import whole_file
+from clearhead.files import naming, whole_file
 
 COLUMNS = ("step", "epoch", "loss", "learning_rate", "gradient_norm", "tokens_per_second", "validation_loss")
 """Of metrics.csv; the task's scores follow. Rows of a validation have no loss of their own."""
@@ -35,7 +35,8 @@ class Journal:
     def add(self, step: int, values: Mapping[str, float | int]) -> None:
         """Notes numbers of a step."""
         self.rows.append({"step": step, **values})
-        with (self._folder / "metrics.csv").open("a", encoding="utf-8", newline="") as file:
+        path = self._folder / "metrics.csv"
+        with naming(path), path.open("a", encoding="utf-8", newline="") as file:
             csv.DictWriter(file, self.columns).writerow(self.rows[-1])
         for name, value in values.items():
             if name != "epoch":

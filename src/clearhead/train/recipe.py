@@ -645,7 +645,10 @@ def _misfits_of_regularisers(recipe: Recipe) -> Iterator[tuple[str, str]]:
         yield "regularize.early_stopping", "needs data.validation to judge by"
     if told.augmentation is not None:
         if task == "masked-language-model":
-            yield "regularize.augmentation", "would change what is to be guessed; objective.mask_rate is this task's own"
+            yield (
+                "regularize.augmentation",
+                "would change what is to be guessed; objective.mask_rate is this task's own",
+            )
         for name in ("token_deletion", "token_swapping", "shuffling"):
             if task == "span-answers" and getattr(told.augmentation, name):
                 yield f"regularize.augmentation.{name}", "moves the answer's tokens; the other changes do not"

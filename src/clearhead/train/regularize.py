@@ -28,9 +28,7 @@ def set_dropout(model: nn.Module, rates: Dropout) -> None:
             module.drop_prob = rates.attention
         elif isinstance(module, PositionwiseFeedForward | GatedFeedForward):
             module.dropout.p = rates.feed_forward
-        elif isinstance(module, PostNorm | PreNorm):
-            module.dropout.p = rates.residual
-        elif isinstance(module, OutputHead):  # BERT's hidden_dropout_prob is both
+        elif isinstance(module, PostNorm | PreNorm) or isinstance(module, OutputHead):
             module.dropout.p = rates.residual
         elif isinstance(module, Embedding):
             module.dropout.p = rates.embedding

@@ -96,4 +96,6 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
         self.save_tokenizer(folder)
 
     def teacher(self, name: str) -> nn.Module:
-        return checkpoints.load_masked_lm(self.teachers_folder(name))[0]
+        model = checkpoints.load_masked_lm(self.teachers_folder(name))[0]
+        start.check_width(name, self.recipe, self.plan.d_model, model.body.config.d_model)
+        return model

@@ -19,6 +19,7 @@ from clearhead.text.tokenizer import Tokenizer
 from clearhead.train.recipe import Recipe, SpanObjective
 from clearhead.train.task import Batch, Classes, Example, lengths_mask, padded, padding_mask
 from clearhead.train.tasks import start
+from clearhead.train.tasks.augmenting import Ids
 from clearhead.train.tasks.on_encoder import EncoderTask
 
 
@@ -79,7 +80,7 @@ class SpanTask(EncoderTask[SpanReader]):
         return {"text": window.ids, "types": window.types, "begin": first, "end": last}
 
     def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
-        texts = [example["text"] for example in examples]
+        texts: Sequence[Ids] = [example["text"] for example in examples]
         if learning:
             texts = self.augmented(texts, draws)
         tensors = {

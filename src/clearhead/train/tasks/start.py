@@ -181,6 +181,20 @@ def fingerprint(of: TextTokenizer, more: object) -> str:
     return hashlib.sha256((whole + json.dumps(more, default=str)).encode()).hexdigest()
 
 
+def check_width(name: str, recipe: Recipe, ours: int, theirs: int) -> None:
+    """Whether a teacher's hidden states can be compared with this model's, where the recipe wants that.
+
+    Raises:
+        ValueError: they are of another width.
+    """
+    told = recipe.regularize.distillation
+    if told is not None and told.hidden_weight and ours != theirs:
+        raise ValueError(
+            f"the teacher {name} has hidden states of {theirs} numbers, this model's have {ours}; they must be as many "
+            "for regularize.distillation.hidden_weight, which may be 0"
+        )
+
+
 def check_alike(name: str, ours: TextTokenizer, theirs: TextTokenizer) -> None:
     """Whether a teacher counts the same tokens.
 

@@ -172,6 +172,7 @@ class TextToTextTask(Task[Seq2Seq]):
         found = directory.find(name)
         model, family = checkpoints.load_seq2seq(found)
         start.check_alike(name, self.tokenizer, tokenizer_of(found, family.model_type))
+        start.check_width(name, self.recipe, self.model.config.d_model, model.config.d_model)
         return model
 
     def _references(self) -> tuple[list[str], list[str]]:

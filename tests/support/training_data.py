@@ -14,8 +14,19 @@ from clearhead.train.recipe import recipe_of
 from clearhead.train.tasks import task_of
 
 WORDS = {
-    **{"red": "rot", "green": "grün", "blue": "blau", "old": "alt", "new": "neu", "small": "klein", "big": "groß"},
-    **{"dog": "hund", "cat": "katze", "bird": "vogel", "tree": "baum", "house": "haus", "river": "fluss"},
+    "red": "rot",
+    "green": "grün",
+    "blue": "blau",
+    "old": "alt",
+    "new": "neu",
+    "small": "klein",
+    "big": "groß",
+    "dog": "hund",
+    "cat": "katze",
+    "bird": "vogel",
+    "tree": "baum",
+    "house": "haus",
+    "river": "fluss",
 }
 SIZES = {"d_model": 16, "ffn_hidden": 32, "num_heads": 2, "num_layers": 2}
 
