@@ -161,7 +161,7 @@ EXPECTED = {
     "summarization": ("rouge_l", 95),
     "generative-answers": ("exact_match", 80),
     "span-answers": ("exact_match", 70),
-    "classification": ("accuracy", 85),
+    "classification": ("accuracy", 90),
     "sentence-embeddings": ("loss", -0.1),
     "masked-language-model": ("loss", -1.8),
 }
@@ -214,16 +214,16 @@ def test_the_learned_models_do_their_work(learned, tmp_path):
     report = "The storm came to Oslo on Friday. The market had to be closed.\n"
     assert opened("summarize", "--model", learned("summarization"), stdin=report) == "Storm closes market in Oslo.\n"
     (tmp_path / "context.txt").write_text(
-        "Nobody was hurt. On Friday Ruth opened the gate in Oslo.\n", encoding="utf-8"
+        "Anna painted the boat in Oslo on Monday. Buses were late.\n", encoding="utf-8"
     )
     for name in ("generative-answers", "span-answers"):
-        asked = ("--question", "Who opened the gate?", "--context", tmp_path / "context.txt")
-        assert opened("answer", "--model", learned(name), *asked) == "Ruth\n"
-    told = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", learned("span-answers"), "--json")
-    assert json.loads(told)["exact_match"] > 70
+        asked = ("--question", "Who painted the boat?", "--context", tmp_path / "context.txt")
+        assert opened("answer", "--model", learned(name), *asked) == "Anna\n"
+        told = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", learned(name), "--json")
+        assert json.loads(told)["exact_match"] > EXPECTED[name][1]
     vectors = ("--model", learned("sentence-embeddings"), "--json")
     told = json.loads(opened("evaluate similarity", TINY / "data/scored-valid.csv", *vectors))
-    assert told["spearman"] > 0.6
+    assert told["spearman"] > 0.85
     assert opened("encode", TINY / "data/valid.en", "--model", learned("masked-language-model")).count("\n") == 50
 
 
