@@ -28,7 +28,7 @@ def steps(run):
 def validated(monkeypatch, scores):
     """Lets validation find these losses, one after the other."""
     found = iter(scores)
-    monkeypatch.setattr(running, "_validation", lambda *rest: lambda: {"loss": next(found)})
+    monkeypatch.setattr(running, "validation", lambda *rest: lambda: {"loss": next(found)})
 
 
 def test_batches_accumulated_learn_what_one_large_batch_learns(folder):
