@@ -61,13 +61,14 @@ FILES = {
 }
 
 
-def recipe(folder, task, output="run", **sections):
+def recipe(folder, task, output="run", *, held_out=False, **sections):
     """A recipe for the files of `write_data`, without any regulariser that is not asked for.
 
     Args:
         folder: with the files.
         task: what is learned.
         output: the run's folder.
+        held_out: whether the training data are also what is validated on.
         sections: what is said beside that.
     """
     files = FILES[task]
@@ -83,6 +84,8 @@ def recipe(folder, task, output="run", **sections):
         "optimizer": {"learning_rate": 0.003, "schedule": "constant"} | sections.pop("optimizer", {}),
         "regularize": {"dropout": False, "gradient_clipping": False} | sections.pop("regularize", {}),
     }
+    if held_out:
+        told["data"]["validation"] = told["data"]["train"]
     if not {"start", "encoder", "decoder"} & set(sections.get("model", {})):
         told["tokenizer"] = {"path": str(folder / name)}
         sections["model"] = SIZES | sections.get("model", {})

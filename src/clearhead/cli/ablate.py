@@ -1,6 +1,7 @@
 """`clearhead ablate`: what each regulariser is worth."""
 
 import json
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -64,7 +65,8 @@ def _table(effects: "Sequence[Effect]") -> None:
         cells = [_cell(effect, name, base=number == 0) for name in names]
         diverged = f" ({effect.diverged} of {len(effect.runs)} diverged)" if effect.diverged else ""
         table.add_row(effect.name.replace("_", " ") + diverged, *cells)
-    Console().print(table)
+    # what is not a terminal has no width: a file or a pipe gets each row on a line of its own
+    Console(width=None if sys.stdout.isatty() else 400).print(table)
 
 
 def _cell(effect: "Effect", name: str, *, base: bool) -> str:

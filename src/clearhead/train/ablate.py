@@ -11,9 +11,10 @@ from typing import Any
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.train.course import Advance
+from clearhead.train.distill import distill
 from clearhead.train.faults import nearest
 from clearhead.train.learner import DivergedError
-from clearhead.train.reading import recipe_of
+from clearhead.train.reading import differences, flat, recipe_of
 from clearhead.train.recipe import Recipe
 from clearhead.train.run import train
 from clearhead.train.shelf import STATE
@@ -141,8 +142,14 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, advance: Advance) -
     """The scores of one run; {} where it diverged."""
     place = folder / name.replace(" ", "-") / f"seed-{seed}"
     result = place / "result.json"
+    said = {key: value for key, value in flat(recipe).items() if key not in ("output", "seed")}
     if result.is_file():
-        scores: dict[str, float] = directory.read_json(result)["scores"]
+        held = directory.read_json(result)
+        if different := differences(held["recipe"], said):
+            raise ValueError(
+                f"{place} holds a run of another recipe: {'; '.join(different)}; another output begins anew"
+            )
+        scores: dict[str, float] = held["scores"]
         return scores
     tokens = folder / BASE.replace(" ", "-") / f"seed-{recipe.seed}" / "data" / "tokenizer"
     changes: dict[str, Any] = {"output": str(place), "seed": seed}
@@ -151,7 +158,8 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, advance: Advance) -
     told = recipe.model_copy(update=changes)
     log.info("%s, seed %d", name, seed)
     try:
-        trained = train(told, resume=(place / STATE).is_file(), advance=advance)
+        run = train if told.regularize.distillation is None else distill
+        trained = run(told, resume=(place / STATE).is_file(), advance=advance)
         if not trained.finished:
             raise KeyboardInterrupt
         scores = trained.scores
@@ -159,7 +167,7 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, advance: Advance) -
         log.warning("%s, seed %d: %s", name, seed, error)
         scores = {}
     place.mkdir(parents=True, exist_ok=True)
-    directory.write_json(result, {"name": name, "seed": seed, "scores": scores})
+    directory.write_json(result, {"name": name, "seed": seed, "scores": scores, "recipe": said})
     return scores
 
 

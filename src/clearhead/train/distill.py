@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.checkpoints import directory
+from clearhead.files import whole_file
 from clearhead.run.generate import TextToText
 from clearhead.text.records import Records
 from clearhead.train.course import Advance
-from clearhead.train.recipe import Recipe
+from clearhead.train.recipe import Files, Recipe
 from clearhead.train.run import Trained, train
-from clearhead.train.tasks.text_to_text import fields_of, source_of
+from clearhead.train.tasks.text_to_text import fields_of, source_of, target_of
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,14 @@ def distill(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda s
         return train(recipe, resume=resume, advance=advance)
     outputs = _Outputs(Path(recipe.output) / "data" / "teacher.jsonl", recipe)
     outputs.complete()
-    data = recipe.data.model_copy(update={"train": str(outputs.path), "columns": None, "encoding": "utf-8"})
+    changes: dict[str, Any] = {"train": str(outputs.path), "columns": None, "encoding": "utf-8"}
+    if recipe.data.validation is not None:
+        # columns and encoding are said for both, and the teacher's file has its own
+        changes["validation"] = str(outputs.path.with_name("held-out.jsonl"))
+        with whole_file(outputs.path.with_name("held-out.jsonl")) as file:
+            for row in _rows(recipe, recipe.data.validation):
+                file.write(_line(source_of(row.values), target_of(row.values)))
+    data = recipe.data.model_copy(update=changes)
     regularize = recipe.regularize.model_copy(update={"distillation": None})
     return train(recipe.model_copy(update={"data": data, "regularize": regularize}), resume=resume, advance=advance)
 
@@ -80,13 +88,15 @@ class _Outputs:
         told = self.recipe.regularize.distillation
         assert told is not None
         objective = self.recipe.objective.model_dump(mode="json")
-        note = {"teacher": told.teacher, "beam_size": told.beam_size, "of": self._rows().describe(), **objective}
+        search = [told.beam_size, self.recipe.data.max_target_length]
+        note = {
+            "teacher": told.teacher,
+            "search": search,
+            "of": _rows(self.recipe, self.recipe.data.train).describe(),
+            "objective": objective,
+        }
         whole: dict[str, Any] = json.loads(json.dumps(note))
         return whole
-
-    def _rows(self) -> Records:
-        data = self.recipe.data
-        return Records(data.train, fields=fields_of(data.train), columns=data.columns, encoding=data.encoding)
 
     def _lines(self, done: int) -> Iterator[bytes]:
         """The lines from one on: sources, as the student will be given them, with the teacher's texts."""
@@ -95,7 +105,7 @@ class _Outputs:
         teacher = TextToText.from_pretrained(
             told.teacher, precision=self.recipe.training.precision, device=self.recipe.training.device
         )
-        sources = (source_of(row.values) for row in islice(self._rows(), done, None))
+        sources = (source_of(row.values) for row in islice(_rows(self.recipe, self.recipe.data.train), done, None))
         number = done
         while some := list(islice(sources, _WINDOW)):
             texts = teacher.generate(
@@ -106,9 +116,17 @@ class _Outputs:
                 max_new_tokens=self.recipe.data.max_target_length,
             )
             for source, text in zip(some, texts, strict=True):
-                yield (json.dumps({"source": source, "target": text}, ensure_ascii=False) + "\n").encode("utf-8")
+                yield _line(source, text)
             number += len(some)
             log.info("the teacher has written %d texts", number)
+
+
+def _rows(recipe: Recipe, files: Files) -> Records:
+    return Records(files, fields=fields_of(files), columns=recipe.data.columns, encoding=recipe.data.encoding)
+
+
+def _line(source: str, target: str) -> bytes:
+    return (json.dumps({"source": source, "target": target}, ensure_ascii=False) + "\n").encode("utf-8")
 
 
 def _whole_lines(path: Path) -> int:

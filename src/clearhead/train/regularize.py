@@ -28,7 +28,7 @@ def set_dropout(model: nn.Module, rates: Dropout) -> None:
             module.drop_prob = rates.attention
         elif isinstance(module, PositionwiseFeedForward | GatedFeedForward):
             module.dropout.p = rates.feed_forward
-        elif isinstance(module, PostNorm | PreNorm | OutputHead):
+        elif isinstance(module, PostNorm | PreNorm | OutputHead):  # before a head: BERT's hidden_dropout_prob is both
             module.dropout.p = rates.residual
         elif isinstance(module, Embedding):
             module.dropout.p = rates.embedding

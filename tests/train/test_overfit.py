@@ -1,0 +1,170 @@
+"""Every task learns 32 artificial examples by heart; what it writes is opened by its class and by transformers."""
+
+import math
+import random
+
+import pytest
+import torch
+import transformers
+from support.training_data import SIZES, recipe, write_data
+
+from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText, checkpoints
+from clearhead.text.records import Records
+from clearhead.train.run import train
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def learned(files, task, folder, *, steps, rate=0.005, **sections):
+    """Trains without regularisers, with the training data held out as well; gives (folder, scores, rows)."""
+    sections["optimizer"] = {"learning_rate": rate, "warmup_steps": 10, "schedule": "linear"}
+    sections["training"] = {"steps": steps}
+    sections["model"] = SIZES | {"d_model": 32, "ffn_hidden": 64} | sections.get("model", {})
+    sections["validation"] = sections.get("validation", {}) | {"every": steps}
+    sections["data"] = {"batch_tokens": 2000} | sections.get("data", {})
+    told = recipe(files, task, output=folder / "run", held_out=True, **sections)
+    trained = train(told)
+    fields = {"text-to-text": ("source", "target"), "classification": ("text", "label")}
+    rows = list(Records(told.data.train, fields=fields[task])) if task in fields else []
+    return trained.folder, trained.scores, [row.values for row in rows]
+
+
+@pytest.mark.parametrize("layout", ["marian", "bart"])
+def test_text_to_text(data, tmp_path, layout):
+    validation = {"scores": ["bleu"], "max_new_tokens": 30}
+    model = {"layout": layout, "num_layers": 1}
+    folder, scores, rows = learned(
+        data, "text-to-text", tmp_path, steps=260, rate=0.01, validation=validation, model=model
+    )
+    assert scores["loss"] < 0.05
+    assert scores["bleu"] > 98
+    sources, targets = [row["source"] for row in rows], [row["target"] for row in rows]
+    ours = TextToText.from_pretrained(folder, precision="float32", device="cpu")
+    greedy = ours.generate(sources, beam_size=1, max_new_tokens=30)
+    assert sum(one == other for one, other in zip(greedy, targets, strict=True)) >= 31
+
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(sources, padding=True, return_tensors="pt")
+    assert [ids[keep.bool()].tolist() for ids, keep in zip(inputs.input_ids, inputs.attention_mask, strict=True)] == [
+        tokens.ids for tokens in ours.tokenizer.encode(sources, None)
+    ]
+    model, _ = checkpoints.load_seq2seq(folder)
+    given = torch.randint(0, model.config.vocab_size, (len(sources), 7))
+    with torch.no_grad():
+        logits = theirs(
+            input_ids=inputs.input_ids, attention_mask=inputs.attention_mask, decoder_input_ids=given
+        ).logits
+        mine = model.eval()(inputs.input_ids, given, inputs.attention_mask.bool()[:, None, None])
+    assert (mine - logits).norm() < 1e-5 * logits.norm()
+    for beams in (1, 5):
+        with torch.no_grad():
+            found = theirs.generate(**inputs, num_beams=beams, max_new_tokens=30, do_sample=False)
+        texts = [text.strip() for text in tokenizer.batch_decode(found, skip_special_tokens=True)]
+        assert texts == [text.strip() for text in ours.generate(sources, beam_size=beams, max_new_tokens=30)]
+
+
+def test_masked_language_model(data, tmp_path):
+    # one word again and again: whatever is hidden follows from what is left
+    draws = random.Random(1)
+    words = ["red", "green", "blue", "dog", "cat", "tree"]
+    lines = [" ".join([draws.choice(words)] * 8) for _ in range(32)]
+    (tmp_path / "a.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    folder, scores, _ = learned(
+        data, "masked-language-model", tmp_path, steps=250, data={"train": str(tmp_path / "a.txt")}
+    )
+    # of 8 words with several tokens each
+    assert scores["loss"] < 0.1
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = checkpoints.load_masked_lm(folder)[0].eval()
+    inputs = tokenizer(lines, padding=True, return_tensors="pt")
+    keep = inputs.attention_mask.bool()
+    with torch.no_grad():
+        logits = theirs(**inputs).logits[keep]
+        mine = model(inputs.input_ids, keep[:, None, None])[keep]
+    assert (mine - logits).norm() < 1e-5 * logits.norm()
+    _same_ids(folder, tokenizer, lines)
+
+
+def _same_ids(folder, tokenizer, texts):
+    from clearhead.text.tokenizer import Tokenizer
+
+    assert tokenizer(texts)["input_ids"] == [tokens.ids for tokens in Tokenizer.from_folder(folder).encode(texts, 512)]
+
+
+def test_classification(data, tmp_path):
+    folder, scores, rows = learned(data, "classification", tmp_path, steps=120)
+    assert scores["loss"] < 0.05
+    assert scores["accuracy"] == 100
+    texts = [row["text"] for row in rows]
+    found = TextClassifier.from_pretrained(folder, precision="float32", device="cpu").classify(texts)
+    assert [said.label for said in found] == [row["label"] for row in rows]
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        shares = torch.softmax(theirs(**tokenizer(texts, padding=True, return_tensors="pt")).logits, -1)
+    assert [theirs.config.id2label[int(row.argmax())] for row in shares] == [row["label"] for row in rows]
+    for said, row in zip(found, shares, strict=True):
+        assert said.probability == pytest.approx(row.max().item(), abs=1e-5)
+    _same_ids(folder, tokenizer, texts)
+
+
+def test_span_answers(data, tmp_path):
+    folder, scores, _ = learned(data, "span-answers", tmp_path, steps=250)
+    assert scores["loss"] < 0.1
+    assert scores["exact_match"] > 95
+    rows = [
+        row.values for row in Records(str(data / "q.tsv"), fields=("question", "context", "answer", "answer_start"))
+    ]
+    pairs = [(row["question"], row["context"]) for row in rows]
+    found = QuestionAnswerer.from_pretrained(folder, precision="float32", device="cpu").answers(pairs)
+    assert sum(answer.text == row["answer"] for answer, row in zip(found, rows, strict=True)) >= 31
+    theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = checkpoints.load_span_reader(folder)[0].eval()
+    inputs = tokenizer([one for one, _ in pairs], [two for _, two in pairs], padding=True, return_tensors="pt")
+    keep = inputs.attention_mask.bool()
+    with torch.no_grad():
+        out = theirs(**inputs)
+        begin, end = model(inputs.input_ids, keep[:, None, None], inputs.token_type_ids)
+    for mine, logits in ((begin, out.start_logits), (end, out.end_logits)):
+        assert (mine - logits)[keep].norm() < 1e-5 * logits[keep].norm()
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "regression"])
+def test_sentence_embeddings(data, tmp_path, loss):
+    told = {"objective": {"loss": loss}}
+    if loss == "contrastive":
+        lines = sorted(set((data / "p.tsv").read_text(encoding="utf-8").splitlines()))
+        (tmp_path / "p.tsv").write_text(
+            "".join("\t".join(line.split("\t")[:2]) + "\n" for line in lines), encoding="utf-8"
+        )
+        told["data"] = {"train": str(tmp_path / "p.tsv")}
+    folder, scores, _ = learned(data, "sentence-embeddings", tmp_path, steps=250, **told)
+    assert scores["loss"] < 0.05
+    encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
+    rows = [line.split("\t") for line in (data / "p.tsv").read_text(encoding="utf-8").splitlines()]
+    one, two = (encoder.encode([row[place] for row in rows]) for place in (0, 1))
+    cosines = (one * two).sum(-1)
+    if loss == "regression":
+        assert scores["spearman"] > 0.95
+        for cosine, row in zip(cosines, rows, strict=True):
+            assert math.isclose(cosine, int(row[2]) / 5, abs_tol=0.25)
+    else:
+        assert cosines.mean() > 0.6
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoModel.from_pretrained(folder).eval()
+    texts = [row[0] for row in rows]
+    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden = theirs(**inputs).last_hidden_state
+    keep = inputs.attention_mask[:, :, None]
+    means = torch.nn.functional.normalize((hidden * keep).sum(1) / keep.sum(1), dim=-1)
+    torch.testing.assert_close(torch.from_numpy(one), means, rtol=0, atol=1e-5)
+    _same_ids(folder, tokenizer, texts)

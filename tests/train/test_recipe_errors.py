@@ -1,0 +1,224 @@
+"""What is wrong with a recipe or its data is said in one line, before anything is computed."""
+
+import os
+import re
+import subprocess
+
+import pytest
+import yaml
+from support.command import COMMAND, clearhead, refused
+from support.training_data import recipe, write_data
+
+from clearhead.train.reading import read_recipe, recipe_of
+from clearhead.train.run import train
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def changed(**changes):
+    """A recipe as YAML has it, with keys set (section__key) or taken away (...)."""
+    told = {"task": "text-to-text", "output": "run", "data": {"train": "a.tsv"}, "training": {"steps": 3}}
+    if changes.get("task") is ...:
+        del told["task"], changes["task"]
+    for key, value in changes.items():
+        *sections, last = key.split("__")
+        inner = told
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner.pop(last, None) if value is ... else inner.update({last: value})
+    return told
+
+
+TEACHER = {"teacher": "a", "hidden_weight": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"taks": "x"}, "there is no key taks; did you mean task?"),
+        ({"data__trian": "x"}, "there is no key data.trian; did you mean train?"),
+        ({"regularize__droput": 0.1}, "there is no key regularize.droput; did you mean dropout?"),
+        ({"regularize__dropout": {"residul": 0.1}}, "no key regularize.dropout.residul; did you mean residual?"),
+        ({"regularize__distillation": {"temprature": 1}}, "distillation.temprature; did you mean temperature?"),
+        ({"objective": {"prefx": "a"}}, "there is no key objective.prefx; did you mean prefix?"),
+        ({"task": ...}, "task is missing"),
+        ({"data__train": ...}, "data.train is missing"),
+        ({"data__train": ["a", 3]}, "data.train.1 is 3: a text is wanted"),
+        ({"data__max_length": "long"}, "data.max_length is 'long': a whole number is wanted"),
+        ({"training__steps": 1.5}, "training.steps is 1.5: a whole number is wanted"),
+        ({"regularize__layer_norm": "maybe"}, "regularize.layer_norm is 'maybe': true or false is wanted"),
+        ({"regularize__r_drop": True}, "regularize.r_drop: true does not say what; a value is wanted"),
+        ({"regularize__early_stopping": True}, "regularize.early_stopping: true does not say what"),
+        ({"regularize__weight_decay": float("nan")}, "regularize.weight_decay is nan: it should be a finite number"),
+        ({"regularize__label_smoothing": 1.0}, "regularize.label_smoothing is 1.0: it should be less than 1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"training__epochs": 2}, "training: either steps or epochs"),
+        ({"validation__scores": ["bleu"]}, "validation.scores: need data.validation"),
+        ({"validation__select": "bleu"}, "validation.select: needs data.validation"),
+        ({"training__final": "best"}, "training.final: best needs data.validation"),
+        ({"regularize__early_stopping": {}}, "regularize.early_stopping: needs data.validation"),
+        ({"regularize__r_drop": 1, "regularize__dropout": False}, "regularize.r_drop: compares two passes"),
+        ({"model__start": "a", "model__encoder": "b"}, "model: start takes over a whole model"),
+        ({"model__start": "a", "model__d_model": 8}, "model.d_model: is what the checkpoint of model.start says"),
+        ({"model__start": "a", "tokenizer__path": "b"}, "tokenizer: the checkpoint of model.start brings its own"),
+        ({"task": "classification", "model__encoder": "b"}, "model.encoder: is of an encoder–decoder"),
+        (
+            {"task": "classification", "model__decoder_num_layers": 2},
+            "model.decoder_num_layers: is of an encoder–decoder",
+        ),
+        (
+            {"task": "classification", "regularize__distillation": TEACHER},
+            "hidden_weight: is for tasks that predict tokens",
+        ),
+        (
+            {"task": "masked-language-model", "regularize__augmentation": {"noise": 0.1}},
+            "objective.mask_rate is this task's",
+        ),
+        (
+            {"task": "span-answers", "regularize__augmentation": {"shuffling": 2}},
+            "shuffling: moves the answer's tokens",
+        ),
+        (
+            {"task": "sentence-embeddings", "regularize__r_drop": 1.0},
+            "r_drop: is for tasks that predict classes or tokens",
+        ),
+        ({"task": "sentence-embeddings", "objective": {"score_range": [1, 1]}}, "score_range goes from a lower number"),
+    ],
+)
+def test_a_wrong_recipe_is_refused(changes, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as said:
+        recipe_of(changed(**changes), "r.yaml")
+    assert str(said.value).startswith("r.yaml: ")
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.steps", "what changes a recipe is key=value"),
+        ("=3", "what changes a recipe is key=value"),
+        ("training.stps=3", "there is no key training.stps; did you mean steps?"),
+        ("task.x=3", "task is 'text-to-text' in the recipe and has no keys of its own"),
+        ("training.steps=[1,", "the value is not YAML"),
+    ],
+)
+def test_a_wrong_override_is_refused(tmp_path, override, message):
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_recipe(tmp_path / "r.yaml", [override])
+
+
+def test_overrides_are_yaml(tmp_path):
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
+    told = read_recipe(
+        tmp_path / "r.yaml",
+        [
+            "training.steps=null",
+            "training.epochs=2",
+            "regularize.dropout.residual=0.3",
+            "objective.prefix='a=b: '",
+            "optimizer.betas=[0.9, 0.99]",
+        ],
+    )
+    assert (told.training.steps, told.training.epochs, told.regularize.dropout.residual) == (None, 2, 0.3)
+    assert (told.objective.prefix, told.optimizer.betas) == ("a=b: ", (0.9, 0.99))
+
+
+WRONG_DATA = [
+    ("text-to-text", {"source": "one\ntwo\n", "target": "eins\n"}, {}, "ends after line 1"),
+    ("text-to-text", {"source": "one\n\n", "target": "eins\nzwei\n"}, {"strict": True}, "source, line 2: no tokens"),
+    (
+        "text-to-text",
+        {"source": "one\n" + "red " * 99 + "\n", "target": "a\nb\n"},
+        {"strict": True, "batch_tokens": 50},
+        "source, line 2: longer than the batch budget of 50 tokens",
+    ),
+    (
+        "text-to-text",
+        {"source": "a\na\n", "target": "a\n" + "b " * 99 + "\n"},
+        {"strict": True, "max_target_length": 9},
+        "source, line 2: the target has",
+    ),
+    ("text-to-text", {"source": "\n \n", "target": "a\nb\n"}, {}, "no examples are left to train on (2: no tokens)"),
+    ("span-answers", "who\tred dog\tdog\t3\n", {}, "line 1: the answer 'dog' does not stand at character 3"),
+    ("sentence-embeddings", "a\tb\t7\n", {}, "line 1: the score 7.0 is not within objective.score_range, 0.0 to 5.0"),
+    ("sentence-embeddings", "a\tb\thigh\n", {}, "line 1: the score is 'high'; a number is wanted"),
+]
+
+
+@pytest.mark.parametrize(("task", "texts", "told", "message"), WRONG_DATA)
+def test_wrong_data_are_refused_with_their_place(data, tmp_path, task, texts, told, message):
+    if isinstance(texts, dict):
+        files = {field: str(tmp_path / field) for field in texts}
+        for field, text in texts.items():
+            (tmp_path / field).write_text(text, encoding="utf-8")
+    else:
+        files = str(tmp_path / "rows.tsv")
+        (tmp_path / "rows.tsv").write_text(texts, encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        train(recipe(data, task, tmp_path / "run", data={"train": files} | told))
+
+
+def test_a_label_that_was_not_learned_is_refused(data, tmp_path):
+    (tmp_path / "held.tsv").write_text("red dog\tshrt\n", encoding="utf-8")
+    told = recipe(data, "classification", tmp_path / "run", data={"validation": str(tmp_path / "held.tsv")})
+    with pytest.raises(ValueError, match=r"line 1: there is no label 'shrt'; did you mean short\?"):
+        train(told)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"validation": {"select": "blue", "scores": ["bleu"]}},
+            "validation.select is 'blue', which is not measured; did you mean bleu?",
+        ),
+        ({"model": {"layout": "maran"}}, "model.layout is 'maran'; did you mean marian?"),
+        ({"training": {"device": "gpu9"}}, "device 'gpu9' cannot be used"),
+    ],
+)
+def test_what_does_not_exist_is_refused_before_the_data_are_read(data, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        train(recipe(data, "text-to-text", tmp_path / "run", held_out=True, **changes))
+    assert not (tmp_path / "run" / "data").exists()
+
+
+def _written(files, folder, **sections):
+    path = folder / "recipe.yaml"
+    told = recipe(files, "text-to-text", folder / "run", **sections)
+    path.write_text(yaml.safe_dump(told.model_dump(mode="json")), encoding="utf-8")
+    return path
+
+
+def test_the_command_says_one_line(data, tmp_path):
+    (tmp_path / "broken.yaml").write_text("a: [1,\n b: 2", encoding="utf-8")
+    assert "is not YAML" in refused("train", tmp_path / "broken.yaml")
+    assert "did you mean steps?" in refused("train", _written(data, tmp_path), "training.stps=3")
+
+
+@pytest.mark.slow
+def test_what_is_left_out_or_cut_is_counted(data, tmp_path):
+    rows = {"source": "one\n\n" + "red " * 99 + "\ntwo\n", "target": "eins\nzwei\nrot\n" + "b " * 99 + "\n"}
+    files = {field: str(tmp_path / field) for field in rows}
+    for field, text in rows.items():
+        (tmp_path / field).write_text(text, encoding="utf-8")
+    status, _, err = clearhead(
+        "train", _written(data, tmp_path, data={"train": files, "max_length": 20, "max_target_length": 20})
+    )
+    assert status == 0, err
+    assert "training: 2 examples; left out: 1: no tokens, 1: target too long; cut after 20 tokens: 1" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["lightning", "matplotlib", "tensorboard", "yaml"])
+def test_a_missing_library_is_named_with_what_brings_it(data, tmp_path, missing):
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{missing!r}] = None\n", encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [COMMAND, "train", str(_written(data, tmp_path))]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.endswith('pip install "clearhead[train]"\n'), done.stderr
