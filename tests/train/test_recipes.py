@@ -10,7 +10,7 @@ from support.command import clearhead
 
 from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
 from clearhead.train.distill import distill
-from clearhead.train.recipe import flat, read_recipe
+from clearhead.train.reading import flat, read_recipe
 from clearhead.train.run import train
 
 ROOT = Path(__file__).parents[2]

@@ -76,7 +76,7 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
     ):
         if importlib.util.find_spec(module) is None:
             raise ValueError(f'training needs {name}: pip install "clearhead[train]"')
-    from clearhead.train.recipe import read_recipe as read
+    from clearhead.train.reading import read_recipe as read
 
     return read(path, overrides or [])
 

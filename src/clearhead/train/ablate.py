@@ -11,8 +11,10 @@ from typing import Any
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.train.course import Advance
+from clearhead.train.faults import nearest
 from clearhead.train.learner import DivergedError
-from clearhead.train.recipe import Recipe, nearest, recipe_of
+from clearhead.train.reading import recipe_of
+from clearhead.train.recipe import Recipe
 from clearhead.train.run import train
 from clearhead.train.shelf import STATE
 from clearhead.train.task import HIGHER_IS_BETTER
