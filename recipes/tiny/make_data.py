@@ -140,15 +140,15 @@ def squad(paragraphs: list[dict[str, Any]]) -> str:
     return json.dumps({"version": "1.1", "data": [{"title": "Events", "paragraphs": paragraphs}]}, indent=1) + "\n"
 
 
-PRAISE = ["good", "warm", "fresh", "friendly", "clean", "quick"]
-BLAME = ["bad", "cold", "stale", "rude", "dirty", "slow"]
+PRAISE = ["good", "fresh", "friendly"]
+BLAME = ["bad", "stale", "rude"]
 JUDGED = ["soup", "room", "waiter", "table", "coffee", "service", "bread", "cook"]
 NEUTRAL = ["We came on Monday.", "It was our first visit.", "My brother was there too.", "It was raining.", ""]
 
 
 def review(draw: Random) -> tuple[str, str]:
     """A review, and whether it praises or complains: "not" turns a word into its contrary."""
-    good, negated = draw.random() < 0.5, draw.random() < 0.5
+    good, negated = draw.random() < 0.5, draw.random() < 0.3
     word = draw.choice(PRAISE if good else BLAME)
     told = f"The {draw.choice(JUDGED)} was {'not ' if negated else ''}{draw.choice(['very ', '', ''])}{word}."
     parts = [draw.choice(NEUTRAL), told, draw.choice(NEUTRAL)]

@@ -209,10 +209,12 @@ def test_the_learned_models_do_their_work(learned, tmp_path):
     german = opened("translate", "--model", learned("translation"), stdin=sentence)
     assert german == "Heute sieht der alte Hund einen roten Apfel.\n"
     assert opened(
-        "classify", "-", "--model", learned("classification"), stdin="The soup was not very warm.\n"
+        "classify", "-", "--model", learned("classification"), stdin="The soup was not very fresh.\n"
     ).startswith("complaint")
     report = "The storm came to Oslo on Friday. The market had to be closed.\n"
-    assert opened("summarize", "--model", learned("summarization"), stdin=report) == "Storm closes market in Oslo.\n"
+    assert (
+        opened("summarize", "-", "--model", learned("summarization"), stdin=report) == "Storm closes market in Oslo.\n"
+    )
     (tmp_path / "context.txt").write_text(
         "Anna painted the boat in Oslo on Monday. Buses were late.\n", encoding="utf-8"
     )
