@@ -13,12 +13,12 @@ import json
 import math
 import platform
 import random
-import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -158,10 +158,28 @@ def speed(step: Callable[[Tensor, Tensor], float], given: list[tuple[Tensor, Ten
     return tokens / (time.perf_counter() - start)
 
 
-def rounds(given: list[tuple[Tensor, Tensor]], steps: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
+def compare(
+    names: list[str], given: list[tuple[Tensor, Tensor]], vocabulary: int, options: argparse.Namespace
+) -> dict[str, list[int]]:
+    """Tokens per second of each contestant in each round, one after another on the same batches."""
+    steps = {}
+    for name in names:
+        torch.manual_seed(0)
+        steps[name] = CONTESTANTS[name](vocabulary)
+        speed(steps[name], given[:2])
     endless = itertools.cycle(given)
-    while True:
-        yield list(itertools.islice(endless, steps))
+    speeds: dict[str, list[int]] = {name: [] for name in names}
+    for _ in range(options.rounds):
+        some = list(itertools.islice(endless, options.steps))
+        for name in names:
+            speeds[name].append(round(speed(steps[name], some)))
+    return speeds
+
+
+def peak_memory() -> float:
+    """The most memory that this program ever held, in MiB. (`ru_maxrss` would count the process that started it.)"""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 def main() -> None:
@@ -173,35 +191,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20, help="updates of each contestant in a round")
     parser.add_argument("--only", choices=CONTESTANTS, help="one contestant alone, for its peak memory")
+    parser.add_argument("--batches", type=Path, help="with --only: batches that are made already")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    given, vocabulary = batches(options)
+    given, vocabulary = torch.load(options.batches) if options.batches else batches(options)
     names = [options.only] if options.only else list(CONTESTANTS)
-    steps, speeds = {}, {name: [] for name in names}
-    for name in names:
-        torch.manual_seed(0)
-        steps[name] = CONTESTANTS[name](vocabulary)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    for number, some in enumerate(itertools.islice(rounds(given, options.steps), options.rounds + 1)):
-        for name in names:
-            found = speed(steps[name], some if number else some[:3])
-            if number:
-                speeds[name].append(round(found))
+    start = peak_memory()
+    speeds = compare(names, given, vocabulary, options)
     medians = {name: statistics.median(found) for name, found in speeds.items()}
     if options.only:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps({"speed": medians[options.only], "peak": peak, "before": before}))
+        print(json.dumps({"start": start, "peak": peak_memory()}))
         return
-    alone = {}
-    for name in names:
-        command = [sys.executable, __file__, *sys.argv[1:], "--only", name, "--rounds", "1"]
-        alone[name] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save((given, vocabulary), Path(folder, "batches.pt"))
+        again = [sys.executable, __file__, *sys.argv[1:], "--rounds", "1", "--batches", str(Path(folder, "batches.pt"))]
+        alone = {}
+        for name in names:
+            done = subprocess.run([*again, "--only", name], check=True, capture_output=True, text=True)
+            alone[name] = json.loads(done.stdout)
     base = medians[names[0]]
-    print(f"{'':26} {'tokens/s':>9} {'of the first':>13} {'peak MiB':>9} {'above the start':>16}")
+    print(f"{'':26} {'tokens/s':>9} {'of the first':>13} {'peak MiB':>9} {'of them training':>17}")
     for name in names:
-        peak, start = alone[name]["peak"], alone[name]["before"]
-        print(f"{name:26} {medians[name]:9,.0f} {medians[name] / base:12.2f}x {peak:9,.0f} {peak - start:16,.0f}")
+        peak, start = alone[name]["peak"], alone[name]["start"]
+        print(f"{name:26} {medians[name]:9,.0f} {medians[name] / base:12.2f}x {peak:9,.0f} {peak - start:17,.0f}")
     result = {
         "tokens_per_second": speeds,
         "alone": alone,

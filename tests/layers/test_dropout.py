@@ -97,6 +97,13 @@ def test_every_dropout_of_a_model_is_replaced_and_its_weights_stay():
     assert not torch.equal(model(ids, target_ids), model(ids, target_ids))
 
 
+def test_one_dropout_in_two_places_is_replaced_in_both():
+    shared = nn.Dropout(0.3)
+    model = nn.Sequential(shared, nn.Linear(2, 2), shared, nn.Sequential(shared))
+    cheap_dropout(model)
+    assert [type(module) for module in (model[0], model[2], model[3][0])] == [Dropout] * 3
+
+
 def test_a_layer_trains_with_the_same_expectation():
     layer = EncoderLayer(8, 16, 2, 0.3, norm_order="pre")
     cheap_dropout(layer)

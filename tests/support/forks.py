@@ -170,6 +170,13 @@ def full_from(step):
     _before(Shelf, "write", lambda shelf, model, now, **rest: now == step, fill)
 
 
+def full_journal(number):
+    """Full in the validation of this number: the first file that does not fit is the picture of the curves."""
+    from clearhead.train.tasks.text_to_text import TextToTextTask
+
+    _before(TextToTextTask, "validate", _at(number), fill)
+
+
 def full_state(step):
     """The weights of a step fit, its state does not."""
     at_state(step, fill)

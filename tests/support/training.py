@@ -8,7 +8,8 @@ from pathlib import Path
 import yaml
 from safetensors.torch import load_file
 
-from clearhead.train.recipe import Recipe, recipe_of
+from clearhead.train.reading import recipe_of
+from clearhead.train.recipe import Recipe
 from clearhead.train.run import train
 
 WORDS = [

@@ -10,7 +10,7 @@ from clearhead.text.bpe import train_bpe
 from clearhead.text.records import Records
 from clearhead.train import run
 from clearhead.train.learner import Learner
-from clearhead.train.recipe import recipe_of
+from clearhead.train.reading import recipe_of
 from clearhead.train.tasks import task_of
 
 WORDS = {

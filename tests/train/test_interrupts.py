@@ -10,6 +10,8 @@ from support.training import outcome, same, write_tiny
 
 from clearhead.train.shelf import is_finite, read_state
 
+WRITTEN = "the checkpoint could not be written ({}); the one before is whole"
+
 
 def ended(folder, name, *arguments, hook=None, **changes):
     """Runs the tiny recipe with a hook; gives the status, what it said of its own, and the run's folder."""
@@ -54,16 +56,19 @@ def test_a_second_interrupt_ends_at_once(folder):
     assert step_of(run) == 3
 
 
-@pytest.mark.parametrize("full", [forks.full_from, forks.full_state], ids=["weights", "state"])
-def test_a_full_disk_keeps_the_checkpoint_before(folder, whole, full, request):
+@pytest.mark.parametrize(
+    ("hook", "file", "reason"),
+    [
+        (partial(forks.full_from, 6), "checkpoints/step-00000006.safetensors", WRITTEN.format("File too large")),
+        (partial(forks.full_state, 6), "checkpoints/state.ckpt", WRITTEN.format("File too large")),
+        pytest.param(partial(forks.full_journal, 2), "curves.png", "File too large", marks=pytest.mark.slow),
+    ],
+    ids=["weights", "state", "curves"],
+)
+def test_a_full_disk_keeps_the_checkpoint_before(folder, whole, hook, file, reason, request):
     name = f"full-{request.node.callspec.id}"
-    status, said, run = ended(folder, name, hook=partial(full, 6))
-    file = {"weights": "step-00000006.safetensors", "state": "state.ckpt"}[request.node.callspec.id]
-    assert (status, said[-1]) == (
-        1,
-        f"clearhead: error: {run / 'checkpoints' / file}: the checkpoint could not be written (File too large); the "
-        "one before is whole",
-    )
+    status, said, run = ended(folder, name, hook=hook)
+    assert (status, said[-1]) == (1, f"clearhead: error: {run / file}: {reason}")
     assert [line for line in said if not line.startswith("clearhead: ")] == []
     assert step_of(run) == 3
     first = "step-00000003.safetensors"

@@ -9,7 +9,7 @@ import yaml
 from support.command import COMMAND, clearhead, refused
 from support.training_data import recipe, write_data
 
-from clearhead.train.recipe import read_recipe, recipe_of
+from clearhead.train.reading import read_recipe, recipe_of
 from clearhead.train.run import train
 
 

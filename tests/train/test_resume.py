@@ -98,7 +98,7 @@ def test_the_seed_alone_decides(folder, whole):
     assert not any(torch.equal(one[name], other[name]) for name in one if one[name].std() > 0)
 
 
-@pytest.mark.parametrize("at", [2, 5, 8])
+@pytest.mark.parametrize("at", [1, 3])
 def test_early_stopping_remembers_what_is_to_beat(folder, at):
     # a rate at which nothing is learned: no validation is better than the first by a tenth
     changes = {
@@ -108,11 +108,8 @@ def test_early_stopping_remembers_what_is_to_beat(folder, at):
         "training__save_every": 1,
     }
     recipe = tiny(folder, f"patience-{at}", **changes)
-    if at < 4:
-        trained_until(recipe, lambda step: step == at)
-        trained = train(recipe, resume=True)
-    else:
-        trained = train(recipe)
+    trained_until(recipe, lambda step: step == at)
+    trained = train(recipe, resume=True)
     assert (trained.step, trained.stopped_early, trained.finished) == (4, True, True)
     again = train(recipe, resume=True)
     assert (again.step, again.stopped_early, again.finished) == (4, True, True)

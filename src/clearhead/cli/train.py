@@ -34,6 +34,8 @@ def train(
 
     The folder that it writes is opened by the other verbs, and by transformers. Ctrl-C stops after the step that it is
     in; --resume goes on to the very weights that a run without the interruption ends in.
+
+    Several processes, each with a share of every batch: torchrun --nproc_per_node 2 --no-python clearhead train ...
     """
     read = read_recipe(recipe, overrides)
     from clearhead.train.run import train as run
@@ -74,7 +76,7 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
     ):
         if importlib.util.find_spec(module) is None:
             raise ValueError(f'training needs {name}: pip install "clearhead[train]"')
-    from clearhead.train.recipe import read_recipe as read
+    from clearhead.train.reading import read_recipe as read
 
     return read(path, overrides or [])
 

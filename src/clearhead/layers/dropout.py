@@ -52,6 +52,6 @@ def cheap_dropout(model: nn.Module) -> None:
     )
     """
     for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):  # named_children would give a shared one once only
             if type(child) is nn.Dropout and child.p < 1:
-                parent.set_submodule(name, Dropout(child.p).train(child.training))
+                setattr(parent, name, Dropout(child.p).train(child.training))

@@ -12,10 +12,13 @@ from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.train.course import Advance
 from clearhead.train.distill import distill
+from clearhead.train.faults import nearest
 from clearhead.train.learner import DivergedError
-from clearhead.train.recipe import Recipe, differences, flat, nearest, recipe_of
+from clearhead.train.reading import differences, flat, recipe_of
+from clearhead.train.recipe import Recipe
 from clearhead.train.run import train
 from clearhead.train.shelf import STATE
+from clearhead.train.task import HIGHER_IS_BETTER
 
 log = logging.getLogger(__name__)
 
@@ -193,19 +196,31 @@ def _draw(path: Path, effects: Sequence[Effect], select: str) -> None:
 
     base, *changes = effects
     names = [select, *(name for name in base.mean if name != select)]
-    figure = Figure(figsize=(4.2 * len(names), 1.4 + 0.42 * len(changes)), layout="constrained")
+    figure = Figure(figsize=(2 + 3.6 * len(names), 1.7 + 0.42 * len(changes)), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     places = list(range(len(changes)))[::-1]
     for panel, score in zip(panels, names, strict=True):
+        higher = HIGHER_IS_BETTER.get(score, True)
+        own = base.spread.get(score, 0.0)
+        panel.axvspan(-own, own, color="black", alpha=0.08, linewidth=0)
         for place, effect in zip(places, changes, strict=True):
             if score in effect.difference:
-                panel.barh(place, effect.difference[score], xerr=effect.spread[score], color="tab:blue", capsize=3)
+                change = effect.difference[score]
+                color = "tab:green" if (change > 0) == higher else "tab:orange"
+                panel.barh(place, change, xerr=effect.spread[score], color=color, capsize=3)
             else:
-                panel.text(0, place, " diverged", va="center", color="tab:red")
+                middle = {"x": 0.5, "transform": panel.get_yaxis_transform(), "ha": "center", "va": "center"}
+                panel.text(y=place, s="diverged", color="tab:red", **middle)
         panel.axvline(0, color="black", linewidth=0.8)
-        panel.set_yticks(places, [effect.name.replace("_", " ") for effect in changes])
-        panel.set_xlabel(f"change of {score.replace('_', ' ')} from {base.mean.get(score, math.nan):.3f}")
+        panel.set_yticks(places, [effect.name for effect in changes])
+        panel.set_title(f"{score.replace('_', ' ')}: {'more' if higher else 'less'} is better", fontsize="medium")
+        panel.set_xlabel(f"change from {base.mean.get(score, math.nan):.3f}")
         panel.grid(axis="x", alpha=0.3)
+        panel.set_axisbelow(True)
+    if len(base.runs) > 1:
+        figure.supxlabel(
+            f"{len(base.runs)} seeds; lines, and in grey the recipe's own: a standard deviation", fontsize="small"
+        )
     with whole_file(path) as file:
         figure.savefig(file, format="png", dpi=110)

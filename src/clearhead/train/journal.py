@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clearhead.files import whole_file
+from clearhead.files import naming, whole_file
 
 COLUMNS = ("step", "epoch", "loss", "learning_rate", "gradient_norm", "tokens_per_second", "validation_loss")
 """Of metrics.csv; the task's scores follow. Rows of a validation have no loss of their own."""
@@ -35,7 +35,8 @@ class Journal:
     def add(self, step: int, values: Mapping[str, float | int]) -> None:
         """Notes numbers of a step."""
         self.rows.append({"step": step, **values})
-        with (self._folder / "metrics.csv").open("a", encoding="utf-8", newline="") as file:
+        path = self._folder / "metrics.csv"
+        with naming(path), path.open("a", encoding="utf-8", newline="") as file:
             csv.DictWriter(file, self.columns).writerow(self.rows[-1])
         for name, value in values.items():
             if name != "epoch":
@@ -72,6 +73,9 @@ def _number(name: str, value: str) -> float | int:
     return int(value) if name in ("step", "epoch") else float(value)
 
 
+_LABELS = {"loss": "training, with its regularisers", "validation_loss": "held-out data, without them"}
+
+
 def _draw(path: Path, rows: Sequence[Row], scores: Sequence[str]) -> None:
     """The losses over the steps, and below them the scores."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -82,14 +86,23 @@ def _draw(path: Path, rows: Sequence[Row], scores: Sequence[str]) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots(2 if held else 1, 1, squeeze=False, sharex=True)[:, 0]
     for axis, names in zip(axes, [("loss", "validation_loss"), tuple(held)], strict=False):
-        for name in names:
+        for number, name in enumerate(names):
             points = [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]
             if points:
-                marker = "" if name == "loss" else "o"
-                axis.plot(*zip(*points, strict=True), label=name.replace("_", " "), marker=marker, markersize=3)
+                # dashes over a line, so that two scores that agree are both seen
+                style = (
+                    {}
+                    if name == "loss"
+                    else {"marker": "o", "markersize": 3, "linestyle": ("-", "--", ":")[number % 3]}
+                )
+                axis.plot(*zip(*points, strict=True), label=_LABELS.get(name, name.replace("_", " ")), **style)
         axis.grid(alpha=0.3)
-        axis.legend()
+        if axis.lines:
+            axis.legend()
     axes[0].set_ylabel("loss")
+    if held:
+        axes[1].set_ylabel("score on held-out data")
+    figure.suptitle(path.parent.name)
     axes[-1].set_xlabel("step")
     with whole_file(path) as file:
         figure.savefig(file, format="png", dpi=110)

@@ -49,9 +49,9 @@ class Learner(lightning.LightningModule):
                 case "inverse-square-root":
                     return schedules.inverse_square_root(done + 1, told.warmup_steps)
                 case "linear":
-                    return schedules.linear(done + 1, told.warmup_steps, self.steps)
+                    return schedules.linear(done + 1, told.warmup_steps, self.steps + 1)
                 case "cosine":
-                    return schedules.cosine(done + 1, told.warmup_steps, self.steps)
+                    return schedules.cosine(done + 1, told.warmup_steps, self.steps + 1)
                 case "constant":
                     return schedules.constant(done + 1, told.warmup_steps)
             raise AssertionError(told.schedule)

@@ -91,6 +91,8 @@ class Loader:
     def __iter__(self) -> Iterator[Part]:
         if self.position >= len(self):
             return
+        # an update that was begun is begun again: the gradients of its first batches are in no state
+        self.position -= self.position % self.accumulate
         planned = self._planned()
         ahead: deque[Part] = deque()
         while self.position < len(self):
@@ -123,8 +125,8 @@ class Loader:
         ]
 
     def _planned(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """(number, epoch, rows) of every batch from this update's first on."""
-        number = self.position - self.position % self.accumulate
+        """(number, epoch, rows) of every batch from here on."""
+        number = self.position
         epoch, before = 0, 0
         while True:
             plan = self._batches.epoch(epoch)

@@ -1,11 +1,8 @@
 """The recipe: everything that a training run is told, checked before anything is computed."""
 
-import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -15,10 +12,11 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from clearhead.layers.feedforward import Activation
 from clearhead.models.config import Pooling
+from clearhead.train.faults import explained
+from clearhead.train.misfits import misfits
 
 TaskName = Literal["text-to-text", "masked-language-model", "classification", "span-answers", "sentence-embeddings"]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -431,229 +429,13 @@ class Recipe(Section):
             try:
                 given = kind(**given)
             except ValidationError as error:
-                raise ValueError(_explained(error, kind, ("objective",))) from None
+                raise ValueError(explained(error, kind, ("objective",))) from None
         if not isinstance(given, kind):
             raise ValueError(f"objective: {given!r} is given; keys with values are wanted")
         return {**data, "objective": given}
 
     @model_validator(mode="after")
     def _fits(self) -> "Recipe":
-        for key, why in _misfits(self):
+        for key, why in misfits(self):
             raise ValueError(f"{key}: {why}")
         return self
-
-
-def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe in a YAML file.
-
-    Args:
-        path: the file.
-        overrides: "key=value" with dots between sections and keys, such as "training.steps=100"; values are YAML.
-
-    Raises:
-        ValueError: no such file, no YAML, an unknown key (with the nearest one), a wrong type, keys that do not go
-            together.
-    """
-    path = Path(path)
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"no such recipe: {path}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {error}") from None
-    if not isinstance(data, dict):
-        raise ValueError(f"{path} holds no recipe: keys with values are wanted")
-    for override in overrides:
-        _override(data, override)
-    return recipe_of(data, str(path))
-
-
-def recipe_of(data: Mapping[str, Any], where: str) -> Recipe:
-    """The recipe in a mapping, as `read_recipe`.
-
-    Args:
-        data: sections and keys.
-        where: what messages call it.
-    """
-    try:
-        return Recipe.model_validate(data)
-    except ValidationError as error:
-        raise ValueError(f"{where}: {_explained(error, Recipe, ())}") from None
-
-
-def flat(recipe: Recipe) -> dict[str, Any]:
-    """Every key of a recipe, written with dots, and its value."""
-    return dict(_flat(recipe.model_dump(mode="json"), ""))
-
-
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """What differs between two flat recipes, a line each."""
-    return [
-        f"{key}: {one.get(key)!r} became {other.get(key)!r}"
-        for key in sorted({*one, *other})
-        if one.get(key) != other.get(key)
-    ]
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """ "; did you mean …?" for a name that is not known, or nothing where none is near."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
-
-
-def _flat(data: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
-    for key, value in data.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value
-
-
-def _override(data: dict[str, Any], override: str) -> None:
-    key, sign, text = override.partition("=")
-    if not sign or not key:
-        raise ValueError(f"{override!r}: what changes a recipe is key=value, such as training.steps=100")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{override!r}: the value is not YAML: {error}") from None
-    *sections, last = key.split(".")
-    for section in sections:
-        inner = data.get(section)
-        if inner is None:
-            inner = data[section] = {}
-        if not isinstance(inner, dict):
-            raise ValueError(f"{override!r}: {section} is {inner!r} in the recipe and has no keys of its own")
-        data = inner
-    data[last] = value
-
-
-def _explained(error: ValidationError, kind: type[BaseModel], before: tuple[str, ...]) -> str:
-    """The first of a recipe's faults, in words."""
-    fault = _first(error.errors())
-    place = _place(fault)
-    key = ".".join([*before, *place])
-    if fault["type"] == "extra_forbidden":
-        return f"there is no key {key}{nearest(place[-1], list(_section(kind, place[:-1]).model_fields))}"
-    if fault["type"] == "missing":
-        return f"{key} is missing; it is needed"
-    message = fault["msg"].removeprefix("Value error, ")
-    if fault["type"] == "value_error":
-        return f"{key}: {message}" if key else message
-    # a value that may be of several types has a fault for each
-    wanted = dict.fromkeys(
-        _WANTED.get(one["type"], one["msg"].replace("Input", "it", 1))
-        for one in error.errors()
-        if one["input"] is fault["input"]
-    )
-    return f"{key} is {fault['input']!r}: {' or '.join(wanted)}"
-
-
-def _first(faults: Sequence[ErrorDetails]) -> ErrorDetails:
-    """The fault that says most: a misspelt key before one that is missing for it; of a value that may be of several
-    types the place furthest inside."""
-    misspelt = [fault for fault in faults if fault["type"] == "extra_forbidden"]
-    if misspelt:
-        return misspelt[0]
-    beside = [fault for fault in faults if fault["loc"][:2] == faults[0]["loc"][:2]]
-    return max(beside, key=lambda fault: len(_place(fault)))
-
-
-def _place(fault: ErrorDetails) -> list[str]:
-    return [str(part) for part in fault["loc"] if str(part) not in _ALTERNATIVES]
-
-
-_WANTED = {
-    "string_type": "a text is wanted",
-    "int_type": "a whole number is wanted",
-    "int_parsing": "a whole number is wanted",
-    "int_from_float": "a whole number is wanted",
-    "float_type": "a number is wanted",
-    "float_parsing": "a number is wanted",
-    "bool_type": "true or false is wanted",
-    "bool_parsing": "true or false is wanted",
-    "list_type": "a list is wanted",
-    "dict_type": "keys with values are wanted",
-    "model_type": "keys with values are wanted",
-}
-"""Faults in plainer words than pydantic's."""
-
-
-def _section(kind: type[BaseModel], place: Sequence[str]) -> type[BaseModel]:
-    for part in place:
-        field = kind.model_fields.get(part)
-        options = [] if field is None else [field.annotation, *get_args(field.annotation)]
-        inner = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
-        kind = inner[0] if inner else kind
-    return kind
-
-
-_ALTERNATIVES = {
-    *("str", "int", "list[str]", "dict[str,union[str,list[str]]]", "function-before", "nullable"),
-}
-"""What pydantic puts into the place of a fault for a type of several."""
-
-
-_SIZES = (
-    *("layout", "d_model", "ffn_hidden", "num_heads", "num_layers", "decoder_num_layers", "max_len", "activation"),
-    "initializer_range",
-)
-"""Of a model; a checkpoint brings its own."""
-
-
-def _misfits(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Keys that do not go with the task or with each other, and why."""
-    yield from _misfits_of_model(recipe)
-    yield from _misfits_of_regularisers(recipe)
-    if recipe.validation.scores and recipe.task != "text-to-text":
-        yield "validation.scores", f"are of texts that are generated; {recipe.task} has scores of its own"
-    if recipe.data.validation is None:
-        if recipe.validation.scores:
-            yield "validation.scores", "need data.validation to be measured on"
-        if recipe.validation.select != "loss":
-            yield "validation.select", "needs data.validation to be measured on"
-        if recipe.training.final == "best":
-            yield "training.final", "best needs data.validation to judge by"
-
-
-def _misfits_of_model(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    task, told = recipe.task, recipe.model
-    free = {"encoder": {"decoder_num_layers"}, "decoder": {"num_layers"}}
-    for begun in ("start", "encoder", "decoder"):
-        if getattr(told, begun) is None:
-            continue
-        for name in _SIZES:
-            if getattr(told, name) is not None and name not in free.get(begun, ()):
-                yield f"model.{name}", f"is what the checkpoint of model.{begun} says; leave it out"
-        if recipe.tokenizer != TokenizerSection():
-            yield "tokenizer", f"the checkpoint of model.{begun} brings its own; leave it out"
-    if task != "text-to-text":
-        for name in ("encoder", "decoder", "decoder_num_layers"):
-            if getattr(told, name) is not None:
-                yield f"model.{name}", f"is of an encoder–decoder; the task is {task}"
-
-
-def _misfits_of_regularisers(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    task, told = recipe.task, recipe.regularize
-    if task == "sentence-embeddings":
-        for name in ("r_drop", "label_smoothing"):
-            if getattr(told, name):
-                yield f"regularize.{name}", "is for tasks that predict classes or tokens, not for sentence embeddings"
-    if told.r_drop and not any(told.dropout.model_dump().values()):
-        yield "regularize.r_drop", "compares two passes with different dropout; all dropout is 0"
-    if told.early_stopping is not None and recipe.data.validation is None:
-        yield "regularize.early_stopping", "needs data.validation to judge by"
-    if told.augmentation is not None:
-        if task == "masked-language-model":
-            yield (
-                "regularize.augmentation",
-                "would change what is to be guessed; objective.mask_rate is this task's own",
-            )
-        for name in ("token_deletion", "token_swapping", "shuffling"):
-            if task == "span-answers" and getattr(told.augmentation, name):
-                yield f"regularize.augmentation.{name}", "moves the answer's tokens; the other changes do not"
-    if told.distillation is not None:
-        if told.distillation.sequence and task != "text-to-text":
-            yield "regularize.distillation.sequence", f"is for text-to-text; the task is {task}"
-        if told.distillation.hidden_weight and task not in ("text-to-text", "masked-language-model"):
-            yield "regularize.distillation.hidden_weight", f"is for tasks that predict tokens; the task is {task}"

@@ -1,20 +1,11 @@
 """A recipe becomes a model's folder."""
 
-import contextlib
-import json
 import logging
-import math
-import os
 import platform
-import signal
-import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import lightning
@@ -28,18 +19,20 @@ from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.layers.dropout import cheap_dropout
 from clearhead.run.precision import device_named, dtype_for
-from clearhead.text.records import Records
 from clearhead.train import regularize
-from clearhead.train.batches import Batches, sequential
 from clearhead.train.course import Advance, Course
+from clearhead.train.data import loader as loader_of
+from clearhead.train.data import stores, validation
+from clearhead.train.faults import nearest
 from clearhead.train.journal import Journal
 from clearhead.train.learner import Learner
-from clearhead.train.loader import Loader
-from clearhead.train.recipe import Files, Recipe, differences, flat, nearest
+from clearhead.train.reading import differences, flat
+from clearhead.train.recipe import Recipe
 from clearhead.train.shelf import Shelf, WholeCheckpoints, read_state
-from clearhead.train.store import Store, build_store
+from clearhead.train.stopping import stopping
 from clearhead.train.task import Task
 from clearhead.train.tasks import task_of
+from clearhead.train.world import World
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +69,7 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
             no number.
         OSError: a disk that is full.
 
-    >>> from clearhead.train.recipe import read_recipe; from clearhead.train.run import train
+    >>> from clearhead.train.reading import read_recipe; from clearhead.train.run import train
     >>> train(read_recipe("recipes/tiny/translation.yaml")).folder  # doctest: +SKIP
     PosixPath('runs/tiny-translation')
     """
@@ -88,14 +81,14 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     saved = read_state(shelf.state) if resume else None
     if saved is not None:
         _check_recipe(saved["clearhead"]["recipe"], recipe)
-    world = _World()
+    world = World()
     _seed(recipe.seed)
     with world.first():
         folder.mkdir(parents=True, exist_ok=True)
         task = task_of(recipe, folder)
         _check_select(recipe, task)
         teacher = _teacher(task, recipe)
-        data, held_out = _stores(recipe, task, folder)
+        data, held_out = stores(recipe, task, folder)
     identity = {
         "recipe": flat(recipe),
         "data": [task.key(), data.fingerprint(), None if held_out is None else held_out.fingerprint()],
@@ -103,8 +96,8 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     if saved is not None:
         _check_data(saved["clearhead"]["data"], identity["data"], recipe)
     _prepare(task.model, recipe)
-    loader = _loader(recipe, task, data, world)
-    validate = None if held_out is None else _validation(task, held_out, recipe)
+    loader = loader_of(recipe, task, data, world)
+    validate = None if held_out is None else validation(task, held_out, recipe)
     course = Course(recipe, shelf, validate, identity, advance)
     learner = Learner(task, recipe, loader.steps, teacher)
     trainer = _trainer(recipe, course, world)
@@ -116,45 +109,13 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
         if world.rank == 0:
             _write_recipe(recipe, folder)
             course.journal = Journal(folder, task.scores, course.step)
-        with _stopping(course):
+        with stopping(course):
             trainer.fit(learner, loader, ckpt_path=None if saved is None else str(shelf.state), weights_only=True)
         if course.journal is not None:
             course.journal.close()
     scores = _finish(recipe, task, shelf, course, folder) if world.rank == 0 else {}
     world.close()
     return Trained(folder, course.step, scores, course.done(loader.steps), course.stopped_early)
-
-
-class _World:
-    """The processes of a run: this one alone, or those that `torchrun` started."""
-
-    def __init__(self) -> None:
-        self.size = int(os.environ.get("WORLD_SIZE", "1"))
-        self.rank = int(os.environ.get("RANK", "0")) if self.size > 1 else 0
-        self.local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        if self.size > 1 and not torch.distributed.is_initialized():
-            # an hour: the others wait while the first one reads the data
-            torch.distributed.init_process_group(self.backend, timeout=timedelta(hours=1))
-
-    @property
-    def backend(self) -> str:
-        """What the processes talk by."""
-        return "nccl" if torch.cuda.is_available() else "gloo"
-
-    @contextlib.contextmanager
-    def first(self) -> Iterator[None]:
-        """A block that the first process runs before all others."""
-        if self.rank > 0:
-            torch.distributed.barrier()
-        yield
-        if self.size > 1 and self.rank == 0:
-            torch.distributed.barrier()
-
-    def close(self) -> None:
-        """Waits for all, and ends their talk."""
-        if self.size > 1 and torch.distributed.is_initialized():
-            torch.distributed.barrier()
-            torch.distributed.destroy_process_group()
 
 
 def _check_folder(recipe: Recipe, folder: Path, shelf: Shelf, resume: bool) -> None:
@@ -196,36 +157,6 @@ def _check_data(saved: object, now: object, recipe: Recipe) -> None:
         )
 
 
-def _stores(recipe: Recipe, task: Task[Any], folder: Path) -> tuple[Store, Store | None]:
-    """Training and held-out examples, made once and then read from the run's folder."""
-
-    def store(name: str, source: Files) -> Store:
-        records = Records(
-            source, fields=task.fields_of(source), columns=recipe.data.columns, encoding=recipe.data.encoding
-        )
-        cut, longer = task.cut, task.longer
-        key = json.dumps([records.describe(), recipe.data.model_dump(mode="json"), task.key()])
-        built = build_store(
-            folder / "data" / name,
-            records,
-            task.examples,
-            key=key,
-            budget=recipe.data.batch_tokens,
-            strict=recipe.data.strict,
-        )
-        reasons = [f"{count:,}: {reason}" for reason, count in built.skipped.items()]
-        if task.longer > longer:
-            reasons.append(f"{task.longer - longer:,}: target too long")
-        left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
-        shorter = f"; cut after {recipe.data.max_length} tokens: {task.cut - cut:,}" if task.cut > cut else ""
-        log.info("%s: %d examples%s%s", name, len(built), left_out, shorter)
-        return built
-
-    # the held-out data first: it is the smaller one, and what is wrong with it is said before long work
-    held_out = None if recipe.data.validation is None else store("validation", recipe.data.validation)
-    return store("training", recipe.data.train), held_out
-
-
 def _prepare(model: nn.Module, recipe: Recipe) -> None:
     """Gives a model the regularisers that live in it."""
     told = recipe.regularize
@@ -247,49 +178,7 @@ def _teacher(task: Task[Any], recipe: Recipe) -> nn.Module | None:
     return task.teacher(told.teacher).eval().requires_grad_(False)
 
 
-def _loader(recipe: Recipe, task: Task[Any], data: Store, world: _World) -> Loader:
-    batches = Batches(
-        data.lengths, batch_tokens=recipe.data.batch_tokens, seed=recipe.seed, batch_size=recipe.data.batch_size
-    )
-    return Loader(
-        batches,
-        lambda rows, draws: task.collate([data[int(row)] for row in rows], draws, learning=True),
-        seed=recipe.seed,
-        steps=recipe.training.steps,
-        epochs=recipe.training.epochs,
-        accumulate=recipe.training.accumulate,
-        rank=world.rank,
-        world=world.size,
-    )
-
-
-def _validation(task: Task[Any], held_out: Store, recipe: Recipe) -> Callable[[], dict[str, float]]:
-    """Measures a task's model as it is: the loss without regularisers, and the task's scores."""
-    lengths = held_out.lengths[: recipe.validation.examples]
-    plan = sequential(lengths, batch_tokens=recipe.data.batch_tokens, batch_size=recipe.data.batch_size)
-
-    def loss() -> float:
-        total, count = 0.0, 0
-        device = next(task.model.parameters()).device
-        for number, rows in enumerate(plan):
-            draws = np.random.default_rng(number)
-            batch = task.collate([held_out[int(row)] for row in rows], draws, learning=False).to(device)
-            total += float(regularize.objective(task.guess(task.model, batch, masked=True)))
-            count += batch.count
-        return total / max(1, count)
-
-    def measure() -> dict[str, float]:
-        task.model.eval()
-        try:
-            with torch.inference_mode():
-                return {"loss": loss(), **task.validate()}
-        finally:
-            task.model.train()
-
-    return measure
-
-
-def _trainer(recipe: Recipe, course: Course, world: _World) -> lightning.Trainer:
+def _trainer(recipe: Recipe, course: Course, world: World) -> lightning.Trainer:
     told = recipe.training
     accelerator = {"cuda": "gpu"}.get(told.device, told.device)
     devices: Any = 1
@@ -365,38 +254,6 @@ def _write_recipe(recipe: Recipe, folder: Path) -> None:
             "threads": torch.get_num_threads(),
         },
     )
-
-
-@contextlib.contextmanager
-def _stopping(course: Course) -> Iterator[None]:
-    """Ctrl-C and the end of a machine's time stop a run after the step that it is in; a second Ctrl-C stops at once."""
-
-    asked = math.nan
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        now = time.monotonic()
-        # one Ctrl-C may come twice: from the terminal and from `torchrun`
-        if number == signal.SIGINT and now - asked > 1.0:
-            raise SystemExit(130)
-        if not course.asked_to_stop:
-            asked, course.asked_to_stop = now, True
-            log.warning("stopping after this step")
-
-    def listen() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stop)
-
-    before = {}
-    if threading.current_thread() is threading.main_thread():  # no other hears signals
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        course.listen = listen
-        listen()
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _seed(seed: int) -> None:

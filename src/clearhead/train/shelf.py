@@ -1,6 +1,5 @@
 """The checkpoints of a run: the weights that are kept, and the state from which it goes on."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -156,10 +155,10 @@ class _Saying:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # torch's own writer turns a full disk into a RuntimeError
-        if isinstance(error, OSError) or (isinstance(error, RuntimeError) and "file" in str(error).lower()):
-            number = getattr(error, "errno", None)
-            reason = os.strerror(number) if number else str(error).splitlines()[0]
-            raise OSError(
-                number or 0, f"the checkpoint could not be written ({reason}); the one before is whole", str(self._path)
-            ) from None
+        # torch's own writer fails once more, in other words, when it closes what a full disk did not take
+        found = error
+        while isinstance(found, RuntimeError):
+            found = found.__context__
+        if isinstance(found, OSError):
+            reason = f"the checkpoint could not be written ({found.strerror}); the one before is whole"
+            raise OSError(found.errno, reason, str(self._path)) from None

@@ -14,7 +14,8 @@ from clearhead.models.freezing import freeze
 from clearhead.models.heads import EncoderClassifier
 from clearhead.text.records import Records, Row
 from clearhead.text.tokenizer import Tokenizer
-from clearhead.train.recipe import ClassificationObjective, Recipe, nearest
+from clearhead.train.faults import nearest
+from clearhead.train.recipe import ClassificationObjective, Recipe
 from clearhead.train.task import Batch, Classes, Example, lengths_mask, padded, padding_mask
 from clearhead.train.tasks import start
 from clearhead.train.tasks.augmenting import Ids

@@ -19,7 +19,8 @@ from clearhead.text.folder import tokenizer_of
 from clearhead.text.interface import LanguageAware, TextTokenizer
 from clearhead.text.records import Records
 from clearhead.text.tokenizer import Tokenizer
-from clearhead.train.recipe import Recipe, nearest
+from clearhead.train.faults import nearest
+from clearhead.train.recipe import Recipe
 
 F = TypeVar("F")
 

@@ -1,0 +1,100 @@
+"""From a recipe's files to batches, for training and for validation."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from clearhead.text.records import Records
+from clearhead.train import regularize
+from clearhead.train.batches import Batches, sequential
+from clearhead.train.loader import Loader
+from clearhead.train.recipe import Files, Recipe
+from clearhead.train.store import Store, build_store
+from clearhead.train.task import Task
+from clearhead.train.world import World
+
+log = logging.getLogger(__name__)
+
+
+def stores(recipe: Recipe, task: Task[Any], folder: Path) -> tuple[Store, Store | None]:
+    """Training and held-out examples, made once and then read from the run's folder."""
+
+    def store(name: str, source: Files) -> Store:
+        records = Records(
+            source, fields=task.fields_of(source), columns=recipe.data.columns, encoding=recipe.data.encoding
+        )
+        cut, longer = task.cut, task.longer
+        key = json.dumps([records.describe(), recipe.data.model_dump(mode="json"), task.key()])
+        built = build_store(
+            folder / "data" / name,
+            records,
+            task.examples,
+            key=key,
+            budget=recipe.data.batch_tokens,
+            strict=recipe.data.strict,
+        )
+        reasons = [f"{count:,}: {reason}" for reason, count in built.skipped.items()]
+        if task.longer > longer:
+            reasons.append(f"{task.longer - longer:,}: target too long")
+        left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
+        shorter = f"; cut after {recipe.data.max_length} tokens: {task.cut - cut:,}" if task.cut > cut else ""
+        log.info("%s: %d examples%s%s", name, len(built), left_out, shorter)
+        return built
+
+    # the held-out data first: it is the smaller one, and what is wrong with it is said before long work
+    held_out = None if recipe.data.validation is None else store("validation", recipe.data.validation)
+    return store("training", recipe.data.train), held_out
+
+
+def loader(recipe: Recipe, task: Task[Any], data: Store, world: World) -> Loader:
+    batches = Batches(
+        data.lengths, batch_tokens=recipe.data.batch_tokens, seed=recipe.seed, batch_size=recipe.data.batch_size
+    )
+    loader = Loader(
+        batches,
+        lambda rows, draws: task.collate([data[int(row)] for row in rows], draws, learning=True),
+        seed=recipe.seed,
+        steps=recipe.training.steps,
+        epochs=recipe.training.epochs,
+        accumulate=recipe.training.accumulate,
+        rank=world.rank,
+        world=world.size,
+    )
+    told = recipe.optimizer
+    if told.schedule in ("linear", "cosine") and loader.steps <= told.warmup_steps:
+        raise ValueError(
+            f"optimizer.warmup_steps is {told.warmup_steps}, and the whole training has {loader.steps} steps: a "
+            f"{told.schedule} schedule falls after the warm-up. Fewer warm-up steps are wanted, or a longer training"
+        )
+    return loader
+
+
+def validation(task: Task[Any], held_out: Store, recipe: Recipe) -> Callable[[], dict[str, float]]:
+    """Measures a task's model as it is: the loss without regularisers, and the task's scores."""
+    lengths = held_out.lengths[: recipe.validation.examples]
+    plan = sequential(lengths, batch_tokens=recipe.data.batch_tokens, batch_size=recipe.data.batch_size)
+
+    def loss() -> float:
+        total, count = 0.0, 0
+        device = next(task.model.parameters()).device
+        for number, rows in enumerate(plan):
+            draws = np.random.default_rng(number)
+            batch = task.collate([held_out[int(row)] for row in rows], draws, learning=False).to(device)
+            total += float(regularize.objective(task.guess(task.model, batch, masked=True)))
+            count += batch.count
+        return total / max(1, count)
+
+    def measure() -> dict[str, float]:
+        task.model.eval()
+        try:
+            with torch.inference_mode():
+                return {"loss": loss(), **task.validate()}
+        finally:
+            task.model.train()
+
+    return measure

@@ -1,0 +1,90 @@
+"""Recipes from files."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from clearhead.train.faults import explained
+from clearhead.train.recipe import Recipe
+
+
+def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe in a YAML file.
+
+    Args:
+        path: the file.
+        overrides: "key=value" with dots between sections and keys, such as "training.steps=100"; values are YAML.
+
+    Raises:
+        ValueError: no such file, no YAML, an unknown key (with the nearest one), a wrong type, keys that do not go
+            together.
+    """
+    path = Path(path)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"no such recipe: {path}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds no recipe: keys with values are wanted")
+    for override in overrides:
+        _override(data, override)
+    return recipe_of(data, str(path))
+
+
+def recipe_of(data: Mapping[str, Any], where: str) -> Recipe:
+    """The recipe in a mapping, as `read_recipe`.
+
+    Args:
+        data: sections and keys.
+        where: what messages call it.
+    """
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise ValueError(f"{where}: {explained(error, Recipe, ())}") from None
+
+
+def flat(recipe: Recipe) -> dict[str, Any]:
+    """Every key of a recipe, written with dots, and its value."""
+    return dict(_flat(recipe.model_dump(mode="json"), ""))
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """What differs between two flat recipes, a line each."""
+    return [
+        f"{key}: {one.get(key)!r} became {other.get(key)!r}"
+        for key in sorted({*one, *other})
+        if one.get(key) != other.get(key)
+    ]
+
+
+def _flat(data: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, sign, text = override.partition("=")
+    if not sign or not key:
+        raise ValueError(f"{override!r}: what changes a recipe is key=value, such as training.steps=100")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{override!r}: the value is not YAML: {error}") from None
+    *sections, last = key.split(".")
+    for section in sections:
+        inner = data.get(section)
+        if inner is None:
+            inner = data[section] = {}
+        if not isinstance(inner, dict):
+            raise ValueError(f"{override!r}: {section} is {inner!r} in the recipe and has no keys of its own")
+        data = inner
+    data[last] = value

@@ -1,0 +1,40 @@
+"""The processes of a run."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+
+import torch
+
+
+class World:
+    """The processes of a run: this one alone, or those that `torchrun` started."""
+
+    def __init__(self) -> None:
+        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0")) if self.size > 1 else 0
+        self.local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if self.size > 1 and not torch.distributed.is_initialized():
+            # an hour: the others wait while the first one reads the data
+            torch.distributed.init_process_group(self.backend, timeout=timedelta(hours=1))
+
+    @property
+    def backend(self) -> str:
+        """What the processes talk by."""
+        return "nccl" if torch.cuda.is_available() else "gloo"
+
+    @contextlib.contextmanager
+    def first(self) -> Iterator[None]:
+        """A block that the first process runs before all others."""
+        if self.rank > 0:
+            torch.distributed.barrier()
+        yield
+        if self.size > 1 and self.rank == 0:
+            torch.distributed.barrier()
+
+    def close(self) -> None:
+        """Waits for all, and ends their talk."""
+        if self.size > 1 and torch.distributed.is_initialized():
+            torch.distributed.barrier()
+            torch.distributed.destroy_process_group()
