@@ -63,6 +63,7 @@ def test_a_student_without_a_teacher_is_refused(data, tmp_path):
         distill(recipe(data, "text-to-text", tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_train_says_which_verb_learns_a_teacher_s_texts(data, teacher, tmp_path):
     path = written(student(data, teacher, tmp_path, sequence=True), tmp_path)
     assert "`clearhead distill` learns the teacher's own texts" in refused("train", path)
@@ -72,6 +73,7 @@ def _lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_a_student_learns_the_texts_that_its_teacher_writes(data, teacher, tmp_path):
     path = written(student(data, teacher, tmp_path, sequence=True), tmp_path)
     status, out, err = clearhead("distill", path)

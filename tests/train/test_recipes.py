@@ -92,6 +92,7 @@ def test_nothing_held_out_is_trained_on():
         assert not set(train) & set(valid), kind
 
 
+@pytest.mark.slow
 def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
     short = ("training.steps=4", "validation.every=2", "validation.examples=2", "training.log_every=1")
     run("train", "translation", *short, folder=tmp_path / "run")
@@ -135,7 +136,9 @@ def test_a_tiny_run_writes_a_model_that_opens(runs, name):
     OPENED_BY[name].from_pretrained(str(runs[name]), device="cpu")
 
 
-@pytest.mark.parametrize("name", OPENED_BY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "summarization" else pytest.mark.slow) for name in OPENED_BY]
+)
 def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
     """As it stands, but for its data, its checkpoint, and how long."""
     monkeypatch.chdir(ROOT)

@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from clearhead.layers.norm import LayerNorm, RMSNorm
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.train import data as train_data
 from clearhead.train import regularize
 from clearhead.train.batches import Batches
+from clearhead.train.data import stores, validation
 from clearhead.train.loader import Loader, Part
 from clearhead.train.recipe import Dropout, Optimizer
 
@@ -543,9 +543,9 @@ def test_held_out_examples_are_never_augmented(data, tmp_path):
         return collate(*arguments, **options)
 
     learner.task.collate = watched
-    _, held_out = train_data.stores(told, learner.task, tmp_path)
+    _, held_out = stores(told, learner.task, tmp_path)
     assert held_out is not None
-    measure = train_data.validation(learner.task, held_out, told)
+    measure = validation(learner.task, held_out, told)
     assert measure() == measure()
     assert seen
     assert not any(options["learning"] for options in seen)

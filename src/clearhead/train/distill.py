@@ -16,6 +16,7 @@ from clearhead.train.course import Advance
 from clearhead.train.recipe import Files, Recipe
 from clearhead.train.run import Trained, train
 from clearhead.train.tasks.text_to_text import fields_of, source_of, target_of
+from clearhead.train.world import World
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,8 @@ def distill(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda s
     if not told.sequence:
         return train(recipe, resume=resume, advance=advance)
     outputs = _Outputs(Path(recipe.output) / "data" / "teacher.jsonl", recipe)
-    outputs.complete()
+    with World().first():
+        outputs.complete()
     changes: dict[str, Any] = {"train": str(outputs.path), "columns": None, "encoding": "utf-8"}
     if recipe.data.validation is not None:
         # columns and encoding are said for both, and the teacher's file has its own

@@ -16,8 +16,8 @@ class World:
         self.rank = int(os.environ.get("RANK", "0")) if self.size > 1 else 0
         self.local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if self.size > 1 and not torch.distributed.is_initialized():
-            # an hour: the others wait while the first one reads the data
-            torch.distributed.init_process_group(self.backend, timeout=timedelta(hours=1))
+            # days: the others wait while the first one reads the data, or a teacher writes
+            torch.distributed.init_process_group(self.backend, timeout=timedelta(days=7))
 
     @property
     def backend(self) -> str:
