@@ -14,7 +14,7 @@ from clearhead.run.generate import TextToText
 from clearhead.text.records import Records
 from clearhead.train.course import Advance
 from clearhead.train.recipe import Files, Recipe
-from clearhead.train.run import Trained, train
+from clearhead.train.run import Trained, check_folder, train
 from clearhead.train.tasks.text_to_text import fields_of, source_of, target_of
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ def distill(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda s
         raise ValueError("regularize.distillation.teacher is missing: whom shall the student learn from?")
     if not told.sequence:
         return train(recipe, resume=resume, advance=advance)
+    check_folder(recipe, resume)
     outputs = _Outputs(Path(recipe.output) / "data" / "teacher.jsonl", recipe)
     outputs.complete()
     changes: dict[str, Any] = {"train": str(outputs.path), "columns": None, "encoding": "utf-8"}
