@@ -1,6 +1,7 @@
 """A student learns from a teacher: from its probabilities, its hidden states, the texts that it writes."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
@@ -102,6 +103,28 @@ def test_texts_that_were_interrupted_go_on_to_the_same_file(data, teacher, tmp_p
     cut.complete()
     assert cut.path.read_bytes() == whole.path.read_bytes()
     assert not cut.path.with_suffix(".part").exists()
+
+
+def test_a_teacher_writes_once_for_several_processes(data, teacher, tmp_path):
+    from clearhead.train.distill import _Outputs
+
+    outputs = _Outputs(tmp_path / "teacher.jsonl", student(data, teacher, tmp_path, sequence=True))
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(outputs.complete) for _ in range(2)]:
+            done.result()
+    assert len(_lines(outputs.path)) == len((data / "a.en").read_text(encoding="utf-8").splitlines())
+
+
+def test_a_run_is_not_gone_on_with_on_another_teacher_s_texts(data, teacher, tmp_path):
+    assert distill(student(data, teacher, tmp_path, sequence=True)).finished
+    path = tmp_path / "student" / "data" / "teacher.jsonl"
+    before = path.stat().st_mtime_ns
+    with pytest.raises(ValueError, match=r"is of another recipe .*: search: \[2, 20\] became \[3, 20\]"):
+        distill(student(data, teacher, tmp_path, sequence=True, beam_size=3), resume=True)
+    with pytest.raises(ValueError, match="holds a run already"):
+        distill(student(data, teacher, tmp_path, sequence=True, beam_size=3))
+    assert path.stat().st_mtime_ns == before
+    assert distill(student(data, teacher, tmp_path, sequence=True), resume=True).finished
 
 
 def test_texts_of_another_search_are_written_anew(data, teacher, tmp_path):

@@ -174,6 +174,36 @@ def test_a_folder_with_a_run_is_not_begun_anew(begun, folder):
     assert not (begun / "nothing").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("config.json", r"run holds a model already \(config.json\), which is not overwritten"),
+        ("model.safetensors", r"run holds a model already \(model.safetensors\), which is not overwritten"),
+        ("recipe.yaml", "run/recipe.yaml is not of a run and is not overwritten"),
+        ("data/tokenizer/notes.txt", "run/data/tokenizer is there already and is not of a run"),
+    ],
+)
+def test_what_is_no_run_is_not_overwritten(tmp_path, name, message):
+    file = tmp_path / "run" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
+    with pytest.raises(ValueError, match=message):
+        train(tiny(tmp_path))
+    assert file.read_text() == "mine"
+    assert [path for path in (tmp_path / "run").rglob("*") if path.is_file()] == [file]
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(tmp_path, folder, whole):
+    recipe = tiny(folder, "early")
+    trained_until(recipe, lambda step: step == 1)
+    shutil.rmtree(folder / "early" / "checkpoints", ignore_errors=True)
+    for name in ("config.json", "model.safetensors"):
+        (folder / "early" / name).unlink(missing_ok=True)
+    assert (folder / "early" / "recipe.yaml").is_file()
+    train(recipe)
+    same(outcome(folder / "early"), whole)
+
+
 def test_broken_checkpoints_are_refused(begun, folder):
     path = begun / "run" / "checkpoints" / "state.ckpt"
     whole = path.read_bytes()

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.checkpoints import directory
-from clearhead.files import whole_file
+from clearhead.files import alone, whole_file
 from clearhead.run.generate import TextToText
 from clearhead.text.records import Records
 from clearhead.train.course import Advance
+from clearhead.train.reading import differences
 from clearhead.train.recipe import Files, Recipe
-from clearhead.train.run import Trained, train
+from clearhead.train.run import Trained, check_folder, train
 from clearhead.train.tasks.text_to_text import fields_of, source_of, target_of
-from clearhead.train.world import World
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,11 @@ def distill(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda s
         raise ValueError("regularize.distillation.teacher is missing: whom shall the student learn from?")
     if not told.sequence:
         return train(recipe, resume=resume, advance=advance)
+    check_folder(recipe, resume)
     outputs = _Outputs(Path(recipe.output) / "data" / "teacher.jsonl", recipe)
-    with World().first():
-        outputs.complete()
+    if resume:
+        outputs.check()
+    outputs.complete()
     changes: dict[str, Any] = {"train": str(outputs.path), "columns": None, "encoding": "utf-8"}
     if recipe.data.validation is not None:
         # columns and encoding are said for both, and the teacher's file has its own
@@ -61,6 +63,8 @@ def distill(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda s
 class _Outputs:
     """What the teacher writes for each source, in a file of the run's folder; goes on where it was interrupted.
 
+    Of several processes one lets the teacher write, and the others wait.
+
     Args:
         path: the file.
         recipe: the student's.
@@ -69,9 +73,29 @@ class _Outputs:
     path: Path
     recipe: Recipe
 
+    def check(self) -> None:
+        """Whether the file of a run that is gone on with was written alike.
+
+        Raises:
+            ValueError: it was not; the message says what differs. The file stays as it is.
+        """
+        note = self.path.with_suffix(".json")
+        if not note.is_file():
+            return
+        # where the sources lie may differ: what the file holds in the end is compared
+        saved, now = ({**told, "of": None} for told in (directory.read_json(note), self._told()))
+        if different := differences(saved, now):
+            raise ValueError(
+                f"the run in {self.recipe.output} is of another recipe and cannot be gone on with: "
+                f"{'; '.join(different)}"
+            )
+
     def complete(self) -> None:
         """Makes the file whole."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with alone(self.path):
+            self._complete()
+
+    def _complete(self) -> None:
         note, part = self.path.with_suffix(".json"), self.path.with_suffix(".part")
         if not note.is_file() or directory.read_json(note) != self._told():
             self.path.unlink(missing_ok=True)

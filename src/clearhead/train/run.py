@@ -28,13 +28,15 @@ from clearhead.train.journal import Journal
 from clearhead.train.learner import Learner
 from clearhead.train.reading import differences, flat
 from clearhead.train.recipe import Recipe
-from clearhead.train.shelf import Shelf, WholeCheckpoints, read_state
+from clearhead.train.shelf import STATE, Shelf, WholeCheckpoints, read_state
 from clearhead.train.stopping import stopping
 from clearhead.train.task import Task
 from clearhead.train.tasks import task_of
 from clearhead.train.world import World
 
 log = logging.getLogger(__name__)
+
+_RECIPE, _VERSIONS = "recipe.yaml", "versions.json"
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     device_named(recipe.training.device)
     folder = Path(recipe.output)
     shelf = Shelf(folder, recipe.training.keep_last)
-    _check_folder(recipe, folder, shelf, resume)
+    check_folder(recipe, resume)
     saved = read_state(shelf.state) if resume else None
     if saved is not None:
         _check_recipe(saved["clearhead"]["recipe"], recipe)
@@ -118,11 +120,26 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     return Trained(folder, course.step, scores, course.done(loader.steps), course.stopped_early)
 
 
-def _check_folder(recipe: Recipe, folder: Path, shelf: Shelf, resume: bool) -> None:
-    if resume and not shelf.state.is_file():
-        raise ValueError(f"there is no checkpoint {shelf.state} to go on from")
-    if not resume and shelf.state.is_file():
+def check_folder(recipe: Recipe, resume: bool) -> None:
+    """Whether the output folder holds a run to go on with, or nothing that a new one would overwrite.
+
+    Raises:
+        ValueError: it does not; the message says what is there, or what is not.
+    """
+    folder = Path(recipe.output)
+    state = folder / STATE
+    if resume and not state.is_file():
+        raise ValueError(f"there is no checkpoint {state} to go on from")
+    if resume:
+        return
+    if state.is_file():
         raise ValueError(f"{folder} holds a run already; --resume goes on with it, another output begins anew")
+    for name in ("config.json", "model.safetensors"):
+        if (folder / name).exists():
+            raise ValueError(f"{folder} holds a model already ({name}), which is not overwritten; give another output")
+    # a run writes its recipe after its versions: without them it is somebody's own file
+    if (folder / _RECIPE).exists() and not (folder / _VERSIONS).exists():
+        raise ValueError(f"{folder / _RECIPE} is not of a run and is not overwritten; give another output")
 
 
 def _check_select(recipe: Recipe, task: Task[Any]) -> None:
@@ -239,11 +256,8 @@ def _finish(recipe: Recipe, task: Task[Any], shelf: Shelf, course: Course, folde
 
 def _write_recipe(recipe: Recipe, folder: Path) -> None:
     """The whole recipe, with its defaults, and the versions that it ran with."""
-    with whole_file(folder / "recipe.yaml") as file:
-        told = recipe.model_dump(mode="json")
-        file.write(yaml.safe_dump(told, sort_keys=False, allow_unicode=True).encode())
     directory.write_json(
-        folder / "versions.json",
+        folder / _VERSIONS,
         {
             "clearhead": __version__,
             "python": platform.python_version(),
@@ -254,6 +268,9 @@ def _write_recipe(recipe: Recipe, folder: Path) -> None:
             "threads": torch.get_num_threads(),
         },
     )
+    with whole_file(folder / _RECIPE) as file:
+        told = recipe.model_dump(mode="json")
+        file.write(yaml.safe_dump(told, sort_keys=False, allow_unicode=True).encode())
 
 
 def _seed(seed: int) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ from clearhead import checkpoints
 from clearhead.checkpoints import directory, warm
 from clearhead.checkpoints.family import Family
 from clearhead.checkpoints.seq2seq import Seq2SeqFamily
+from clearhead.files import whole_folder
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.text import special
@@ -122,16 +122,17 @@ def tokenizer(
     wanted = {"of": records.describe(), "fields": list(texts), **told.model_dump(), "for": model_type}
     note = place / "key.json"
     if not note.is_file() or directory.read_json(note) != json.loads(json.dumps(wanted)):
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
+        if place.exists() and not note.is_file():
+            raise ValueError(f"{place} is there already and is not of a run; remove it or give another output")
         learned = train_bpe(
             (row.values[field].strip() for row in records for field in texts),
             vocab_size=told.vocab_size,
             lowercase=told.lowercase,
             layout="encoder" if model_type in checkpoints.FAMILIES else "encoder-decoder",
         )
-        learned.save(place, None)
-        directory.write_json(note, wanted)
+        with whole_folder(place) as part:
+            learned.save(part, None)
+            directory.write_json(part / note.name, wanted)
     return tokenizer_of(place, model_type)
 
 
