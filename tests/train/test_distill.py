@@ -114,6 +114,38 @@ def test_texts_of_another_search_are_written_anew(data, teacher, tmp_path):
     assert len(_lines(path)) == 32
 
 
+def test_a_run_that_is_there_keeps_its_texts(data, teacher, tmp_path):
+    told = student(data, teacher, tmp_path, sequence=True)
+    with pytest.raises(ValueError, match="there is no checkpoint"):
+        distill(told, resume=True)
+    assert not (tmp_path / "student").exists()
+    distill(told)
+    path = tmp_path / "student" / "data" / "teacher.jsonl"
+    before = path.stat().st_mtime_ns
+    other = student(data, teacher, tmp_path, sequence=True, beam_size=3)
+    with pytest.raises(ValueError, match="holds a run already"):
+        distill(other)
+    with pytest.raises(ValueError, match=r"cannot be gone on with: search: \[2, 20\] became \[3, 20\]"):
+        distill(other, resume=True)
+    assert path.stat().st_mtime_ns == before
+    assert distill(told, resume=True).finished
+
+
+def test_a_run_resumes_that_was_interrupted_while_the_teacher_wrote(data, teacher, tmp_path, monkeypatch):
+    from clearhead.train.distill import _Outputs
+
+    told = student(data, teacher, tmp_path, sequence=True)
+
+    def interrupted(outputs, done):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Outputs, "_lines", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            distill(told)
+    assert distill(told, resume=True).finished
+
+
 def test_held_out_columns_are_read_by_their_names(data, teacher, tmp_path):
     """The teacher's file has the fields' names, whatever the columns of the data are called."""
     pairs = zip((data / "a.en").open(encoding="utf-8"), (data / "a.de").open(encoding="utf-8"), strict=True)

@@ -13,8 +13,10 @@ from clearhead.files import whole_file
 from clearhead.run.generate import TextToText
 from clearhead.text.records import Records
 from clearhead.train.course import Advance
+from clearhead.train.reading import differences
 from clearhead.train.recipe import Files, Recipe
-from clearhead.train.run import Trained, train
+from clearhead.train.run import Trained, check_folder, train
+from clearhead.train.shelf import STATE
 from clearhead.train.tasks.text_to_text import fields_of, source_of, target_of
 
 log = logging.getLogger(__name__)
@@ -41,8 +43,13 @@ def distill(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda s
         raise ValueError("regularize.distillation.teacher is missing: whom shall the student learn from?")
     if not told.sequence:
         return train(recipe, resume=resume, advance=advance)
-    outputs = _Outputs(Path(recipe.output) / "data" / "teacher.jsonl", recipe)
-    outputs.complete()
+    folder = Path(recipe.output)
+    outputs = _Outputs(folder / "data" / "teacher.jsonl", recipe)
+    began = (folder / STATE).is_file()
+    # interrupted while the teacher wrote, a run has no checkpoint yet: it goes on with the texts
+    resume = resume and (began or not outputs.note.is_file())
+    check_folder(folder, resume=resume)  # before the teacher's work, not after it
+    outputs.complete(again=not began)
     changes: dict[str, Any] = {"train": str(outputs.path), "columns": None, "encoding": "utf-8"}
     if recipe.data.validation is not None:
         # columns and encoding are said for both, and the teacher's file has its own
@@ -67,11 +74,29 @@ class _Outputs:
     path: Path
     recipe: Recipe
 
-    def complete(self) -> None:
-        """Makes the file whole."""
+    @property
+    def note(self) -> Path:
+        """The file that says which texts these are."""
+        return self.path.with_suffix(".json")
+
+    def complete(self, *, again: bool = True) -> None:
+        """Makes the file whole.
+
+        Args:
+            again: whether texts of another teacher, search or data make room for these.
+
+        Raises:
+            ValueError: there are others, and they have to stay.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        note, part = self.path.with_suffix(".json"), self.path.with_suffix(".part")
+        note, part = self.note, self.path.with_suffix(".part")
         if not note.is_file() or directory.read_json(note) != self._told():
+            if not again:
+                held = directory.read_json(note) if note.is_file() else {}
+                raise ValueError(
+                    f"the run in {self.recipe.output} learns other texts of a teacher and cannot be gone on with: "
+                    f"{'; '.join(differences(held, self._told()))}"
+                )
             self.path.unlink(missing_ok=True)
             part.unlink(missing_ok=True)
             directory.write_json(note, self._told())

@@ -28,7 +28,7 @@ from clearhead.train.journal import Journal
 from clearhead.train.learner import Learner
 from clearhead.train.reading import differences, flat
 from clearhead.train.recipe import Recipe
-from clearhead.train.shelf import Shelf, WholeCheckpoints, read_state
+from clearhead.train.shelf import STATE, Shelf, WholeCheckpoints, read_state
 from clearhead.train.stopping import stopping
 from clearhead.train.task import Task
 from clearhead.train.tasks import task_of
@@ -77,7 +77,7 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     device_named(recipe.training.device)
     folder = Path(recipe.output)
     shelf = Shelf(folder, recipe.training.keep_last)
-    _check_folder(recipe, folder, shelf, resume)
+    check_folder(folder, resume=resume)
     saved = read_state(shelf.state) if resume else None
     if saved is not None:
         _check_recipe(saved["clearhead"]["recipe"], recipe)
@@ -118,10 +118,16 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     return Trained(folder, course.step, scores, course.done(loader.steps), course.stopped_early)
 
 
-def _check_folder(recipe: Recipe, folder: Path, shelf: Shelf, resume: bool) -> None:
-    if resume and not shelf.state.is_file():
-        raise ValueError(f"there is no checkpoint {shelf.state} to go on from")
-    if not resume and shelf.state.is_file():
+def check_folder(folder: Path, *, resume: bool) -> None:
+    """Whether a run can begin in a folder, or go on there.
+
+    Raises:
+        ValueError: there is nothing to go on from, or a run that would be overwritten.
+    """
+    state = folder / STATE
+    if resume and not state.is_file():
+        raise ValueError(f"there is no checkpoint {state} to go on from")
+    if not resume and state.is_file():
         raise ValueError(f"{folder} holds a run already; --resume goes on with it, another output begins anew")
 
 
