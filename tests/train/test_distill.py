@@ -119,7 +119,7 @@ def test_a_run_is_not_gone_on_with_on_another_teacher_s_texts(data, teacher, tmp
     assert distill(student(data, teacher, tmp_path, sequence=True)).finished
     path = tmp_path / "student" / "data" / "teacher.jsonl"
     before = path.stat().st_mtime_ns
-    with pytest.raises(ValueError, match=r"is of another recipe .*: search: \[2, 20\] became \[3, 20\]"):
+    with pytest.raises(ValueError, match=r"learns other texts of a teacher .*: search: \[2, 20\] became \[3, 20\]"):
         distill(student(data, teacher, tmp_path, sequence=True, beam_size=3), resume=True)
     with pytest.raises(ValueError, match="holds a run already"):
         distill(student(data, teacher, tmp_path, sequence=True, beam_size=3))
@@ -137,6 +137,38 @@ def test_texts_of_another_search_are_written_anew(data, teacher, tmp_path):
     assert path.read_text() == ""
     _Outputs(path, student(data, teacher, tmp_path, sequence=True, beam_size=3)).complete()
     assert len(_lines(path)) == 32
+
+
+def test_a_run_that_is_there_keeps_its_texts(data, teacher, tmp_path):
+    told = student(data, teacher, tmp_path, sequence=True)
+    with pytest.raises(ValueError, match="there is no checkpoint"):
+        distill(told, resume=True)
+    assert not (tmp_path / "student").exists()
+    distill(told)
+    path = tmp_path / "student" / "data" / "teacher.jsonl"
+    before = path.stat().st_mtime_ns
+    other = student(data, teacher, tmp_path, sequence=True, beam_size=3)
+    with pytest.raises(ValueError, match="holds a run already"):
+        distill(other)
+    with pytest.raises(ValueError, match=r"cannot be gone on with: search: \[2, 20\] became \[3, 20\]"):
+        distill(other, resume=True)
+    assert path.stat().st_mtime_ns == before
+    assert distill(told, resume=True).finished
+
+
+def test_a_run_resumes_that_was_interrupted_while_the_teacher_wrote(data, teacher, tmp_path, monkeypatch):
+    from clearhead.train.distill import _Outputs
+
+    told = student(data, teacher, tmp_path, sequence=True)
+
+    def interrupted(outputs, done):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Outputs, "_lines", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            distill(told)
+    assert distill(told, resume=True).finished
 
 
 def test_held_out_columns_are_read_by_their_names(data, teacher, tmp_path):

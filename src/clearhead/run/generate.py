@@ -123,7 +123,8 @@ class TextToText:
         if self.prompts.tasks:
             path = folder / "config.json"
             directory.write_json(path, {**directory.read_json(path), "task_specific_params": dict(self.prompts.tasks)})
-        self.tokenizer.save(folder, self.tokenizer.max_length)
+        # the model's limit too: what cuts texts by the tokenizer's alone would go beyond its positions
+        self.tokenizer.save(folder, self.max_length)
         config = self.model.config
         self.settings.write(folder, pad_id=config.pad_id, start_id=config.start_id, eos_ids=config.eos_ids)
 

@@ -16,6 +16,7 @@ from clearhead.train.course import Advance
 from clearhead.train.reading import differences
 from clearhead.train.recipe import Files, Recipe
 from clearhead.train.run import Trained, check_folder, train
+from clearhead.train.shelf import STATE
 from clearhead.train.tasks.text_to_text import fields_of, source_of, target_of
 
 log = logging.getLogger(__name__)
@@ -42,11 +43,13 @@ def distill(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda s
         raise ValueError("regularize.distillation.teacher is missing: whom shall the student learn from?")
     if not told.sequence:
         return train(recipe, resume=resume, advance=advance)
-    check_folder(recipe, resume)
-    outputs = _Outputs(Path(recipe.output) / "data" / "teacher.jsonl", recipe)
-    if resume:
-        outputs.check()
-    outputs.complete()
+    folder = Path(recipe.output)
+    outputs = _Outputs(folder / "data" / "teacher.jsonl", recipe)
+    began = (folder / STATE).is_file()
+    # interrupted while the teacher wrote, a run has no checkpoint yet: it goes on with the texts
+    resume = resume and (began or not outputs.note.is_file())
+    check_folder(recipe, resume)  # before the teacher's work, not after it
+    outputs.complete(again=not began)
     changes: dict[str, Any] = {"train": str(outputs.path), "columns": None, "encoding": "utf-8"}
     if recipe.data.validation is not None:
         # columns and encoding are said for both, and the teacher's file has its own
@@ -63,8 +66,6 @@ def distill(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda s
 class _Outputs:
     """What the teacher writes for each source, in a file of the run's folder; goes on where it was interrupted.
 
-    Of several processes one lets the teacher write, and the others wait.
-
     Args:
         path: the file.
         recipe: the student's.
@@ -73,42 +74,50 @@ class _Outputs:
     path: Path
     recipe: Recipe
 
-    def check(self) -> None:
-        """Whether the file of a run that is gone on with was written alike.
+    @property
+    def note(self) -> Path:
+        """The file that says which texts these are."""
+        return self.path.with_suffix(".json")
+
+    def complete(self, *, again: bool = True) -> None:
+        """Makes the file whole.
+
+        Args:
+            again: whether texts of another teacher, search or data make room for these.
 
         Raises:
-            ValueError: it was not; the message says what differs. The file stays as it is.
+            ValueError: there are others, and they have to stay.
         """
-        note = self.path.with_suffix(".json")
-        if not note.is_file():
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with alone(self.path):  # of several processes one writes, and the others find it written
+            self._agree(again)
+            if self.path.is_file():
+                return
+            part = self.path.with_suffix(".part")
+            done = _whole_lines(part)
+            with part.open("ab") as file:
+                for line in self._lines(done):
+                    file.write(line)
+                    file.flush()
+            part.replace(self.path)
+
+    def _agree(self, again: bool) -> None:
+        held = directory.read_json(self.note) if self.note.is_file() else {}
+        told = self._told()
+        if held == told:
             return
-        # where the sources lie may differ: what the file holds in the end is compared
-        saved, now = ({**told, "of": None} for told in (directory.read_json(note), self._told()))
-        if different := differences(saved, now):
+        if again:
+            for path in (self.path, self.path.with_suffix(".part")):
+                path.unlink(missing_ok=True)
+            directory.write_json(self.note, told)
+            return
+        # where the sources lie may differ: what the teacher wrote is compared by the run itself
+        different = differences({**held, "of": None}, {**told, "of": None})
+        if different:
             raise ValueError(
-                f"the run in {self.recipe.output} is of another recipe and cannot be gone on with: "
+                f"the run in {self.recipe.output} learns other texts of a teacher and cannot be gone on with: "
                 f"{'; '.join(different)}"
             )
-
-    def complete(self) -> None:
-        """Makes the file whole."""
-        with alone(self.path):
-            self._complete()
-
-    def _complete(self) -> None:
-        note, part = self.path.with_suffix(".json"), self.path.with_suffix(".part")
-        if not note.is_file() or directory.read_json(note) != self._told():
-            self.path.unlink(missing_ok=True)
-            part.unlink(missing_ok=True)
-            directory.write_json(note, self._told())
-        if self.path.is_file():
-            return
-        done = _whole_lines(part)
-        with part.open("ab") as file:
-            for line in self._lines(done):
-                file.write(line)
-                file.flush()
-        part.replace(self.path)
 
     def _told(self) -> dict[str, Any]:
         told = self.recipe.regularize.distillation

@@ -315,14 +315,15 @@ class TextToTextObjective(Section):
     Args:
         prefix: what is put before each source, such as "summarize: ".
         source_lang, target_lang: for models that are told their languages.
-        length_penalty, beam_size: written into the folder, for generation with the trained model.
+        length_penalty, beam_size: written into the folder, for generation with the trained model; where nothing is
+            said those of the checkpoint in model.start, else 1 and 5.
     """
 
     prefix: str = ""
     source_lang: str | None = None
     target_lang: str | None = None
-    length_penalty: float = 1.0
-    beam_size: Count = 5
+    length_penalty: float | None = None
+    beam_size: Count | None = None
 
 
 class MaskedObjective(Section):

@@ -67,13 +67,9 @@ class TextToTextTask(Task[Seq2Seq]):
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "TextToTextTask":
         """The task as training starts."""
         model, family, tokenizer = start.seq2seq(recipe, folder, fields_of(recipe.data.train))
-        objective: TextToTextObjective = recipe.objective
-        settings = GenerationConfig(beam_size=objective.beam_size, length_penalty=objective.length_penalty)
-        if recipe.model.start is not None:
-            settings = GenerationConfig.from_folder(directory.find(recipe.model.start))
         for part in recipe.model.freeze:
             freeze(model, part)
-        return cls(recipe, model.train(), tokenizer, family, settings)
+        return cls(recipe, model.train(), tokenizer, family, _settings(recipe, model))
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
         longest = start.longest(self.recipe.data.max_length, self.tokenizer.max_length, self.model.config.max_len)
@@ -182,6 +178,22 @@ class TextToTextTask(Task[Seq2Seq]):
         records = Records(data.validation, fields=fields, columns=data.columns, encoding=data.encoding)
         rows = list(islice(records, self.recipe.validation.examples))
         return [self.source(row.values) for row in rows], [target_of(row.values) for row in rows]
+
+
+def _settings(recipe: Recipe, model: Seq2Seq) -> GenerationConfig:
+    """How a model will generate: as the recipe says, else as the checkpoint does that it starts from."""
+    objective: TextToTextObjective = recipe.objective
+    settings = GenerationConfig(beam_size=5)
+    if recipe.model.start is not None:
+        settings = GenerationConfig.from_folder(directory.find(recipe.model.start))
+    if objective.beam_size is not None:
+        settings = replace(settings, beam_size=objective.beam_size)
+    if objective.length_penalty is not None:
+        settings = replace(settings, length_penalty=objective.length_penalty)
+    if settings.max_length is None and settings.max_new_tokens is None:
+        # said, for transformers stops after 20 tokens where nothing is
+        settings = replace(settings, max_length=settings.greatest_length(1, model.config.max_len))
+    return settings
 
 
 def fields_of(files: Files) -> tuple[str, ...]:

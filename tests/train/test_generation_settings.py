@@ -1,0 +1,44 @@
+"""What a trained folder says of generation is what transformers does without being told anything more."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from support.training_data import recipe, write_data
+
+from clearhead import TextToText
+from clearhead.train.run import train
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def _told(folder):
+    return json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+
+
+def test_transformers_cuts_sources_and_targets_where_we_do(data, tmp_path):
+    told = recipe(data, "text-to-text", tmp_path / "run", model={"max_len": 40}, training={"steps": 1})
+    folder = train(told).folder
+    text = "red dog old tree " * 20  # more tokens than the model has positions; untrained, it does not come to an end
+    ours = TextToText.from_pretrained(folder, precision="float32", device="cpu").generate([text])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        ids = theirs.generate(**tokenizer([text], return_tensors="pt", truncation=True))
+    assert ids.shape[1] == 40
+    assert tokenizer.batch_decode(ids, skip_special_tokens=True) == ours
+
+
+def test_settings_of_a_start_stay_where_the_recipe_says_nothing(data, tmp_path):
+    objective = {"beam_size": 3, "length_penalty": 0.5}
+    first = train(recipe(data, "text-to-text", tmp_path / "first", objective=objective, training={"steps": 1})).folder
+    start = {"model": {"start": str(first)}, "training": {"steps": 1}}
+    kept = _told(train(recipe(data, "text-to-text", tmp_path / "kept", **start)).folder)
+    assert (kept["num_beams"], kept["length_penalty"]) == (3, 0.5)
+    start = start | {"training": {"steps": 1}, "objective": {"beam_size": 1}}
+    changed = _told(train(recipe(data, "text-to-text", tmp_path / "changed", **start)).folder)
+    assert (changed["num_beams"], changed["length_penalty"]) == (1, 0.5)
