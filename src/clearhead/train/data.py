@@ -52,6 +52,7 @@ def stores(recipe: Recipe, task: Task[Any], folder: Path) -> tuple[Store, Store 
 
 
 def loader(recipe: Recipe, task: Task[Any], data: Store, world: World) -> Loader:
+    """The batches of a whole training, or one process's part of them."""
     batches = Batches(
         data.lengths, batch_tokens=recipe.data.batch_tokens, seed=recipe.seed, batch_size=recipe.data.batch_size
     )
