@@ -144,6 +144,13 @@ WRONG_DATA = [
     ),
     ("text-to-text", {"source": "\n \n", "target": "a\nb\n"}, {}, "no examples are left to train on (2: no tokens)"),
     ("span-answers", "who\tred dog\tdog\t3\n", {}, "line 1: the answer 'dog' does not stand at character 3"),
+    ("span-answers", "who\tred\tred\t0\n \tred\tred\t0\n", {"strict": True}, "rows.tsv, line 2: no tokens"),
+    (
+        "span-answers",
+        "who\tred\tred\t0\n" + "who " * 60 + "\tred\tred\t0\n",
+        {"strict": True, "max_length": 20},
+        "rows.tsv, line 2: the question of pair 0 takes",
+    ),
     ("sentence-embeddings", "a\tb\t7\n", {}, "line 1: the score 7.0 is not within objective.score_range, 0.0 to 5.0"),
     ("sentence-embeddings", "a\tb\thigh\n", {}, "line 1: the score is 'high'; a number is wanted"),
 ]
@@ -160,6 +167,15 @@ def test_wrong_data_are_refused_with_their_place(data, tmp_path, task, texts, to
         (tmp_path / "rows.tsv").write_text(texts, encoding="utf-8")
     with pytest.raises(ValueError, match=re.escape(message)):
         train(recipe(data, task, tmp_path / "run", data={"train": files} | told))
+
+
+def test_questions_that_cannot_be_read_are_left_out_and_counted(data, tmp_path, caplog):
+    caplog.set_level("INFO", logger="clearhead.train")
+    file = tmp_path / "rows.tsv"
+    file.write_text("red\tred dog\tdog\t4\n \tred\tred\t0\nred\t \t\t-1\n" + "red " * 60 + "\tred\tred\t0\n", "utf-8")
+    told = {"train": str(file), "validation": str(file), "max_length": 20}
+    assert train(recipe(data, "span-answers", tmp_path / "run", data=told)).finished
+    assert "training: 1 examples; left out: 2: no tokens, 1: question too long" in caplog.text
 
 
 def test_a_label_that_was_not_learned_is_refused(data, tmp_path):

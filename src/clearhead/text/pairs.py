@@ -8,6 +8,10 @@ from tokenizers import Encoding
 from clearhead.text.tokenizer import Tokenizer
 
 
+class NoRoomError(ValueError):
+    """A question is so long that a window has no room for its context."""
+
+
 @dataclass(frozen=True)
 class PairWindow:
     """A question and a part of its context, as a model sees them.
@@ -42,7 +46,7 @@ def pair_windows(
 
     Raises:
         ValueError: a question or context that is no Unicode string, blank, or nothing to this tokenizer; a question
-            that leaves no room for its context.
+            that leaves no room for its context (`NoRoomError`).
 
     >>> from clearhead.checkpoints import directory; from clearhead.text.tokenizer import Tokenizer
     >>> tokenizer = Tokenizer.from_folder(directory.find("all-MiniLM-L6-v2"))
@@ -69,7 +73,7 @@ def _windows(encoding: Encoding, number: int, max_length: int, stride: int) -> I
     around = len(ids) - (end - first)
     room = max_length - around
     if room < 1:
-        raise ValueError(
+        raise NoRoomError(
             f"the question of pair {number} takes {around} tokens with the special ones, of {max_length} in a window: "
             "that leaves nothing to the context; ask in fewer words"
         )

@@ -109,7 +109,9 @@ class Task(ABC, Generic[M]):
     cut: int
     """How many texts have been cut so far."""
     longer: int
-    """How many targets have been too long so far, and were left out."""
+    """How many rows have been left out so far for a text that is too long and cannot be cut."""
+    uncut: str = "target"
+    """Which text that is."""
 
     def __init__(self) -> None:
         self.cut = self.longer = 0

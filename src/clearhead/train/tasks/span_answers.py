@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from clearhead.checkpoints.family import Family
 from clearhead.models.freezing import freeze
 from clearhead.models.heads import SpanReader
 from clearhead.run.answers import WINDOW_LENGTH, QuestionAnswerer
-from clearhead.text.pairs import PairWindow, pair_windows
+from clearhead.text.pairs import NoRoomError, PairWindow, pair_windows
 from clearhead.text.records import Row
 from clearhead.text.tokenizer import Tokenizer
 from clearhead.train.recipe import Recipe, SpanObjective
@@ -38,6 +39,7 @@ class SpanTask(EncoderTask[SpanReader]):
 
     fields = ("question", "context", "answer", "answer_start")
     scores = ("exact_match", "f1")
+    uncut = "question"
 
     def __init__(self, recipe: Recipe, model: SpanReader, tokenizer: Tokenizer, family: Family) -> None:
         super().__init__(recipe, model, model.body, tokenizer, family)
@@ -56,16 +58,36 @@ class SpanTask(EncoderTask[SpanReader]):
         return cls(recipe, model.train(), tokenizer, family)
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
-        pairs = [(row.values["question"], row.values["context"]) for row in rows]
         made: list[list[Example]] = []
-        for row, pair in zip(rows, pairs, strict=True):
+        for row in rows:
             try:
-                (windows,) = pair_windows(self.tokenizer, [pair], self.limit(), self.objective.stride)
+                windows = self._windows(row)
                 begin, end = _place(row)
+            except NoRoomError as error:
+                if self.recipe.data.strict:
+                    raise ValueError(f"{row.where}: {error}") from None
+                self.longer += 1
+                made.append([])
+                continue
             except ValueError as error:
                 raise ValueError(f"{row.where}: {error}") from None
-            made.append([self._example(window, begin, end) for window in windows])
+            # a row without a window is counted as an example without tokens
+            made.append([self._example(window, begin, end) for window in windows] or [_NOTHING])
         return made
+
+    def _windows(self, row: Row) -> list[PairWindow]:
+        """The windows of a row; none where there is no question or no context."""
+        pair = (row.values["question"], row.values["context"])
+        if not all(text.strip() for text in pair):
+            return []
+        (windows,) = pair_windows(self.tokenizer, [pair], self.limit(), self.objective.stride)
+        return windows
+
+    def _read(self, row: Row) -> bool:
+        """Whether a row is one that examples are made of."""
+        with suppress(NoRoomError):
+            return bool(self._windows(row))
+        return False
 
     def limit(self) -> int:
         return min(super().limit(), WINDOW_LENGTH)
@@ -102,7 +124,7 @@ class SpanTask(EncoderTask[SpanReader]):
     def validate(self) -> dict[str, float]:
         from clearhead.evaluate.answers import exact_match, f1
 
-        rows = self.held_out()
+        rows = [row for row in self.held_out() if self._read(row)]
         device = str(next(self.model.parameters()).device)
         reader = QuestionAnswerer(
             self.model, self.tokenizer, self.family, precision=self.recipe.training.precision, device=device
@@ -130,6 +152,9 @@ class SpanTask(EncoderTask[SpanReader]):
 
     def teacher(self, name: str) -> nn.Module:
         return checkpoints.load_span_reader(self.teachers_folder(name))[0]
+
+
+_NOTHING: Example = {"text": [], "types": [], "begin": 0, "end": 0}
 
 
 def _place(row: Row) -> tuple[int, int]:
