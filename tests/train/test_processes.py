@@ -102,3 +102,11 @@ def test_torchrun_starts_the_command(folder):
     assert done.stdout.decode().count("step 6") == 1
     train(tiny(folder, "alone", **WITHOUT_CHANCE))
     alike(folder, "alone", "torchrun")
+
+
+def test_the_second_says_a_line_where_the_first_has_ended(folder):
+    (first, said), (second, other) = together(folder, "nowhere", data__train=str(folder / "nowhere.tsv"))
+    assert (first, second) == (1, 1)
+    assert "clearhead: error: no such file: " in said
+    assert "clearhead: error: the first process has ended; its message says why" in other
+    assert "Traceback" not in other

@@ -225,7 +225,7 @@ def test_what_is_left_out_or_cut_is_counted(data, tmp_path):
         "train", _written(data, tmp_path, data={"train": files, "max_length": 20, "max_target_length": 20})
     )
     assert status == 0, err
-    assert "training: 2 examples; left out: 1: no tokens, 1: target too long; cut after 20 tokens: 1" in err
+    assert "training: 2 examples; left out: 1: no tokens, 1: target too long; too long, and cut: 1" in err
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def stores(recipe: Recipe, task: Task[Any], folder: Path) -> tuple[Store, Store 
         if task.longer > longer:
             reasons.append(f"{task.longer - longer:,}: {task.uncut} too long")
         left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
-        shorter = f"; cut after {recipe.data.max_length} tokens: {task.cut - cut:,}" if task.cut > cut else ""
+        shorter = f"; too long, and cut: {task.cut - cut:,}" if task.cut > cut else ""
         log.info("%s: %d examples%s%s", name, len(built), left_out, shorter)
         return built
 

@@ -26,9 +26,16 @@ class World:
 
     @contextlib.contextmanager
     def first(self) -> Iterator[None]:
-        """A block that the first process runs before all others."""
+        """A block that the first process runs before all others.
+
+        Raises:
+            ValueError: the first process has ended in it; its own message says why.
+        """
         if self.rank > 0:
-            torch.distributed.barrier()
+            try:
+                torch.distributed.barrier()
+            except RuntimeError:  # the line is dead
+                raise ValueError("the first process has ended; its message says why") from None
         yield
         if self.size > 1 and self.rank == 0:
             torch.distributed.barrier()
