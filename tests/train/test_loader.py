@@ -1,9 +1,11 @@
 """Batches from any point on: a position is all of a loader's state."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.training_data import batch_of, ready, recipe, write_data
 
 from clearhead.train.batches import Batches
 from clearhead.train.loader import Loader
@@ -91,3 +93,24 @@ def test_the_total_is_that_of_all_batches_of_the_update(run):
     parts = list(loader(run))
     for part in parts:
         assert part.total == sum(other.batch.count for other in parts if other.step == part.step)
+
+
+@pytest.mark.parametrize(("pairs", "world"), [(5, 2), (4, 3), (2, 4)])
+def test_a_pair_is_told_from_the_whole_batch_in_every_process(tmp_path, pairs, world):
+    """The contrastive losses of the processes' shares, and their gradients, add up to those of the whole batch."""
+    write_data(tmp_path)
+    pairs_alone = "".join(f"red {number}\tblue cat {number}\n" for number in range(5))
+    (tmp_path / "p.tsv").write_text(pairs_alone, encoding="utf-8")
+    told = recipe(tmp_path, "sentence-embeddings", objective={"loss": "contrastive"})
+    learner, examples = ready(told, tmp_path)
+    batch = batch_of(learner, examples[:pairs])
+
+    def measured(parts):
+        learner.zero_grad()
+        loss = sum(learner._loss(part) for part in parts)
+        loss.backward()
+        return loss, [weight.grad for weight in learner.model.parameters() if weight.grad is not None]
+
+    shares = [batch.share(rank, world) for rank in range(world)]
+    found = measured([share for share in shares if share is not None])
+    torch.testing.assert_close(found, measured([batch]), rtol=1e-4, atol=1e-3)

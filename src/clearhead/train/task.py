@@ -32,16 +32,23 @@ class Batch:
         tensors: each with a row for each example.
         count: what the loss is divided by, over all rows: tokens to guess, or examples.
         tokens: that are read or guessed, padding left out, over all rows.
+        compared: tensors whose rows are compared with all others: each process has all of them, its own first.
     """
 
     tensors: Mapping[str, Tensor]
     count: int
     tokens: int
+    compared: frozenset[str] = frozenset()
 
     def share(self, rank: int, world: int) -> "Batch | None":
         """What one of several processes computes: every `world`-th row; None where there is no row for it."""
         tensors = {name: tensor[rank::world] for name, tensor in self.tensors.items()}
-        return replace(self, tensors=tensors) if len(next(iter(tensors.values()))) else None
+        if not len(next(iter(tensors.values()))):
+            return None
+        for name in self.compared:
+            others = [self.tensors[name][(rank + further) % world :: world] for further in range(1, world)]
+            tensors[name] = torch.cat([tensors[name], *others])
+        return replace(self, tensors=tensors)
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on a device."""

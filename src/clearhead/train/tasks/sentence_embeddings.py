@@ -94,7 +94,8 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
         if "score" in self.fields:
             tensors["score"] = torch.tensor([float(example["score"]) for example in examples])
         tokens = int(tensors["first_keep"].sum() + tensors["second_keep"].sum())
-        return Batch(tensors, count=len(examples), tokens=tokens)
+        compared = () if "score" in self.fields else ("second", "second_keep")
+        return Batch(tensors, count=len(examples), tokens=tokens, compared=frozenset(compared))
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Vectors:
         first, second = (
@@ -109,7 +110,7 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
             loss = losses.cosine_regression(first, second, batch["score"])
         else:
             loss = losses.contrastive(first, second, scale=self.objective.scale)
-        return Vectors(loss, torch.cat([first, second]))
+        return Vectors(loss, torch.cat([first, second[: len(first)]]))  # partners alone, not the others' ones
 
     def validate(self) -> dict[str, float]:
         if not self.scores:
