@@ -37,7 +37,7 @@ SWITCHES: dict[str, tuple[Changes, Changes]] = {
         {"dropout.residual": 0.0, "layer_drop": 0.0},
         {"dropout.residual": 0.1, "layer_drop": 0.1},
     ),
-    "r_drop": ({"r_drop": 0.0}, {"r_drop": 5.0}),
+    "r_drop": ({"r_drop": 0.0}, {"r_drop": 2.5}),
     "l2_penalty": ({"l2_penalty": 0.0}, {"l2_penalty": 1e-4}),
 }
 """For each regulariser the keys under `regularize` that switch it off, and those that switch it on."""

@@ -219,7 +219,8 @@ class Regularize(Section):
         distillation: a teacher.
         layer_drop: probability with which a layer is left out (Fan et al. 2019); with residual dropout, what
             regularises the residual path.
-        r_drop: weight of the divergence between two passes with different dropout (Liang et al. 2021).
+        r_drop: weight of the divergence between two passes with different dropout (Liang et al. 2021). Half of their α:
+            the two passes' losses are averaged here, there they are summed.
     """
 
     dropout: Annotated[Dropout, BeforeValidator(_one_rate)] = Dropout(feed_forward=0.1, residual=0.1, embedding=0.1)
