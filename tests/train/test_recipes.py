@@ -207,7 +207,7 @@ def test_a_tiny_recipe_learns_what_its_comment_says(learned, name):
 
 
 @pytest.mark.slow
-def test_the_learned_models_do_their_work(learned, tmp_path):
+def test_t3_8_the_learned_models_do_their_work(learned, tmp_path):
     sentence = "Today the old dog sees a red apple.\n"
     german = opened("translate", "--model", learned("translation"), stdin=sentence)
     assert german == "Heute sieht der alte Hund einen roten Apfel.\n"
