@@ -44,6 +44,8 @@ def test_table_numbers_and_picture(data, tmp_path):
             assert mean == pytest.approx((one + two) / 2)
             assert effect["spread"][score] == pytest.approx(abs(one - two) / 2**0.5)
             assert effect["difference"][score] == pytest.approx(mean - base["mean"][score])
+            moved = [run[score] - own[score] for run, own in zip(effect["runs"], base["runs"], strict=True)]
+            assert effect["difference_spread"][score] == pytest.approx(abs(moved[0] - moved[1]) / 2**0.5)
     assert len({effect["mean"]["loss"] for effect in effects}) == 4
     assert (tmp_path / "out" / "ablation.png").read_bytes().startswith(b"\x89PNG")
     weights = sorted((tmp_path / "out").rglob("model.safetensors"))

@@ -52,7 +52,7 @@ def _names(listed: str) -> list[str]:
 
 
 def _table(effects: "Sequence[Effect]") -> None:
-    """Each change with its scores, how far they are from the recipe's own, and their spread over the seeds."""
+    """Each change with its scores, how far they are from the recipe's own, and the spread of both over the seeds."""
     from rich.console import Console
     from rich.table import Table
 
@@ -72,6 +72,9 @@ def _table(effects: "Sequence[Effect]") -> None:
 def _cell(effect: "Effect", name: str, *, base: bool) -> str:
     if name not in effect.mean:
         return "diverged"
-    spread = f" ± {effect.spread[name]:.3f}" if len(effect.runs) - effect.diverged > 1 else ""
-    change = "" if base or name not in effect.difference else f" ({effect.difference[name]:+.3f})"
-    return f"{effect.mean[name]:.3f}{spread}{change}"
+    several = len(effect.runs) - effect.diverged > 1
+    score = f"{effect.mean[name]:.3f}{f' ± {effect.spread[name]:.3f}' if several else ''}"
+    if base or name not in effect.difference:
+        return score
+    spread = f" ± {effect.difference_spread[name]:.3f}" if several else ""
+    return f"{score} ({effect.difference[name]:+.3f}{spread})"

@@ -52,7 +52,8 @@ class Effect:
         runs: for each seed the scores on held-out data; {} where the run diverged.
         mean: of each score over the seeds.
         spread: its standard deviation over the seeds; 0 with one seed.
-        difference: of the mean from the recipe's own.
+        difference: from the recipe's own score with the same seed, the mean over the seeds.
+        difference_spread: its standard deviation over the seeds: of the effect itself, without what a seed does to all.
         diverged: how many of the runs did.
     """
 
@@ -61,6 +62,7 @@ class Effect:
     mean: dict[str, float]
     spread: dict[str, float]
     difference: dict[str, float]
+    difference_spread: dict[str, float]
     diverged: int
 
 
@@ -173,14 +175,16 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, advance: Advance) -
 
 def _effect(name: str, runs: list[dict[str, float]], base: list[dict[str, float]]) -> Effect:
     whole = [run for run in runs if run]
-    own = _means(whole)
-    other = _means([run for run in base if run])
+    moved = [
+        {key: run[key] - other[key] for key in run} for run, other in zip(runs, base, strict=True) if run and other
+    ]
     return Effect(
         name=name,
         runs=runs,
-        mean=own,
-        spread={key: statistics.stdev(run[key] for run in whole) if len(whole) > 1 else 0.0 for key in own},
-        difference={key: own[key] - other[key] for key in own if key in other},
+        mean=_means(whole),
+        spread=_spreads(whole),
+        difference=_means(moved),
+        difference_spread=_spreads(moved),
         diverged=len(runs) - len(whole),
     )
 
@@ -189,8 +193,14 @@ def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {key: math.fsum(run[key] for run in runs) / len(runs) for key in (runs[0] if runs else {})}
 
 
+def _spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Standard deviations over the seeds; 0 with one."""
+    keys = runs[0] if runs else {}
+    return {key: statistics.stdev(run[key] for run in runs) if len(runs) > 1 else 0.0 for key in keys}
+
+
 def _draw(path: Path, effects: Sequence[Effect], select: str) -> None:
-    """A panel for each score: how far each change moves it, with the spread over seeds."""
+    """A panel for each score: how far each change moves it, with the spread of that over the seeds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -202,16 +212,15 @@ def _draw(path: Path, effects: Sequence[Effect], select: str) -> None:
     places = list(range(len(changes)))[::-1]
     for panel, score in zip(panels, names, strict=True):
         higher = HIGHER_IS_BETTER.get(score, True)
-        own = base.spread.get(score, 0.0)
-        panel.axvspan(-own, own, color="black", alpha=0.08, linewidth=0)
         for place, effect in zip(places, changes, strict=True):
             if score in effect.difference:
                 change = effect.difference[score]
                 color = "tab:green" if (change > 0) == higher else "tab:orange"
-                panel.barh(place, change, xerr=effect.spread[score], color=color, capsize=3)
+                panel.barh(place, change, xerr=effect.difference_spread[score], color=color, capsize=3)
             else:
                 middle = {"x": 0.5, "transform": panel.get_yaxis_transform(), "ha": "center", "va": "center"}
-                panel.text(y=place, s="diverged", color="tab:red", **middle)
+                said = "the recipe itself diverged" if effect.mean else "diverged"
+                panel.text(y=place, s=said, color="tab:red", **middle)
         panel.axvline(0, color="black", linewidth=0.8)
         panel.set_yticks(places, [effect.name for effect in changes])
         panel.set_title(f"{score.replace('_', ' ')}: {'more' if higher else 'less'} is better", fontsize="medium")
@@ -220,7 +229,7 @@ def _draw(path: Path, effects: Sequence[Effect], select: str) -> None:
         panel.set_axisbelow(True)
     if len(base.runs) > 1:
         figure.supxlabel(
-            f"{len(base.runs)} seeds; lines, and in grey the recipe's own: a standard deviation", fontsize="small"
+            f"{len(base.runs)} seeds; lines: a standard deviation of the change over them", fontsize="small"
         )
     with whole_file(path) as file:
         figure.savefig(file, format="png", dpi=110)
