@@ -381,7 +381,6 @@ class EmbeddingObjective(Section):
         return self
 
 
-Objective = TextToTextObjective | MaskedObjective | ClassificationObjective | SpanObjective | EmbeddingObjective
 OBJECTIVES: dict[str, type[Section]] = {
     "text-to-text": TextToTextObjective,
     "masked-language-model": MaskedObjective,

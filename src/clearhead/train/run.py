@@ -84,7 +84,7 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     if saved is not None:
         _check_recipe(saved["clearhead"]["recipe"], recipe)
     world = World()
-    _seed(recipe.seed)
+    torch.manual_seed(recipe.seed)
     with world.first():
         folder.mkdir(parents=True, exist_ok=True)
         task = task_of(recipe, folder)
@@ -271,10 +271,6 @@ def _write_recipe(recipe: Recipe, folder: Path) -> None:
     with whole_file(folder / _RECIPE) as file:
         told = recipe.model_dump(mode="json")
         file.write(yaml.safe_dump(told, sort_keys=False, allow_unicode=True).encode())
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
 
 
 def _quiet() -> None:
