@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from support.attention import dense, problems
 
 from clearhead import masks, scaled_dot_product
+from clearhead.equations import fused
 from clearhead.equations.attention import (
     masked,
     merge_heads,
@@ -61,6 +62,14 @@ def gradients(function, tensors, mask):
     return values.detach(), [leaf.grad for leaf in leaves]
 
 
+@pytest.fixture(params=["short", "long"])
+def gradient_by(request, monkeypatch):
+    """Gradients of few queries and keys are taken step by step on a CPU, of many by the kernel: both, at small sizes."""
+    if request.param == "long":
+        monkeypatch.setattr(fused, "_SHORT", 0)
+
+
+@pytest.mark.usefixtures("gradient_by")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_fused_equals_explicit_in_values_and_gradients(dtype):
     bound = TOLERANCE[dtype]
@@ -69,8 +78,8 @@ def test_fused_equals_explicit_in_values_and_gradients(dtype):
     def check(problem):
         q, k, v, mask = problem
         explicit, explicit_grads = gradients(lambda *args: scaled_dot_product(*args)[0], (q, k, v), mask)
-        fused, fused_grads = gradients(fused_scaled_dot_product, (q, k, v), mask)
-        torch.testing.assert_close(fused, explicit, atol=bound, rtol=bound)
+        values, fused_grads = gradients(fused_scaled_dot_product, (q, k, v), mask)
+        torch.testing.assert_close(values, explicit, atol=bound, rtol=bound)
         with torch.no_grad():  # another kernel may serve here
             torch.testing.assert_close(fused_scaled_dot_product(q, k, v, mask), explicit, atol=bound, rtol=bound)
         for one, other in zip(fused_grads, explicit_grads, strict=True):
@@ -88,6 +97,7 @@ def test_fused_equals_explicit_in_bfloat16(problem):
     torch.testing.assert_close(fused_scaled_dot_product(q, k, v, mask).float(), exact, atol=0.03, rtol=0.03)
 
 
+@pytest.mark.usefixtures("gradient_by")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["bool", "float", "padding"])
 def test_a_fully_masked_row_gives_zeros_without_nan(dtype, kind):
@@ -113,10 +123,10 @@ def test_a_finite_float_mask_is_just_added():
     q, k, v = torch.randn(3, 1, 2, 4, 8).unbind()
     everywhere = torch.full((4, 4), -1e9)
     explicit, grads = gradients(lambda *args: scaled_dot_product(*args)[0], (q, k, v), everywhere)
-    fused, fused_grads = gradients(fused_scaled_dot_product, (q, k, v), everywhere)
+    values, fused_grads = gradients(fused_scaled_dot_product, (q, k, v), everywhere)
     # beside -1e9 the scores vanish in float32: all keys weigh the same
     torch.testing.assert_close(explicit, v.mean(dim=2, keepdim=True).expand_as(v))
-    torch.testing.assert_close(fused, explicit)
+    torch.testing.assert_close(values, explicit)
     for one, other in zip(fused_grads, grads, strict=True):
         torch.testing.assert_close(one, other)
 

@@ -14,6 +14,8 @@ from clearhead.equations.dropout import drop
 from clearhead.equations.masks import MaskLike
 
 _BLOCK = 512
+_SHORT = 128
+"""Queries and keys up to which, on a CPU, the gradient step by step takes less time than the fused kernel's."""
 _ROW = 16
 """Keys below which torch's softmax on a CPU takes ten times as long as with as many."""
 
@@ -40,8 +42,8 @@ def fused_scaled_dot_product(
     if checked is not None and checked.lengths is not None:
         return _packed(q, k, v, checked, drop_prob, scale)
     no_floats = checked is None or checked.added() is None
-    if drop_prob and no_floats and q.device.type == "cpu" and queries <= _BLOCK:
-        return _dropped(q, k, v, None if checked is None else checked.allowed(queries), drop_prob, scale)
+    if no_floats and q.device.type == "cpu" and (_short(q, k, v) or (drop_prob and queries <= _BLOCK)):
+        return _stepwise(q, k, v, None if checked is None else checked.allowed(queries), drop_prob, scale)
     if checked is None:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale)
     # a kernel aligns a non-square causal mask at the top left, ours at the last query
@@ -63,8 +65,15 @@ def fused_scaled_dot_product(
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_prob, scale=scale)
 
 
-def _dropped(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob: float, scale: float | None) -> Tensor:
-    """With dropout on a CPU, where no kernel is fused: step by step, with cheap draws."""
+def _short(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether a gradient is wanted of few queries and keys: the kernel's is made for many, and takes up to eight times
+    as long for sentences of 10 to 60 tokens."""
+    wanted = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    return wanted and max(q.shape[2], k.shape[2]) <= _SHORT
+
+
+def _stepwise(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob: float, scale: float | None) -> Tensor:
+    """Where no kernel is fused, or the fused one is slow: step by step, with cheap draws."""
     if k.shape[2] < _ROW:
         k, v, allowed = _filled(k, v, allowed)
     exact = torch.promote_types(q.dtype, torch.float32)
@@ -75,7 +84,9 @@ def _dropped(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob:
             # finite, so that a row without any key has weights, which are then made zero
             scores_BHLM += torch.zeros(allowed.shape, dtype=exact).masked_fill_(~allowed, torch.finfo(exact).min / 2)
             some = allowed.any(dim=-1, keepdim=True)
-        weights_BHLM = drop(torch.softmax(scores_BHLM, dim=-1), drop_prob)
+        weights_BHLM = torch.softmax(scores_BHLM, dim=-1)
+        if drop_prob:
+            weights_BHLM = drop(weights_BHLM, drop_prob)
         if some is not None and not bool(some.all()):
             weights_BHLM = weights_BHLM * some
         return weights_BHLM.to(v.dtype) @ v
