@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from clearhead.equations import losses, schedules
+from clearhead.layers.embedding import TokenEmbedding
+from clearhead.models.seq2seq import Seq2Seq
 from clearhead.train import regularize
 from clearhead.train.loader import Part
 from clearhead.train.recipe import Recipe
@@ -38,6 +40,7 @@ class Learner(lightning.LightningModule):
         self.task, self.recipe, self.steps = task, recipe, steps
         # in a tuple: a module's attribute would be trained, moved and saved with it
         self._teacher = (teacher,)
+        self._padding = _padding_rows(task.model)
         self.last_loss = self.last_rate = self.gradient_norm = math.nan
 
     def configure_optimizers(self) -> Any:
@@ -74,6 +77,9 @@ class Learner(lightning.LightningModule):
         Source: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks", Algorithm 1
         """
         greatest = self.recipe.regularize.gradient_clipping
+        for weight, row in self._padding:
+            if weight.grad is not None:
+                weight.grad[row] = 0.0
         parameters = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
         norm = nn.utils.clip_grad_norm_(parameters, math.inf if greatest is None else greatest)
         self.gradient_norm = float(norm)
@@ -126,6 +132,16 @@ class Learner(lightning.LightningModule):
 
     def _guess(self, model: nn.Module, batch: Batch) -> Guess:
         return self.task.guess(model, batch, masked=self.recipe.regularize.attention_masking)
+
+
+def _padding_rows(model: nn.Module) -> list[tuple[nn.Parameter, int]]:
+    """The padding token's rows that are zeros, and shall stay so: where it also begins a target (Marian), CTranslate2
+    begins with zeros."""
+    if not isinstance(model, Seq2Seq):
+        return []
+    weights = {id(part.weight): part.weight for part in model.modules() if isinstance(part, TokenEmbedding)}
+    pad = model.config.pad_id
+    return [(weight, pad) for weight in weights.values() if pad < len(weight) and not bool(weight[pad].any())]
 
 
 def _listed(places: tuple[int, ...]) -> str:

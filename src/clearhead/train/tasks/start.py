@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch import nn
+
 from clearhead import checkpoints
 from clearhead.checkpoints import directory, warm
 from clearhead.checkpoints.family import Family
@@ -74,7 +76,10 @@ def seq2seq(recipe: Recipe, folder: Path, fields: Sequence[str]) -> tuple[Seq2Se
         start_id=pad if starts_from_pad else eos,
         **sizes(recipe),
     )
-    return Seq2Seq(plan), family, found_tokenizer
+    model = Seq2Seq(plan)
+    for embedding in (model.source_embedding, model.target_embedding):
+        nn.init.zeros_(embedding.tokens.weight[pad])  # as torch.nn.Embedding's padding_idx; the learner keeps it so
+    return model, family, found_tokenizer
 
 
 def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
