@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from clearhead.equations.losses import check_targets
 
-_LOGITS = {"cpu": 2**22}
+_LOGITS = {"cpu": 2**21}
 """How many logits exist at once: few enough for a processor's cache, enough to keep an accelerator busy."""
 
 
