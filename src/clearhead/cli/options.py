@@ -24,6 +24,16 @@ Seq2SeqModel = Annotated[
         "--model", "-m", help="An encoder–decoder's folder, or its id on the Hugging Face Hub.", metavar="MODEL"
     ),
 ]
+Translator = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        help="An encoder–decoder's folder, or its id on the Hugging Face Hub; by default the small one inside the "
+        "package, which translates everyday English into German.",
+        metavar="MODEL",
+    ),
+]
 SPAN_MODEL = "A model with a span head, or an encoder–decoder that writes answers: its folder, or its id on the Hub."
 Column = Annotated[
     str | None,
@@ -56,3 +66,4 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
+TRANSLATOR = "tatoeba-en-de"

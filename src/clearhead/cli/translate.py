@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def translate(
-    model: options.Seq2SeqModel,
     source: Annotated[
         str,
         typer.Argument(
             metavar="[FILE]", help="UTF-8 file with a text a line, .jsonl, .parquet, .csv or .tsv; - is standard input."
         ),
     ] = "-",
+    model: options.Translator = options.TRANSLATOR,
     beam_size: options.BeamSize = None,
     n_best: Annotated[
         int, typer.Option(min=1, help="So many outputs for each line, best first, with tabs between them.")

@@ -58,8 +58,8 @@ class TextToText:
         device: "auto", "cpu", "cuda", "cuda:1", "mps" ...
 
     >>> from clearhead import TextToText
-    >>> TextToText.from_pretrained("my-translator").generate(["The old bridge was closed."])  # doctest: +SKIP
-    ['Die alte Brücke war gesperrt.']
+    >>> TextToText.from_pretrained().generate(["Where can I buy a ticket?"])
+    ['Wo kann ich ein Ticket kaufen?']
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class TextToText:
     @classmethod
     def from_pretrained(
         cls,
-        name: str | Path,
+        name: str | Path = directory.TRANSLATOR,
         *,
         precision: Precision = "auto",
         device: str = "auto",
@@ -93,7 +93,7 @@ class TextToText:
         """The model in a local folder or on the Hugging Face Hub.
 
         Args:
-            name: a folder or a Hub id.
+            name: a folder, a Hub id, or "tatoeba-en-de", the default: English to German, inside the package.
             precision, device: as in the class.
             revision: branch, tag or commit, for a Hub id.
 
