@@ -85,6 +85,7 @@ def run_attention(theirs, x, attn_mask, key_padding):
     return output.detach(), leaf.grad
 
 
+@pytest.mark.usefixtures("its_kernel")
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -114,6 +114,7 @@ def assert_close(found, expected, bound):
     torch.testing.assert_close(found, expected, atol=bound, rtol=bound)
 
 
+@pytest.mark.usefixtures("its_kernel")
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -58,6 +58,7 @@ class Decoding:
         """Tokens that each target has so far, its prompt included."""
         return self.ids.shape[1]
 
+    @torch.no_grad()
     def logits(self) -> Float[Tensor, "N V"]:
         """The scores of the next token of each target, in float32."""
         new = self.ids[:, self._cache.length :]

@@ -35,7 +35,6 @@ def most_probable(scores: Tensor, targets: Sequence[int]) -> Tensor:
     return scores.argmax(dim=1)
 
 
-@torch.no_grad()
 def next_tokens(
     decoding: Decoding, processors: Sequence[Processor], choose: Choose, limit: int, eos_ids: Sequence[int]
 ) -> Iterator[NextToken]:

@@ -65,6 +65,11 @@ class Learner(lightning.LightningModule):
         # the draws of a batch follow from its number: a resumed run makes the same ones
         torch.manual_seed(hash((self.recipe.seed, batch.number, self.global_rank)) % 2**63)
 
+    def on_after_backward(self) -> None:
+        for weight, row in self._padding:
+            if weight.grad is not None:
+                weight.grad[row] = 0.0
+
     def configure_gradient_clipping(
         self,
         optimizer: torch.optim.Optimizer,
@@ -77,9 +82,6 @@ class Learner(lightning.LightningModule):
         Source: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks", Algorithm 1
         """
         greatest = self.recipe.regularize.gradient_clipping
-        for weight, row in self._padding:
-            if weight.grad is not None:
-                weight.grad[row] = 0.0
         parameters = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
         norm = nn.utils.clip_grad_norm_(parameters, math.inf if greatest is None else greatest)
         self.gradient_norm = float(norm)
