@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar, get_args
 import torch
 from torch import nn
 
+from clearhead.run import prepacked
 from clearhead.stacks.decoder import Decoder
 from clearhead.stacks.encoder import Encoder
 
@@ -55,14 +56,19 @@ def sibling(model: Model, dtype: torch.dtype, device: torch.device) -> Model:
         device: where all of it goes.
     """
     here = next(model.parameters()).device
-    if dtype == torch.float32 and device == here:
+    plain = dtype == torch.float32 and device == here
+    packs = device.type == "cpu" and prepacked.usable(dtype)
+    if plain and not packs:
         return model
     stacks = [module for module in model.modules() if isinstance(module, Encoder | Decoder)]
-    kept: dict[int, Any] = {id(stack): copy.deepcopy(stack).to(device=device, dtype=dtype) for stack in stacks}
-    if device == here:  # everything but the layers is shared
+    kept: dict[int, Any] = {}
+    if device == here:  # everything but the layers is shared, and in the same numbers their parameters too
         inside = {id(tensor) for stack in stacks for tensor in stack.parameters()}
-        outside = [*model.parameters(), *model.buffers()]
-        kept |= {id(tensor): tensor for tensor in outside if id(tensor) not in inside}
+        tensors = [*model.parameters(), *model.buffers()]
+        kept = {id(tensor): tensor for tensor in tensors if plain or id(tensor) not in inside}
+    for stack in stacks:
+        known = {**kept, **(prepacked.stand_ins(stack, dtype) if packs else {})}
+        kept[id(stack)] = copy.deepcopy(stack, known).to(device=device, dtype=dtype)
     return copy.deepcopy(model, kept).to(device)
 
 
