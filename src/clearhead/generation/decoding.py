@@ -51,7 +51,7 @@ class Decoding:
         self.ids = prompt.repeat_interleave(each, dim=0)
         self.prompt = prompt.shape[1]
         self.sentences = list(range(len(source_ids)))
-        self._cache = model.cache()
+        self._cache = model.cache(each)
 
     @property
     def length(self) -> int:

@@ -65,7 +65,7 @@ class MultiHeadAttention(nn.Module):
 
     The three projections are one matrix, [Q; K; V], and weights are drawn, as in `torch.nn.MultiheadAttention`.
     `forward(x, mask=None, cache=None)`: with a cache, x (B, L, D) are the newest tokens, which attend to the tokens
-    before them as well; the mask is then over all keys.
+    before them as well; the mask is then over all keys, or slots, that the cache holds after the step.
 
     >>> import torch; from clearhead import MultiHeadAttention
     >>> MultiHeadAttention(512, 8)(torch.rand(30, 5, 512)).shape
@@ -103,17 +103,18 @@ class MultiHeadAttention(nn.Module):
         if x.ndim != 3:
             raise ValueError(f"attention takes (batch, length, d_model); got a shape of {tuple(x.shape)}")
         batch, length, _ = x.shape
-        before = 0 if cache is None else cache.length
-        keys = before + length
-        mask = self.local(masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=keys), keys)
+        each, before = (1, 0) if cache is None else (cache.each, cache.length)
+        keys = each * (before + length)
+        mask = masks.of(mask, batch=batch // each, heads=self.num_heads, queries=each * length, keys=keys)
+        mask = self.local(mask, keys)
         q, k, v = (attention.split_heads(part, self.num_heads) for part in self.qkv(x).chunk(3, dim=-1))
         if self.rotary is not None:
             q, k = self.rotary(q, mask, before), self.rotary(k, mask, before)
         if cache is not None:
-            k, v = cache.append(k, v)
+            q, (k, v) = cache.queries(q), cache.append(k, v)
         drop_prob = self.drop_prob if self.training else 0.0
         values = fused_scaled_dot_product(q, k, v, mask, drop_prob=drop_prob, scale=self.scale)
-        mixed: Tensor = self.out(attention.merge_heads(values))
+        mixed: Tensor = self.out(attention.merge_heads(values).reshape(batch, length, -1))
         return mixed
 
     def local(self, mask: masks.Mask | None, length: int) -> masks.Mask | None:

@@ -167,9 +167,9 @@ class Seq2Seq(nn.Module):
         logits: Tensor = self.output(self.hidden(ids, target_ids, mask, target_mask))
         return logits
 
-    def cache(self) -> DecoderCache:
-        """An empty cache for `decode`."""
-        return DecoderCache(len(self.decoder.layers))
+    def cache(self, each: int = 1) -> DecoderCache:
+        """An empty cache for `decode`; `each` rows of the target, one after another, are a sentence's beams."""
+        return DecoderCache(len(self.decoder.layers), each)
 
     def _states(
         self,

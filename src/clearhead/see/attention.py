@@ -100,13 +100,15 @@ class SelfReplay(_Replay):
         cache = self.given.get("cache")
         before = 0 if cache is None else cache.length
         batch, heads, length, _ = q.shape
-        keys = before + length
-        given = masks.of(self.given.get("mask"), batch=batch, heads=heads, queries=length, keys=keys)
+        each = 1 if cache is None else cache.each
+        keys = each * (before + length)
+        given = masks.of(self.given.get("mask"), batch=batch // each, heads=heads, queries=each * length, keys=keys)
         mask = module.local(given, keys)
         if module.rotary is not None:
             q, k = module.rotary(q, mask, before), module.rotary(k, mask, before)
             self.tell("rotary", _ROTARY, q)
         if cache is not None:
+            q, k = cache.queries(q), cache.slots(k)
             k = attention.appended(self.teller.seen(cache.k_BHMK), k) if before else k
             self.tell("cache", _GROW, k)
         self.weights(q, k, mask)

@@ -174,6 +174,8 @@ class Decoder(nn.Module):
         if self.relative_bias is not None:
             mask = mask or masks.Mask(length=keys)
             mask = mask & masks.Mask(length=keys, scores=self.relative_bias(length, keys))
+        if cache is not None:
+            mask = cache.grown(mask, batch, length, x.device)
         for number, layer in enumerate(self.layers):
             # a layer that is left out would miss the step in its cache
             if self.training and self.layer_drop and cache is None and torch.rand(()) < self.layer_drop:
