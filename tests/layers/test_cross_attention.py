@@ -132,7 +132,7 @@ def test_the_decoder_cache_selects_in_every_layer():
     cache.select(torch.tensor([2, 1]))
     cache.select(torch.tensor([1, 0]), torch.tensor([0]))
     for layer in cache.layers:
-        assert layer.attention.k_BHMK.flatten().tolist() == [1, 2]
-        assert layer.attention.v_BHMK.flatten().tolist() == [-1, -2]
+        assert layer.attention.keys.flatten().tolist() == [1, 2]
+        assert layer.attention.values.flatten().tolist() == [-1, -2]
         held, _ = layer.cross_attention.filled(lambda: (None, None))
         assert held.flatten().tolist() == [0]

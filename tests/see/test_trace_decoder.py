@@ -103,8 +103,8 @@ def test_the_weights_are_those_of_the_caches(loaded, told, each):
             seen = traced(loaded, lambda new=new: loaded.decode(new, memory, None, mask, cache), values=True)
             assert torch.equal(seen.output, loaded.decode(new, memory, None, mask, other))
             for layer, (own, fixed) in enumerate(cache.layers):
-                check(told, layer, own.v_BHMK, fixed.held[1])
-                assert torch.equal(told[f"decoder.layers.{layer}.attention.cache"], own.k_BHMK)
+                check(told, layer, own.values, fixed.held[1])
+                assert torch.equal(told[f"decoder.layers.{layer}.attention.cache"], own.keys)
                 assert torch.equal(told[f"decoder.layers.{layer}.cross_attention.cache"], fixed.held[0])
 
 
@@ -218,5 +218,5 @@ def test_rotary_keys_come_from_the_cache(told):
     layer, cache = MultiHeadAttention(16, 2, rotary_theta=100.0).eval(), GrowingCache()
     for _ in range(3):
         trace(layer, torch.randn(1, 2, 16), None, cache, values=True)
-    assert torch.equal(told["cache"], cache.k_BHMK)
-    torch.testing.assert_close(told["softmax"] @ cache.v_BHMK, told["weighted_sum"])
+    assert torch.equal(told["cache"], cache.keys)
+    torch.testing.assert_close(told["softmax"] @ cache.values, told["weighted_sum"])

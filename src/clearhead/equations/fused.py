@@ -16,6 +16,8 @@ from clearhead.equations.masks import MaskLike
 _BLOCK = 512
 _SHORT = 128
 """Queries and keys up to which, on a CPU, the gradient step by step takes less time than the fused kernel's."""
+_FEW = 32
+"""Queries up to which the values do, of keys up to `_SHORT`."""
 _ROW = 16
 """Keys below which torch's softmax on a CPU takes ten times as long as with as many."""
 
@@ -49,7 +51,7 @@ def fused_scaled_dot_product(
     # a kernel aligns a non-square causal mask at the top left, ours at the last query
     if checked.only_causal and queries == checked.length:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale, is_causal=True)
-    if checked.causal and checked.scores is None and queries > _BLOCK:
+    if (checked.causal or checked.window is not None) and checked.scores is None and queries > _BLOCK:
         return _in_blocks(q, k, v, checked, drop_prob, scale)
     if checked.added() is None:
         allowed = checked.allowed(queries, q.device)
@@ -66,10 +68,10 @@ def fused_scaled_dot_product(
 
 
 def _short(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether a gradient is wanted of few queries and keys: the kernel's is made for many, and takes up to eight times
-    as long for sentences of 10 to 60 tokens."""
+    """Whether there are so few queries and keys that the kernel, which is made for many, takes longer: up to twice as
+    long for the values, and eight times for the gradients, of sentences of 10 to 60 tokens."""
     wanted = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    return wanted and max(q.shape[2], k.shape[2]) <= _SHORT
+    return k.shape[2] <= _SHORT and q.shape[2] <= (_SHORT if wanted else _FEW)
 
 
 def _stepwise(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob: float, scale: float | None) -> Tensor:
@@ -101,15 +103,16 @@ def _filled(k: Tensor, v: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tenso
 
 
 def _in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float, scale: float | None) -> Tensor:
-    """A causal mask with padding or a window, for a block of queries after the other, each with the keys up to its
-    last query: no mask of all queries and all keys is ever held."""
+    """A causal mask with padding, or a window, for a block of queries after the other, each with the keys that it can
+    reach: no mask of all queries and all keys is ever held, and a window costs its width, not the text's length."""
     queries, parts = q.shape[2], []
+    before = mask.length - queries  # the last query stands at the last key
     for start in range(0, queries, _BLOCK):
         stop = min(start + _BLOCK, queries)
-        keys = mask.length - queries + stop
-        keep_BM = None if mask.keep_BM is None else mask.keep_BM[:, :keys]
-        near = replace(mask, length=keys, keep_BM=keep_BM).allowed(stop - start, q.device)
-        block = q[:, :, start:stop], k[:, :, :keys], v[:, :, :keys]
+        places = range(before + start, before + stop)
+        keys = mask.reach(places)
+        near = mask.between(places, keys, q.device)
+        block = q[:, :, start:stop], k[:, :, keys.start : keys.stop], v[:, :, keys.start : keys.stop]
         parts.append(functional.scaled_dot_product_attention(*block, attn_mask=near, dropout_p=drop_prob, scale=scale))
     return torch.cat(parts, dim=2)
 

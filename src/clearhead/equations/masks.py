@@ -102,14 +102,29 @@ class Mask:
         if self.scores is not None and self.scores.dtype == torch.bool:
             allowed = _both(allowed, self.scores)
         if self.causal or self.window is not None:
-            key_M = torch.arange(self.length, device=device)
-            query_L = torch.arange(self.length - queries, self.length, device=device)
-            ahead_LM = key_M[None, :] - query_L[:, None]
-            if self.causal:
-                allowed = _both(allowed, ahead_LM <= 0)
-            if self.window is not None:
-                allowed = _both(allowed, ahead_LM.abs() <= self.window)
+            near = self._near(range(self.length - queries, self.length), range(self.length), device)
+            allowed = _both(allowed, near)
         return allowed
+
+    def reach(self, queries: range) -> range:
+        """The keys that queries at these places among the keys can attend to, by causality and window alone."""
+        first = 0 if self.window is None else max(0, queries.start - self.window)
+        ahead = self.length if self.window is None else queries.stop + self.window
+        return range(first, min(queries.stop if self.causal else ahead, self.length))
+
+    def between(self, queries: range, keys: range, device: torch.device | None = None) -> Bool[Tensor, "..."] | None:
+        """Padding, causality and window for some of the queries, at these places among the keys, and some of the keys;
+        None where all may attend."""
+        kept = None if self.keep_BM is None else self.keep_BM[:, None, None, keys.start : keys.stop]
+        limited = self.causal or self.window is not None
+        return _both(kept, self._near(queries, keys, device) if limited else None)
+
+    def _near(self, queries: range, keys: range, device: torch.device | None) -> Tensor:
+        key_M = torch.arange(keys.start, keys.stop, device=device)
+        query_L = torch.arange(queries.start, queries.stop, device=device)
+        ahead_LM = key_M[None, :] - query_L[:, None]
+        near = ahead_LM <= 0 if self.causal else torch.ones_like(ahead_LM, dtype=torch.bool)
+        return near if self.window is None else near & (ahead_LM.abs() <= self.window)
 
     def added(self) -> Float[Tensor, "..."] | None:
         """The float part, which is added to the scores; None where there is none."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from clearhead.generation.best import best
 from clearhead.generation.decoding import Decoding, Hypothesis
 from clearhead.generation.processors import Processor
 from clearhead.generation.settings import GenerationConfig
@@ -49,13 +50,12 @@ def beam_search(
         sources = decoding.sources()
         for process in processors:
             scores_NV = process(scores_NV, decoding.ids, sources)
-        vocabulary = scores_NV.shape[1]
-        total = scores_NV.view(-1, beams, vocabulary) + running_SB[:, :, None]
-        top_SC, places_SC = total.flatten(1).topk(candidates, dim=1)
-        tokens_SC = places_SC % vocabulary
+        each_NC, tokens_NC = best(scores_NV, candidates)
+        total_SC = (each_NC.unflatten(0, (-1, beams)) + running_SB[:, :, None]).flatten(1)
+        top_SC, places_SC = total_SC.topk(candidates, dim=1)
         first_row_S1 = torch.arange(len(top_SC), device=device)[:, None] * beams
-        rows_SC = first_row_S1 + places_SC // vocabulary
-        chosen_SC = scores_NV[rows_SC, tokens_SC]
+        rows_SC = first_row_S1 + places_SC // each_NC.shape[1]
+        tokens_SC, chosen_SC = (x_NC.reshape(total_SC.shape).gather(1, places_SC) for x_NC in (tokens_NC, each_NC))
         ended_SC = torch.isin(tokens_SC, ends) | (decoding.length + 1 >= limit)
         new = decoding.length + 1 - decoding.prompt
         for place, column in ended_SC[:, :beams].nonzero().tolist():
@@ -63,12 +63,12 @@ def beam_search(
             ids = (*decoding.ids[row, decoding.prompt :].tolist(), int(tokens_SC[place, column]))
             each = (*log_probs_NT[row].tolist(), float(chosen_SC[place, column]))
             score = float(top_SC[place, column]) / new**settings.length_penalty
-            best = finished[decoding.sentences[place]]
-            if best and float(top_SC[place, column]) < _OUT / 2:
+            held = finished[decoding.sentences[place]]
+            if held and float(top_SC[place, column]) < _OUT / 2:
                 continue  # a beam that never was alive: there are fewer hypotheses than were asked for
-            best.append(Hypothesis(ids, each, score))
-            best.sort(key=lambda hypothesis: -hypothesis.score)
-            del best[beams:]
+            held.append(Hypothesis(ids, each, score))
+            held.sort(key=lambda hypothesis: -hypothesis.score)
+            del held[beams:]
         if decoding.length + 1 >= limit:
             break
         running_SB, columns_SB = (top_SC + ended_SC * _OUT).topk(beams, dim=1)
@@ -86,7 +86,7 @@ def beam_search(
         if len(staying) < len(decoding.sentences):
             kept = decoding.leave(staying)
             running_SB, log_probs_NT = running_SB[staying], log_probs_NT[kept]
-    return [best[: settings.num_return_sequences] for best in finished]
+    return [held[: settings.num_return_sequences] for held in finished]
 
 
 def _goes_on(best: list[Hypothesis], running: float, new: int, longest: int, settings: GenerationConfig) -> bool:

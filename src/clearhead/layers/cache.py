@@ -36,12 +36,12 @@ class GrowingCache:
         self._held: tuple[Tensor, Tensor] | None = None
 
     @property
-    def k_BHMK(self) -> Float[Tensor, "B H M K"] | None:
+    def keys(self) -> Float[Tensor, "B H M K"] | None:
         """The keys held, of each token those of all beams; None before the first step."""
         return None if self._held is None else self._held[0][:, :, : self.length * self.each]
 
     @property
-    def v_BHMK(self) -> Float[Tensor, "B H M V"] | None:
+    def values(self) -> Float[Tensor, "B H M V"] | None:
         """The values held."""
         return None if self._held is None else self._held[1][:, :, : self.length * self.each]
 
@@ -56,7 +56,7 @@ class GrowingCache:
         k, v = self.slots(k), self.slots(v)
         start, stop = self.length * self.each, self.length * self.each + k.shape[2]
         if self._held is None or self._held[0].shape[2] < stop:
-            self._held = _room(k, self.k_BHMK, 2 * stop), _room(v, self.v_BHMK, 2 * stop)
+            self._held = _room(k, self.keys, 2 * stop), _room(v, self.values, 2 * stop)
         if k.shape[0] != self._held[0].shape[0]:
             raise ValueError(
                 f"the cache holds {self._held[0].shape[0] * self.each} rows, but the step has {k.shape[0] * self.each}"

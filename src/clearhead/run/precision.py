@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar, get_args
 import torch
 from torch import nn
 
+from clearhead.layers.embedding import Unembedding
 from clearhead.run import prepacked
 from clearhead.stacks.decoder import Decoder
 from clearhead.stacks.encoder import Encoder
@@ -66,6 +67,8 @@ def sibling(model: Model, dtype: torch.dtype, device: torch.device) -> Model:
         inside = {id(tensor) for stack in stacks for tensor in stack.parameters()}
         tensors = [*model.parameters(), *model.buffers()]
         kept = {id(tensor): tensor for tensor in tensors if plain or id(tensor) not in inside}
+    for output in (module for module in model.modules() if packs and isinstance(module, Unembedding)):
+        kept |= prepacked.stand_ins(output, dtype)
     for stack in stacks:
         known = {**kept, **(prepacked.stand_ins(stack, dtype) if packs else {})}
         kept[id(stack)] = copy.deepcopy(stack, known).to(device=device, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Linear maps for running on a CPU: weights in the order in which oneDNN reads them, bias and activation in the product.
+"""Linear maps for running on a CPU: weights in the order in which oneDNN reads them, the activation in the product.
 
 The operators are PyTorch's own, for what its compiler writes: private, so that they stand in this file alone, and are
 used only where they are there and agree with `functional.linear`. They know no gradients.
@@ -10,14 +10,21 @@ import logging
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
+from clearhead.generation.best import best
+from clearhead.layers.embedding import Unembedding
 from clearhead.layers.feedforward import PositionwiseFeedForward
 
 log = logging.getLogger(__name__)
 
 _ROWS = 2048
 """Rows for which the order is chosen; products of other numbers of rows are as right."""
+_EXACT = 16
+"""Best tokens whose scores are computed in 32 bits."""
+
+_Name = tuple[str, str]
+"""oneDNN's name of an activation, and its algorithm."""
+_NOTHING: _Name = ("none", "none")
 
 
 class PrepackedLinear(nn.Module):
@@ -41,33 +48,86 @@ class PrepackedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features, self.dtype = linear.in_features, linear.out_features, dtype
         self._linear = (linear,)  # in a tuple: its parameters are the model's, not this module's
-        self._activation = _name(activation)
-        self._version: int | None = None
+        self._packed = _Packed(dtype)
+        name = _name(activation)
+        assert name is not None
+        self._activation = name
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch F"]:
-        if torch.is_grad_enabled():
-            raise RuntimeError("prepacked weights know no gradients; run this model under torch.inference_mode()")
         (linear,) = self._linear
-        version = 0 if linear.weight.is_inference() else linear.weight._version
-        if self._version != version:
-            self._version = version
-            self._weight = _packed(linear.weight.detach().to(self.dtype))
-            self._bias = None if linear.bias is None else linear.bias.detach().to(self.dtype)
-        return _product(x, self._weight, self._bias, self._activation)
+        return self._packed.product(x, linear.weight, linear.bias, self._activation)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, {self.dtype}, activation={self._activation[0]}"
 
 
-def stand_ins(stack: nn.Module, dtype: torch.dtype) -> dict[int, nn.Module]:
-    """By the identity of each module that is replaced what stands in its place: a memo for `copy.deepcopy`."""
+class PrepackedUnembedding(nn.Module):
+    """An `Unembedding` for inference, with its matrix packed.
+
+    Equation: logits = H W_Eᵀ + b
+    Source: Section 3.4 of "Attention Is All You Need"
+
+    Args:
+        output: the map; it stays as it is, and is packed anew when its weight has changed.
+        dtype: numbers of the product. Sixteen bits cannot tell the best tokens apart: those are computed again in 32.
+
+    Raises:
+        RuntimeError: in `forward`, where gradients are recorded.
+    """
+
+    def __init__(self, output: Unembedding, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self._output, self._packed = (output,), _Packed(dtype)
+
+    def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
+        (output,) = self._output
+        weight_VD, h = output.tokens.weight, output.scaled(h).float()
+        logits = self._packed.product(h.to(self.dtype), weight_VD).float()
+        if output.bias is not None:
+            logits += output.bias
+        if self.dtype != torch.float32:
+            logits_NV = logits.flatten(0, -2)
+            _, places_NC = best(logits_NV, _EXACT)
+            exact_NC = torch.einsum("nd,ncd->nc", h.flatten(0, -2), weight_VD[places_NC])
+            logits_NV.scatter_(1, places_NC, exact_NC if output.bias is None else exact_NC + output.bias[places_NC])
+        return logits
+
+    def extra_repr(self) -> str:
+        return f"{self.dtype}"
+
+
+class _Packed:
+    """A weight in oneDNN's order, with its bias, in some numbers."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.version: int | None = None
+
+    def product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: _Name = _NOTHING) -> Tensor:
+        if torch.is_grad_enabled():
+            raise RuntimeError("prepacked weights know no gradients; run this model under torch.inference_mode()")
+        version = 0 if weight.is_inference() else weight._version
+        if self.version != version:
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(self.dtype), _ROWS)
+            self.bias = None if bias is None else bias.detach().to(self.dtype)
+            self.version = version
+        name, algorithm = activation
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], algorithm)
+        return result
+
+
+def stand_ins(module: nn.Module, dtype: torch.dtype) -> dict[int, nn.Module]:
+    """By the identity of each part that is replaced what stands in its place: a memo for `copy.deepcopy`."""
     places: dict[int, nn.Module] = {}
-    for module in stack.modules():
-        if isinstance(module, PositionwiseFeedForward) and _name(module.activation) is not None:
-            places[id(module.inner)] = PrepackedLinear(module.inner, dtype, module.activation)
-            places[id(module.activation)] = nn.Identity()
-        elif type(module) is nn.Linear and id(module) not in places:
-            places[id(module)] = PrepackedLinear(module, dtype)
+    for part in module.modules():
+        if isinstance(part, PositionwiseFeedForward) and _name(part.activation) is not None:
+            places[id(part.inner)] = PrepackedLinear(part.inner, dtype, part.activation)
+            places[id(part.activation)] = nn.Identity()
+        elif type(part) is nn.Linear and id(part) not in places:
+            places[id(part)] = PrepackedLinear(part, dtype)
+        elif isinstance(part, Unembedding):
+            places[id(part)] = PrepackedUnembedding(part, dtype)
     return places
 
 
@@ -92,21 +152,10 @@ def usable(dtype: torch.dtype) -> bool:
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.GELU: "gelu", nn.SiLU: "swish"}
 
 
-def _name(activation: nn.Module | None) -> tuple[str, str] | None:
-    """oneDNN's name of an activation, and its algorithm; None where it has none."""
+def _name(activation: nn.Module | None) -> _Name | None:
+    """An activation's name; None where it has none."""
     if activation is None:
-        return "none", "none"
+        return _NOTHING
     if type(activation) not in _ACTIVATIONS:
         return None
     return _ACTIVATIONS[type(activation)], getattr(activation, "approximate", "none")
-
-
-def _packed(weight: Tensor) -> Tensor:
-    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
-    return packed
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None, activation: tuple[str, str]) -> Tensor:
-    name, algorithm = activation
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, name, [], algorithm)
-    return result

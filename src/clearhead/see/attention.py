@@ -109,7 +109,7 @@ class SelfReplay(_Replay):
             self.tell("rotary", _ROTARY, q)
         if cache is not None:
             q, k = cache.queries(q), cache.slots(k)
-            k = attention.appended(self.teller.seen(cache.k_BHMK), k) if before else k
+            k = attention.appended(self.teller.seen(cache.keys), k) if before else k
             self.tell("cache", _GROW, k)
         self.weights(q, k, mask)
 
