@@ -9,6 +9,7 @@ import typer
 from clearhead import __version__
 from clearhead.cli.ablate import ablate
 from clearhead.cli.answer import answer
+from clearhead.cli.benchmark import benchmark
 from clearhead.cli.classify import classify
 from clearhead.cli.convert import convert
 from clearhead.cli.distill import distill
@@ -39,6 +40,7 @@ app.command()(ablate)
 app.command()(trace)
 app.add_typer(evaluate, name="evaluate")
 app.add_typer(tokenizer, name="tokenizer")
+app.add_typer(benchmark, name="benchmark")
 app.command()(convert)
 
 

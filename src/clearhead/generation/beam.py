@@ -51,7 +51,7 @@ def beam_search(
         for process in processors:
             scores_NV = process(scores_NV, decoding.ids, sources)
         each_NC, tokens_NC = best(scores_NV, candidates)
-        total_SC = (each_NC.unflatten(0, (-1, beams)) + running_SB[:, :, None]).flatten(1)
+        total_SC = (each_NC.view(-1, beams, each_NC.shape[1]) + running_SB[:, :, None]).flatten(1)
         top_SC, places_SC = total_SC.topk(candidates, dim=1)
         first_row_S1 = torch.arange(len(top_SC), device=device)[:, None] * beams
         rows_SC = first_row_S1 + places_SC // each_NC.shape[1]

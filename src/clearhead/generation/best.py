@@ -25,7 +25,7 @@ def best(scores: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N C"], In
     if blocks < 4 * k:
         values, places = scores.topk(min(k, width), dim=1)
         return values, places
-    whole = scores[:, : blocks * _BLOCK].unflatten(1, (blocks, _BLOCK))
+    whole = scores[:, : blocks * _BLOCK].reshape(-1, blocks, _BLOCK)
     chosen_NC = whole.amax(dim=2).topk(k, dim=1).indices
     inside = whole.gather(1, chosen_NC[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
     inside_places = (chosen_NC[:, :, None] * _BLOCK + torch.arange(_BLOCK, device=scores.device)).flatten(1)

@@ -75,11 +75,11 @@ class GrowingCache:
 
     def slots(self, x: Float[Tensor, "B H L K"]) -> Float[Tensor, "S H M K"]:
         """The new keys or values of each row as they are held: of each token those of all beams."""
-        return x if self.each == 1 else x.unflatten(0, (-1, self.each)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+        return x if self.each == 1 else _apart(x, self.each).permute(0, 2, 3, 1, 4).flatten(2, 3)
 
     def queries(self, q: Float[Tensor, "B H L K"]) -> Float[Tensor, "S H M K"]:
         """The queries of rows that belong together as those of one row: of each beam those of all tokens."""
-        return q if self.each == 1 else q.unflatten(0, (-1, self.each)).transpose(1, 2).flatten(2, 3)
+        return q if self.each == 1 else _apart(q, self.each).transpose(1, 2).flatten(2, 3)
 
 
 class FixedCache:
@@ -163,7 +163,7 @@ class DecoderCache:
         if mask is not None and not (mask.only_causal and new == 1):
             dense = masks.additive(mask, new, torch.float32)
             dense = dense.expand(rows, dense.shape[1] if dense.ndim == 4 else 1, new, mask.length)
-            dense = dense.unflatten(0, (-1, self.each)).transpose(1, 2).flatten(2, 3)
+            dense = _apart(dense, self.each).transpose(1, 2).flatten(2, 3)
             scores = dense.repeat_interleave(self.each, dim=-1).masked_fill(~allowed, -math.inf)
         return masks.Mask(length=allowed.shape[-1], scores=scores)
 
@@ -181,6 +181,11 @@ class DecoderCache:
                 layer.attention.select(sentences)
             if sentences is not None:
                 layer.cross_attention.select(sentences)
+
+
+def _apart(x: Tensor, each: int) -> Tensor:
+    """Rows that belong together as a dimension of their own."""
+    return x.reshape(-1, each, *x.shape[1:])
 
 
 def _room(x: Tensor, held: Tensor | None, size: int) -> Tensor:

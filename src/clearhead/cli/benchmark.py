@@ -1,0 +1,123 @@
+"""`clearhead benchmark`: how fast this machine encodes, generates and trains."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clearhead.cli import options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clearhead.bench.contest import Contest
+
+benchmark = typer.Typer(
+    help="Measure speed and memory here: every precision in a process of its own, round by round in turn.",
+    no_args_is_help=True,
+)
+
+Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count, after one that warms up.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads. Default: one for each core.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures with hardware and versions here.")]
+Plot = Annotated[Path | None, typer.Option(help="Draw the figures into this PNG file.")]
+
+
+@benchmark.command()
+def encode(
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXTS]...", help="Files as for encode. Default: texts made up.")
+    ] = None,
+    model: options.Model = options.DEFAULT_MODEL,
+    number: Annotated[int, typer.Option(min=1, help="Texts in a round; of a file, its first.")] = 1000,
+    length: Annotated[int, typer.Option(min=1, help="About so many tokens in a text that is made up.")] = 16,
+    rounds: Rounds = 5,
+    threads: Threads = None,
+    json_file: JsonFile = None,
+    plot: Plot = None,
+) -> None:
+    """Texts to vectors, in tokens a second."""
+    from itertools import islice
+
+    from clearhead.bench import encode as work
+    from clearhead.bench.contest import contest
+    from clearhead.run.encode import TextEncoder
+    from clearhead.text.corpus import Corpus
+
+    used = _threads(threads)
+    encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
+    items = list(dict.fromkeys(islice(Corpus(texts), number))) if texts else work.made_up(encoder, number, length)
+    tokens = work.tokens_of(encoder, items)
+    found = contest(
+        work.contestants(model, used),
+        items,
+        lambda some: sum(tokens[text] for text in some),
+        rounds=rounds,
+        check=items[:200],
+        said=_say,
+    )
+    notes = {name: f"cosine {cosine:.5f}" for name, cosine in work.cosines(found.outputs).items()}
+    about = {"work": "encode", "model": model, "texts": len(items), "tokens": sum(tokens.values())}
+    _report(found, notes, about, used, json_file, plot)
+
+
+@benchmark.command()
+def generate(
+    model: options.Translator = options.TRANSLATOR,
+    number: Annotated[int, typer.Option(min=1, help="Sentences in a round.")] = 32,
+    length: Annotated[int, typer.Option(min=1, help="About so many tokens in a source.")] = 20,
+    steps: Annotated[int, typer.Option(min=1, help="Tokens in each target.")] = 32,
+    beam_size: Annotated[int, typer.Option(min=1, help="Hypotheses that are kept at each step.")] = 4,
+    rounds: Rounds = 5,
+    threads: Threads = None,
+    json_file: JsonFile = None,
+    plot: Plot = None,
+) -> None:
+    """Made-up sources to targets, in target tokens a second."""
+    from clearhead.bench import generate as work
+    from clearhead.bench.contest import contest
+
+    used = _threads(threads)
+    items = work.made_up(model, number, length)
+    found = contest(
+        work.contestants(model, used, beam_size, steps),
+        items,
+        lambda some: len(some) * steps,
+        rounds=rounds,
+        check=items,
+        said=_say,
+    )
+    notes = {name: f"{count} of {len(items)} the same" for name, count in work.same(found.outputs).items()}
+    about = {"work": "generate", "model": model, "sentences": number, "steps": steps, "beam_size": beam_size}
+    _report(found, notes, about, used, json_file, plot)
+
+
+def _report(
+    found: "Contest",
+    notes: "Mapping[str, str]",
+    about: "Mapping[str, Any]",
+    threads: int,
+    json_file: Path | None,
+    plot: Path | None,
+) -> None:
+    from clearhead.bench import report
+    from clearhead.bench.machine import machine
+
+    here = machine(threads, ("clearhead", "torch", "numpy", "tokenizers"))
+    for line in report.table(found.figures, "tokens/s", notes):
+        typer.echo(line)
+    typer.echo(f"{here['processor']}, {threads} threads, torch {here['versions'].get('torch')}", err=True)
+    if json_file is not None:
+        report.write_json(json_file, found.figures, {**about, "notes": dict(notes), "machine": here})
+    if plot is not None:
+        report.draw(plot, found.figures, "tokens/s", f"{about['work']}: {about['model']}")
+
+
+def _threads(asked: int | None) -> int:
+    import os
+
+    return asked or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
