@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead import CrossAttention, DecoderCache, FixedCache, GrowingCache, MultiHeadAttention, masks
+from clearhead import CrossAttention, Decoder, DecoderCache, FixedCache, GrowingCache, MultiHeadAttention, masks
 from clearhead.equations import attention
 
 seeds = st.integers(0, 2**16)
@@ -136,3 +136,30 @@ def test_the_decoder_cache_selects_in_every_layer():
         assert layer.attention.values.flatten().tolist() == [-1, -2]
         held, _ = layer.cross_attention.filled(lambda: (None, None))
         assert held.flatten().tolist() == [0]
+
+
+@given(seeds, st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 6), st.booleans())
+def test_beams_that_share_a_row_of_the_cache_are_as_rows_of_their_own(seed, sentences, each, prompt, steps, relative):
+    torch.manual_seed(seed)
+    decoder = Decoder(8, 12, 2, 0.0, 2, relative_buckets=6 if relative else 0, relative_max_distance=9).eval()
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    memory, shared, own = torch.randn(sentences, 3, 8), DecoderCache(2, each), DecoderCache(2)
+    length = prompt
+    with torch.no_grad():
+        for _ in range(steps):
+            new = length - own.length
+            x, mask = torch.randn(len(memory) * each, new, 8), masks.causal(length)
+            found = decoder(x, memory, mask, None, shared)
+            torch.testing.assert_close(found, decoder(x, memory, mask, None, own), atol=2e-5, rtol=2e-5)
+            assert shared.length == own.length == length
+            rows = torch.randint(each, (len(memory), each)) + torch.arange(len(memory))[:, None] * each
+            shared.select(rows.flatten())
+            own.select(rows.flatten())
+            if len(memory) > 1 and torch.rand(()) < 0.5:
+                staying = torch.randperm(len(memory))[: len(memory) - 1]
+                rows = (staying[:, None] * each + torch.arange(each)).flatten()
+                memory = memory[staying]
+                shared.select(rows, staying)
+                own.select(rows, staying)
+            length += 1

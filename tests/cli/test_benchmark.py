@@ -1,0 +1,58 @@
+"""`clearhead benchmark`, as people run it."""
+
+import json
+
+import pytest
+from support.command import run
+
+
+@pytest.mark.slow
+def test_encoding_is_measured_in_both_precisions(tmp_path):
+    path, picture = tmp_path / "a.json", tmp_path / "a.png"
+    told = run(
+        *("benchmark", "encode", "--number", "20", "--rounds", "2", "--threads", "1"),
+        *("--json", str(path), "--plot", str(picture)),
+    )
+    assert told.returncode == 0, told.stderr
+    lines = told.stdout.splitlines()
+    assert lines[1].startswith("clearhead float32")
+    assert lines[2].startswith("clearhead bfloat16")
+    found = json.loads(path.read_text())
+    assert found["texts"] == 20
+    assert found["machine"]["threads"] == 1
+    assert [len(figure["rates"]) for figure in found["figures"]] == [2, 2]
+    assert float(found["notes"]["clearhead bfloat16"].split()[1]) >= 0.9995
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    texts = tmp_path / "a.txt"
+    texts.write_text("one line\nanother\n\none line\n")
+    told = run("benchmark", "encode", str(texts), "--rounds", "1", "--threads", "1")
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.slow
+def test_generation_is_measured_in_both_precisions(tmp_path):
+    path = tmp_path / "a.json"
+    told = run(
+        *("benchmark", "generate", "--number", "3", "--steps", "4", "--beam-size", "2", "--rounds", "1"),
+        *("--threads", "1", "--json", str(path)),
+    )
+    assert told.returncode == 0, told.stderr
+    found = json.loads(path.read_text())
+    assert found["notes"]["clearhead float32"] == "3 of 3 the same"
+    assert found["beam_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("encode", "--model", "no/such-model"), "no/such-model"),
+        (("encode", "no-such-file.txt"), "no-such-file.txt"),
+        (("encode", "--rounds", "0"), "--rounds"),
+        (("generate", "--model", "all-MiniLM-L6-v2"), "encoder"),
+    ],
+)
+def test_what_cannot_be_measured_is_said(arguments, message):
+    told = run("benchmark", *arguments)
+    assert told.returncode != 0
+    assert message in told.stderr
+    assert "Traceback" not in told.stderr

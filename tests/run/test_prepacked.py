@@ -1,0 +1,116 @@
+"""Prepacked linear maps: the plain ones' numbers, alone and in whole models."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, masks
+from clearhead.layers.embedding import TokenEmbedding, Unembedding
+from clearhead.run import prepacked
+from clearhead.run.precision import sibling
+from clearhead.run.prepacked import PrepackedLinear, PrepackedUnembedding
+
+ACTIVATIONS = [None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()]
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.skipif(not prepacked.usable(torch.float32), reason="no oneDNN operators in this torch")
+
+
+@given(st.integers(0, 9), st.integers(1, 40), st.integers(1, 40), st.sampled_from(ACTIVATIONS), st.booleans())
+@settings(max_examples=40)
+def test_it_is_the_plain_map(rows, inputs, outputs, activation, bias):
+    linear, x = nn.Linear(inputs, outputs, bias=bias), torch.randn(2, rows, inputs)
+    with torch.inference_mode():
+        plain = linear(x) if activation is None else activation(linear(x))
+        torch.testing.assert_close(PrepackedLinear(linear, torch.float32, activation)(x), plain, atol=1e-5, rtol=1e-5)
+        low = PrepackedLinear(linear, torch.bfloat16, activation)(x.bfloat16())
+    assert low.dtype == torch.bfloat16
+    torch.testing.assert_close(low.float(), plain, atol=0.06, rtol=0.06)
+
+
+def test_a_row_does_not_depend_on_the_others():
+    linear, x = PrepackedLinear(nn.Linear(48, 40), torch.float32, nn.GELU()), torch.randn(100, 48)
+    with torch.inference_mode():
+        together = linear(x)
+        assert all(torch.equal(linear(x[:rows]), together[:rows]) for rows in (1, 2, 15, 16, 33))
+
+
+def test_a_view_that_is_not_contiguous_is_read_right():
+    linear, x = nn.Linear(8, 4), torch.randn(3, 5, 16)
+    with torch.inference_mode():
+        found = PrepackedLinear(linear, torch.float32)(x.transpose(0, 1)[..., ::2])
+        torch.testing.assert_close(found, linear(x.transpose(0, 1)[..., ::2]))
+
+
+def test_a_changed_weight_is_packed_anew():
+    linear, x = nn.Linear(8, 4), torch.randn(3, 8)
+    packed = PrepackedLinear(linear, torch.float32)
+    with torch.inference_mode():
+        packed(x)
+    with torch.no_grad():
+        linear.weight.mul_(2)
+        linear.bias.add_(1)
+    with torch.inference_mode():
+        torch.testing.assert_close(packed(x), linear(x))
+
+
+def test_gradients_are_refused_instead_of_wrong():
+    with pytest.raises(RuntimeError, match="inference_mode"):
+        PrepackedLinear(nn.Linear(3, 3), torch.float32)(torch.randn(2, 3))
+
+
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("vocabulary", [9, 5000])
+def test_the_best_logits_are_exact_in_16_bits_too(vocabulary, bias, scale):
+    output = Unembedding(TokenEmbedding(vocabulary, 16), bias=bias, scale=scale)
+    if bias:
+        nn.init.normal_(output.bias)
+    h = torch.randn(3, 1, 16).bfloat16()
+    with torch.inference_mode():
+        plain, best = output(h.float()), 5
+        torch.testing.assert_close(PrepackedUnembedding(output, torch.float32)(h), plain, atol=1e-5, rtol=1e-5)
+        low = PrepackedUnembedding(output, torch.bfloat16)(h)
+        torch.testing.assert_close(low, plain, atol=0.1, rtol=0.1)
+        torch.testing.assert_close(low.topk(best), plain.topk(best), atol=1e-5, rtol=1e-5)
+
+
+def test_models_share_their_weights_with_their_siblings():
+    model = EncoderModel(EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=2)).eval()
+    exact, low = sibling(model, torch.float32, CPU), sibling(model, torch.bfloat16, CPU)
+    assert {id(p) for p in exact.parameters()} < {id(p) for p in model.parameters()}
+    assert sum(isinstance(part, PrepackedLinear) for part in exact.modules()) == 2 * 4
+    ids, mask = torch.randint(20, (2, 5)), masks.padding(torch.tensor([[True] * 5, [True] * 3 + [False] * 2]))
+    with torch.inference_mode():
+        plain = model(ids, mask)
+        torch.testing.assert_close(exact(ids, mask), plain, atol=1e-5, rtol=1e-5)
+        assert functional.cosine_similarity(low(ids, mask).float(), plain, dim=-1).min() > 0.9995
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.1)
+    with torch.inference_mode():
+        torch.testing.assert_close(exact(ids, mask), model(ids, mask), atol=1e-5, rtol=1e-5)
+    model.train()
+    assert not exact.training
+
+
+def test_where_the_operators_are_wrong_or_absent_the_plain_maps_serve(monkeypatch):
+    monkeypatch.setattr(prepacked, "usable", lambda dtype: False)
+    model = Seq2Seq(Seq2SeqConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1)).eval()
+    assert sibling(model, torch.float32, CPU) is model
+    low = sibling(model, torch.bfloat16, CPU)
+    assert not any(isinstance(part, PrepackedLinear | PrepackedUnembedding) for part in low.modules())
+
+
+def test_wrong_operators_are_found(monkeypatch):
+    product = prepacked._Packed.product
+    monkeypatch.setattr(prepacked._Packed, "product", lambda self, *given: product(self, *given) * 1.01)
+    assert not prepacked.usable.__wrapped__(torch.float32)
+
+    def absent(self, *given):
+        raise AttributeError("no such operator")
+
+    monkeypatch.setattr(prepacked._Packed, "product", absent)
+    assert not prepacked.usable.__wrapped__(torch.bfloat16)
