@@ -3,18 +3,18 @@
 import json
 
 import pytest
-from support.command import run
+from support.command import clearhead
 
 
 @pytest.mark.slow
 def test_encoding_is_measured_in_both_precisions(tmp_path):
     path, picture = tmp_path / "a.json", tmp_path / "a.png"
-    told = run(
+    status, out, err = clearhead(
         *("benchmark", "encode", "--number", "20", "--rounds", "2", "--threads", "1"),
         *("--json", str(path), "--plot", str(picture)),
     )
-    assert told.returncode == 0, told.stderr
-    lines = told.stdout.splitlines()
+    assert status == 0, err
+    lines = out.splitlines()
     assert lines[1].startswith("clearhead float32")
     assert lines[2].startswith("clearhead bfloat16")
     found = json.loads(path.read_text())
@@ -25,18 +25,18 @@ def test_encoding_is_measured_in_both_precisions(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
     texts = tmp_path / "a.txt"
     texts.write_text("one line\nanother\n\none line\n")
-    told = run("benchmark", "encode", str(texts), "--rounds", "1", "--threads", "1")
-    assert told.returncode == 0, told.stderr
+    status, out, err = clearhead("benchmark", "encode", str(texts), "--rounds", "1", "--threads", "1")
+    assert status == 0, err
 
 
 @pytest.mark.slow
 def test_generation_is_measured_in_both_precisions(tmp_path):
     path = tmp_path / "a.json"
-    told = run(
+    status, out, err = clearhead(
         *("benchmark", "generate", "--number", "3", "--steps", "4", "--beam-size", "2", "--rounds", "1"),
         *("--threads", "1", "--json", str(path)),
     )
-    assert told.returncode == 0, told.stderr
+    assert status == 0, err
     found = json.loads(path.read_text())
     assert found["notes"]["clearhead float32"] == "3 of 3 the same"
     assert found["beam_size"] == 2
@@ -52,7 +52,7 @@ def test_generation_is_measured_in_both_precisions(tmp_path):
     ],
 )
 def test_what_cannot_be_measured_is_said(arguments, message):
-    told = run("benchmark", *arguments)
-    assert told.returncode != 0
-    assert message in told.stderr
-    assert "Traceback" not in told.stderr
+    status, out, err = clearhead("benchmark", *arguments)
+    assert status != 0
+    assert message in err
+    assert "Traceback" not in err
