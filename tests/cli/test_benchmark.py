@@ -1,9 +1,12 @@
 """`clearhead benchmark`, as people run it."""
 
 import json
+from pathlib import Path
 
 import pytest
 from support.command import clearhead
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
@@ -25,14 +28,14 @@ def test_encoding_is_measured_in_both_precisions(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
     texts = tmp_path / "a.txt"
     texts.write_text("one line\nanother\n\none line\n")
-    status, out, err = clearhead("benchmark", "encode", str(texts), "--rounds", "1", "--threads", "1")
+    status, _, err = clearhead("benchmark", "encode", str(texts), "--rounds", "1", "--threads", "1")
     assert status == 0, err
 
 
 @pytest.mark.slow
 def test_generation_is_measured_in_both_precisions(tmp_path):
     path = tmp_path / "a.json"
-    status, out, err = clearhead(
+    status, _, err = clearhead(
         *("benchmark", "generate", "--number", "3", "--steps", "4", "--beam-size", "2", "--rounds", "1"),
         *("--threads", "1", "--json", str(path)),
     )
@@ -42,6 +45,20 @@ def test_generation_is_measured_in_both_precisions(tmp_path):
     assert found["beam_size"] == 2
 
 
+@pytest.mark.slow
+def test_training_is_measured_beside_a_plain_loop(tmp_path):
+    path = tmp_path / "a.json"
+    source, target = (ROOT / "recipes" / "tiny" / "data" / f"valid.{side}" for side in ("en", "de"))
+    status, out, err = clearhead(
+        *("benchmark", "train", source, target, "--updates", "1", "--rounds", "1", "--threads", "1", "--json", path)
+    )
+    assert status == 0, err
+    names = [line.split("  ")[0] for line in out.splitlines()[1:]]
+    assert names[0] == "nn.Transformer float32"
+    found = json.loads(path.read_text())
+    assert all(float(note.removeprefix("loss ")) < 12 for note in found["notes"].values())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -49,10 +66,11 @@ def test_generation_is_measured_in_both_precisions(tmp_path):
         (("encode", "no-such-file.txt"), "no-such-file.txt"),
         (("encode", "--rounds", "0"), "--rounds"),
         (("generate", "--model", "all-MiniLM-L6-v2"), "encoder"),
+        (("train", "no-such-file.txt", "other.txt"), "no-such-file.txt"),
     ],
 )
 def test_what_cannot_be_measured_is_said(arguments, message):
-    status, out, err = clearhead("benchmark", *arguments)
+    status, _, err = clearhead("benchmark", *arguments)
     assert status != 0
     assert message in err
     assert "Traceback" not in err

@@ -92,6 +92,33 @@ def generate(
     _report(found, notes, about, used, json_file, plot)
 
 
+@benchmark.command()
+def train(
+    source: Annotated[Path, typer.Argument(help="Sentences, one a line, split into words.")],
+    target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
+    updates: Annotated[int, typer.Option(min=1, help="Updates in a round.")] = 8,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Padded tokens of a side in a batch, at most.")] = 4096,
+    rounds: Rounds = 5,
+    threads: Threads = None,
+    json_file: JsonFile = None,
+    plot: Plot = None,
+) -> None:
+    """A small translation model, beside a plain loop around torch.nn.Transformer, in source and target tokens a second."""
+    from clearhead.bench import train as work
+    from clearhead.bench.contest import contest
+    from clearhead.text.corpus import Corpus
+
+    used = _threads(threads)
+    sources, targets = (list(Corpus([str(path)])) for path in (source, target))
+    if len(sources) != len(targets):
+        raise ValueError(f"{source} has {len(sources)} lines, {target} has {len(targets)}; as many are wanted")
+    some = work.batches(sources, targets, batch_tokens)[:updates]
+    found = contest(work.contestants(used), some, work.tokens_of, rounds=rounds, check=some, said=_say)
+    notes = {name: f"loss {losses[-1]:.3f}" for name, losses in found.outputs.items()}
+    about = {"work": "train", "model": "4 + 4 layers, d_model 128", "updates": updates, "tokens": work.tokens_of(some)}
+    _report(found, notes, about, used, json_file, plot)
+
+
 def _report(
     found: "Contest",
     notes: "Mapping[str, str]",
