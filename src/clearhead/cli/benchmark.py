@@ -103,7 +103,7 @@ def train(
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
-    """A small translation model, beside a plain loop around torch.nn.Transformer, in source and target tokens a second."""
+    """Updates of a small translation model, beside a plain loop around torch.nn.Transformer, in tokens a second."""
     from clearhead.bench import train as work
     from clearhead.bench.contest import contest
     from clearhead.text.corpus import Corpus

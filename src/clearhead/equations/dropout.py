@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
@@ -33,12 +33,13 @@ def share_kept(drop_prob: float) -> float:
     return max(1, round((1 - drop_prob) * _STEPS)) / _STEPS
 
 
-def keep_mask(shape: Sequence[int], drop_prob: float) -> UInt8[Tensor, "..."]:
+def keep_mask(shape: Sequence[int], drop_prob: float, dtype: torch.dtype = torch.uint8) -> Shaped[Tensor, "..."]:
     """1 where a number is kept and 0 where it is dropped, drawn on the CPU as torch's global generator says.
 
     Args:
         shape: of the mask.
         drop_prob: p, from 0 up to, not including, 1; what is really kept is `share_kept(p)` of the numbers.
+        dtype: of the mask: whole numbers of any width.
 
     >>> import torch; from clearhead.equations.dropout import keep_mask
     >>> keep_mask((2, 3), 0.0)
@@ -47,12 +48,12 @@ def keep_mask(shape: Sequence[int], drop_prob: float) -> UInt8[Tensor, "..."]:
     """
     size, bound = math.prod(shape), round(share_kept(drop_prob) * _STEPS)
     if bound == _STEPS:
-        return torch.ones(tuple(shape), dtype=torch.uint8, device="cpu")
+        return torch.ones(tuple(shape), dtype=dtype, device="cpu")
     seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
     draws = numpy.random.SFC64(seed).random_raw(-(-size // 4))  # twice as fast as torch's generator, from its seed
     parts = torch.from_numpy(draws.view(numpy.int16))[:size].view(tuple(shape))
     # written as numbers at once: a bool mask would be converted at each product, which takes longer than the draws
-    return torch.lt(parts, bound - _STEPS // 2, out=torch.empty(parts.shape, dtype=torch.uint8, device="cpu"))
+    return torch.lt(parts, bound - _STEPS // 2, out=torch.empty(parts.shape, dtype=dtype, device="cpu"))
 
 
 def drop(x: Float[Tensor, "*any"], drop_prob: float) -> Float[Tensor, "*any"]:
@@ -76,15 +77,19 @@ def drop(x: Float[Tensor, "*any"], drop_prob: float) -> Float[Tensor, "*any"]:
 
 
 class _Drop(torch.autograd.Function):
+    """Numbers and masks are multiplied as whole numbers of one width, bits times 0 or 1: converting either would take
+    longer than the product."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, drop_prob: float) -> Tensor:
-        mask = keep_mask(x.shape, drop_prob)
+        ctx.whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+        mask = keep_mask(x.shape, drop_prob, ctx.whole)
         ctx.save_for_backward(mask)
         ctx.scale = 1 / share_kept(drop_prob)
-        return (x * mask).mul_(ctx.scale)
+        return (x.view(ctx.whole) * mask).view(x.dtype).mul_(ctx.scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
-        return (gradient * mask).mul_(ctx.scale), None
+        return (gradient.view(ctx.whole) * mask).view(gradient.dtype).mul_(ctx.scale), None
