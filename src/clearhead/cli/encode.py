@@ -62,7 +62,9 @@ def encode(
         str | None, typer.Option(help="The name of one of the model's prompts, or a text to put before each text.")
     ] = None,
     truncate_dim: Annotated[int | None, typer.Option(help="Keep the first columns only.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Tokens in a batch.")] = None,
+    batch_tokens: Annotated[
+        int | None, typer.Option(help="Tokens in a batch. Default: what keeps the device busy.")
+    ] = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (
@@ -86,7 +88,6 @@ def encode(
     # torch comes after what can go wrong without it
     from clearhead.run.corpus import encode_corpus
     from clearhead.run.encode import EncodeOptions, TextEncoder
-    from clearhead.run.packing import BATCH_TOKENS
     from clearhead.run.progress import token_progress
 
     encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
@@ -94,7 +95,7 @@ def encode(
         pooling=None if pooling is None else pooling.value,
         normalize=normalize,
         max_length=max_length,
-        batch_tokens=BATCH_TOKENS if batch_tokens is None else batch_tokens,
+        batch_tokens=batch_tokens,
         prompt=prompt,
         truncate_dim=truncate_dim,
     )

@@ -1,5 +1,8 @@
 """The equation of `attention.py` on PyTorch's fused kernels: the same values, no weights, no L x M matrix."""
 
+import functools
+import importlib.util
+import itertools
 import math
 from dataclasses import replace
 
@@ -120,6 +123,8 @@ def _in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: flo
 def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float, scale: float | None) -> Tensor:
     """Packed texts as the rows of a padded batch, for attention alone: all else runs without padding."""
     assert mask.lengths is not None
+    if _has_variable_lengths(q) and not drop_prob and mask.scores is None:
+        return _variable_lengths(q, k, v, mask, scale)
     longest = -(-max(mask.lengths, default=0) // 16) * 16  # one kernel, and one order of sums, for all lengths near by
     place_T = torch.cat([torch.arange(length) + number * longest for number, length in enumerate(mask.lengths)]).to(
         q.device
@@ -136,3 +141,43 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float,
         within = replace(within, keep_BM=within.keep_BM.to(q.device))
     values = fused_scaled_dot_product(rows(q), rows(k), rows(v), within, drop_prob=drop_prob, scale=scale)
     return values.transpose(1, 2).flatten(0, 1)[place_T].transpose(0, 1)[None]
+
+
+def _has_variable_lengths(q: Tensor) -> bool:
+    """Whether there is a kernel here for texts one after another: on NVIDIA's GPUs since Ampere, in 16 bits."""
+    if not q.is_cuda or q.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    return importlib.util.find_spec("torch.nn.attention.varlen") is not None and _capability(q.device) >= (8, 0)
+
+
+@functools.cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+def _variable_lengths(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, scale: float | None) -> Tensor:
+    """Packed texts by a kernel that knows where each begins, so that nothing is padded."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    assert mask.lengths is not None
+    ends, longest = _ends(mask.lengths, q.device), max(mask.lengths, default=0)
+    around = -1 if mask.window is None else mask.window
+    q_THK, k_THK, v_THK = (x[0].transpose(0, 1).contiguous() for x in (q, k, v))
+    values_THK: Tensor = varlen_attn(
+        q_THK,
+        k_THK,
+        v_THK,
+        ends,
+        ends,
+        longest,
+        longest,
+        scale=scale,
+        window_size=(around, 0 if mask.causal else around),
+    )
+    return values_THK.transpose(0, 1)[None]
+
+
+@functools.lru_cache(maxsize=8)
+def _ends(lengths: tuple[int, ...], device: torch.device) -> Tensor:
+    """Where each text begins, and the last one ends; alike for all layers."""
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)

@@ -14,7 +14,7 @@ from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.family import Family
 from clearhead.models.heads import SpanReader
-from clearhead.run.packing import BATCH_TOKENS, packed_batches
+from clearhead.run.packing import packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.progress import token_progress
 from clearhead.run.spans import Logits, Span, best_spans
@@ -204,14 +204,14 @@ class QuestionAnswerer:
         max_answer_length: int = 30,
         max_length: int | None = None,
         stride: int = 128,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         show_progress: bool = False,
     ) -> list[Answer]:
         """The answer to each question from its own context, in the order of the pairs.
 
         Args:
             pairs: questions with their contexts.
-            batch_tokens: tokens in a batch.
+            batch_tokens: tokens in a batch; None for what keeps the device busy.
             show_progress: a progress bar on standard error.
             n_best, allow_no_answer, no_answer_threshold, max_answer_length, max_length, stride: as in `answer`.
 
@@ -233,7 +233,7 @@ class QuestionAnswerer:
                 advance(len(some), sum(len(window.ids) for those in windows for window in those))
         return found
 
-    def _logits(self, windows: Sequence[PairWindow], batch_tokens: int) -> list[tuple[Logits, Logits]]:
+    def _logits(self, windows: Sequence[PairWindow], batch_tokens: int | None) -> list[tuple[Logits, Logits]]:
         """For each window the logits of beginnings and of ends: of [CLS], then of the context's tokens."""
         logits = [(np.empty(0), np.empty(0))] * len(windows)
         types = [window.types for window in windows]

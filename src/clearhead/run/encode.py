@@ -17,7 +17,7 @@ from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import pool
-from clearhead.run.packing import BATCH_TOKENS, packed_batches
+from clearhead.run.packing import packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.progress import token_progress
 from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
@@ -33,7 +33,7 @@ class EncodeOptions:
     pooling: Pooling | Literal["tokens"] | None = None
     normalize: bool | None = None
     max_length: int | None = None
-    batch_tokens: int = BATCH_TOKENS
+    batch_tokens: int | None = None
     prompt: str | None = None
     truncate_dim: int | None = None
 
@@ -152,7 +152,7 @@ class TextEncoder:
         pooling: Pooling | None = None,
         normalize: bool | None = None,
         max_length: int | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         prompt: str | None = None,
         truncate_dim: int | None = None,
         show_progress: bool = False,
@@ -165,7 +165,7 @@ class TextEncoder:
         pooling: Literal["tokens"],
         normalize: bool | None = None,
         max_length: int | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         prompt: str | None = None,
         truncate_dim: int | None = None,
         show_progress: bool = False,
@@ -177,7 +177,7 @@ class TextEncoder:
         pooling: Pooling | Literal["tokens"] | None = None,
         normalize: bool | None = None,
         max_length: int | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         prompt: str | None = None,
         truncate_dim: int | None = None,
         show_progress: bool = False,
@@ -190,7 +190,7 @@ class TextEncoder:
             normalize: whether vectors are brought to length 1; None for what the model says, of one
                 vector a text; vectors of tokens stay as they are.
             max_length: tokens after which a text is cut, special tokens included; None for what the model says.
-            batch_tokens: tokens in a batch: more is not faster once the processor is busy.
+            batch_tokens: tokens in a batch; None for what keeps the device busy: more is not faster.
             prompt: the name of one of the model's prompts, or a text that is put before each text;
                 None for the model's default prompt.
             truncate_dim: keep the first columns only, before normalising (for models trained to be cut).
@@ -267,7 +267,7 @@ class TextEncoder:
         return vectors
 
     def _hidden_states(
-        self, tokens: Sequence[Tokens], batch_tokens: int, advance: Callable[[int], None]
+        self, tokens: Sequence[Tokens], batch_tokens: int | None, advance: Callable[[int], None]
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Batches of hidden states (B, L, D), with the indices of their texts and the (B, L) mask of real tokens."""
         self._runner.eval()

@@ -9,7 +9,6 @@ from pathlib import Path
 from clearhead.run.answers import Answer, QuestionAnswerer, Reading
 from clearhead.run.generate import TextToText
 from clearhead.run.outputs import Generated
-from clearhead.run.packing import BATCH_TOKENS
 from clearhead.run.progress import token_progress
 
 
@@ -46,7 +45,7 @@ class GeneratedAnswerer(QuestionAnswerer):
         max_answer_length: int = 30,
         max_length: int | None = None,
         stride: int = 128,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         show_progress: bool = False,
     ) -> list[Answer]:
         """The answer to each question from its own context, in the order of the pairs.

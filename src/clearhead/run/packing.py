@@ -11,8 +11,10 @@ from clearhead.models.config import EncoderConfig
 from clearhead.text.batching import token_batches
 from clearhead.text.interface import Tokens
 
-BATCH_TOKENS = 2048
+_BATCH_TOKENS = {"cpu": 2048}
 """Tokens in a batch: what stays in the cache of a processor core between two layers."""
+_BATCH_TOKENS_ELSEWHERE = 65536
+"""The same for accelerators: what keeps all their parts busy."""
 
 _MULTIPLE = 16
 """A row is filled up to a multiple of this: so kernels, and the order of every sum, are alike whatever the batch."""
@@ -52,16 +54,18 @@ class Packed:
 
 
 def packed_batches(
-    tokens: Sequence[Tokens], batch_tokens: int, config: EncoderConfig, device: torch.device
+    tokens: Sequence[Tokens], batch_tokens: int | None, config: EncoderConfig, device: torch.device
 ) -> Iterator[Packed]:
     """Texts as packed batches, longest first; each text comes once.
 
     Args:
         tokens: the texts.
-        batch_tokens: tokens in a batch.
+        batch_tokens: tokens in a batch; None for what keeps the device busy.
         config: the model's plan: its padding id and its longest input.
         device: where the tensors go.
     """
+    if batch_tokens is None:
+        batch_tokens = _BATCH_TOKENS.get(device.type, _BATCH_TOKENS_ELSEWHERE)
     for indices in token_batches([len(text.ids) for text in tokens], batch_tokens):
         lengths = [len(tokens[index].ids) for index in indices]
         ids = [number for index in indices for number in tokens[index].ids]

@@ -10,7 +10,7 @@ from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.family import Family
 from clearhead.models.heads import EncoderClassifier
-from clearhead.run.packing import BATCH_TOKENS, packed_batches
+from clearhead.run.packing import packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
 from clearhead.text.interface import Tokens
@@ -102,19 +102,19 @@ class TextClassifier:
         """The labels, in the model's order."""
         return self.model.head_config.labels
 
-    def classify(self, texts: Sequence[str], *, batch_tokens: int = BATCH_TOKENS) -> list[Classification]:
+    def classify(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Classification]:
         """What the model says of each text, in the order of the texts.
 
         Args:
             texts: the texts; what is longer than the model is cut.
-            batch_tokens: tokens in a batch.
+            batch_tokens: tokens in a batch; None for what keeps the device busy.
 
         Raises:
             ValueError: a text that is no Unicode string.
         """
         return self._classified(self.tokenizer.encode(texts, self.max_length), batch_tokens)
 
-    def stream(self, texts: Iterable[str], *, batch_tokens: int = BATCH_TOKENS) -> Iterator[Classification]:
+    def stream(self, texts: Iterable[str], *, batch_tokens: int | None = None) -> Iterator[Classification]:
         """The same for texts without end; the input is never held whole."""
 
         def prepared() -> Iterator[list[Tokens]]:
@@ -124,7 +124,7 @@ class TextClassifier:
         for tokens in one_ahead(prepared()):
             yield from self._classified(tokens, batch_tokens)
 
-    def _classified(self, tokens: Sequence[Tokens], batch_tokens: int) -> list[Classification]:
+    def _classified(self, tokens: Sequence[Tokens], batch_tokens: int | None) -> list[Classification]:
         rows = torch.empty(len(tokens), len(self.labels))
         self._runner.eval()
         for batch in packed_batches(tokens, batch_tokens, self.model.body.config, self.device):
