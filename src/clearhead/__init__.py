@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from clearhead.run.outputs import Generated as Generated
     from clearhead.run.outputs import StreamedToken as StreamedToken
     from clearhead.run.tasks import TextClassifier as TextClassifier
+    from clearhead.see.lint import lint as lint
+    from clearhead.see.lint_masks import Finding as Finding
+    from clearhead.see.lint_masks import lint_masks as lint_masks
     from clearhead.see.steps import Step as Step
     from clearhead.see.steps import Trace as Trace
     from clearhead.see.trace import trace as trace
@@ -56,6 +59,7 @@ _HOME = {
     "EncoderConfig": "models.config",
     "EncoderLayer": "stacks.encoder",
     "EncoderModel": "models.encoder",
+    "Finding": "see.lint_masks",
     "FixedCache": "layers.cache",
     "GatedFeedForward": "layers.feedforward",
     "Generated": "run.outputs",
@@ -79,6 +83,8 @@ _HOME = {
     "TextToText": "run.generate",
     "TokenEmbedding": "layers.embedding",
     "Trace": "see.steps",
+    "lint": "see.lint",
+    "lint_masks": "see.lint_masks",
     "scaled_dot_product": "equations.attention",
     "trace": "see.trace",
     "traced": "see.trace",
