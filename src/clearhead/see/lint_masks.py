@@ -110,7 +110,7 @@ def lint_masks(
 def judged(attended: Attended) -> list[Finding]:
     """What is wrong with who reached whom; the most telling mistake only, for others follow from it."""
     seen_BLM, real_BL, keep_BM = attended.seen_BLM, attended.real_BL, attended.keep_BM
-    batch, length, keys = seen_BLM.shape
+    _, length, keys = seen_BLM.shape
     place_L, place_M = torch.arange(length) + (keys - length if attended.same else 0), torch.arange(keys)
     ahead_LM = place_M[None, :] - place_L[:, None]
     off_LM = ahead_LM != 0 if attended.same else torch.ones(length, keys, dtype=torch.bool)
