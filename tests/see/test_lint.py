@@ -99,7 +99,6 @@ PLANTED = {
         {},
         "nothing is attended",
     ),
-    "ours: one sentence's mask for all": (encoder, {"ids": IDS, "mask": masks.padding(KEEP[:1])}, {}, ATTENDED),
     "ours: a mask that cuts words": (
         encoder,
         {"ids": IDS, "mask": masks.padding(KEEP & (torch.arange(6) != 1))},
@@ -137,7 +136,7 @@ PLANTED = {
         BOTH,
         INVERTED,
     ),
-    "torch.nn: inverted": (torch_encoder, {"src": X, "src_key_padding_mask": KEEP}, KNOWN, FULL),
+    "torch.nn: inverted": (torch_encoder, {"src": X, "src_key_padding_mask": KEEP}, KNOWN, INVERTED),
     "torch.nn: inverted, all rows padded": (
         torch_encoder,
         {"src": X[1:], "src_key_padding_mask": KEEP[1:]},

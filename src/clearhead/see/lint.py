@@ -109,13 +109,13 @@ def _observed(model: nn.Module, batch: dict[str, Any]) -> _Seen:
         stack.enter_context(torch.enable_grad())
         for role, name in (("source", source), ("target", target)):
             if name is not None and batch[name].is_floating_point():
-                leaf = batch[name].detach().clone().requires_grad_()
-                batch[name] = leaf
-                setattr(seen, role, leaf if first else leaf.transpose(0, 1))
+                leaf = _turned(batch[name].detach(), first).clone().requires_grad_()
+                batch[name] = _turned(leaf, first)
+                setattr(seen, role, leaf)
         for handle in _hooks(model, seen, first):
             stack.callback(handle.remove)
         output = _tensor(model(**batch))
-    output = output if first or output.ndim < 3 else output.transpose(0, 1)
+    output = output if output.ndim < 3 else _turned(output, first)
     if target is not None:
         seen.states = output
     elif output.ndim == 3:
@@ -136,9 +136,9 @@ def _hooks(model: nn.Module, seen: _Seen, first: bool) -> Iterator[Any]:
             asked = inputs[0] if inputs else None
             free = getattr(seen, role) is None and ids is not None and isinstance(asked, Tensor)
             if free and asked.shape == ids.shape and not ids.is_floating_point() and torch.equal(asked, ids):
-                leaf = output.detach().clone().requires_grad_()
-                setattr(seen, role, leaf if first else leaf.transpose(0, 1))
-                return leaf
+                leaf = _turned(output.detach(), first).clone().requires_grad_()
+                setattr(seen, role, leaf)
+                return _turned(leaf, first)
         return None
 
     for module in model.modules():
@@ -148,7 +148,7 @@ def _hooks(model: nn.Module, seen: _Seen, first: bool) -> Iterator[Any]:
     def encoded(module: nn.Module, inputs: Any, output: Any) -> None:
         states = _tensor(output)
         if states.ndim == 3:
-            seen.memory = states if first else states.transpose(0, 1)
+            seen.memory = _turned(states, first)
 
     inner = _encoder(model)
     if inner is not None:
@@ -303,6 +303,11 @@ def _tensor(output: Any) -> Tensor:
     if not isinstance(found, Tensor):
         raise ValueError(f"the model gives a {type(output).__name__}; a tensor, or one as its first part, is wanted")
     return found
+
+
+def _turned(x: Tensor, first: bool) -> Tensor:
+    """The batch first, or as the model wants it."""
+    return x if first else x.transpose(0, 1)
 
 
 def _batch_first(model: nn.Module) -> bool:
