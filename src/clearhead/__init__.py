@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from clearhead.see.steps import Trace as Trace
     from clearhead.see.trace import trace as trace
     from clearhead.see.trace import traced as traced
+    from clearhead.see.verify import Certificate as Certificate
+    from clearhead.see.verify import verify as verify
     from clearhead.stacks.decoder import Decoder as Decoder
     from clearhead.stacks.decoder import DecoderLayer as DecoderLayer
     from clearhead.stacks.encoder import Encoder as Encoder
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Answer": "run.answers",
+    "Certificate": "see.verify",
     "CrossAttention": "layers.attention",
     "Decoder": "stacks.decoder",
     "DecoderCache": "layers.cache",
@@ -88,6 +91,7 @@ _HOME = {
     "scaled_dot_product": "equations.attention",
     "trace": "see.trace",
     "traced": "see.trace",
+    "verify": "see.verify",
 }
 
 __all__ = ["__version__", "masks", *sorted(_HOME)]

@@ -15,11 +15,13 @@ from clearhead.cli.convert import convert
 from clearhead.cli.distill import distill
 from clearhead.cli.encode import encode
 from clearhead.cli.evaluate import evaluate
+from clearhead.cli.lint import lint
 from clearhead.cli.summarize import summarize
 from clearhead.cli.tokenizer import tokenizer
 from clearhead.cli.trace import trace
 from clearhead.cli.train import train
 from clearhead.cli.translate import translate
+from clearhead.cli.verify import verify
 
 app = typer.Typer(
     name="clearhead",
@@ -38,6 +40,8 @@ app.command()(train)
 app.command()(distill)
 app.command()(ablate)
 app.command()(trace)
+app.command()(lint)
+app.command()(verify)
 app.add_typer(evaluate, name="evaluate")
 app.add_typer(tokenizer, name="tokenizer")
 app.add_typer(benchmark, name="benchmark")

@@ -92,7 +92,8 @@ def _stepwise(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob
         weights_BHLM = torch.softmax(scores_BHLM, dim=-1)
         if drop_prob:
             weights_BHLM = drop(weights_BHLM, drop_prob)
-        if some is not None and not bool(some.all()):
+        # to look would halt a compiler
+        if some is not None and (torch.compiler.is_compiling() or not bool(some.all())):
             weights_BHLM = weights_BHLM * some
         return weights_BHLM.to(v.dtype) @ v
 

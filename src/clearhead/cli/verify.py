@@ -1,0 +1,50 @@
+"""`clearhead verify`: the certificate of a checkpoint."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearhead.cli import options
+
+
+class AgainstOption(StrEnum):
+    """The library to compare with."""
+
+    transformers = "transformers"
+
+
+def verify(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its id on the Hugging Face Hub.")],
+    against: Annotated[
+        AgainstOption | None, typer.Option(help="Insist on the comparison with it. Default: where it is installed.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The certificate. Default: certificate.json beside the weights."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Try a checkpoint in every way that should not matter: padding, order, caches, kernels, precision, saving.
+
+    Prints the largest error of each, writes them with versions and hashes, and ends with status 1 if one is too large.
+    """
+    from clearhead.checkpoints import directory
+    from clearhead.see.verify import verify as run
+
+    found = run(model, None if against is None else against.value)
+    path = directory.find(model) / "certificate.json" if output is None else output
+    directory.write_json(path, found.as_dict())
+    if as_json:
+        typer.echo(json.dumps(found.as_dict()))
+    else:
+        for check in found.checks:
+            error = "-" if check.error is None else f"{check.error:.1e}"
+            said = "holds" if check.holds and check.error is not None else "not tried" if check.holds else "FAILS"
+            note = f"  {check.note}" if check.note else ""
+            typer.echo(f"{check.name:28} {error:>8}  of {check.bound:.1e}  {said}{note}")
+        typer.echo(f"{'all hold' if found.holds else 'not all hold'}; {path}", err=True)
+    if not found.holds:
+        raise typer.Exit(1)
