@@ -35,7 +35,9 @@ def test_a_good_encoder_passes(name, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(checkpoints.SEQ2SEQ_FAMILIES))
 def test_a_good_encoder_decoder_passes(name, tmp_path):
-    seq2seq.make(name, tmp_path)
+    # the tiny ones' usual weights, which are large, are too much for 16 bits
+    changes = {"init_std": 0.1} if "init_std" in seq2seq.KINDS[name][2] else {}
+    seq2seq.make(name, tmp_path, **changes)
     found = verify(tmp_path)
     assert found.holds, failed(found)
     assert {check.name for check in found.checks} >= {"cached = uncached", "one beam = greedy", "each text alone"}
@@ -64,8 +66,11 @@ def mixed_heads(x):
     return x.reshape(batch, length, heads * width)
 
 
+sinusoids = positions.concatenated_sinusoids
+
+
 def cosines_first(length, width, **options):
-    sines, cosines = positions.concatenated_sinusoids(length, width, **options).chunk(2, dim=1)
+    sines, cosines = sinusoids(length, width, **options).chunk(2, dim=1)
     return torch.cat([cosines, sines], dim=1)
 
 
