@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from clearhead.see.trace import traced as traced
     from clearhead.see.verify import Certificate as Certificate
     from clearhead.see.verify import verify as verify
+    from clearhead.see.watch import watch as watch
     from clearhead.stacks.decoder import Decoder as Decoder
     from clearhead.stacks.decoder import DecoderLayer as DecoderLayer
     from clearhead.stacks.encoder import Encoder as Encoder
@@ -92,6 +93,7 @@ _HOME = {
     "trace": "see.trace",
     "traced": "see.trace",
     "verify": "see.verify",
+    "watch": "see.watch",
 }
 
 __all__ = ["__version__", "masks", *sorted(_HOME)]

@@ -1,0 +1,167 @@
+"""Watched attention: the explicit oracle's weights, of what was asked, and nothing else changes."""
+
+import pytest
+import torch
+from support import families, seq2seq
+
+from clearhead import (
+    CrossAttention,
+    Decoder,
+    Encoder,
+    GenerationConfig,
+    MultiHeadAttention,
+    checkpoints,
+    masks,
+    watch,
+)
+from clearhead.equations import attention
+from clearhead.generation.search import Source, search
+from clearhead.see.verify import explicit_attention
+
+IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 3, 7, 0, 0]])
+KEEP = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+TARGET = torch.tensor([[1, 2, 3], [4, 5, 6]])
+
+
+def hooks_of(model):
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+@pytest.fixture
+def oracle(monkeypatch):
+    """The weights that the explicit equation has, call by call, when the model runs on it."""
+    found = []
+    plain = attention.scaled_dot_product
+
+    def keep(q, k, v, mask=None, *, scale=None):
+        values, weights = plain(q, k, v, mask, scale=scale)
+        found.append(weights)
+        return values, weights
+
+    monkeypatch.setattr(attention, "scaled_dot_product", keep)
+    return found
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_an_encoders_weights_are_the_oracles(name, tmp_path, oracle):
+    families.make(name, tmp_path)
+    model, _ = checkpoints.load_encoder(tmp_path)
+    with torch.inference_mode():
+        plain = model(IDS, masks.padding(KEEP))
+        with watch(model) as seen:
+            assert torch.equal(model(IDS, masks.padding(KEEP)), plain)
+        with explicit_attention():
+            model(IDS, masks.padding(KEEP))
+    assert len(seen.records) == len(oracle) == len(model.encoder.layers)
+    for record, weights in zip(seen.records, oracle, strict=True):
+        torch.testing.assert_close(record.values, weights, atol=1e-5, rtol=1e-5)
+        assert record.part == "encoder"
+    assert hooks_of(model) == 0
+
+
+@pytest.mark.parametrize("name", seq2seq.FAMILIES)
+def test_an_encoder_decoders_weights_are_the_oracles_with_caches_too(name, tmp_path, oracle):
+    seq2seq.make(name, tmp_path)
+    model, _ = checkpoints.load_seq2seq(tmp_path)
+    mask = masks.padding(KEEP)
+
+    def run():
+        memory, cache = model.encode(IDS, mask), model.cache()
+        return [model.decode(TARGET[:, i : i + 1], memory, None, mask, cache) for i in range(3)]
+
+    with torch.inference_mode():
+        plain = run()
+        with watch(model) as seen:
+            assert all(torch.equal(one, other) for one, other in zip(run(), plain, strict=True))
+        with explicit_attention():
+            run()
+    assert len(seen.records) == len(oracle)
+    for record, weights in zip(seen.records, oracle, strict=True):
+        torch.testing.assert_close(record.values, weights, atol=1e-5, rtol=1e-5)
+    assert {record.part for record in seen.records} == {"encoder", "decoder", "cross"}
+    assert seen.of(0, 1, "decoder", call=2).shape == (2, 1, 3)
+    assert seen.of(1, 0, "cross").shape == (2, 1, 5)
+
+
+def test_the_weights_of_beams_that_share_a_cache_sum_to_one(tmp_path):
+    seq2seq.make("marian", tmp_path)
+    model, _ = checkpoints.load_seq2seq(tmp_path)
+    settings = GenerationConfig(beam_size=3, max_new_tokens=5)
+    sources = [Source([5, 6, 7], (98,)), Source([8, 9], (98,))]
+    plain = search(model, sources, settings)
+    with watch(model, layers=[0]) as seen:
+        assert search(model, sources, settings) == plain
+    for record in seen.records:
+        if record.part != "encoder":
+            torch.testing.assert_close(record.values.sum(dim=-1), torch.ones(record.values.shape[:-1]))
+
+
+def test_only_what_was_asked_is_kept():
+    model, x = Encoder(16, 24, 4, 0.1, 3).eval(), torch.randn(2, 6, 16)
+    with watch(model, layers=[2, 0], heads=[3, 1]) as seen:
+        model(x)
+        model(x[:, :4])
+    assert [(record.layer, record.heads, record.call) for record in seen.records] == [
+        (0, (3, 1), 0),
+        (2, (3, 1), 0),
+        (0, (3, 1), 1),
+        (2, (3, 1), 1),
+    ]
+    assert seen.of(2, 1, call=0).shape == (2, 6, 6)
+    assert torch.equal(seen.of(2, 1, call=0), seen.records[1].values[:, 1])
+    assert {path: [array.shape for array in arrays] for path, arrays in seen.arrays().items()} == {
+        f"layers.{layer}.attention": [(2, 2, 6, 6), (2, 2, 4, 4)] for layer in (0, 2)
+    }
+    with pytest.raises(ValueError, match=r"encoder 1\.0 was not seen; these were: encoder 0\.1, encoder 0\.3"):
+        seen.of(1, 0)
+
+
+def test_a_fully_masked_row_and_training_are_shown_as_they_are():
+    model = MultiHeadAttention(8, 2, drop_prob=0.5).train()
+    with watch(model) as seen:
+        model(torch.randn(1, 3, 8), torch.tensor([[True, True, True], [False] * 3, [True, False, False]]))
+    weights = seen.of(0, 0)[0]
+    assert weights[1].tolist() == [0, 0, 0]
+    assert weights[2].tolist() == [1, 0, 0]
+
+
+def test_what_cannot_be_watched_is_said():
+    model = Encoder(8, 8, 2, 0.1, 1)
+    with pytest.raises(ValueError, match=r"has heads 0 to 1; got \(2,\)"), watch(model, heads=[2]):
+        pass
+    with pytest.raises(ValueError, match="no attention of layers"), watch(model, layers=[1]):
+        pass
+    with pytest.raises(ValueError, match="no attention"), watch(torch.nn.Linear(2, 2)):
+        pass
+    assert hooks_of(model) == 0
+    with pytest.raises(RuntimeError, match="stop"), watch(model):
+        raise RuntimeError("stop")
+    assert hooks_of(model) == 0
+
+
+def test_a_picture_is_made(tmp_path):
+    model, path = Decoder(8, 8, 2, 0.1, 2).eval(), tmp_path / "a.png"
+    with watch(model) as seen:
+        with pytest.raises(ValueError, match="nothing was seen"):
+            seen.plot(path)
+        model(torch.randn(1, 3, 8), torch.randn(1, 5, 8), masks.causal(3))
+    seen.plot(path, queries=["a", "b", "c"], keys=["v", "w", "x", "y", "z"])
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_cross_attention_by_itself_is_watched():
+    model = CrossAttention(8, 2).eval()
+    with watch(model) as seen:
+        model(torch.randn(4, 3, 8), torch.randn(2, 5, 8))
+    assert seen.records[0].values.shape == (2, 2, 6, 5)
+
+
+@pytest.mark.slow
+def test_a_compiled_model_runs_uncompiled_while_it_is_watched():
+    model, x = Encoder(8, 8, 2, 0.0, 1).eval(), torch.randn(1, 3, 8)
+    compiled = torch.compile(model, backend="aot_eager")
+    with torch.inference_mode():
+        plain = compiled(x)
+        with watch(model) as seen:
+            torch.testing.assert_close(compiled(x), plain)
+    assert len(seen.records) == 1
