@@ -22,6 +22,7 @@ from clearhead.cli.trace import trace
 from clearhead.cli.train import train
 from clearhead.cli.translate import translate
 from clearhead.cli.verify import verify
+from clearhead.cli.view import view
 
 app = typer.Typer(
     name="clearhead",
@@ -40,6 +41,7 @@ app.command()(train)
 app.command()(distill)
 app.command()(ablate)
 app.command()(trace)
+app.command()(view)
 app.command()(lint)
 app.command()(verify)
 app.add_typer(evaluate, name="evaluate")

@@ -62,17 +62,24 @@ def traced(model: nn.Module, run: Callable[[], Any], *, values: bool = False) ->
     >>> traced(model, lambda: model.decode(start, memory, cache=cache)).steps[-1].named_shape
     '[B=1, L=1, V=100]'
     """
-    watcher = _Watcher(values)
-    with watcher.hooks(model):
+    teller = Teller(values)
+    with watching(model, teller):
         output = run()
-    return Trace(tuple(watcher.teller.steps), output)
+    return Trace(tuple(teller.steps), output)
+
+
+@contextlib.contextmanager
+def watching(model: nn.Module, teller: Teller) -> Iterator[None]:
+    """Tells a teller every step that a model takes inside the block."""
+    with _Watcher(teller).hooks(model):
+        yield
 
 
 class _Watcher:
     """Turns what the hooks see into steps."""
 
-    def __init__(self, values: bool) -> None:
-        self.teller = Teller(values)
+    def __init__(self, teller: Teller) -> None:
+        self.teller = teller
         # source and target may share their tokens: the path is that of the embedding that is running
         self._embedding: tuple[str, Embedding] | None = None
 

@@ -1,0 +1,1 @@
+"""A page that shows a real run, step by step."""
