@@ -24,4 +24,4 @@ def document(data: dict[str, Any]) -> str:
 def write(data: dict[str, Any], path: Path) -> None:
     """Writes the page, whole or not at all."""
     with whole_file(path) as file:
-        file.write(document(data).encode("ascii", "xmlcharrefreplace"))
+        file.write(document(data).encode("utf-8"))

@@ -93,15 +93,19 @@ for (const [name, row] of [["source", data.source], ["target", data.target]]) {
 if (data.cut) byId("token-rows").append(element("p", { class: "hint" }, "The text was longer than the model takes, and has been cut."));
 
 /* pipeline */
-const SUBLAYERS = { attention: "Attention", cross_attention: "Cross-attention", feedforward: "Feed forward" };
-const PARTS = { embedding: "Embedding", source_embedding: "Embedding", target_embedding: "Embedding", output: "Logits", pooler: "Pooler", norm: "Norm" };
+const SUBLAYERS = {
+  attention: "Self-attention", cross_attention: "Cross-attention", feedforward: "Feed forward",
+  attention_residual: "Add & norm", cross_attention_residual: "Add & norm", feedforward_residual: "Add & norm",
+};
+const PARTS = { positions: "+ Positions", embedding: "Embedding", source_embedding: "Embedding", target_embedding: "Embedding", output: "Logits", pooler: "Pooler", norm: "Norm" };
 
 function placeOf(path) {
   const names = path.split(".");
   const at = names.indexOf("layers");
-  if (at >= 0) return { half: names[at - 1] || "encoder", layer: Number(names[at + 1]), part: (names[at + 2] || "").replace("_residual", "") };
+  if (at >= 0) return { half: names[at - 1] || "encoder", layer: Number(names[at + 1]), part: names[at + 2] || "" };
   const half = names[0].startsWith("target") || names[0] === "output" || names[0] === "decoder" ? "decoder" : "encoder";
-  return { half, layer: -1, part: names[0] === half ? names[1] || "norm" : names[0] };
+  const part = names[0] === half ? names[1] || "norm" : names[0];
+  return { half, layer: -1, part: part.endsWith("embedding") && names[1] === "positions" ? "positions" : part };
 }
 
 const halves = {};
@@ -178,7 +182,7 @@ function stackOf(name, half) {
     const show = () => {
       const number = Number(select.value);
       layer.replaceChildren();
-      for (const [part, numbers] of half.layers[number]) layer.append(box(SUBLAYERS[part] || part, part.includes("attention") ? "attention" : "", numbers, `${where}layer ${number + 1}, `));
+      for (const [part, numbers] of half.layers[number]) layer.append(box(SUBLAYERS[part] || part, part.endsWith("_residual") ? "residual" : part.includes("attention") ? "attention" : "feedforward", numbers, `${where}layer ${number + 1}, `));
       layer.append(element("h4", {}, `${half.layers.length} ×`));
     };
     select.addEventListener("change", show);
