@@ -1,0 +1,49 @@
+"""Equations as MathML: well-formed, and nothing of them lost."""
+
+import importlib
+import pkgutil
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import clearhead
+from clearhead.equations import stated
+from clearhead.see.page.mathml import mathml
+
+
+def equations():
+    found = set()
+    for module in pkgutil.walk_packages(clearhead.__path__, "clearhead."):
+        for thing in vars(importlib.import_module(module.name)).values():
+            if callable(thing) and getattr(thing, "__module__", "").startswith("clearhead") and stated(thing):
+                found.add(stated(thing))
+    return sorted(found)
+
+
+def letters(text):
+    plain = text.translate(str.maketrans("ᵀ²³ⁿᵗ¹⁻₀₁₂₃₄½", "T23nt1−012341"))
+    return sorted(re.findall(r"[^\W_]", plain))
+
+
+@pytest.mark.parametrize("equation", equations())
+def test_every_equation_of_the_code_is_well_formed_and_whole(equation):
+    root = ET.fromstring(mathml(equation).replace("&#160;", " "))
+    assert root.tag == "math"
+    found = "".join(root.itertext())
+    assert letters(found.replace("12", "½", equation.count("½"))) == letters(equation)
+
+
+@given(st.text(max_size=30))
+def test_any_text_at_all_gives_well_formed_mathematics(text):
+    printable = "".join(letter for letter in text if letter.isprintable())
+    ET.fromstring(mathml(printable).replace("&#160;", " "))
+
+
+def test_scripts_roots_and_sums_stand_where_they_should():
+    assert "<msqrt><msub><mi>d</mi><mi>k</mi></msub></msqrt>" in mathml("S = Q Kᵀ / √d_k")
+    assert "<msup><mi>K</mi><mi>T</mi></msup>" in mathml("S = Q Kᵀ / √d_k")
+    assert "<munder><mo>Σ</mo>" in mathml("Σ_m exp(S′_im)")
+    assert '<mi mathvariant="normal">QKV</mi>' in mathml("X W_QKV")
