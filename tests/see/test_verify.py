@@ -1,6 +1,7 @@
 """The certificate: every good family passes, every planted fault is found."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -12,12 +13,12 @@ from clearhead.equations import positions
 from clearhead.equations.fused import fused_scaled_dot_product
 from clearhead.see import verify as module
 
-UNCOMPILED = "there is no C++ compiler"
+COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 
 @pytest.fixture(autouse=True)
 def _no_compiler(monkeypatch):
-    """Compiling takes longer than all the rest; one test does."""
+    """Compiling takes longer than all the rest; the command does."""
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
 
 
@@ -41,16 +42,6 @@ def test_a_good_encoder_decoder_passes(name, tmp_path):
     found = verify(tmp_path)
     assert found.holds, failed(found)
     assert {check.name for check in found.checks} >= {"cached = uncached", "one beam = greedy", "each text alone"}
-
-
-def test_a_compiled_model_is_tried_where_there_is_a_compiler(tmp_path, monkeypatch):
-    monkeypatch.undo()
-    if module.shutil.which("g++") is None:
-        pytest.skip(UNCOMPILED)
-    families.make("bert", tmp_path)
-    (check,) = (check for check in verify(tmp_path).checks if check.name == "compiled = eager")
-    assert check.holds
-    assert check.error is not None
 
 
 def shifted(ids, pad_id):
@@ -105,6 +96,8 @@ def test_the_command_writes_the_certificate_beside_the_weights(tmp_path):
     status, out, err = clearhead("verify", tmp_path)
     assert status == 0, err
     assert "parity with transformers" in out
+    compiled = next(line for line in out.splitlines() if line.startswith("compiled = eager"))
+    assert "holds" in compiled if COMPILER else "no C++ compiler" in compiled
     held = json.loads((tmp_path / "certificate.json").read_text())
     assert held["holds"] is True
     assert held["versions"]["torch"] == torch.__version__

@@ -1,7 +1,7 @@
 """The contest of encoder–decoders: the same sources to targets of the same length."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -24,7 +24,7 @@ def ours(model: str, precision: Precision, threads: int, beams: int, steps: int)
     settings = GenerationConfig(beam_size=beams, min_new_tokens=steps, max_new_tokens=steps)
     prompt = (exact.config.start_id,)
 
-    def work(sources: list[Ids]) -> list[tuple[int, ...]]:
+    def work(sources: Sequence[Ids]) -> list[tuple[int, ...]]:
         return [best.ids for best, *_ in search(runner, [Source(ids, prompt) for ids in sources], settings)]
 
     return work

@@ -73,7 +73,7 @@ class PlainTransformer(nn.Module):
         self.generator = nn.Linear(D_MODEL, VOCABULARY, bias=False)
         self.generator.weight = self.embedding.weight
 
-    def embed(self, ids: Tensor) -> Tensor:
+    def _embed(self, ids: Tensor) -> Tensor:
         x: Tensor = self.dropout(self.embedding(ids) * math.sqrt(D_MODEL) + self.places[: ids.shape[1]])
         return x
 
@@ -81,8 +81,8 @@ class PlainTransformer(nn.Module):
         causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
         padding, no_targets = source == PAD, torch.zeros_like(target, dtype=torch.float)
         states = self.transformer(
-            self.embed(source),
-            self.embed(target),
+            self._embed(source),
+            self._embed(target),
             tgt_mask=causal,
             tgt_is_causal=True,
             src_key_padding_mask=padding,
@@ -106,7 +106,7 @@ def plain(low: bool, threads: int) -> Work:
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
             logits = model(source, target[:, :-1])
             loss = criterion(logits.reshape(-1, VOCABULARY), target[:, 1:].reshape(-1))
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         return float(loss)
 
@@ -140,7 +140,7 @@ def ours(low: bool, threads: int) -> Work:
             states = model.hidden(source, target[:, :-1], masks.padding(source != PAD))
             total = model.output.loss(states, following, smoothing=SMOOTHING, ignore_index=PAD)
             loss = total / int((following != PAD).sum())
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         return float(loss)
 

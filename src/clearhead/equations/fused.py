@@ -164,7 +164,7 @@ def _variable_lengths(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, scale: 
     ends, longest = _ends(mask.lengths, q.device), max(mask.lengths, default=0)
     around = -1 if mask.window is None else mask.window
     q_THK, k_THK, v_THK = (x[0].transpose(0, 1).contiguous() for x in (q, k, v))
-    values_THK: Tensor = varlen_attn(
+    values_THK = varlen_attn(
         q_THK,
         k_THK,
         v_THK,
@@ -175,6 +175,7 @@ def _variable_lengths(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, scale: 
         scale=scale,
         window_size=(around, 0 if mask.causal else around),
     )
+    assert isinstance(values_THK, Tensor)
     return values_THK.transpose(0, 1)[None]
 
 

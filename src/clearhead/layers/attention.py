@@ -114,7 +114,7 @@ class MultiHeadAttention(nn.Module):
             q, (k, v) = cache.queries(q), cache.append(k, v)
         drop_prob = self.drop_prob if self.training else 0.0
         values = fused_scaled_dot_product(q, k, v, mask, drop_prob=drop_prob, scale=self.scale)
-        mixed: Tensor = self.out(attention.merge_heads(values).reshape(batch, length, -1))
+        mixed: Tensor = self.out(attention.merge_heads(values).reshape(batch, length, self.out.in_features))
         return mixed
 
     def local(self, mask: masks.Mask | None, length: int) -> masks.Mask | None:

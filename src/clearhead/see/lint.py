@@ -132,10 +132,10 @@ def _hooks(model: nn.Module, seen: _Seen, first: bool) -> Iterator[Any]:
 
     def embedded(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
         for role in ("source", "target"):
-            ids = seen.given.get(role)
-            asked = inputs[0] if inputs else None
-            free = getattr(seen, role) is None and ids is not None and isinstance(asked, Tensor)
-            if free and asked.shape == ids.shape and not ids.is_floating_point() and torch.equal(asked, ids):
+            ids, asked = seen.given.get(role), inputs[0] if inputs else None
+            if ids is None or not isinstance(asked, Tensor) or getattr(seen, role) is not None:
+                continue
+            if asked.shape == ids.shape and not ids.is_floating_point() and torch.equal(asked, ids):
                 leaf = _turned(output.detach(), first).clone().requires_grad_()
                 setattr(seen, role, leaf)
                 return _turned(leaf, first)

@@ -19,6 +19,10 @@ class Finding:
         where: in which attention, which row of the batch, which positions.
         why: what shows it.
         mend: what to do.
+
+    >>> from clearhead import Finding
+    >>> print(Finding("padding is attended", "row 1", "The result depends on the batch.", "Pass a padding mask."))
+    padding is attended (row 1): The result depends on the batch. Pass a padding mask.
     """
 
     mistake: str

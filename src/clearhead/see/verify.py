@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import hashlib
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +60,19 @@ class Check:
 
 @dataclass(frozen=True)
 class Certificate:
-    """All checks of a model, the versions that they were made with, and the hashes of its files."""
+    """All checks of a model, with what they were made of.
+
+    Args:
+        model: the model's name, as it was given.
+        checks: what was tried.
+        versions: of Python and the libraries.
+        files: the SHA-256 of the model's files.
+
+    >>> from clearhead import verify
+    >>> certificate = verify("tatoeba-en-de")  # doctest: +SKIP
+    >>> certificate.holds, certificate.checks[0].error  # doctest: +SKIP
+    (True, 0.0)
+    """
 
     model: str
     checks: tuple[Check, ...]
@@ -170,13 +183,12 @@ class _Checks:
             found = compute()
         except Exception as error:
             return Check(name, measured, None, bound, False, f"{type(error).__name__}: {str(error).splitlines()[0]}")
-        pairs = zip(found, plain or self.plain, strict=True)
+        pairs = list(zip(found, plain or self.plain, strict=True))
         if bound == _EXACT:
-            pairs = ((one.mean(dim=0), other.mean(dim=0)) for one, other in pairs)
+            pairs = [(one.mean(dim=0), other.mean(dim=0)) for one, other in pairs]
         # of tensors, whose maximum is no number if one of them is none
         distances = [((one - other).norm(dim=-1) / other.norm(dim=-1).clamp_min(1e-12)).max() for one, other in pairs]
-        distance = float(torch.stack(distances).max())
-        return Check(name, measured, distance, bound, distance <= bound)
+        return _judged(name, measured, float(torch.stack(distances).max()), bound)
 
     def _reversed(self) -> list[Tensor]:
         return self.states(self.model, self.rows[::-1])[::-1]
@@ -210,7 +222,7 @@ class _Checks:
             for one, other in zip(low, self.plain, strict=True)
         ]
         error = 1 - float(torch.stack(cosines).min())
-        return Check("bfloat16", "1 - smallest cosine", error, 1 - _COSINE, error <= 1 - _COSINE)
+        return _judged("bfloat16", "1 - smallest cosine", error, 1 - _COSINE)
 
     def _round_trip(self) -> Check:
         with tempfile.TemporaryDirectory() as place:
@@ -361,6 +373,12 @@ def _padded(rows: Sequence[Tensor], pad: int, left: int = 0, right: int = 0) -> 
 
 def _real(states: Tensor, keep: Tensor) -> list[Tensor]:
     return [row[kept] for row, kept in zip(states, keep, strict=True)]
+
+
+def _judged(name: str, measured: str, error: float, bound: float) -> Check:
+    if not math.isfinite(error):
+        return Check(name, measured, None, bound, False, "the result is not a number")
+    return Check(name, measured, error, bound, error <= bound)
 
 
 def _untried(name: str, bound: float, why: str) -> Check:
