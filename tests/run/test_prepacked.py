@@ -114,3 +114,8 @@ def test_wrong_operators_are_found(monkeypatch):
 
     monkeypatch.setattr(prepacked._Packed, "product", absent)
     assert not prepacked.usable.__wrapped__(torch.bfloat16)
+
+
+def test_what_is_usable_is_so_under_autocast_too():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert prepacked.usable.__wrapped__(torch.float32)

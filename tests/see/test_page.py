@@ -115,6 +115,7 @@ def test_it_opens_from_disk_and_every_part_works(opened, translation):
     first = page.locator("details.step").first
     first.locator("summary").focus()
     page.keyboard.press("Enter")
+    first.locator("math").wait_for(state="attached")  # the browser says that it has opened a moment later
     assert first.locator("math").count() == 1
     step = next(step for step in translation["steps"] if step["path"] == "encoder.layers.0.attention.qkv")
     assert f"{step['values']['max']:.3g}" in first.locator(".numbers").inner_text().replace("\n", " ")

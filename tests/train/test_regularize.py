@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from clearhead.layers.norm import LayerNorm, RMSNorm
 from clearhead.models.seq2seq import Seq2Seq
+from clearhead.run import prepacked
 from clearhead.train import regularize
 from clearhead.train.batches import Batches
 from clearhead.train.data import stores, validation
@@ -555,3 +556,17 @@ def test_held_out_examples_are_never_augmented(data, tmp_path):
     guess = guessed(learner, batch)
     plain = functional.cross_entropy(logits_of(guess), guess.targets_N)
     assert measure()["loss"] == pytest.approx(plain.item(), rel=1e-5)
+
+
+def test_scores_under_autocast_are_those_of_the_model_as_it_is_used(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepacked, "usable", lambda dtype: False)  # its products are not cast, whatever is asked for
+    told = recipe(data, "sentence-embeddings", held_out=True, validation={"select": "spearman"})
+    learner, _ = ready(told, data / "run")
+    _, held_out = stores(told, learner.task, tmp_path)
+    assert held_out is not None
+    measure = validation(learner.task, held_out, told)
+    plain = measure()
+    with torch.autocast("cpu", torch.bfloat16):
+        low = measure()
+    assert low.pop("loss") != plain.pop("loss")
+    assert low == plain

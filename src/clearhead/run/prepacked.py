@@ -134,7 +134,7 @@ def stand_ins(module: nn.Module, dtype: torch.dtype) -> dict[int, nn.Module]:
 @functools.cache
 def usable(dtype: torch.dtype) -> bool:
     """Whether the operators are there, and compute what they should in these numbers."""
-    with torch.inference_mode(), torch.random.fork_rng(devices=[]):
+    with torch.inference_mode(), torch.autocast("cpu", enabled=False), torch.random.fork_rng(devices=[]):
         x, linear = torch.randn(5, 48), nn.Linear(48, 40)
         for activation in (None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()):
             plain = linear(x) if activation is None else activation(linear(x))
