@@ -1,0 +1,52 @@
+"""The notebooks, one for each teaching document: they run from top to bottom, and hold nothing that a run has made."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
+
+PRINTED = {
+    "01_encoder_parts": ["(2, 10, 512) -> (2, 10, 512)", "[B=2, H=8, Lq=10, Lk=10]"],
+    "02_encoder_equations": ["after block 3: (1, 6, 8)"],
+    "03_encoder_decoder": ["buffer (5000, 512)", "1.3737", "-0.0936", "feed-forward (2, 10, 512)"],
+    "04_full_size_and_regularization": ["(30, 200, 512) -> (30, 200, 512)", "[B=30, H=8, Lq=200, Lk=200]"],
+    "05_the_whole": ["[B=2, L=10, D=512]", "vectors (3, 384)"],
+}
+
+
+def test_there_is_one_for_each_document():
+    assert [path.stem for path in PATHS] == list(PRINTED)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_it_runs(path):
+    notebook = nbformat.read(str(path), as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in code)
+    assert "except ImportError" in code[0].source
+    resources = {"metadata": {"path": str(NOTEBOOKS)}}
+    nbclient.NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute()
+    outputs = [output for cell in code for output in cell.outputs]
+    printed = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
+    for expected in PRINTED[path.stem]:
+        assert expected in printed
+    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert len(pictures) >= 2
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_it_opens_where_the_repository_is(path):
+    spec = importlib.util.spec_from_file_location("set_address", NOTEBOOKS / "set_address.py")
+    told = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(told)
+    text = path.read_text(encoding="utf-8")
+    assert f"({told.link()}{path.name})" in text
+    assert told.LINK.sub(told.link(), text) == text
+    assert json.loads(text)["nbformat"] == 4
