@@ -1,4 +1,4 @@
-"""How long `clearhead --help` takes from the shell, beside Python's own start.
+"""How long the command takes from the shell to its first line of output, beside Python's own start.
 
 Usage: python benchmarks/startup.py [--json FILE]
 """
@@ -12,17 +12,28 @@ import sys
 import time
 from pathlib import Path
 
+COMMAND = str(Path(sys.executable).with_name("clearhead"))
 COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
-    "clearhead --help": [str(Path(sys.executable).with_name("clearhead")), "--help"],
-    "clearhead --version": [str(Path(sys.executable).with_name("clearhead")), "--version"],
+    "clearhead --help": [COMMAND, "--help"],
+    "clearhead --version": [COMMAND, "--version"],
+    "echo Hello | clearhead translate": [COMMAND, "translate"],
+    "echo Hello | clearhead encode": [COMMAND, "encode"],
 }
 
 
 def seconds(command: list[str]) -> float:
+    """From the start of a process to its first line, or to its end if it has none to say."""
     start = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True)
-    return time.perf_counter() - start
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"Hello\n")
+        process.stdin.close()
+        process.stdout.readline()
+        found = time.perf_counter() - start
+        _, errors = process.stdout.read(), process.stderr.read()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {errors.decode()}")
+    return found
 
 
 def main() -> None:
@@ -39,7 +50,7 @@ def main() -> None:
         for name, times in rounds.items()
     }
     for name, figure in figures.items():
-        print(f"{name:20} median {figure['median']:.3f} s  ({figure['min']:.3f} to {figure['max']:.3f})")
+        print(f"{name:32} median {figure['median']:.3f} s  ({figure['min']:.3f} to {figure['max']:.3f})")
     if options.json:
         about = {"python": platform.python_version(), "machine": platform.machine(), "figures": figures}
         options.json.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")

@@ -51,20 +51,29 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes where there is no /proc: macOS
 
 
-def product_rate(dtype: str, *, seconds: float = 2.0) -> float:
+def product_rate(dtype: str, *, device: str = "cpu", seconds: float = 2.0) -> float:
     """Floating-point operations a second of a large matrix product, in numbers such as "bfloat16": what a model that
     is nothing but products could reach here."""
     import torch
 
-    rows, width = 2048, 1024
-    x, weight = (torch.randn(size, width).to(getattr(torch, dtype)) for size in (rows, width))
+    rows, width = (2048, 1024) if device == "cpu" else (16384, 8192)
+    x, weight = (torch.randn(size, width, device=device).to(getattr(torch, dtype)) for size in (rows, width))
     best, stop = float("inf"), time.perf_counter() + seconds
     with torch.inference_mode():
         while time.perf_counter() < stop:
             start = time.perf_counter()
             torch.nn.functional.linear(x, weight)
+            wait(device)
             best = min(best, time.perf_counter() - start)
     return 2 * rows * width * width / best
+
+
+def wait(device: str) -> None:
+    """Until a device has done all that it was given: an accelerator computes while Python goes on."""
+    import torch
+
+    if device != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def _read(path: str) -> str:

@@ -15,11 +15,13 @@ from clearhead.generation.settings import GenerationConfig
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.text.batching import token_batches
 
-BATCH_TOKENS = 2048
+_BATCH_TOKENS = {"cpu": 2048}
 """Source tokens in a batch."""
+_BATCH_TOKENS_ELSEWHERE = 16384
 
-_STEP_NUMBERS = 2**25
+_STEP_SCORES = {"cpu": 2**25}
 """Scores that one step may hold: sentences times beams times vocabulary."""
+_STEP_SCORES_ELSEWHERE = 2**27
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,16 @@ def end_ids(model: Seq2Seq, settings: GenerationConfig) -> tuple[int, ...]:
 
 def _batches(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig) -> Iterator[list[int]]:
     """Sources that are computed together: of like length, with prompts of the same length."""
+    kind = next(model.parameters()).device.type
     rows = settings.beam_size * (settings.num_return_sequences if settings.do_sample else 1)
     vocabulary = model.config.target_vocab_size or model.config.vocab_size
-    most = max(1, _STEP_NUMBERS // (rows * vocabulary))
+    most = max(1, _STEP_SCORES.get(kind, _STEP_SCORES_ELSEWHERE) // (rows * vocabulary))
+    tokens = _BATCH_TOKENS.get(kind, _BATCH_TOKENS_ELSEWHERE)
     by_prompt: dict[int, list[int]] = {}
     for index, source in enumerate(sources):
         by_prompt.setdefault(len(source.prompt), []).append(index)
     for indices in by_prompt.values():
-        for batch in token_batches([len(sources[index].ids) for index in indices], BATCH_TOKENS):
+        for batch in token_batches([len(sources[index].ids) for index in indices], tokens):
             for first in range(0, len(batch), most):
                 yield [indices[place] for place in batch[first : first + most]]
 

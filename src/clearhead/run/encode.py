@@ -249,21 +249,24 @@ class TextEncoder:
         width = self.width(options.truncate_dim)
         skip = 0 if settings.pool_prompt or pooling == "tokens" else self._prompt_tokens(options.prompt)
 
-        def finish(vectors: Tensor) -> Vectors:
+        def finish(vectors: Tensor) -> Tensor:
             cut = vectors[..., :width].float()
-            return (functional.normalize(cut, dim=-1) if normalize else cut).cpu().numpy()
+            return functional.normalize(cut, dim=-1) if normalize else cut
 
         runs = self._hidden_states(tokens, options.batch_tokens, advance)
         if pooling == "tokens":
             rows: list[Vectors] = [np.empty((0, width), np.float32)] * len(tokens)
             for indices, hidden, keep in runs:
                 for index, row, kept in zip(indices, hidden, keep, strict=True):
-                    rows[index] = finish(row[kept])
+                    rows[index] = finish(row[kept]).cpu().numpy()
             return rows
-        vectors = np.empty((len(tokens), width), np.float32)
+        found: list[tuple[list[int], Tensor]] = []
         for indices, hidden, keep in runs:
             after_prompt = torch.arange(keep.shape[1], device=keep.device) >= skip
-            vectors[indices] = finish(pool(hidden.float(), keep & after_prompt, pooling))
+            found.append((indices, finish(pool(hidden.float(), keep & after_prompt, pooling))))
+        vectors = np.empty((len(tokens), width), np.float32)
+        for indices, pooled in found:  # fetched last: an accelerator computes while the next batch is made
+            vectors[indices] = pooled.cpu().numpy()
         return vectors
 
     def _hidden_states(
