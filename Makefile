@@ -1,6 +1,7 @@
 # make demo      a virtual environment, and the main job on real sentences with real weights
 # make test      all tests but the slow ones
 # make test-all  all tests
+# make docs      the documentation site, in site/
 # make lint      ruff, mypy --strict, the import contract
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-all lint clean
+.PHONY: demo test test-all docs lint clean
 
 # torch first and pinned, from PyTorch's own index of CPU builds: PyPI's builds for Linux bring gigabytes of CUDA. Where
 # that index cannot be reached, from wherever pip finds it.
@@ -36,6 +37,10 @@ test: $(VENV)/dev
 test-all: test
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
+docs: $(VENV)/dev
+	$(PIP) -e ".[docs]"
+	$(BIN)/mkdocs build --strict --quiet
+
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,4 +48,4 @@ lint: $(VENV)/dev
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) dist site

@@ -96,6 +96,18 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch):
     assert (tmp_path / "my-model" / "model.safetensors").is_file()
 
 
+@pytest.mark.parametrize("name", ["tutorial", "guides/vectors", "guides/texts", "guides/see"])
+def test_the_documents_python_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
+    text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, name, "exec"), names)
+    if name == "tutorial":
+        assert names["right"] >= 0.9 * len(names["known"]) > 40
+
+
 def test_the_paper_document_states_each_equation_as_its_file_does():
     document = (ROOT / "docs/paper.md").read_text(encoding="utf-8")
     for path in sorted((ROOT / "src/clearhead/equations").glob("*.py")):

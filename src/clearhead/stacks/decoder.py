@@ -20,8 +20,9 @@ class DecoderLayer(nn.Module):
     Source: Section 3.1 of "Attention Is All You Need"; with norm_order="pre", Z₁ = X + MHA(LN(X)), and so on
 
     Args:
-        d_model, ffn_hidden, num_heads, drop_prob, norm_order, activation, attention_drop_prob, activation_drop_prob,
-            norm, eps, bias, head_dim, scale: as in `EncoderLayer`.
+        d_model, ffn_hidden, num_heads, drop_prob: as in `EncoderLayer`.
+        norm_order, activation, attention_drop_prob, activation_drop_prob: as in `EncoderLayer`.
+        norm, eps, bias, head_dim, scale: as in `EncoderLayer`.
 
     `forward(x, memory, mask=None, memory_mask=None, cache=None)`: x (B, L, D) is the target so far, memory (B, M, D)
     the encoder's output. The mask is as everywhere: without one each position attends to all, also to later ones; a

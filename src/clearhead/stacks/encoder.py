@@ -95,8 +95,8 @@ class Encoder(nn.Module):
     Args:
         d_model, ffn_hidden, num_heads, drop_prob: as in `EncoderLayer`.
         num_layers: number of layers N, each with weights of its own.
-        norm_order, activation, attention_drop_prob, activation_drop_prob, norm, eps, bias, head_dim, scale,
-            rotary_theta: as in `EncoderLayer`.
+        norm_order, activation, attention_drop_prob, activation_drop_prob: as in `EncoderLayer`.
+        norm, eps, bias, head_dim, scale, rotary_theta: as in `EncoderLayer`.
         layer_drop: probability with which a layer is left out in training (Fan et al. 2019, LayerDrop).
         final_norm: whether a layer norm follows the last layer; by default with norm_order="pre" only.
         windows: for each layer how far its attention reaches to each side, None for the whole text; by default all.

@@ -1,0 +1,40 @@
+"""What the site needs beside its pages: the notebooks, and links to files of the repository as links to where it is."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parent.parent
+
+
+def on_config(config):
+    """The repository's address stands in pyproject.toml."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    config.repo_url, config.repo_name = urls["Repository"], "GitHub"
+    return config
+
+
+@event_priority(100)  # before the plugin that runs them
+def on_files(files, config):
+    """The notebooks lie beside the pages, as Jupyter wants them."""
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        files.append(File(f"notebooks/{path.name}", str(ROOT), config.site_dir, config.use_directory_urls))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """`../src/…` is beside docs/ in the repository, and beside nothing on the site."""
+
+    def linked(found):
+        path = found[1]
+        if path.startswith("notebooks/") and path.endswith(".ipynb"):
+            return f"]({path})"
+        kind = "tree" if (ROOT / path).is_dir() else "blob"
+        return f"]({config.repo_url}/{kind}/main/{path})"
+
+    return re.sub(
+        r"\]\((?:\.\./)+((?:src|tests|recipes|notebooks|examples|benchmarks|[A-Z]+\.md)[^)]*)\)", linked, markdown
+    )
