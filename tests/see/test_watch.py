@@ -132,7 +132,7 @@ def test_what_cannot_be_watched_is_said():
     model = Encoder(8, 8, 2, 0.1, 1)
     with pytest.raises(ValueError, match=r"has heads 0 to 1; got \(2,\)"), watch(model, heads=[2]):
         pass
-    with pytest.raises(ValueError, match="no attention of layers"), watch(model, layers=[1]):
+    with pytest.raises(ValueError, match="no attention in layer 1"), watch(model, layers=[1]):
         pass
     with pytest.raises(ValueError, match="no attention"), watch(torch.nn.Linear(2, 2)):
         pass

@@ -30,6 +30,10 @@ def trace(
     ] = None,
     seq2seq: Annotated[bool, typer.Option("--seq2seq", help="Without --model: a fresh encoder–decoder.")] = False,
     values: Annotated[bool, typer.Option("--values", help="Mean, spread and extremes of each step.")] = False,
+    attention: Annotated[
+        str | None,
+        typer.Option(metavar="LAYER.HEAD", help="With --model: in place of the steps, what this head looks at."),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Show every step of a forward pass: its equation, its named shape, its parameters.
@@ -39,9 +43,13 @@ def trace(
     With --seq2seq: the same, with a decoder of that size on a target, the text's words where none is given.
     With --model: the model's own tokenizer and weights. An encoder–decoder encodes the text, then decodes three tokens
     greedily, step by step with caches; or the target.
+    With --attention: for each token those that one head gives most weight to; with --json, all weights.
     """
     import torch
 
+    if attention is not None:
+        _show_head(attention, text, model, target, as_json)
+        return
     with torch.no_grad():
         title, passes, parameters = _run(text, model, target, seq2seq, values)
     if as_json:
@@ -54,6 +62,24 @@ def trace(
 
     # a file has no width of its own: wide enough that no equation breaks
     print_steps(Console(width=None if sys.stdout.isatty() else 200), title, passes, parameters)
+
+
+def _show_head(asked: str, text: str | None, model: str | None, target: str | None, as_json: bool) -> None:
+    if model is None or text is None:
+        raise ValueError("--attention needs a text and a --model: fresh weights look at nothing")
+    layer, _, head = asked.partition(".")
+    if not (layer.isdecimal() and head.isdecimal()):
+        raise ValueError(f"--attention is LAYER.HEAD, such as 0.3, both from 0; got {asked!r}")
+    from clearhead.see.heads import looks
+
+    found = looks(model, text, int(layer), int(head), target)
+    if as_json:
+        typer.echo(json.dumps([one.as_dict() for one in found], ensure_ascii=False))
+        return
+    for number, one in enumerate(found):
+        typer.echo(("\n" if number else "") + f"{one.part}, layer {layer}, head {head}")
+        for line in one.lines():
+            typer.echo(f"  {line}")
 
 
 def _run(text: str | None, model: str | None, target: str | None, seq2seq: bool, values: bool) -> "Shown":

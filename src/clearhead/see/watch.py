@@ -161,7 +161,9 @@ def watch(
             watched += 1
         if not watched:
             raise ValueError(
-                f"there is no attention of layers {asked_layers}" if asked_layers else "there is no attention"
+                f"there is no attention in layer {', '.join(map(str, asked_layers))}"
+                if asked_layers
+                else "there is no attention"
             )
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield seen

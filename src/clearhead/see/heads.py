@@ -1,0 +1,105 @@
+"""One attention head of a checkpoint on a text: who looks at whom, and how much."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearhead.checkpoints import SEQ2SEQ_FAMILIES, directory
+from clearhead.run.encode import TextEncoder
+from clearhead.run.generate import TextToText
+from clearhead.see.watch import Part, watch
+
+_SHOWN = 0.0005
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What one head looks at.
+
+    Args:
+        part: "encoder", "decoder" or "cross".
+        layer, head: their numbers, from 0.
+        queries, keys: the tokens that look, and those that are looked at.
+        weights: a row for each query; each sums to 1.
+    """
+
+    part: Part
+    layer: int
+    head: int
+    queries: Sequence[str]
+    keys: Sequence[str]
+    weights: Float[Tensor, "L M"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        about = {"part": self.part, "layer": self.layer, "head": self.head}
+        tokens = {"queries": list(self.queries), "keys": list(self.keys)}
+        return about | tokens | {"weights": self.weights.tolist()}
+
+    def lines(self, most: int = 4) -> list[str]:
+        """A line for each query: its heaviest keys, with their weights; what would round to nothing is left out."""
+        width = max(map(len, self.queries))
+        found = []
+        for query, row in zip(self.queries, self.weights, strict=True):
+            best = row.topk(min(most, len(row)))
+            pairs = zip(*map(Tensor.tolist, best), strict=True)
+            shown = [f"{self.keys[key]} {weight:.3f}" for weight, key in pairs if weight >= _SHOWN]
+            found.append(f"{query:{width}}  →  " + "   ".join(shown))
+        return found
+
+
+def looks(name: str | Path, text: str, layer: int, head: int, target: str | None = None) -> list[Looks]:
+    """The weights of one head, recomputed beside a run on the fused kernels.
+
+    Args:
+        name: a model's folder or Hub id.
+        text: the text; of an encoder–decoder, the source.
+        layer, head: their numbers, from 0.
+        target: of an encoder–decoder; what it says greedily where None.
+
+    Returns:
+        One for an encoder; for an encoder–decoder those of its encoder, its decoder and its cross-attention that there
+        are.
+
+    Raises:
+        ValueError: there is no such layer or head, or a target is given to an encoder.
+    """
+    config = directory.find(name) / "config.json"
+    if config.is_file() and str(directory.read_json(config).get("model_type")) in SEQ2SEQ_FAMILIES:
+        return _of_both(TextToText.from_pretrained(name, precision="float32", device="cpu"), text, layer, head, target)
+    if target is not None:
+        raise ValueError(f"{name} is an encoder, which decodes no target")
+    encoder = TextEncoder.from_pretrained(name, precision="float32", device="cpu")
+    (tokens,) = encoder.tokenize([text])
+    with torch.inference_mode(), watch(encoder.model, layers=[layer], heads=[head]) as seen:
+        encoder.model(torch.tensor([tokens.ids]))
+    words = encoder.tokenizer.words(tokens.ids)
+    return [Looks("encoder", layer, head, words, words, seen.of(layer, head)[0])]
+
+
+def _of_both(made: TextToText, text: str, layer: int, head: int, target: str | None) -> list[Looks]:
+    (source,) = made.tokenizer.encode([made.prompts.before + text], made.max_length)
+    start = made.model.config.start_id if made.settings.start_id is None else made.settings.start_id
+    if target is None:
+        (best,) = made.generate([text], beam_size=1, return_details=True)
+        given = [start, *best.token_ids[:-1]]
+    else:
+        given = [start, *made.tokenizer.target_ids(target)]
+    with torch.inference_mode(), watch(made.model, layers=[layer], heads=[head]) as seen:
+        made.model(torch.tensor([source.ids]), torch.tensor([given]))
+    words, target_words = made.tokenizer.words(source.ids), made.tokenizer.words(given)
+    sides: dict[Part, tuple[list[str], list[str]]] = {
+        "encoder": (words, words),
+        "decoder": (target_words, target_words),
+        "cross": (target_words, words),
+    }
+    found = []
+    for record in seen.records:
+        queries, keys = sides[record.part]
+        found.append(Looks(record.part, layer, head, queries, keys, record.values[0, 0]))
+    return found

@@ -1,0 +1,68 @@
+"""`clearhead trace --attention LAYER.HEAD`: what one head of a checkpoint looks at."""
+
+import itertools
+import json
+
+import pytest
+import torch
+from support.command import clearhead, refused
+
+from clearhead import TextEncoder, TextToText, watch
+
+TEXT = "The old bridge was closed."
+MODEL, TRANSLATOR = "all-MiniLM-L6-v2", "tatoeba-en-de"
+
+
+def shown(*arguments):
+    status, out, err = clearhead("trace", TEXT, *arguments)
+    assert (status, err) == (0, "")
+    return out
+
+
+def test_an_encoders_head():
+    (found,) = json.loads(shown("--model", MODEL, "--attention", "0.2", "--json"))
+    encoder = TextEncoder.from_pretrained(MODEL, precision="float32", device="cpu")
+    (tokens,) = encoder.tokenize([TEXT])
+    with torch.no_grad(), watch(encoder.model) as seen:
+        encoder.model(torch.tensor([tokens.ids]))
+    torch.testing.assert_close(torch.tensor(found["weights"]), seen.of(0, 2)[0], atol=1e-5, rtol=0)
+    words = ["[CLS]", "the", "old", "bridge", "was", "closed", ".", "[SEP]"]
+    assert found["queries"] == found["keys"] == words
+    lines = shown("--model", MODEL, "--attention", "0.2").splitlines()
+    assert lines[0] == "encoder, layer 0, head 2"
+    # this head looks at the token before
+    assert [line.split()[:3] for line in lines[2:]] == [[b, "→", a] for a, b in itertools.pairwise(words)]
+
+
+def test_a_translators_three_attentions():
+    found = json.loads(shown("--model", TRANSLATOR, "--attention", "1.3", "--json"))
+    assert [one["part"] for one in found] == ["encoder", "decoder", "cross"]
+    made = TextToText.from_pretrained(TRANSLATOR, precision="float32", device="cpu")
+    (best,) = made.generate([TEXT], beam_size=1, return_details=True)
+    (source,) = made.tokenizer.encode([TEXT])
+    target = [made.model.config.start_id, *best.token_ids[:-1]]
+    with torch.no_grad(), watch(made.model) as seen:
+        made.model(torch.tensor([source.ids]), torch.tensor([target]))
+    for one in found:
+        expected = seen.of(1, 3, one["part"])[0]
+        torch.testing.assert_close(torch.tensor(one["weights"]), expected, atol=1e-5, rtol=0)
+        assert (len(one["queries"]), len(one["keys"])) == expected.shape
+    given = json.loads(shown("--model", TRANSLATOR, "--attention", "1.3", "--target", "Die Brücke", "--json"))
+    assert given[1]["queries"] == ["<pad>", "▁Die", "▁Brücke"]
+    assert shown("--model", TRANSLATOR, "--attention", "5.0").startswith("encoder, layer 5, head 0")
+    assert "decoder" not in shown("--model", TRANSLATOR, "--attention", "5.0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--attention", "0.2"], "needs a text and a --model"),
+        (["--model", MODEL, "--attention", "2"], "is LAYER.HEAD, such as 0.3, both from 0; got '2'"),
+        (["--model", MODEL, "--attention", "-1.0"], "is LAYER.HEAD"),
+        (["--model", MODEL, "--attention", "6.0"], "there is no attention in layer 6"),
+        (["--model", MODEL, "--attention", "0.12"], "has heads 0 to 11; got"),
+        (["--model", MODEL, "--attention", "0.1", "--target", "x"], "is an encoder, which decodes no target"),
+    ],
+)
+def test_what_is_not_there_is_said(arguments, message):
+    assert message in refused("trace", TEXT, *arguments)
