@@ -96,7 +96,9 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch):
     assert (tmp_path / "my-model" / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("name", ["tutorial", "guides/vectors", "guides/texts", "guides/see"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("tutorial", marks=pytest.mark.slow), "guides/vectors", "guides/texts", "guides/see"]
+)
 def test_the_documents_python_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
     text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -24,6 +24,7 @@ def test_there_is_one_for_each_document():
     assert [path.stem for path in PATHS] == list(PRINTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_it_runs(path):
     notebook = nbformat.read(str(path), as_version=4)
