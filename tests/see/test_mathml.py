@@ -47,3 +47,27 @@ def test_scripts_roots_and_sums_stand_where_they_should():
     assert "<msup><mi>K</mi><mi>T</mi></msup>" in mathml("S = Q Kᵀ / √d_k")
     assert "<munder><mo>Σ</mo>" in mathml("Σ_m exp(S′_im)")
     assert '<mi mathvariant="normal">QKV</mi>' in mathml("X W_QKV")
+
+
+@pytest.mark.parametrize(
+    ("equation", "above", "below"),
+    [
+        ("S = Q Kᵀ / √d_k", "QKT", "dk"),
+        ("A_ij = exp(S′_ij) / Σ_m exp(S′_im)", "exp(Sij′)", "Σmexp(Sim′)"),
+        ("LN(x) = γ ⊙ (x − μ) / √(σ² + ε) + β", "x−μ", "σ2+ε"),
+        ("p = softmax(teacher / T)", "teacher", "T"),
+        ("then (n − s) / (n − w) down to 0", "n−s", "n−w"),
+        ("P = |s ∩ r| / |s|", "|s∩r|", "|s|"),
+        ("L = Σ_n ‖h_n − g_n‖² / D", "Σn‖hn−gn‖2", "D"),
+    ],
+)
+def test_a_fraction_has_above_and_below_what_it_should(equation, above, below):
+    root = ET.fromstring(mathml(equation).replace("&#160;", ""))
+    (fraction,) = root.iter("mfrac")
+    assert ["".join(part.itertext()) for part in fraction] == [above, below]
+
+
+def test_what_is_no_fraction_stays_as_it_is():
+    assert "mfrac" not in mathml("10000^(2j/d)")
+    assert "mfrac" not in mathml("/ x")
+    assert mathml("KL(p ‖ r)").count("<mo>‖</mo>") == 1

@@ -11,7 +11,9 @@ _UP = str.maketrans("ᵀ²³ⁿᵗ¹⁻", "T23nt1−")
 _DOWN = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _FUNCTIONS = {"exp", "log", "ln", "sin", "cos", "tanh", "erf", "max", "min", "softmax", "Concat", "onehot", "mean"}
 _NAMED = {"FFN", "LN", "MHA", "MultiHead", "Attention", "RMSNorm", "PE", "KL", "act", "ids", "logits", "scale", "drop"}
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_CLOSING = {"(": ")", "[": "]", "{": "}", "⌊": "⌋", "‖": "‖", "|": "|"}
+_BETWEEN = frozenset("=+−-⊙·∈←→,;:~<>≤≥≠…")
+"""What a fraction does not reach across."""
 
 
 def mathml(equation: str) -> str:
@@ -32,12 +34,39 @@ class _Parser:
         self.tokens = [match for match in _TOKEN.finditer(equation) if match.lastgroup]
 
     def row(self, place: int, closing: str | None) -> tuple[str, int]:
-        """All up to a closing bracket, which is left."""
+        """All up to a closing bracket, which is left. A stroke between blanks is a fraction's: above it stands what is
+        multiplied before it, below it one factor."""
         parts: list[str] = []
+        first = 0  # of the factors that are multiplied
         while place < len(self.tokens) and self._text(place) != closing:
+            if self._divides(place) and parts:
+                above = parts[min(first, len(parts) - 1) :]
+                below, place = self.factor(place + 1)
+                parts[len(parts) - len(above) :] = [f"<mfrac>{_inside(above)}{_inside(below)}</mfrac>"]
+                continue
+            text = self._text(place)
             part, place = self.scripted(place)
             parts.append(part)
+            if text in _BETWEEN or part.startswith("<mtext>"):
+                first = len(parts)
         return "".join(parts), place
+
+    def factor(self, place: int) -> tuple[list[str], int]:
+        """An atom; a sum or a function with what it is of."""
+        parts: list[str] = []
+        while place < len(self.tokens):
+            text = self._text(place)
+            part, place = self.scripted(place)
+            parts.append(part)
+            if text != "Σ" and text not in _FUNCTIONS:
+                break
+        return parts, place
+
+    def _divides(self, place: int) -> bool:
+        return self._text(place) == "/" and self._spaced(place) and self._spaced(place + 1)
+
+    def _spaced(self, place: int) -> bool:
+        return place < len(self.tokens) and self.tokens[place].group().startswith(" ")
 
     def scripted(self, place: int) -> tuple[str, int]:
         """An atom with what stands above and below it."""
@@ -88,7 +117,8 @@ class _Parser:
                 return f"<msqrt>{inner}</msqrt>", place + 1
             inner, place = self.scripted(place + 1)
             return f"<msqrt>{inner}</msqrt>", place
-        if text in _CLOSING:
+        # strokes with blanks around them stand between two things: KL(p ‖ r), P(t | s)
+        if text in _CLOSING and not (text in "‖|" and self._spaced(place + 1)):
             inner, after = self.row(place + 1, _CLOSING[text])
             close = f"<mo>{_CLOSING[text]}</mo>" if after < len(self.tokens) else ""
             return f"<mrow><mo>{text}</mo>{inner}{close}</mrow>", after + 1
@@ -118,3 +148,9 @@ def _letters(text: str) -> str:
 def _one(parts: str) -> str:
     """Several elements as one."""
     return parts if len(re.findall(r"<m[a-z]+[ >]", parts)) == 1 else f"<mrow>{parts}</mrow>"
+
+
+def _inside(parts: list[str]) -> str:
+    """Factors above or below a fraction's line, where one bracket around all of them is not needed."""
+    bare = re.fullmatch(r"<mrow><mo>\(</mo>(.*)<mo>\)</mo></mrow>", parts[0]) if len(parts) == 1 else None
+    return f"<mrow>{bare[1] if bare else ''.join(parts)}</mrow>"
