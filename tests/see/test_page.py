@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support import families
 from support.command import clearhead
+from transformers import BertTokenizerFast
 
 from clearhead import TextEncoder, TextToText, watch
 from clearhead.see.page import gather
@@ -194,6 +196,22 @@ def test_long_texts_are_pooled_and_chosen_maps_kept_whole(opened):
     assert len(data["source"]) == tokens == 256
     assert data["attention"][1]["heads"][2]["rows"] == 256
     opened(data)
+
+
+@pytest.mark.slow
+def test_4096_tokens_are_at_most_40_megabytes_and_open(opened, tmp_path):
+    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 12, "intermediate_size": 64}
+    families.make("bert", tmp_path, max_position_embeddings=4096, **sizes)
+    BertTokenizerFast(str(tmp_path / "vocab.txt"), model_max_length=4096).save_pretrained(tmp_path)
+    data = gather.of_text(str(tmp_path), "the old bridge " * 2000, whole=[("encoder", 1, 7)])
+    assert len(data["source"]) == 4096
+    sizes = {one["rows"] for part in data["attention"] for one in part["heads"]}
+    assert sizes == {256, 4096}
+    assert len(document(data)) < 40_000_000
+    page = opened(data)
+    page.locator("#attention-view select").first.select_option("1")
+    page.locator(".grid button").nth(7).click()
+    assert page.locator("#map").evaluate("canvas => [canvas.width, canvas.height]") == [4096, 4096]
 
 
 def test_the_command_writes_the_page(tmp_path):

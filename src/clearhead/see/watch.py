@@ -1,7 +1,7 @@
 """Attention weights of a real run, recomputed beside it for what was asked, while the model keeps its fused kernels."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -142,8 +142,21 @@ def watch(
     >>> seen.records[0].values.shape
     torch.Size([2, 2, 10, 10])
     """
-    asked_layers, asked_heads = (None if some is None else tuple(some) for some in (layers, heads))
     seen = Seen()
+    with telling(model, seen.records.append, layers=layers, heads=heads):
+        yield seen
+
+
+@contextlib.contextmanager
+def telling(
+    model: nn.Module,
+    told: Callable[[Weights], None],
+    *,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | None = None,
+) -> Iterator[None]:
+    """As `watch`, but tells the weights of each layer as they are computed, for those who need not hold them all."""
+    asked_layers, asked_heads = (None if some is None else tuple(some) for some in (layers, heads))
     with contextlib.ExitStack() as stack:
         watched = 0
         for path, module in model.named_modules():
@@ -156,7 +169,7 @@ def watch(
             if any(not 0 <= head < module.num_heads for head in chosen):
                 raise ValueError(f"{path} has heads 0 to {module.num_heads - 1}; got {chosen}")
             kind = _SelfWatch if isinstance(module, MultiHeadAttention) else _CrossWatch
-            for handle in kind(Teller(values=True), path, module, seen, part, layer, chosen).hooks():
+            for handle in kind(Teller(values=True), path, module, told, part, layer, chosen).hooks():
                 stack.callback(handle.remove)
             watched += 1
         if not watched:
@@ -166,17 +179,24 @@ def watch(
                 else "there is no attention"
             )
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        yield seen
+        yield
 
 
 class _Watch:
     """In place of telling steps, keeps weights."""
 
     def __init__(
-        self, teller: Teller, path: str, module: Any, seen: Seen, part: Part, layer: int, heads: tuple[int, ...]
+        self,
+        teller: Teller,
+        path: str,
+        module: Any,
+        told: Callable[[Weights], None],
+        part: Part,
+        layer: int,
+        heads: tuple[int, ...],
     ) -> None:
         super().__init__(teller, path, module)  # type: ignore[call-arg]
-        self.seen, self.part, self.layer, self.heads, self.calls = seen, part, layer, heads, 0
+        self.told, self.part, self.layer, self.heads, self.calls = told, part, layer, heads, 0
 
     def tell(self, name: str, kind: Kind, result: Tensor, module: nn.Module | None = None) -> None:
         """Nothing: only the weights are wanted."""
@@ -191,7 +211,7 @@ class _Watch:
             scores = scores + (dense[:, heads] if dense.ndim == 4 and dense.shape[1] > 1 else dense).to(scores.device)
         values = attention.softmax(scores)
         record = Weights(self.path, self.part, self.layer, self.heads, self.calls, values)  # type: ignore[attr-defined]
-        self.seen.records.append(record)
+        self.told(record)
         self.calls += 1
 
 

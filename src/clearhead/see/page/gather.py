@@ -19,7 +19,7 @@ from clearhead.run.generate import TextToText
 from clearhead.see.page.mathml import mathml
 from clearhead.see.steps import Kind, Teller
 from clearhead.see.trace import watching
-from clearhead.see.watch import Weights, watch
+from clearhead.see.watch import Weights, telling
 
 _HEAT = (48, 96)
 """Rows and columns of a step's heat map at most; larger results are averaged down to it."""
@@ -186,7 +186,8 @@ def _watched(model: nn.Module, run: Callable[[], Tensor], whole: frozenset[tuple
     teller = _HeatTeller()
     with watching(model, teller):
         run()
-    with watch(model) as seen:
+    attention: list[Json] = []
+    with telling(model, lambda record: attention.append(_maps(record, whole))):
         run()
     return {
         "kind": "encoder–decoder" if isinstance(model, Seq2Seq) else "encoder",
@@ -195,7 +196,7 @@ def _watched(model: nn.Module, run: Callable[[], Tensor], whole: frozenset[tuple
             step.as_dict() | {"named_shape": step.named_shape, "mathml": mathml(step.equation), "heat": vars(heat)}
             for step, heat in zip(teller.steps, teller.heat, strict=True)
         ],
-        "attention": [_maps(record, whole) for record in seen.records],
+        "attention": attention,
     }
 
 
