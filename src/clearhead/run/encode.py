@@ -206,7 +206,7 @@ class TextEncoder:
         tokens = self.tokenize(texts, max_length=max_length, prompt=prompt)
         total = sum(len(text.ids) for text in tokens)
         with token_progress(total, show_progress) as advance:
-            return self._vectors(tokens, options, lambda count: advance(count, count))
+            return self.encode_tokens(tokens, options, lambda count: advance(count, count))
 
     def stream(
         self, texts: Iterable[str], options: "EncodeOptions | None" = None, *, window: int = WINDOW_TEXTS
@@ -233,13 +233,23 @@ class TextEncoder:
                 yield some, self.tokenize(some, max_length=options.max_length, prompt=options.prompt)
 
         for some, tokens in one_ahead(prepared()):
-            vectors = cast(Vectors, self._vectors(tokens, options, lambda _: None))
+            vectors = cast(Vectors, self.encode_tokens(tokens, options))
             yield Window(some, vectors, sum(len(text.ids) for text in tokens), sum(text.truncated for text in tokens))
 
-    def _vectors(
-        self, tokens: Sequence[Tokens], options: "EncodeOptions", advance: Callable[[int], None]
+    def encode_tokens(
+        self,
+        tokens: Sequence[Tokens],
+        options: "EncodeOptions | None" = None,
+        advance: Callable[[int], None] = lambda tokens: None,
     ) -> Vectors | list[Vectors]:
-        settings = self.settings
+        """As `encode`, of texts that are tokens already.
+
+        Args:
+            tokens: what `tokenize` gives.
+            options: as the arguments of `encode`.
+            advance: told how many tokens were computed, batch by batch.
+        """
+        options, settings = options or EncodeOptions(), self.settings
         pooling = settings.pooling if options.pooling is None else options.pooling
         if pooling not in (*POOLINGS, "tokens"):
             raise ValueError(f"pooling is one of {', '.join(POOLINGS)}, tokens; got {pooling!r}")
