@@ -16,6 +16,7 @@ from clearhead.cli.distill import distill
 from clearhead.cli.encode import encode
 from clearhead.cli.evaluate import evaluate
 from clearhead.cli.lint import lint
+from clearhead.cli.serve import serve
 from clearhead.cli.summarize import summarize
 from clearhead.cli.tokenizer import tokenizer
 from clearhead.cli.trace import trace
@@ -40,6 +41,7 @@ app.command()(answer)
 app.command()(train)
 app.command()(distill)
 app.command()(ablate)
+app.command()(serve)
 app.command()(trace)
 app.command()(view)
 app.command()(lint)

@@ -1,0 +1,141 @@
+"""What stands before every request: its id, its key, its size, its time; and what is counted of it."""
+
+import asyncio
+import hmac
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from clearhead.serve.metrics import Metrics
+
+log = logging.getLogger("clearhead.serve")
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+OPEN = ("/health/live", "/health/ready", "/", "/page", "/docs", "/openapi.json", "/favicon.ico")
+"""Paths that need no key: they tell nothing of anybody's texts."""
+
+
+class Guard:
+    """ASGI middleware around the application.
+
+    Args:
+        app: the application.
+        keys: API keys, one of which a client must send; none for no keys.
+        largest_body: bytes.
+        body_seconds: how long a body may take to come.
+        metrics: where requests are counted.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, keys: Sequence[str], largest_body: int, body_seconds: float, metrics: Metrics
+    ) -> None:
+        self.app, self.keys = app, [key.encode() for key in keys]
+        self.largest_body, self.body_seconds, self.metrics = largest_body, body_seconds, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
+        scope["request_id"] = request_id
+        start, status = time.perf_counter(), 500
+        began = False
+
+        async def answer(message: Message) -> None:
+            nonlocal status, began
+            if message["type"] == "http.response.start":
+                began, status = True, message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            refused = self._refused(scope, headers)
+            if refused is not None:
+                await _respond(answer, *refused)
+                return
+            await self.app(scope, self._bounded(receive), answer)
+        except _TooLarge:
+            await _respond(answer, 413, self._too_large(), "body_too_large")
+        except _TooSlow:
+            await _respond(answer, 408, f"the body did not come within {self.body_seconds:g} s", "body_too_slow")
+        except Exception:
+            # nothing of what happened inside goes to the client, and nothing of the client's text into the log
+            log.exception("request %s failed", request_id)
+            if not began:
+                await _respond(answer, 500, f"something went wrong here; request {request_id}", "internal_error")
+        finally:
+            seconds = time.perf_counter() - start
+            path = getattr(scope.get("route"), "path", "other")
+            self.metrics.request(path, scope["method"], status, seconds)
+            log.info("%s %s %s %d %.1f ms", request_id, scope["method"], path, status, 1000 * seconds)
+
+    def _refused(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
+        if self.keys and scope["path"] not in OPEN:
+            kind, _, sent = headers.get(b"authorization", b"").partition(b" ")
+            # all are compared, in a time that tells nothing of how much was right
+            right = [hmac.compare_digest(sent.strip(), key) for key in self.keys]
+            if kind.lower() != b"bearer" or not any(right):
+                return 401, "an API key is wanted: Authorization: Bearer KEY", "invalid_api_key"
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self.largest_body:
+            return 413, self._too_large(), "body_too_large"
+        return None
+
+    def _too_large(self) -> str:
+        return f"the body is larger than {self.largest_body:,} bytes"
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """The body, as long as it is not too large, and comes in time."""
+        size, whole = 0, False
+        until = time.monotonic() + self.body_seconds
+
+        async def bounded() -> Message:
+            nonlocal size, whole
+            if whole:
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                raise _TooSlow from None
+            size += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if size > self.largest_body:
+                raise _TooLarge
+            return message
+
+        return bounded
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _TooSlow(Exception):
+    pass
+
+
+def error_body(
+    message: str, code: str, param: str | None = None, kind: str = "invalid_request_error"
+) -> dict[str, Any]:
+    """An error as OpenAI's clients read it."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+async def _respond(send: Send, status: int, message: str, code: str) -> None:
+    kind = "server_error" if status >= 500 else "authentication_error" if status == 401 else "invalid_request_error"
+    body = json.dumps(error_body(message, code, kind=kind)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status in (408, 413):
+        headers.append((b"connection", b"close"))
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
