@@ -148,9 +148,11 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def wrong(request: Request, error: RequestValidationError) -> JSONResponse:
         # the fields and what is wrong with them; what was sent is not repeated
-        places = [".".join(map(str, one["loc"][1:])) or "body" for one in error.errors()]
-        told = "; ".join(f"{place}: {one['msg']}" for place, one in zip(places, error.errors(), strict=True))
-        return JSONResponse(error_body(told[:2000], "invalid_request", places[0]), 422)
+        told: dict[str, list[str]] = {}
+        for one in error.errors():
+            told.setdefault(_field(one), []).append(str(one["msg"]))
+        said = "; ".join(f"{place}: {' or '.join(dict.fromkeys(what))}" for place, what in told.items())
+        return JSONResponse(error_body(said[:2000], "invalid_request", next(iter(told))), 422)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
@@ -167,6 +169,14 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(DrainingError)
     async def ending(request: Request, error: DrainingError) -> JSONResponse:
         return JSONResponse(error_body("the server is about to end", "draining", kind="server_error"), 503)
+
+
+def _field(error: Any) -> str:
+    """The field that is wrong, with its place in lists; the names that pydantic gives its types are left out."""
+    if error["type"] == "json_invalid":
+        return "body"
+    first, *more = [*error["loc"][1:], "body"]
+    return ".".join([str(first), *(str(one) for one in more if isinstance(one, int))])
 
 
 def _tell(app: FastAPI, state: _State) -> None:
@@ -278,7 +288,7 @@ def _compute(app: FastAPI, state: _State) -> None:
         found = await _all(state, request, [(key, text, cost) for text, cost in zip(texts, costs, strict=True)])
         return schemas.ClassifyResponse(
             model=model.name,
-            classifications=[schemas.Label(label=one.label, score=one.score, scores=one.scores) for one in found],
+            classifications=[schemas.Label(label=one.label, score=one.probability, scores=one.probabilities) for one in found],
         )
 
 
@@ -383,7 +393,8 @@ async def _streamed(
             while (piece := await pieces.get()) is not None:
                 if isinstance(piece, Exception):
                     log.error("request %s: a stream failed: %s", request.scope.get("request_id"), type(piece).__name__)
-                    yield f"event: error\ndata: {json.dumps(error_body('something went wrong here', 'internal_error'))}\n\n"
+                    wrong = error_body("something went wrong here", "internal_error", kind="server_error")
+                    yield f"event: error\ndata: {json.dumps(wrong)}\n\n"
                     return
                 told = {"id": piece.id, "token": piece.token, "text": piece.text, "log_prob": piece.log_prob}
                 yield f"data: {json.dumps(told)}\n\n"

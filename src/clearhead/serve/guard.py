@@ -62,9 +62,9 @@ class Guard:
                 await _respond(answer, *refused)
                 return
             await self.app(scope, self._bounded(receive), answer)
-        except _TooLarge:
+        except _TooLargeError:
             await _respond(answer, 413, self._too_large(), "body_too_large")
-        except _TooSlow:
+        except _TooSlowError:
             await _respond(answer, 408, f"the body did not come within {self.body_seconds:g} s", "body_too_slow")
         except Exception:
             # nothing of what happened inside goes to the client, and nothing of the client's text into the log
@@ -104,21 +104,21 @@ class Guard:
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
             except TimeoutError:
-                raise _TooSlow from None
+                raise _TooSlowError from None
             size += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if size > self.largest_body:
-                raise _TooLarge
+                raise _TooLargeError
             return message
 
         return bounded
 
 
-class _TooLarge(Exception):
+class _TooLargeError(Exception):
     pass
 
 
-class _TooSlow(Exception):
+class _TooSlowError(Exception):
     pass
 
 

@@ -1,0 +1,155 @@
+"""The API, against the real server with tiny models: what clients send, and what they get."""
+
+import base64
+import json
+
+import httpx
+import numpy as np
+import openai
+import pytest
+from support import families, served
+from support.folders import marian
+
+from clearhead import TextEncoder, TextToText
+
+TEXTS = ["the old bridge", "a", "", "closed after the storm"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("models")
+    for name in ("bert", "classifier", "reader"):
+        (place / name).mkdir()
+    families.make("bert", place / "bert")
+    families.make("bert", place / "classifier", "ForSequenceClassification", num_labels=3)
+    families.make("bert", place / "reader", "ForQuestionAnswering")
+    (place / "marian").mkdir()
+    marian(place / "marian")
+    return place
+
+
+@pytest.fixture(scope="module")
+def address(folders):
+    models = [
+        part for name in ("bert", "classifier", "reader", "marian") for part in ("-m", f"{name}={folders / name}")
+    ]
+    with served.server(*models, "--precision", "float32") as (found, _):
+        yield found
+
+
+def post(address, path, body, **options):
+    return httpx.post(f"{address}{path}", json=body, timeout=30, **options)
+
+
+def test_openais_client_works_unchanged(address, folders):
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
+    wanted = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu").encode(TEXTS)
+    found = client.embeddings.create(model="bert", input=TEXTS)
+    assert [one.index for one in found.data] == [0, 1, 2, 3]
+    np.testing.assert_allclose([one.embedding for one in found.data], wanted, atol=1e-5, rtol=1e-5)
+    assert found.usage.prompt_tokens == found.usage.total_tokens > 8
+    (alone,) = client.embeddings.create(model="bert", input=TEXTS[0], encoding_format="float", dimensions=5).data
+    assert len(alone.embedding) == 5
+    assert [model.id for model in client.models.list()] == ["bert", "classifier", "reader", "marian"]
+
+
+def test_floats_base64_and_token_ids_are_the_same_vectors(address, folders):
+    encoder = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
+    ids = [tokens.ids for tokens in encoder.tokenize(TEXTS[:2])]
+    plain_ = post(address, "/v1/embeddings", {"input": TEXTS[:2], "model": "bert"}).json()
+    numbers = [one["embedding"] for one in plain_["data"]]
+    by_ids = post(address, "/v1/embeddings", {"input": ids, "model": "bert"}).json()
+    assert [one["embedding"] for one in by_ids["data"]] == numbers
+    (one,) = post(address, "/v1/embeddings", {"input": ids[0], "model": "bert"}).json()["data"]
+    assert one["embedding"] == numbers[0]
+    packed = post(address, "/v1/embeddings", {"input": TEXTS[:2], "model": "bert", "encoding_format": "base64"}).json()
+    for written, row in zip(packed["data"], numbers, strict=True):
+        np.testing.assert_array_equal(np.frombuffer(base64.b64decode(written["embedding"]), "<f4"), np.float32(row))
+
+
+def test_translations_are_those_offline_and_stream(address, folders):
+    offline = TextToText.from_pretrained(folders / "marian", precision="float32", device="cpu")
+    options = {"beam_size": 2, "max_new_tokens": 6}
+    found = post(address, "/translate", {"text": TEXTS[:2], "model": "marian", **options}).json()
+    assert [one["text"] for one in found["translations"]] == offline.generate(TEXTS[:2], **options)
+    body = {"text": TEXTS[0], "stream": True, "max_new_tokens": 6}
+    with httpx.stream("POST", f"{address}/translate", json=body, timeout=30) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert lines[-1] == "[DONE]"
+    pieces = [json.loads(line) for line in lines[:-1]]
+    assert "".join(piece["text"] for piece in pieces) == offline.generate(TEXTS[:1], beam_size=1, max_new_tokens=6)[0]
+
+
+def test_summaries_answers_and_labels(address):
+    found = post(address, "/summarize", {"text": "the old bridge was closed. " * 30, "max_new_tokens": 4}).json()
+    assert found["summaries"][0]["parts"] > 1
+    context = "the old bridge was closed after the storm"
+    found = post(
+        address, "/answer", {"question": "what was closed?", "context": context, "model": "reader", "n_best": 2}
+    )
+    first, second = found.json()["answers"]
+    assert context[first["start"] : first["end"]] == first["text"]
+    assert first["score"] >= second["score"]
+    response = post(address, "/classify", {"text": TEXTS})
+    assert response.status_code == 200, response.text
+    found = response.json()
+    assert found["model"] == "classifier"
+    for one in found["classifications"]:
+        assert one["score"] == max(one["scores"].values())
+        assert sum(one["scores"].values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said", "param"),
+    [
+        ("/v1/embeddings", {"input": "a", "model": "gone"}, 404, "these are: bert, classifier, reader, marian", None),
+        ("/v1/embeddings", {"input": "a", "model": "marian"}, 400, "cannot embed; it can translate", None),
+        ("/v1/embeddings", {"input": "a"}, 422, "model: Field required", "model"),
+        ("/v1/embeddings", {"input": 3, "model": "bert"}, 422, "input: ", "input"),
+        ("/v1/embeddings", {"input": [], "model": "bert"}, 422, "input: ", "input"),
+        ("/v1/embeddings", {"input": [["a"], 3], "model": "bert"}, 422, "input: ", "input"),
+        ("/v1/embeddings", {"input": [10**6], "model": "bert"}, 400, "token ids lie in 0 to", None),
+        ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": 0}, 422, "dimensions: ", "dimensions"),
+        ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": 999}, 400, "vectors have 32 numbers", None),
+        ("/v1/embeddings", {"input": "a", "model": "bert", "colour": 1}, 422, "colour: Extra inputs", "colour"),
+        ("/v1/embeddings", {"input": "long " * 99, "model": "bert"}, 400, "takes at most 36; truncate=true", None),
+        ("/translate", {"text": "a", "beam_size": 99}, 422, "beam_size: ", "beam_size"),
+        ("/translate", {"text": "a", "source_lang": "xx"}, 400, "xx", None),
+        ("/translate", {"text": ["a", "b"], "stream": True}, 400, "a stream is of one text", None),
+        ("/answer", {"question": "", "context": "a"}, 422, "question: ", "question"),
+        ("/nowhere", {}, 404, "Not Found", None),
+    ],
+)
+def test_what_is_wrong_is_said(address, path, body, status, said, param):
+    response = post(address, path, body)
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert said in error["message"]
+    assert error["param"] == param
+    assert response.headers["x-request-id"]
+
+
+def test_a_text_that_is_too_long_is_cut_where_that_is_asked_for(address):
+    response = post(address, "/v1/embeddings", {"input": "long " * 99, "model": "bert", "truncate": True})
+    assert response.status_code == 200
+    assert response.json()["usage"]["prompt_tokens"] == 36
+
+
+def test_malformed_json_is_422_and_another_method_405(address):
+    response = httpx.post(f"{address}/translate", content=b'{"text": ', headers={"content-type": "application/json"})
+    assert response.status_code == 422
+    assert response.json()["error"]["param"] == "body"
+    assert httpx.get(f"{address}/translate").status_code == 405
+
+
+def test_health_metrics_and_request_ids(address):
+    assert httpx.get(f"{address}/health/live").json() == {"status": "alive"}
+    assert httpx.get(f"{address}/health/ready").json() == {"status": "ready"}
+    given = httpx.get(f"{address}/health/live", headers={"x-request-id": "my-id.1"})
+    assert given.headers["x-request-id"] == "my-id.1"
+    other = httpx.get(f"{address}/health/live", headers={"x-request-id": "no good\tid"})
+    assert other.headers["x-request-id"] != "no good\tid"
+    text = httpx.get(f"{address}/metrics").text
+    for name in ("requests_total", "request_seconds_bucket", "batch_jobs_bucket", "tokens_total", "queue_tokens"):
+        assert f"clearhead_{name}" in text
