@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import time
+import traceback
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -61,14 +62,18 @@ class Guard:
             if refused is not None:
                 await _respond(answer, *refused)
                 return
-            await self.app(scope, self._bounded(receive), answer)
+            body = await self._body(receive)
+            if body is not None:
+                await self.app(scope, _replayed(body, receive), answer)
         except _TooLargeError:
             await _respond(answer, 413, self._too_large(), "body_too_large")
         except _TooSlowError:
             await _respond(answer, 408, f"the body did not come within {self.body_seconds:g} s", "body_too_slow")
-        except Exception:
-            # nothing of what happened inside goes to the client, and nothing of the client's text into the log
-            log.exception("request %s failed", request_id)
+        except Exception as error:
+            # nothing of what happened inside goes to the client, and nothing of the client's text, which the error's
+            # message may hold, into the log
+            where = "".join(traceback.format_tb(error.__traceback__))
+            log.error("request %s failed: %s\n%s", request_id, type(error).__name__, where)
             if not began:
                 await _respond(answer, 500, f"something went wrong here; request {request_id}", "internal_error")
         finally:
@@ -92,26 +97,39 @@ class Guard:
     def _too_large(self) -> str:
         return f"the body is larger than {self.largest_body:,} bytes"
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """The body, as long as it is not too large, and comes in time."""
-        size, whole = 0, False
-        until = time.monotonic() + self.body_seconds
+    async def _body(self, receive: Receive) -> bytes | None:
+        """The whole body, if it is not too large, and comes in time; None where the client goes away before.
 
-        async def bounded() -> Message:
-            nonlocal size, whole
-            if whole:
-                return await receive()
-            try:
-                message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
-            except TimeoutError:
-                raise _TooSlowError from None
-            size += len(message.get("body", b""))
-            whole = not message.get("more_body", False)
-            if size > self.largest_body:
-                raise _TooLargeError
-            return message
+        It is read here, for the application would take any error while it reads for a body that is broken.
+        """
+        parts: list[bytes] = []
+        try:
+            async with asyncio.timeout(self.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    parts.append(message.get("body", b""))
+                    if sum(map(len, parts)) > self.largest_body:
+                        raise _TooLargeError
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise _TooSlowError from None
 
-        return bounded
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """First the body, then what else comes: that the client has gone."""
+    first = True
+
+    async def replayed() -> Message:
+        nonlocal first
+        if first:
+            first = False
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return replayed
 
 
 class _TooLargeError(Exception):
