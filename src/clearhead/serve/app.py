@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from clearhead import __version__
 from clearhead.run.precision import Precision
-from clearhead.serve import schemas
+from clearhead.serve import schemas, site
 from clearhead.serve.batching import Batcher, DrainingError, OverloadedError
 from clearhead.serve.guard import Guard, error_body
 from clearhead.serve.metrics import Metrics
@@ -140,6 +140,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     _handle_errors(app)
     _tell(app, state)
+    _pages(app)
     _compute(app, state)
     return app
 
@@ -208,6 +209,21 @@ def _tell(app: FastAPI, state: _State) -> None:
                 for one in state.served.values()
             ]
         )
+
+
+def _pages(app: FastAPI) -> None:
+    """The paths for people."""
+
+    def add(path: str, name: str) -> None:
+        text, policy = site.page(name)
+        headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+
+        @app.get(path, include_in_schema=False)
+        async def shown() -> HTMLResponse:
+            return HTMLResponse(text, headers=headers)
+
+    add("/", "home")
+    add("/docs", "docs")
 
 
 def _compute(app: FastAPI, state: _State) -> None:
@@ -288,8 +304,18 @@ def _compute(app: FastAPI, state: _State) -> None:
         found = await _all(state, request, [(key, text, cost) for text, cost in zip(texts, costs, strict=True)])
         return schemas.ClassifyResponse(
             model=model.name,
-            classifications=[schemas.Label(label=one.label, score=one.probability, scores=one.probabilities) for one in found],
+            classifications=[
+                schemas.Label(label=one.label, score=one.probability, scores=one.probabilities) for one in found
+            ],
         )
+
+    @app.post("/view", response_model=None, responses={200: {"content": {"text/html": {}}}})
+    async def view(body: schemas.ViewRequest, request: Request) -> HTMLResponse:
+        """A real run as one HTML page: tokens, every step, attention, and of a translation its beams."""
+        model = state.model(body.model, "view")
+        (cost,) = await asyncio.to_thread(_costs, model, "view", [body.text], cut=False)
+        (found,) = await _all(state, request, [(Key(model.name, "view"), body.text, cost)])
+        return HTMLResponse(found)
 
 
 def _embedded(model: Served, body: schemas.EmbeddingsRequest) -> list[Tokens]:

@@ -18,7 +18,7 @@ from clearhead.serve.metrics import Metrics
 log = logging.getLogger("clearhead.serve")
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-OPEN = ("/health/live", "/health/ready", "/", "/page", "/docs", "/openapi.json", "/favicon.ico")
+OPEN = ("/health/live", "/health/ready", "/", "/docs", "/openapi.json", "/favicon.ico")
 """Paths that need no key: they tell nothing of anybody's texts."""
 
 

@@ -1,6 +1,6 @@
 """The models that are served: what each can do, and doing it for the jobs of a batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,17 +8,16 @@ import numpy as np
 
 from clearhead import checkpoints
 from clearhead.checkpoints import directory
-from clearhead.generation.settings import GenerationOptions
 from clearhead.run.answers import QuestionAnswerer
 from clearhead.run.encode import EncodeOptions, TextEncoder
 from clearhead.run.generate import TextToText
-from clearhead.run.outputs import StreamedToken
 from clearhead.run.precision import Precision
 from clearhead.run.summarize import summaries
 from clearhead.run.tasks import TextClassifier
+from clearhead.serve import site
 from clearhead.text.interface import Tokens
 
-Use = Literal["embed", "translate", "summarize", "answer", "classify"]
+Use = Literal["embed", "translate", "summarize", "answer", "classify", "view"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,8 @@ class Served:
         made, options = self.uses[key.use], dict(key.options)
         if key.use == "embed":
             return list(np.asarray(made.encode_tokens(payloads, EncodeOptions(**options))))
+        if key.use == "view":
+            return [site.run(self.name, made, text) for text in payloads]
         if key.use == "translate":
             return list(made.generate(payloads, return_details=True, **options))
         if key.use == "summarize":
@@ -74,13 +75,6 @@ class Served:
         if key.use == "answer":
             return list(made.answers(payloads, **options))
         return list(made.classify(payloads))
-
-    def streamed(
-        self, text: str, options: GenerationOptions, languages: dict[str, str | None]
-    ) -> Iterator[StreamedToken]:
-        """A translation's tokens as they are chosen."""
-        made: TextToText = self.uses["translate"]
-        return made.stream(text, **languages, **options)  # type: ignore[misc]
 
     def limit(self, use: Use) -> int | None:
         """Most tokens that it takes."""
@@ -103,9 +97,10 @@ def load(asked: str, precision: Precision, device: str) -> Served:
     if config.get("model_type") in checkpoints.SEQ2SEQ_FAMILIES:
         made = TextToText.from_pretrained(folder, **how)
         answers = QuestionAnswerer.from_pretrained(folder, **how)
-        return Served(name, {"translate": made, "summarize": made, "answer": answers})
+        return Served(name, {"translate": made, "summarize": made, "answer": answers, "view": made})
     if architecture.endswith("ForSequenceClassification"):
         return Served(name, {"classify": TextClassifier.from_pretrained(folder, **how)})
     if architecture.endswith("ForQuestionAnswering"):
         return Served(name, {"answer": QuestionAnswerer.from_pretrained(folder, **how)})
-    return Served(name, {"embed": TextEncoder.from_pretrained(folder, **how)})
+    encoder = TextEncoder.from_pretrained(folder, **how)
+    return Served(name, {"embed": encoder, "view": encoder})

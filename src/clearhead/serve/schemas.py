@@ -69,6 +69,13 @@ class TranslateRequest(GenerationRequest):
     stream: bool = Field(False, description="Tokens as server-sent events, of one text, greedily.")
 
 
+class ViewRequest(Asked):
+    """A text to look into."""
+
+    text: Annotated[str, Field(min_length=1, max_length=2000)]
+    model: Text | None = Field(None, description="A loaded model; by default the first that can.")
+
+
 class Translation(BaseModel):
     """A text's translation."""
 

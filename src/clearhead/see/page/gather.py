@@ -44,13 +44,28 @@ def of_text(name: str, text: str, *, beams: int = 4, whole: Sequence[tuple[str, 
         ValueError: no such model, or a text that is longer than it takes.
     """
     kind = directory.read_json(directory.find(name) / "config.json").get("model_type")
-    gather = _translation if kind in SEQ2SEQ_FAMILIES else _encoding
+    made = TextToText if kind in SEQ2SEQ_FAMILIES else TextEncoder
+    return of_model(name, made.from_pretrained(name, precision="float32", device="cpu"), text, beams=beams, whole=whole)
+
+
+def of_model(
+    name: str,
+    made: TextEncoder | TextToText,
+    text: str,
+    *,
+    beams: int = 4,
+    whole: Sequence[tuple[str, int, int]] = (),
+) -> Json:
+    """A text through a model that is loaded, whose weights are read in float32; arguments as in `of_text`."""
     with torch.inference_mode():
-        return {"model": name, "text": text} | gather(name, text, beams, frozenset(whole))
+        if isinstance(made, TextToText):
+            found = _translation(made, text, beams, frozenset(whole))
+        else:
+            found = _encoding(made, text, frozenset(whole))
+    return {"model": name, "text": text} | found
 
 
-def _encoding(name: str, text: str, beams: int, whole: frozenset[tuple[str, int, int]]) -> Json:
-    encoder = TextEncoder.from_pretrained(name, precision="float32", device="cpu")
+def _encoding(encoder: TextEncoder, text: str, whole: frozenset[tuple[str, int, int]]) -> Json:
     (tokens,) = encoder.tokenize([text])
     words = encoder.tokenizer.words(tokens.ids)
     ids = torch.tensor([tokens.ids])
@@ -58,8 +73,7 @@ def _encoding(name: str, text: str, beams: int, whole: frozenset[tuple[str, int,
     return found | {"source": words, "target": [], "cut": tokens.truncated}
 
 
-def _translation(name: str, text: str, beams: int, whole: frozenset[tuple[str, int, int]]) -> Json:
-    made = TextToText.from_pretrained(name, precision="float32", device="cpu")
+def _translation(made: TextToText, text: str, beams: int, whole: frozenset[tuple[str, int, int]]) -> Json:
     model, words = made.model, made.tokenizer.words
     (tokens,) = made.tokenizer.encode([made.prompts.before + text], made.max_length)
     settings = made.settings.changed(beam_size=beams, num_return_sequences=beams)

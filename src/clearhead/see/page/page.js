@@ -8,6 +8,7 @@ function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name === "style") made.style.cssText = value; // as an attribute, a server's policy would forbid it
     else if (value !== false && value !== undefined) made.setAttribute(name, value === true ? "" : value);
   }
   made.append(...children);
@@ -16,7 +17,7 @@ function element(tag, attributes = {}, ...children) {
 
 function drawn(tag, attributes = {}, text) {
   const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  for (const [name, value] of Object.entries(attributes)) name === "style" ? (made.style.cssText = value) : made.setAttribute(name, value);
   if (text !== undefined) made.textContent = text;
   return made;
 }
