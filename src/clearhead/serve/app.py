@@ -176,8 +176,8 @@ def _field(error: Any) -> str:
     """The field that is wrong, with its place in lists; the names that pydantic gives its types are left out."""
     if error["type"] == "json_invalid":
         return "body"
-    first, *more = [*error["loc"][1:], "body"]
-    return ".".join([str(first), *(str(one) for one in more if isinstance(one, int))])
+    place: list[str | int] = [*error["loc"][1:], "body"]
+    return ".".join([str(place[0]), *(str(one) for one in place[1:] if isinstance(one, int))])
 
 
 def _tell(app: FastAPI, state: _State) -> None:
@@ -323,9 +323,9 @@ def _embedded(model: Served, body: schemas.EmbeddingsRequest) -> list[Tokens]:
     given = body.input
     encoder, limit = model.uses["embed"], model.limit("embed")
     if isinstance(given, str) or (given and isinstance(given[0], str)):
-        texts = _listed(given)  # type: ignore[arg-type]
+        texts = _listed(given)
         if body.truncate:
-            return encoder.tokenize(texts)  # type: ignore[no-any-return]
+            return list(encoder.tokenize(texts))
         tokens = model.tokens("embed", texts)
     else:
         rows: Any = [given] if given and isinstance(given[0], int) else given
@@ -375,10 +375,11 @@ async def _all(state: _State, request: Request, jobs: Sequence[tuple[Key, Any, i
     if not jobs:
         return []
     futures = state.batcher.submit(jobs)
-    done = asyncio.gather(*(asyncio.wrap_future(one) for one in futures))
+    done: asyncio.Future[list[Any]] = asyncio.gather(*(asyncio.wrap_future(one) for one in futures))
     gone = asyncio.ensure_future(_gone(request))
+    first: set[asyncio.Future[Any]] = {done, gone}
     try:
-        await asyncio.wait({done, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if not done.done():
             raise HTTPException(499, "the client has gone")
         return await done
