@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -167,6 +168,22 @@ def test_whatever_a_text_holds_it_shows_as_text(opened, text):
     assert page.locator("h1 *").count() == 0
     assert page.locator("main script, main img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.slow
+def test_a_whole_list_of_naughty_strings_shows_as_text(opened):
+    """Such as the Big List of Naughty Strings, whose path the variable names: a string a line, # before remarks."""
+    if "NAUGHTY_STRINGS" not in os.environ:
+        pytest.skip("NAUGHTY_STRINGS=path/to/blns.txt tries every string of that file")
+    made = TextEncoder.from_pretrained(precision="float32", device="cpu")
+    lines = Path(os.environ["NAUGHTY_STRINGS"]).read_text(encoding="utf-8").split("\n")
+    texts = [line for line in lines if line and not line.startswith("#")]
+    assert len(texts) > 100
+    for text in texts:
+        page = opened(gather.of_model("all-MiniLM-L6-v2", made, text))
+        assert page.locator("h1").evaluate("element => element.textContent") == text
+        assert page.locator("h1 *, main script, main img, main iframe, main svg script").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), text
 
 
 def test_a_phone_needs_no_scrolling_sideways(browser, translation, tmp_path):
