@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clearhead import Seq2Seq, Seq2SeqConfig
 from clearhead.equations import linear_cross_entropy as chunked
-from clearhead.equations.linear_cross_entropy import chunked_vocabulary_loss, linear_cross_entropy
+from clearhead.equations.linear_cross_entropy import chunked_vocabulary_loss, linear_cross_entropy, linear_r_drop
 from clearhead.equations.losses import cross_entropy, distillation, r_drop
 
 
@@ -47,6 +47,45 @@ def test_values_and_gradients_are_the_plain_ones(n, d, v, smoothing, bias):
     (hidden, weight, b), targets = parts(n, d, v, bias=bias)
     ours = 3 * linear_cross_entropy(hidden, weight, targets, b, smoothing=smoothing)
     assert_same(ours, 3 * plain(hidden, weight, targets, b, smoothing=smoothing), [hidden, weight, b])
+
+
+@pytest.mark.usefixtures("_chunks")
+@given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 11), st.sampled_from([0.0, 0.1]), st.booleans())
+def test_r_drop_is_the_mean_loss_and_the_divergence(n, d, v, smoothing, bias):
+    (one, weight, b), _ = parts(n, d, v, bias=bias)
+    other, targets = torch.randn(n, d, requires_grad=True), torch.randint(v, (n,))
+    ours = 3 * linear_r_drop(one, other, weight, targets, b, smoothing=smoothing, weight=1.7)
+    logits = [hidden @ weight.T + (0 if b is None else b) for hidden in (one, other)]
+    mean = sum(cross_entropy(x, targets, smoothing=smoothing) for x in logits) / 2
+    assert_same(ours, 3 * (mean + 1.7 * r_drop(*logits)), [one, other, weight, b])
+
+
+@pytest.mark.usefixtures("_chunks")
+def test_r_drop_of_one_trained_pass_and_its_derivative():
+    (one, weight, b), targets = parts(7, 3, 5, dtype=torch.float64)
+    other, targets = torch.randn(7, 3, dtype=torch.float64, requires_grad=True), targets.clamp(min=0)
+
+    def loss(*held):
+        return linear_r_drop(*held[:3], targets, held[3], smoothing=0.1, weight=2.5)
+
+    assert torch.autograd.gradcheck(loss, [one, other, weight, b])
+    ours = torch.autograd.grad(loss(one, other.detach(), weight, b), [one, weight])
+    logits = [hidden @ weight.T + b for hidden in (one, other.detach())]
+    mean = sum(cross_entropy(x, targets, smoothing=0.1) for x in logits) / 2
+    for found, wanted in zip(ours, torch.autograd.grad(mean + 2.5 * r_drop(*logits), [one, weight]), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_r_drop_under_autocast_is_close():
+    (one, weight, b), targets = parts(40, 8, 30)
+    other, targets = one.detach() + 0.3 * torch.randn(40, 8), targets.clamp(min=0)
+    exact = linear_r_drop(one, other, weight, targets, b, weight=2.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = linear_r_drop(one, other, weight, targets, b, weight=2.0)
+    assert low.dtype == torch.float32
+    torch.testing.assert_close(low, exact, rtol=2e-2, atol=1e-2)
+    for found, wanted in zip(*(torch.autograd.grad(x, [one, weight]) for x in (low, exact)), strict=True):
+        assert float((found - wanted).norm()) <= 0.05 * float(wanted.norm())
 
 
 @pytest.mark.usefixtures("_chunks")

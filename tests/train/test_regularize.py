@@ -296,7 +296,6 @@ def test_r_drop_is_nothing_where_both_passes_are_the_same(data):
     learner, examples = learner_of(data, r_drop=3.0, dropout=0.3)
     batch = batch_of(learner, examples)
     learner.model.eval()
-    assert regularize.divergence(guessed(learner, batch), guessed(learner, batch)) == 0
     torch.testing.assert_close(learner._loss(batch), regularize.objective(guessed(learner, batch)))
 
 

@@ -66,6 +66,45 @@ def linear_cross_entropy(
     return _summed(step, [(hidden_ND, weight_VD, bias_V)])
 
 
+def linear_r_drop(
+    hidden_1_ND: Float[Tensor, "N D"],
+    hidden_2_ND: Float[Tensor, "N D"],
+    weight_VD: Float[Tensor, "V D"],
+    targets_N: Int[Tensor, "N"],
+    bias_V: Float[Tensor, "V"] | None = None,
+    *,
+    smoothing: float = 0.0,
+    weight: float,
+) -> Float[Tensor, ""]:
+    """The mean `cross_entropy` of two passes and, times a weight, their `r_drop`, from one walk over the vocabulary.
+
+    Equation: L = ½ [CE(p) + CE(r)] + α ½ Σ_n [KL(p_n ‖ r_n) + KL(r_n ‖ p_n)], p and r the softmax of H Wᵀ + b of each
+    Source: Liang et al. 2021, "R-Drop", equation 3, halved. With d = log p − log r the gradient by the first logits is
+        ½ (p − q) + α/2 [p (d − KL(p ‖ r)) + p − r], by the second the same with the two exchanged
+
+    Args:
+        hidden_1_ND, hidden_2_ND: hidden states of the two passes, at positions that all count.
+        weight_VD, targets_N, bias_V, smoothing: as in `linear_cross_entropy`.
+        weight: α, from 0 on.
+
+    Numbers, gradients and errors are as in `linear_cross_entropy`.
+
+    >>> import torch; from clearhead.equations.linear_cross_entropy import linear_r_drop
+    >>> linear_r_drop(torch.zeros(1, 4), torch.zeros(1, 4), torch.ones(10, 4), torch.tensor([3]), weight=5.0)
+    tensor(2.3026)
+    """
+    check_targets(targets_N, len(weight_VD), smoothing, ignore_index=-100)
+    room_2CV = torch.empty(0, device=hidden_1_ND.device)
+
+    def step(logits: Sequence[Tensor], rows: slice, wanted: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
+        nonlocal room_2CV
+        room_2CV = room_2CV.to(logits[0].dtype).resize_(2, *logits[0].shape)
+        loss = _r_drop(logits[0], logits[1], targets_N[rows].long(), smoothing, weight, room_2CV)
+        return loss, [x if needed else None for x, needed in zip(logits, wanted, strict=True)]
+
+    return _summed(step, [(hidden_1_ND, weight_VD, bias_V), (hidden_2_ND, weight_VD, bias_V)])
+
+
 def chunked_vocabulary_loss(
     loss: Callable[..., Tensor],
     hiddens: Sequence[Float[Tensor, "N _"]],
@@ -79,9 +118,9 @@ def chunked_vocabulary_loss(
 
     Args:
         loss: from the logits (n, V) of some positions, one tensor for each set, then their part of each of `rows`, to
-            the sum of the loss over these positions, such as `r_drop` or `partial(distillation, temperature=2.0)`. It
-            must depend on nothing else that is trained.
-        hiddens: hidden states of each set, only the positions that count: two passes (R-Drop), or student and teacher.
+            the sum of the loss over these positions, such as `partial(distillation, temperature=2.0)`. It must depend
+            on nothing else that is trained.
+        hiddens: hidden states of each set, only the positions that count, such as student's and teacher's.
         weights: the output matrix of each set. What needs no gradient, such as the teacher, costs none.
         biases: the bias of each set, or None; None for no biases.
         rows: what else the loss takes by position, such as targets.
@@ -212,6 +251,31 @@ def _cross_entropy(x_CV: Tensor, targets_C: Tensor, smoothing: float, p_CV: Tens
         loss -= smoothing / x_CV.shape[1] * x_CV.sum()
         p_CV -= smoothing / x_CV.shape[1]
     p_CV.scatter_add_(1, target_C1, p_CV.new_full(target_C1.shape, smoothing - 1))
+    return loss
+
+
+def _r_drop(x_CV: Tensor, y_CV: Tensor, targets_C: Tensor, smoothing: float, weight: float, room_2CV: Tensor) -> Tensor:
+    """A chunk's loss of two passes; its gradients by their logits are left in x and y."""
+    p_CV, r_CV = room_2CV.unbind()
+    loss = torch.zeros((), dtype=x_CV.dtype, device=x_CV.device)
+    target_C1 = targets_C[:, None]
+    for logits_CV, shares_CV in ((x_CV, p_CV), (y_CV, r_CV)):
+        torch.softmax(logits_CV, dim=-1, out=shares_CV)
+        logits_CV -= logits_CV.amax(dim=-1, keepdim=True) - shares_CV.amax(dim=-1, keepdim=True).log()  # now log p
+        loss -= (1 - smoothing) / 2 * logits_CV.gather(1, target_C1).sum()
+        if smoothing:
+            loss -= smoothing / (2 * logits_CV.shape[1]) * logits_CV.sum()
+    d_CV = x_CV.sub_(y_CV)
+    of_p_C1 = torch.mul(p_CV, d_CV, out=y_CV).sum(dim=-1, keepdim=True)
+    of_r_C1 = -torch.mul(r_CV, d_CV, out=y_CV).sum(dim=-1, keepdim=True)
+    loss += weight / 2 * (of_p_C1 + of_r_C1).sum()
+    half = weight / 2
+    torch.mul(d_CV, -half, out=y_CV).add_(0.5 + half * (1 - of_r_C1)).mul_(r_CV).sub_(p_CV, alpha=half)
+    x_CV.mul_(half).add_(0.5 + half * (1 - of_p_C1)).mul_(p_CV).sub_(r_CV, alpha=half)
+    for gradient_CV in (x_CV, y_CV):
+        if smoothing:
+            gradient_CV -= smoothing / (2 * gradient_CV.shape[1])
+        gradient_CV.scatter_add_(1, target_C1, gradient_CV.new_full(target_C1.shape, (smoothing - 1) / 2))
     return loss
 
 

@@ -108,11 +108,10 @@ class Learner(lightning.LightningModule):
     def _loss(self, batch: Batch) -> Tensor:
         told = self.recipe.regularize
         guess = self._guess(self.model, batch)
-        loss = regularize.objective(guess, told.label_smoothing)
         if told.r_drop:
-            other = self._guess(self.model, batch)
-            loss = (loss + regularize.objective(other, told.label_smoothing)) / 2
-            loss = loss + told.r_drop * regularize.divergence(guess, other)
+            loss = regularize.twice(guess, self._guess(self.model, batch), told.label_smoothing, told.r_drop)
+        else:
+            loss = regularize.objective(guess, told.label_smoothing)
         (teacher,) = self._teacher
         if told.distillation is not None and teacher is not None:
             with torch.no_grad():

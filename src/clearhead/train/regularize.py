@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.equations import losses
-from clearhead.equations.linear_cross_entropy import chunked_vocabulary_loss
+from clearhead.equations.linear_cross_entropy import chunked_vocabulary_loss, linear_r_drop
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.layers.embedding import Embedding
 from clearhead.layers.feedforward import GatedFeedForward, PositionwiseFeedForward
@@ -88,13 +88,16 @@ def objective(guess: Guess, smoothing: float = 0.0) -> Tensor:
     raise AssertionError(guess)
 
 
-def divergence(one: Guess, other: Guess) -> Tensor:
-    """R-Drop's divergence of two guesses of the same batch, summed."""
+def twice(one: Guess, other: Guess, smoothing: float, weight: float) -> Tensor:
+    """R-Drop: the mean loss of two guesses of the same batch, and their divergence times a weight; summed."""
     if isinstance(one, Tokens) and isinstance(other, Tokens):
-        return _over_vocabulary(losses.r_drop, one, other)
+        states = [side.output.scaled(side.hidden_ND) for side in (one, other)]
+        matrix, bias = one.output.tokens.weight, one.output.bias
+        return linear_r_drop(*states, matrix, one.targets_N, bias, smoothing=smoothing, weight=weight)
     assert isinstance(one, Classes)
     assert isinstance(other, Classes)
-    return losses.r_drop(one.logits_NC, other.logits_NC)
+    mean = (objective(one, smoothing) + objective(other, smoothing)) / 2
+    return mean + weight * losses.r_drop(one.logits_NC, other.logits_NC)
 
 
 def pull(student: Guess, teacher: Guess, temperature: float) -> Tensor:
