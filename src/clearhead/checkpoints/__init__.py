@@ -36,6 +36,12 @@ SEQ2SEQ_FAMILIES: dict[str, Seq2SeqFamily] = {
 }
 
 
+def is_seq2seq(folder: Path) -> bool:
+    """Whether a folder holds an encoder–decoder; what else it holds, or does not, is for the loaders to say."""
+    config = folder / "config.json"
+    return config.is_file() and str(directory.read_json(config).get("model_type")) in SEQ2SEQ_FAMILIES
+
+
 def load_encoder(folder: Path) -> tuple[EncoderModel, Family]:
     """The encoder in a folder, in float32 and evaluation mode, and the family that its files belong to.
 

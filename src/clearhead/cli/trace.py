@@ -97,14 +97,13 @@ def _run(text: str | None, model: str | None, target: str | None, seq2seq: bool,
 def _of_checkpoint(text: str, model: str, target: str | None, values: bool) -> "Shown":
     import torch
 
-    from clearhead.checkpoints import SEQ2SEQ_FAMILIES, directory
+    from clearhead.checkpoints import directory, is_seq2seq
     from clearhead.run.encode import TextEncoder
     from clearhead.run.generate import TextToText
     from clearhead.see import passes
     from clearhead.see.trace import trace as run_trace
 
-    config = directory.find(model) / "config.json"
-    if config.is_file() and str(directory.read_json(config).get("model_type")) in SEQ2SEQ_FAMILIES:
+    if is_seq2seq(directory.find(model)):
         text_to_text = TextToText.from_pretrained(model, precision="float32", device="cpu")
         parameters = sum(parameter.numel() for parameter in text_to_text.model.parameters())
         return model, passes.of_text(text_to_text, text, target, values=values), parameters

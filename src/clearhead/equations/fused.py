@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from clearhead.equations import masks
+from clearhead.equations import attention, masks
 from clearhead.equations.dropout import drop
 from clearhead.equations.masks import MaskLike
 
@@ -44,6 +44,8 @@ def fused_scaled_dot_product(
     """
     batch, heads, queries, _ = q.shape
     checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=k.shape[2])
+    if torch.compiler.is_exporting():  # a graph for every length has no path of its own for some of them
+        return attention.scaled_dot_product(q, k, v, checked, scale=scale)[0]
     if checked is not None and checked.lengths is not None:
         return _packed(q, k, v, checked, drop_prob, scale)
     no_floats = checked is None or checked.added() is None

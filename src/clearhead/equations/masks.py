@@ -102,7 +102,7 @@ class Mask:
         if self.scores is not None and self.scores.dtype == torch.bool:
             allowed = _both(allowed, self.scores)
         if self.causal or self.window is not None:
-            near = self._near(range(self.length - queries, self.length), range(self.length), device)
+            near = self._near((self.length - queries, self.length), (0, self.length), device)
             allowed = _both(allowed, near)
         return allowed
 
@@ -117,11 +117,12 @@ class Mask:
         None where all may attend."""
         kept = None if self.keep_BM is None else self.keep_BM[:, None, None, keys.start : keys.stop]
         limited = self.causal or self.window is not None
-        return _both(kept, self._near(queries, keys, device) if limited else None)
+        return _both(
+            kept, self._near((queries.start, queries.stop), (keys.start, keys.stop), device) if limited else None
+        )
 
-    def _near(self, queries: range, keys: range, device: torch.device | None) -> Tensor:
-        key_M = torch.arange(keys.start, keys.stop, device=device)
-        query_L = torch.arange(queries.start, queries.stop, device=device)
+    def _near(self, queries: tuple[int, int], keys: tuple[int, int], device: torch.device | None) -> Tensor:
+        key_M, query_L = torch.arange(*keys, device=device), torch.arange(*queries, device=device)
         ahead_LM = key_M[None, :] - query_L[:, None]
         near = ahead_LM <= 0 if self.causal else torch.ones_like(ahead_LM, dtype=torch.bool)
         return near if self.window is None else near & (ahead_LM.abs() <= self.window)

@@ -32,7 +32,7 @@ def pool(hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"], pooling: Poo
     keep_BL1 = keep[:, :, None]
     if pooling == "cls":
         first_B = keep.to(torch.uint8).argmax(dim=1)
-        return hidden[torch.arange(len(hidden), device=hidden.device), first_B] * keep.any(dim=1)[:, None]
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), first_B] * keep.any(dim=1)[:, None]
     if pooling == "max":
         return hidden.masked_fill(~keep_BL1, float("-inf")).amax(dim=1).masked_fill(~keep.any(dim=1)[:, None], 0.0)
     # padding is left out by where, not by a product: what stands there may be anything, also infinite

@@ -184,7 +184,7 @@ class Seq2Seq(nn.Module):
         checked = self._checked(target_ids, mask, self.decoder.num_heads, before)
         places = None if checked is None else checked.positions()
         if places is None and before:
-            places = torch.arange(before, before + length, device=target_ids.device).expand(len(target_ids), length)
+            places = torch.arange(before, before + length, device=target_ids.device).expand(target_ids.shape)
         elif places is not None:
             places = places[:, before:]
         x: Tensor = self.target_embedding(target_ids, None if places is None else places.to(target_ids.device))

@@ -135,7 +135,7 @@ class QuestionAnswerer:
         An encoder–decoder gives a `GeneratedAnswerer`, which writes its answers.
         """
         folder = directory.find(name, revision)
-        if directory.read_json(folder / "config.json").get("model_type") in checkpoints.SEQ2SEQ_FAMILIES:
+        if checkpoints.is_seq2seq(folder):
             from clearhead.run.generate import TextToText
             from clearhead.run.generated_answers import GeneratedAnswerer
 

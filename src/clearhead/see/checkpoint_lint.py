@@ -26,7 +26,7 @@ def lint_checkpoint(model: str | Path, texts: Sequence[str]) -> list[Finding]:
     """
     folder = directory.find(model)
     kind = str(directory.read_json(folder / "config.json").get("model_type"))
-    if kind not in checkpoints.SEQ2SEQ_FAMILIES:
+    if not checkpoints.is_seq2seq(folder):
         encoder, _ = checkpoints.load_encoder(folder)
         rows = [tokens.ids for tokens in tokenizer_of(folder, kind).encode(list(texts), encoder.config.max_len)]
         ids, keep = _padded(rows, encoder.config.pad_id)

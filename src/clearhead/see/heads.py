@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clearhead.checkpoints import SEQ2SEQ_FAMILIES, directory
+from clearhead.checkpoints import directory, is_seq2seq
 from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
 from clearhead.see.watch import Part, watch
@@ -69,8 +69,7 @@ def looks(name: str | Path, text: str, layer: int, head: int, target: str | None
     Raises:
         ValueError: there is no such layer or head, or a target is given to an encoder.
     """
-    config = directory.find(name) / "config.json"
-    if config.is_file() and str(directory.read_json(config).get("model_type")) in SEQ2SEQ_FAMILIES:
+    if is_seq2seq(directory.find(name)):
         return _of_both(TextToText.from_pretrained(name, precision="float32", device="cpu"), text, layer, head, target)
     if target is not None:
         raise ValueError(f"{name} is an encoder, which decodes no target")

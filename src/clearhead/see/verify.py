@@ -114,10 +114,9 @@ def verify(model: str | Path, against: str | None = None) -> Certificate:
         raise ValueError(f"a model is compared with transformers; got {against!r}")
     if against is not None and not there:
         raise ValueError("transformers is not installed: pip install transformers")
-    kind = directory.read_json(folder / "config.json").get("model_type")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        if kind in checkpoints.SEQ2SEQ_FAMILIES:
+        if checkpoints.is_seq2seq(folder):
             checks = _Seq2SeqChecks(folder, *checkpoints.load_seq2seq(folder)).all(there)
         else:
             checks = _EncoderChecks(folder, *checkpoints.load_encoder(folder)).all(there)

@@ -94,7 +94,7 @@ def load(asked: str, precision: Precision, device: str) -> Served:
     config = directory.read_json(folder / "config.json")
     how: dict[str, Any] = {"precision": precision, "device": device}
     architecture = str((config.get("architectures") or [""])[0])
-    if config.get("model_type") in checkpoints.SEQ2SEQ_FAMILIES:
+    if checkpoints.is_seq2seq(folder):
         made = TextToText.from_pretrained(folder, **how)
         answers = QuestionAnswerer.from_pretrained(folder, **how)
         return Served(name, {"translate": made, "summarize": made, "answer": answers, "view": made})

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clearhead.checkpoints import SEQ2SEQ_FAMILIES, directory
+from clearhead.checkpoints import directory, is_seq2seq
 from clearhead.generation.beam import beam_search
 from clearhead.generation.decoding import Decoding
 from clearhead.generation.processors import processors
@@ -43,8 +43,7 @@ def of_text(name: str, text: str, *, beams: int = 4, whole: Sequence[tuple[str, 
     Raises:
         ValueError: no such model, or a text that is longer than it takes.
     """
-    kind = directory.read_json(directory.find(name) / "config.json").get("model_type")
-    made = TextToText if kind in SEQ2SEQ_FAMILIES else TextEncoder
+    made = TextToText if is_seq2seq(directory.find(name)) else TextEncoder
     return of_model(name, made.from_pretrained(name, precision="float32", device="cpu"), text, beams=beams, whole=whole)
 
 

@@ -1,0 +1,1 @@
+"""Our models in other people's formats."""

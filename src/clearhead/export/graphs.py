@@ -1,0 +1,206 @@
+"""Models as graphs of tensors: what stands in an ONNX file, from ids to what is wanted of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from clearhead.equations import masks
+from clearhead.layers.cache import DecoderCache, GrowingCache, LayerCache
+from clearhead.models.config import Pooling
+from clearhead.models.encoder import EncoderModel
+from clearhead.models.heads import pool
+from clearhead.models.seq2seq import Seq2Seq
+
+Axes = dict[int, str]
+"""For each dimension that is free its name."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A module that has tensors alone for inputs and outputs.
+
+    Args:
+        name: of its file, without an ending.
+        module: what computes.
+        inputs: an example of each input, by name, in the order that the module takes them.
+        axes: for each input its free dimensions.
+        outputs: the names of the outputs.
+    """
+
+    name: str
+    module: nn.Module
+    inputs: Mapping[str, Tensor]
+    axes: Mapping[str, Axes]
+    outputs: Sequence[str]
+
+
+class _Vectors(nn.Module):
+    """Ids to one vector a text: encoder, pooling, normalisation."""
+
+    def __init__(self, model: EncoderModel, pooling: Pooling, normalize: bool) -> None:
+        super().__init__()
+        self.model, self.pooling, self.normalize = model, pooling, normalize
+
+    def forward(
+        self, input_ids: Int[Tensor, "B L"], attention_mask: Int[Tensor, "B L"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B L D"]]:
+        keep = attention_mask != 0
+        hidden = self.model(input_ids, masks.padding(keep))
+        pooled = pool(hidden, keep, self.pooling)
+        return functional.normalize(pooled, dim=-1) if self.normalize else pooled, hidden
+
+
+class _Memory(nn.Module):
+    """A source to the memory."""
+
+    def __init__(self, model: Seq2Seq) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Int[Tensor, "B M"], attention_mask: Int[Tensor, "B M"]) -> Float[Tensor, "B M D"]:
+        return self.model.encode(input_ids, masks.padding(attention_mask != 0))
+
+
+class _Past(GrowingCache):
+    """Keys and values that are joined, not written into room that was taken before: a graph has no such room."""
+
+    def __init__(self, held: tuple[Tensor, Tensor] | None = None) -> None:
+        super().__init__()
+        self._held = held
+        self.length = 0 if held is None else held[0].shape[2]
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if self._held is not None:
+            k, v = torch.cat([self._held[0], k], dim=2), torch.cat([self._held[1], v], dim=2)
+        self._held, self.length = (k, v), k.shape[2]
+        return k, v
+
+
+class _FirstStep(nn.Module):
+    """A target's beginning: the scores of its next token, and all keys and values."""
+
+    def __init__(self, model: Seq2Seq) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "B L"],
+        encoder_hidden_states: Float[Tensor, "B M D"],
+        encoder_attention_mask: Int[Tensor, "B M"],
+    ) -> tuple[Tensor, ...]:
+        cache = DecoderCache(len(self.model.decoder.layers))
+        cache.layers = [LayerCache(_Past(), layer.cross_attention) for layer in cache.layers]
+        keep = masks.padding(encoder_attention_mask != 0)
+        logits = self.model.decode(input_ids, encoder_hidden_states, None, keep, cache)
+        return (logits, *_held(cache, memory=True))
+
+
+class _NextStep(nn.Module):
+    """A target's next token: from the keys and values of those before it, and of the memory."""
+
+    def __init__(self, model: Seq2Seq) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: Int[Tensor, "B 1"], encoder_attention_mask: Int[Tensor, "B M"], *past: Tensor
+    ) -> tuple[Tensor, ...]:
+        cache = DecoderCache(len(self.model.decoder.layers))
+        cache.layers = [
+            LayerCache(_Past((past[at], past[at + 1])), layer.cross_attention)
+            for at, layer in zip(range(0, len(past), 4), cache.layers, strict=True)
+        ]
+        for at, layer in zip(range(0, len(past), 4), cache.layers, strict=True):
+            layer.cross_attention.held = past[at + 2], past[at + 3]
+        memory = past[2][:, 0]  # of the memory nothing is wanted but its sizes: its keys are there
+        logits = self.model.decode(input_ids, memory, None, masks.padding(encoder_attention_mask != 0), cache)
+        return (logits, *_held(cache, memory=False))
+
+
+def _held(cache: DecoderCache, *, memory: bool) -> list[Tensor]:
+    """What a cache holds: of each layer its own keys and values, then those of the memory."""
+    found: list[Tensor] = []
+    for own, cross in cache.layers:
+        assert own.keys is not None
+        assert own.values is not None
+        found += [own.keys, own.values]
+        if memory:
+            assert cross.held is not None
+            found += cross.held
+    return found
+
+
+def of_encoder(model: EncoderModel, pooling: Pooling, normalize: bool) -> list[Graph]:
+    """The graph of a text encoder: `sentence_embedding` (B, D) and `last_hidden_state` (B, L, D)."""
+    rows = _rows(model.config.vocab_size, model.config.max_len)
+    axes = {0: "batch", 1: "length"}
+    module = _Vectors(model, pooling, normalize)
+    return [
+        Graph(
+            "model",
+            module.eval(),
+            {"input_ids": rows, "attention_mask": torch.ones_like(rows)},
+            {"input_ids": axes, "attention_mask": axes},
+            ["sentence_embedding", "last_hidden_state"],
+        )
+    ]
+
+
+def of_seq2seq(model: Seq2Seq) -> list[Graph]:
+    """The three graphs of an encoder–decoder, with the names that Optimum's have."""
+    config = model.config
+    source = _rows(config.vocab_size, config.max_len)
+    target = _rows(config.target_vocab_size or config.vocab_size, config.max_len)[:, :3].contiguous()
+    mask = torch.ones_like(source)
+    layers = range(config.decoder_num_layers or config.num_layers)
+    with torch.no_grad():
+        memory = model.encode(source)
+        _, *held = _FirstStep(model)(target, memory, mask)
+    names = [f"{n}.{who}.{what}" for n in layers for who in ("decoder", "encoder") for what in ("key", "value")]
+    own = [name for name in names if ".decoder." in name]
+    source_axes, target_axes = {0: "batch", 1: "source_length"}, {0: "batch", 1: "target_length"}
+    past_axes = {
+        f"past_key_values.{name}": {0: "batch", 2: "past_length" if ".decoder." in name else "source_length"}
+        for name in names
+    }
+    return [
+        Graph(
+            "encoder_model",
+            _Memory(model).eval(),
+            {"input_ids": source, "attention_mask": mask},
+            {"input_ids": source_axes, "attention_mask": source_axes},
+            ["last_hidden_state"],
+        ),
+        Graph(
+            "decoder_model",
+            _FirstStep(model).eval(),
+            {"input_ids": target, "encoder_hidden_states": memory, "encoder_attention_mask": mask},
+            {
+                "input_ids": target_axes,
+                "encoder_hidden_states": source_axes,
+                "encoder_attention_mask": source_axes,
+            },
+            ["logits", *(f"present.{name}" for name in names)],
+        ),
+        Graph(
+            "decoder_with_past_model",
+            _NextStep(model).eval(),
+            {
+                "input_ids": target[:, -1:].contiguous(),
+                "encoder_attention_mask": mask,
+                **dict(zip(past_axes, held, strict=True)),
+            },
+            {"input_ids": {0: "batch"}, "encoder_attention_mask": source_axes, **past_axes},
+            ["logits", *(f"present.{name}" for name in own)],
+        ),
+    ]
+
+
+def _rows(vocabulary: int, longest: int | None) -> Tensor:
+    """Ids to try a graph with: two rows, whose sizes are not 1, which would be taken for fixed."""
+    return (torch.arange(14).view(2, 7)[:, : longest or 7] % vocabulary).contiguous()
