@@ -76,8 +76,17 @@ def load_masked_lm(folder: Path) -> tuple[MaskedLanguageModel, Family]:
 
 def load_seq2seq(folder: Path) -> tuple[Seq2Seq, Seq2SeqFamily]:
     """The encoder–decoder in a folder, as `load_encoder`."""
-    data = directory.read_json(folder / "config.json")
-    model_type = data.get("model_type")
+    family = seq2seq_family(folder)
+    return family.load(folder, directory.read_json(folder / "config.json")), family
+
+
+def seq2seq_family(folder: Path) -> Seq2SeqFamily:
+    """The family of the encoder–decoder in a folder.
+
+    Raises:
+        ValueError: it holds none, or one that is not understood.
+    """
+    model_type = directory.read_json(folder / "config.json").get("model_type")
     if isinstance(model_type, str) and model_type in FAMILIES:
         raise ValueError(
             f"{folder} holds a {model_type} model, which is an encoder without a decoder; generating text needs an "
@@ -85,8 +94,7 @@ def load_seq2seq(folder: Path) -> tuple[Seq2Seq, Seq2SeqFamily]:
         )
     if not isinstance(model_type, str) or model_type not in SEQ2SEQ_FAMILIES:
         raise ValueError(_unknown(folder, model_type, SEQ2SEQ_FAMILIES))
-    family = SEQ2SEQ_FAMILIES[model_type]
-    return family.load(folder, data), family
+    return SEQ2SEQ_FAMILIES[model_type]
 
 
 def _family(folder: Path) -> tuple[Family, dict[str, Any]]:

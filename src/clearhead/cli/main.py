@@ -15,6 +15,7 @@ from clearhead.cli.convert import convert
 from clearhead.cli.distill import distill
 from clearhead.cli.encode import encode
 from clearhead.cli.evaluate import evaluate
+from clearhead.cli.export import export
 from clearhead.cli.lint import lint
 from clearhead.cli.serve import serve
 from clearhead.cli.summarize import summarize
@@ -50,6 +51,7 @@ app.add_typer(evaluate, name="evaluate")
 app.add_typer(tokenizer, name="tokenizer")
 app.add_typer(benchmark, name="benchmark")
 app.command()(convert)
+app.command()(export)
 
 
 def _version(asked: bool) -> bool:

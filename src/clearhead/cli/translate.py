@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import asdict, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,13 @@ from clearhead.cli.encode import ErrorsOption
 if TYPE_CHECKING:
     from clearhead.run.generate import TextToText
     from clearhead.run.outputs import Generated
+
+
+class RuntimeOption(StrEnum):
+    """What computes."""
+
+    torch = "torch"
+    onnx = "onnx"
 
 
 def translate(
@@ -43,6 +51,10 @@ def translate(
     column: options.Column = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
+    runtime: Annotated[
+        RuntimeOption,
+        typer.Option(help="onnx: ONNX Runtime, for a folder that `clearhead export --to onnx` wrote; on the CPU."),
+    ] = RuntimeOption.torch,
     errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (
         ErrorsOption.strict
     ),
@@ -57,7 +69,7 @@ def translate(
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
     from clearhead.run.generate import TextToText
 
-    translator = TextToText.from_pretrained(model, precision=precision.value, device=device)
+    translator = TextToText.from_pretrained(model, precision=precision.value, device=device, runtime=runtime.value)
     translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
     name = "standard input" if source == "-" else source
     outputs = translator.each(

@@ -18,6 +18,13 @@ from clearhead.models.seq2seq import Seq2Seq
 Axes = dict[int, str]
 """For each dimension that is free its name."""
 
+_PAST = "past_key_values."
+
+
+def padding(attention_mask: Int[Tensor, "B L"]) -> masks.Mask:
+    """The 0/1 mask that graphs take as one of ours."""
+    return masks.padding(attention_mask != 0)
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -36,6 +43,12 @@ class Graph:
     inputs: Mapping[str, Tensor]
     axes: Mapping[str, Axes]
     outputs: Sequence[str]
+
+    def shapes(self) -> tuple[Axes | tuple[Axes, ...], ...]:
+        """The free dimensions as the module takes its inputs: those of keys and values together."""
+        past = tuple(axes for name, axes in self.axes.items() if name.startswith(_PAST))
+        others = tuple(axes for name, axes in self.axes.items() if not name.startswith(_PAST))
+        return (*others, past) if past else others
 
 
 class _Vectors(nn.Module):
@@ -62,7 +75,7 @@ class _Memory(nn.Module):
         self.model = model
 
     def forward(self, input_ids: Int[Tensor, "B M"], attention_mask: Int[Tensor, "B M"]) -> Float[Tensor, "B M D"]:
-        return self.model.encode(input_ids, masks.padding(attention_mask != 0))
+        return self.model.encode(input_ids, padding(attention_mask))
 
 
 class _Past(GrowingCache):
@@ -80,7 +93,7 @@ class _Past(GrowingCache):
         return k, v
 
 
-class _FirstStep(nn.Module):
+class FirstStep(nn.Module):
     """A target's beginning: the scores of its next token, and all keys and values."""
 
     def __init__(self, model: Seq2Seq) -> None:
@@ -95,8 +108,7 @@ class _FirstStep(nn.Module):
     ) -> tuple[Tensor, ...]:
         cache = DecoderCache(len(self.model.decoder.layers))
         cache.layers = [LayerCache(_Past(), layer.cross_attention) for layer in cache.layers]
-        keep = masks.padding(encoder_attention_mask != 0)
-        logits = self.model.decode(input_ids, encoder_hidden_states, None, keep, cache)
+        logits = self.model.decode(input_ids, encoder_hidden_states, None, padding(encoder_attention_mask), cache)
         return (logits, *_held(cache, memory=True))
 
 
@@ -118,7 +130,7 @@ class _NextStep(nn.Module):
         for at, layer in zip(range(0, len(past), 4), cache.layers, strict=True):
             layer.cross_attention.held = past[at + 2], past[at + 3]
         memory = past[2][:, 0]  # of the memory nothing is wanted but its sizes: its keys are there
-        logits = self.model.decode(input_ids, memory, None, masks.padding(encoder_attention_mask != 0), cache)
+        logits = self.model.decode(input_ids, memory, None, padding(encoder_attention_mask), cache)
         return (logits, *_held(cache, memory=False))
 
 
@@ -157,17 +169,13 @@ def of_seq2seq(model: Seq2Seq) -> list[Graph]:
     source = _rows(config.vocab_size, config.max_len)
     target = _rows(config.target_vocab_size or config.vocab_size, config.max_len)[:, :3].contiguous()
     mask = torch.ones_like(source)
-    layers = range(config.decoder_num_layers or config.num_layers)
     with torch.no_grad():
         memory = model.encode(source)
-        _, *held = _FirstStep(model)(target, memory, mask)
-    names = [f"{n}.{who}.{what}" for n in layers for who in ("decoder", "encoder") for what in ("key", "value")]
-    own = [name for name in names if ".decoder." in name]
+        _, *held = FirstStep(model)(target, memory, mask)
     source_axes, target_axes = {0: "batch", 1: "source_length"}, {0: "batch", 1: "target_length"}
-    past_axes = {
-        f"past_key_values.{name}": {0: "batch", 2: "past_length" if ".decoder." in name else "source_length"}
-        for name in names
-    }
+    past = past_names(model)
+    present = [name.replace(_PAST, "present.") for name in past]
+    past_axes = {name: {0: "batch", 2: "past_length" if ".decoder." in name else "source_length"} for name in past}
     return [
         Graph(
             "encoder_model",
@@ -178,14 +186,14 @@ def of_seq2seq(model: Seq2Seq) -> list[Graph]:
         ),
         Graph(
             "decoder_model",
-            _FirstStep(model).eval(),
+            FirstStep(model).eval(),
             {"input_ids": target, "encoder_hidden_states": memory, "encoder_attention_mask": mask},
             {
                 "input_ids": target_axes,
                 "encoder_hidden_states": source_axes,
                 "encoder_attention_mask": source_axes,
             },
-            ["logits", *(f"present.{name}" for name in names)],
+            ["logits", *present],
         ),
         Graph(
             "decoder_with_past_model",
@@ -196,9 +204,15 @@ def of_seq2seq(model: Seq2Seq) -> list[Graph]:
                 **dict(zip(past_axes, held, strict=True)),
             },
             {"input_ids": {0: "batch"}, "encoder_attention_mask": source_axes, **past_axes},
-            ["logits", *(f"present.{name}" for name in own)],
+            ["logits", *(name for name in present if ".decoder." in name)],
         ),
     ]
+
+
+def past_names(model: Seq2Seq) -> list[str]:
+    """The inputs that take keys and values, in the order in which the first step gives them."""
+    layers = range(len(model.decoder.layers))
+    return [f"{_PAST}{n}.{who}.{what}" for n in layers for who in ("decoder", "encoder") for what in ("key", "value")]
 
 
 def _rows(vocabulary: int, longest: int | None) -> Tensor:

@@ -1,13 +1,14 @@
 """Sentences that are decoded together, step by step; those that are finished leave."""
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clearhead.equations import masks
-from clearhead.models.seq2seq import Seq2Seq
+from clearhead.models.config import Seq2SeqConfig
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,18 @@ class Hypothesis:
     score: float
 
 
+class Runner(Protocol):
+    """What a search asks of a model: a `Seq2Seq` answers, and so does an exported one."""
+
+    @property
+    def config(self) -> Seq2SeqConfig: ...
+    @property
+    def device(self) -> torch.device: ...
+    def encode(self, ids: Tensor, mask: Any) -> Tensor: ...
+    def decode(self, target_ids: Tensor, memory: Tensor, mask: Any, memory_mask: Any, cache: Any) -> Tensor: ...
+    def cache(self, each: int = 1) -> Any: ...
+
+
 class Decoding:
     """The state of a search: the targets so far, the memory and the caches.
 
@@ -39,7 +52,7 @@ class Decoding:
     @torch.no_grad()
     def __init__(
         self,
-        model: Seq2Seq,
+        model: Runner,
         source_ids: Int[Tensor, "B M"],
         keep: Bool[Tensor, "B M"],
         prompt: Int[Tensor, "B P"],

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import torch
 
 from clearhead.generation.beam import beam_search
-from clearhead.generation.decoding import Decoding, Hypothesis
+from clearhead.generation.decoding import Decoding, Hypothesis, Runner
 from clearhead.generation.greedy import Choose, NextToken, gathered, most_probable, next_tokens
 from clearhead.generation.processors import processors
 from clearhead.generation.sampling import Sampler
 from clearhead.generation.settings import GenerationConfig
-from clearhead.models.seq2seq import Seq2Seq
 from clearhead.text.batching import token_batches
 
 _BATCH_TOKENS = {"cpu": 2048}
@@ -37,7 +36,7 @@ class Source:
     prompt: tuple[int, ...]
 
 
-def search(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig) -> list[list[Hypothesis]]:
+def search(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> list[list[Hypothesis]]:
     """The outputs of each source, best first, in the order of the sources.
 
     Args:
@@ -57,7 +56,7 @@ def search(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig
     return found
 
 
-def stream(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig) -> Iterator[NextToken]:
+def stream(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> Iterator[NextToken]:
     """The tokens of all targets as they are chosen, greedily or by draws; arguments as in `search`."""
     decoding, limit = _decoding(model, sources, settings, 1)
     choose: Choose = most_probable
@@ -69,14 +68,14 @@ def stream(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig
     return next_tokens(decoding, processors(settings, decoding.prompt, limit, ends), choose, limit, ends)
 
 
-def end_ids(model: Seq2Seq, settings: GenerationConfig) -> tuple[int, ...]:
+def end_ids(model: Runner, settings: GenerationConfig) -> tuple[int, ...]:
     """The ids that end a target: the settings', else the model's."""
     return model.config.eos_ids if settings.eos_ids is None else settings.eos_ids
 
 
-def _batches(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig) -> Iterator[list[int]]:
+def _batches(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> Iterator[list[int]]:
     """Sources that are computed together: of like length, with prompts of the same length."""
-    kind = next(model.parameters()).device.type
+    kind = model.device.type
     rows = settings.beam_size * (settings.num_return_sequences if settings.do_sample else 1)
     vocabulary = model.config.target_vocab_size or model.config.vocab_size
     most = max(1, _STEP_SCORES.get(kind, _STEP_SCORES_ELSEWHERE) // (rows * vocabulary))
@@ -90,7 +89,7 @@ def _batches(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConf
                 yield [indices[place] for place in batch[first : first + most]]
 
 
-def _together(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig) -> list[list[Hypothesis]]:
+def _together(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> list[list[Hypothesis]]:
     """The outputs of a batch, best first."""
     if settings.beam_size > 1:
         decoding, limit = _decoding(model, sources, settings, settings.beam_size)
@@ -102,9 +101,9 @@ def _together(model: Seq2Seq, sources: Sequence[Source], settings: GenerationCon
     return [found[first : first + each] for first in range(0, len(found), each)]
 
 
-def _decoding(model: Seq2Seq, sources: Sequence[Source], settings: GenerationConfig, each: int) -> tuple[Decoding, int]:
+def _decoding(model: Runner, sources: Sequence[Source], settings: GenerationConfig, each: int) -> tuple[Decoding, int]:
     """A batch of sources to decode, and the greatest length of their targets."""
-    device = next(model.parameters()).device
+    device = model.device
     longest = max(len(source.ids) for source in sources)
     rows = [[*source.ids, *[model.config.pad_id] * (longest - len(source.ids))] for source in sources]
     lengths_B1 = torch.tensor([[len(source.ids)] for source in sources], device=device)

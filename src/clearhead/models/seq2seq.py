@@ -106,6 +106,11 @@ class Seq2Seq(nn.Module):
         )
         draw_weights(self, config.d_model, config.initializer_range)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.source_embedding.tokens.weight.device
+
     def encode(self, ids: Int[Tensor, "B M"], mask: MaskLike = None) -> Float[Tensor, "B M D"]:
         """The memory: the encoder's hidden states of the source.
 

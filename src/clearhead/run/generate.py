@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Unpack, overload
 
+import torch
+
 from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.seq2seq import Seq2SeqFamily
-from clearhead.generation.decoding import Hypothesis
+from clearhead.generation.decoding import Hypothesis, Runner
 from clearhead.generation.search import Source, end_ids, search, stream
 from clearhead.generation.settings import GenerationConfig, GenerationOptions
 from clearhead.models.seq2seq import Seq2Seq
+from clearhead.run.onnx import OnnxSeq2Seq
 from clearhead.run.outputs import NOTHING, Generated, StreamedToken
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.prompts import TaskPrompts
@@ -49,11 +52,12 @@ class TextToText:
     """An encoder–decoder that turns texts into texts.
 
     Args:
-        model: the model, in float32.
+        model: the model, in float32; where a runner computes in its place it needs no weights.
         tokenizer: its tokenizer.
         family: the checkpoint family that `save_pretrained` writes.
         settings: how it generates where a call does not say.
         prompts: what the checkpoint puts before a text for a task.
+        runner: what computes in the model's place, such as its graphs in ONNX Runtime.
         precision: "float32", "bfloat16", or "auto": bfloat16 where the processor multiplies it fast.
         device: "auto", "cpu", "cuda", "cuda:1", "mps" ...
 
@@ -69,6 +73,7 @@ class TextToText:
         family: Seq2SeqFamily,
         settings: GenerationConfig,
         prompts: TaskPrompts | None = None,
+        runner: Runner | None = None,
         *,
         precision: Precision = "auto",
         device: str = "auto",
@@ -77,7 +82,7 @@ class TextToText:
         self.settings, self.prompts = settings, prompts or TaskPrompts({})
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
-        self._runner = sibling(model, self.dtype, self.device).eval()
+        self._runner: Runner = sibling(model, self.dtype, self.device).eval() if runner is None else runner
         lengths = [length for length in (tokenizer.max_length, model.config.max_len) if length is not None]
         self.max_length = min(lengths, default=None)
 
@@ -89,6 +94,7 @@ class TextToText:
         precision: Precision = "auto",
         device: str = "auto",
         revision: str | None = None,
+        runtime: Literal["torch", "onnx"] = "torch",
     ) -> "TextToText":
         """The model in a local folder or on the Hugging Face Hub.
 
@@ -96,19 +102,29 @@ class TextToText:
             name: a folder, a Hub id, or "tatoeba-en-de", the default: English to German, inside the package.
             precision, device: as in the class.
             revision: branch, tag or commit, for a Hub id.
+            runtime: what computes: PyTorch, or for a folder that `clearhead export --to onnx` wrote ONNX Runtime, on
+                the CPU and in the numbers of its graphs.
 
         Raises:
             ValueError: no such model, a model without a decoder, files that are missing or broken, an option that is
                 not understood; the message says which.
         """
         folder = directory.find(name, revision)
-        model, family = checkpoints.load_seq2seq(folder)
+        runner: OnnxSeq2Seq | None = None
+        if runtime == "onnx":
+            runner, family = OnnxSeq2Seq(folder), checkpoints.seq2seq_family(folder)
+            with torch.device("meta"):
+                model = Seq2Seq(runner.config)
+            precision, device = "float32", "cpu"
+        else:
+            model, family = checkpoints.load_seq2seq(folder)
         return cls(
             model,
             tokenizer_of(folder, family.model_type),
             family,
             GenerationConfig.from_folder(folder),
             TaskPrompts.from_folder(folder),
+            runner,
             precision=precision,
             device=device,
         )
@@ -118,6 +134,8 @@ class TextToText:
 
         The tasks that its config.json describes are written too; one that is set up must be set up again.
         """
+        if self.model.device.type == "meta":
+            raise ValueError("an exported model's weights are in its graphs; save the model that it was made of")
         folder = Path(folder)
         self.family.save(self.model, folder)
         if self.prompts.tasks:

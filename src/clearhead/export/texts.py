@@ -1,0 +1,25 @@
+"""Sentences to compare an exported model on with the model itself."""
+
+TEXTS = (
+    "Hello.",
+    "Where can I buy a ticket to Hamburg?",
+    "My grandmother bakes bread every Sunday morning.",
+    "The old bridge was closed after the storm, and nobody knows when it will open again.",
+    "She has lived in Lisbon since 2014, but she still dreams in Finnish.",
+    "Water boils at 100 °C at sea level; on a high mountain it takes less.",
+    "“I don't believe it,” he said, “until I have seen it myself.”",
+    "3.14159 is not π, and 22/7 is not either.",
+    "Wo ist der nächste Bahnhof, und wann fährt der letzte Zug?",
+    "Les enfants jouaient dans le jardin pendant que leur père préparait le dîner.",
+    "La biblioteca cierra a las ocho, excepto los domingos.",
+    "Как пройти на вокзал?",
+    "今日は天気がいいですね。",
+    "The committee, which had met four times since the spring without finding words that all of its members would "
+    "sign, agreed in the end to publish two reports: one that said what had happened, and another, a good deal "
+    "shorter, that said what ought to happen next.",
+    "An encoder reads a whole text at once: every token looks at every other, in both directions, and what it finds "
+    "there becomes part of what it is. A decoder writes one token after the other and looks back only.",
+    "ok",
+    "Please, please, please do not press that button!",
+    "He bought apples, pears, plums, cherries and, because they were cheap, two melons.",
+)
