@@ -27,6 +27,13 @@ class PoolingOption(StrEnum):
     max = "max"
 
 
+class EngineOption(StrEnum):
+    """Who computes."""
+
+    local = "local"
+    ray = "ray"
+
+
 class ErrorsOption(StrEnum):
     """What to do with bytes that are not UTF-8."""
 
@@ -44,7 +51,11 @@ def encode(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="FILE.npy, .jsonl or .parquet; JSON lines to standard output without it."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="FILE.npy, .jsonl or .parquet; JSON lines to standard output without it. With --engine ray a folder.",
+        ),
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
     column: options.Column = None,
@@ -65,6 +76,13 @@ def encode(
     batch_tokens: Annotated[
         int | None, typer.Option(help="Tokens in a batch. Default: what keeps the device busy.")
     ] = None,
+    engine: Annotated[
+        EngineOption, typer.Option(help="ray: each input becomes a Parquet file, on all machines of a Ray cluster.")
+    ] = EngineOption.local,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes, with --engine ray. Default: all that the cluster has room for."),
+    ] = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (
@@ -80,17 +98,22 @@ def encode(
     from clearhead.run.writers import check_output
     from clearhead.text.corpus import Corpus
 
-    if output is not None:
+    if workers is not None and engine is EngineOption.local:
+        raise ValueError("--workers goes with --engine ray")
+    if engine is EngineOption.ray:
+        if output is None or sources is None:
+            raise ValueError("--engine ray takes files, and a folder as --output: each file becomes one there")
+    elif output is not None:
         check_output(output)
     elif resume:
         raise ValueError("--resume goes with --output: what went to standard output is not here any more")
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
     # torch comes after what can go wrong without it
+    from clearhead.run.cluster import Job, encode_shards
     from clearhead.run.corpus import encode_corpus
-    from clearhead.run.encode import EncodeOptions, TextEncoder
+    from clearhead.run.encode import EncodeOptions
     from clearhead.run.progress import token_progress
 
-    encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
     choices = EncodeOptions(
         pooling=None if pooling is None else pooling.value,
         normalize=normalize,
@@ -99,6 +122,8 @@ def encode(
         prompt=prompt,
         truncate_dim=truncate_dim,
     )
+    job = Job(model, choices, precision.value, device, column, errors.value)
+    encoder = job.encoder()
     start, computed = time.perf_counter(), 0
     with token_progress(corpus.total_bytes, not quiet and sys.stderr.isatty()) as show:
 
@@ -107,10 +132,12 @@ def encode(
             computed += tokens
             show(done, tokens)
 
-        if output is not None:
-            counts = encode_corpus(encoder, corpus, output, choices, resume=resume, advance=advance)
-        else:
+        if output is None:
             counts = _to_standard_output(encoder, corpus, choices, advance)
+        elif engine is EngineOption.ray:
+            counts = encode_shards(corpus.sources, output, job, encoder, workers=workers, advance=advance)
+        else:
+            counts = encode_corpus(encoder, corpus, output, choices, resume=resume, advance=advance)
     seconds = time.perf_counter() - start
     summary = {
         **vars(counts),

@@ -45,7 +45,8 @@ def export(
         elif to is FormatOption.sentence_transformers:
             folders.to_sentence_transformers(model, folder)
         else:
-            folders.to_ctranslate2(model, folder, int8=int8)
+            error = folders.to_ctranslate2(model, folder, int8=int8)
+            typer.echo(f"in float32: at most {error:.1e} from the model, of the largest number", err=True)
     typer.echo(f"wrote {folder}", err=True)
 
 

@@ -1,4 +1,4 @@
-"""A model in the folder of another library."""
+"""A model in the folder of another library that has weights of its own."""
 
 import importlib.util
 import tempfile
@@ -11,6 +11,13 @@ from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
 
 
+def loaded(model: str | Path) -> TextEncoder | TextToText:
+    """The model in a folder or on the Hub, in float32 on the CPU: what all formats are written from."""
+    place = directory.find(model)
+    kind = TextToText if checkpoints.is_seq2seq(place) else TextEncoder
+    return kind.from_pretrained(place, precision="float32", device="cpu")
+
+
 def to_transformers(model: str | Path, folder: str | Path) -> None:
     """Writes a model as transformers opens it: weights, config, tokenizer, settings of generation.
 
@@ -21,10 +28,7 @@ def to_transformers(model: str | Path, folder: str | Path) -> None:
     Raises:
         ValueError: no such model, or a part of it that its family's format cannot hold; the message says which.
     """
-    place = directory.find(model)
-    made = (TextToText if checkpoints.is_seq2seq(place) else TextEncoder).from_pretrained(
-        place, precision="float32", device="cpu"
-    )
+    made = loaded(model)
     with whole_folder(Path(folder)) as part:
         made.save_pretrained(part)
 
@@ -36,39 +40,48 @@ def to_sentence_transformers(model: str | Path, folder: str | Path) -> None:
         model, folder: as in `to_transformers`.
 
     Raises:
-        ValueError: an encoder–decoder, which gives no vectors; and as in `to_transformers`.
+        ValueError: an encoder–decoder; and as in `to_transformers`.
     """
     if checkpoints.is_seq2seq(directory.find(model)):
-        raise ValueError(
-            f"{model} is an encoder–decoder; the sentence-transformers format has no place for its decoder"
-        )
+        raise ValueError(f"{model} is an encoder–decoder; sentence-transformers has no place for a decoder")
     to_transformers(model, folder)
 
 
-def to_ctranslate2(model: str | Path, folder: str | Path, *, int8: bool = False) -> None:
-    """Writes a model as CTranslate2 opens it, by its own converter.
+def to_ctranslate2(model: str | Path, folder: str | Path, *, int8: bool = False) -> float:
+    """Writes a model as CTranslate2 opens it, by CTranslate2's own converter.
 
     Args:
         model, folder: as in `to_transformers`.
         int8: weights in 8 bits.
 
+    Returns:
+        The largest difference of what it computes in float32 to what the model does, as `against.ctranslate2` says.
+
     Raises:
-        ValueError: CTranslate2 or transformers is not installed, or there is something in the model that the converter
-            does not know; and as in `to_transformers`.
+        ValueError: CTranslate2 or transformers is not installed; the converter does not know a part of the model, or
+            what it makes computes something else: then nothing is written.
     """
     for name in ("ctranslate2", "transformers"):
         if importlib.util.find_spec(name) is None:
-            raise ValueError(f"its converter needs {name}: pip install {name}")
+            raise ValueError(f"CTranslate2's converter needs {name}: pip install {name}")
     from ctranslate2.converters import TransformersConverter
 
-    with tempfile.TemporaryDirectory() as held:
-        plain = Path(held) / "model"
-        to_transformers(model, plain)
-        with whole_folder(Path(folder)) as part:
-            try:
-                TransformersConverter(str(plain)).convert(str(part), "int8" if int8 else None, force=True)
-            except (ValueError, NotImplementedError) as error:
-                raise ValueError(f"CTranslate2 cannot hold {model}: {error}") from None
-            for path in plain.iterdir():
-                if path.suffix == ".json" and path.name != "config.json":
-                    (part / path.name).write_bytes(path.read_bytes())
+    from clearhead.export import against
+
+    made = loaded(model)
+    with tempfile.TemporaryDirectory() as held, whole_folder(Path(folder)) as part, against.quiet():
+        plain, whole = Path(held) / "plain", Path(held) / "whole"
+        made.save_pretrained(plain)
+        if isinstance(made, TextEncoder):  # the converter asks for a key that transformers 5 does not know any more
+            config = directory.read_json(plain / "config.json")
+            directory.write_json(plain / "config.json", {"position_embedding_type": "absolute", **config})
+        try:
+            TransformersConverter(str(plain)).convert(str(whole))
+            error = against.ctranslate2(made, whole)
+            TransformersConverter(str(plain)).convert(str(part), "int8" if int8 else None, force=True)
+        except (ValueError, NotImplementedError, AttributeError, AssertionError) as problem:
+            raise ValueError(f"CTranslate2 cannot hold {model}: {problem or type(problem).__name__}") from None
+        for path in plain.glob("*.json"):  # its tokenizer is wanted too; config.json is the converter's own
+            if not (part / path.name).exists():
+                (part / path.name).write_bytes(path.read_bytes())
+    return error

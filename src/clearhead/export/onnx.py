@@ -1,10 +1,7 @@
 """ONNX files: written, opened by ONNX Runtime, compared with the model on real texts, and only then there."""
 
-import contextlib
 import importlib.util
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,18 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.export import graphs
+from clearhead.export.against import check, quiet
+from clearhead.export.folders import loaded
 from clearhead.export.graphs import Graph
 from clearhead.export.texts import TEXTS
 from clearhead.files import whole_folder
 from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
 from clearhead.run.onnx import NOTE, compute, session
-
-BOUND = 1e-4
-"""How far an output may be from the model's, of the largest number there."""
 
 _OPSET = 18
 _LARGEST = 1_800_000_000
@@ -67,38 +62,22 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
     for name in ("onnx", "onnxscript", "onnxruntime"):
         if importlib.util.find_spec(name) is None:
             raise ValueError(f'exporting to ONNX needs {name}: pip install "clearhead[export]"')
-    place = directory.find(model)
-    with whole_folder(Path(folder)) as part:
-        made, drawn = _of_seq2seq(place, part) if checkpoints.is_seq2seq(place) else _of_encoder(place, part)
-        batches = _seq2seq_batches(made, texts) if isinstance(made, TextToText) else _encoder_batches(made, texts)
-        error = {graph.name: _written(graph, part, batches[graph.name]) for graph in drawn}
+    made = loaded(model)
+    with whole_folder(Path(folder)) as part, quiet():
+        drawn, batches = _of_encoder(made, texts) if isinstance(made, TextEncoder) else _of_seq2seq(made, texts)
+        made.save_pretrained(part)
         for weights in part.glob("*.safetensors*"):
             weights.unlink()  # they are in the graphs
-        directory.write_json(part / NOTE, {"plan": asdict(made.model.config), "error": error})
+        error = {graph.name: _written(graph, part, batches[graph.name]) for graph in drawn}
+        note = {"plan": asdict(made.model.config), "error": error}
+        directory.write_json(part / NOTE, note)
         loss: dict[str, float] = {}
         if int8:
             for graph in drawn:
                 _quantize(part / f"{graph.name}.onnx")
-            loss = (
-                _seq2seq_loss(made, part, texts) if isinstance(made, TextToText) else _encoder_loss(made, part, texts)
-            )
-            directory.write_json(part / NOTE, {"plan": asdict(made.model.config), "error": error, "int8": loss})
+            loss = _loss(made, part, texts)
+            directory.write_json(part / NOTE, note | {"int8": loss})
     return Exported(Path(folder), error, loss)
-
-
-def _of_encoder(place: Path, part: Path) -> tuple[TextEncoder, list[Graph]]:
-    made = TextEncoder.from_pretrained(place, precision="float32", device="cpu")
-    settings = made.settings
-    if settings.prompts and not settings.pool_prompt:
-        raise ValueError(f"{place} leaves its prompts out of the pooling (include_prompt=false), which a graph cannot")
-    made.save_pretrained(part)
-    return made, graphs.of_encoder(made.model, settings.pooling, settings.normalize)
-
-
-def _of_seq2seq(place: Path, part: Path) -> tuple[TextToText, list[Graph]]:
-    made = TextToText.from_pretrained(place, precision="float32", device="cpu")
-    made.save_pretrained(part)
-    return made, graphs.of_seq2seq(made.model)
 
 
 def _written(graph: Graph, part: Path, batch: Batch) -> float:
@@ -109,7 +88,7 @@ def _written(graph: Graph, part: Path, batch: Batch) -> float:
     """
     path = part / f"{graph.name}.onnx"
     size = sum(tensor.numel() * tensor.element_size() for tensor in graph.module.state_dict().values())
-    with _quiet():
+    try:
         program = torch.onnx.export(
             graph.module,
             tuple(graph.inputs.values()),
@@ -120,8 +99,11 @@ def _written(graph: Graph, part: Path, batch: Batch) -> float:
             output_names=list(graph.outputs),
             dynamic_shapes=graph.shapes(),
         )
-        assert program is not None
-        program.save(str(path), external_data=size > _LARGEST)
+    except torch.onnx.OnnxExporterError as problem:
+        told = str(problem.__cause__ or problem).strip().splitlines()[0]
+        raise ValueError(f"{path.name}: this model cannot be drawn as a graph: {told}") from None
+    assert program is not None
+    program.save(str(path), external_data=size > _LARGEST)
     with torch.inference_mode():
         wanted = graph.module(*batch.values())
     found = compute(session(path), dict(batch))
@@ -129,39 +111,25 @@ def _written(graph: Graph, part: Path, batch: Batch) -> float:
     for name, tensor in zip(graph.outputs, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
         away = (found[name] - tensor).abs().max() / tensor.abs().max().clamp(min=1.0)
         error = max(error, float(away.nan_to_num(nan=float("inf"))))
-    if error > BOUND:
-        raise ValueError(
-            f"{path.name}: its outputs are {error:.1e} from the model's, of the largest number; at most {BOUND:.0e} is "
-            "allowed, so nothing was written"
-        )
-    return error
+    return check(error, f"{path.name}: its outputs are")
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporter tells of packages that it does not find and of names that it does not need."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        before = logging.root.manager.disable
-        logging.disable(logging.WARNING)
-        try:
-            yield
-        finally:
-            logging.disable(before)
-
-
-def _encoder_batches(made: TextEncoder, texts: Sequence[str]) -> dict[str, Batch]:
+def _of_encoder(made: TextEncoder, texts: Sequence[str]) -> tuple[list[Graph], dict[str, Batch]]:
+    """The graph of an encoder, and what it is tried with: the texts."""
+    settings = made.settings
+    if settings.prompts and not settings.pool_prompt:
+        raise ValueError("this model leaves its prompts out of the pooling (include_prompt=false): no graph holds that")
     ids, mask = _padded([tokens.ids for tokens in made.tokenize(texts)], made.model.config.pad_id)
-    return {"model": {"input_ids": ids, "attention_mask": mask}}
+    drawn = graphs.of_encoder(made.model, settings.pooling, settings.normalize)
+    return drawn, {"model": {"input_ids": ids, "attention_mask": mask}}
 
 
-def _seq2seq_batches(made: TextToText, texts: Sequence[str]) -> dict[str, Batch]:
-    """The texts, and what the model makes of them greedily; the cached step has the last token of that."""
-    config = made.model.config
-    sources = [
-        tokens.ids for tokens in made.tokenizer.encode([made.prompts.before + text for text in texts], made.max_length)
-    ]
-    ids, mask = _padded(sources, config.pad_id)
+def _of_seq2seq(made: TextToText, texts: Sequence[str]) -> tuple[list[Graph], dict[str, Batch]]:
+    """The graphs of an encoder–decoder, and what they are tried with: the texts, and what it makes of them greedily, of
+    which the cached step has the last token."""
+    config, before = made.model.config, made.prompts.before
+    sources = made.tokenizer.encode([before + text for text in texts], made.max_length)
+    ids, mask = _padded([tokens.ids for tokens in sources], config.pad_id)
     outputs = made.generate(texts, beam_size=1, max_new_tokens=16, return_details=True)
     targets, _ = _padded([(config.start_id, *output.token_ids) for output in outputs], config.pad_id)
     with torch.inference_mode():
@@ -169,7 +137,7 @@ def _seq2seq_batches(made: TextToText, texts: Sequence[str]) -> dict[str, Batch]
         first = {"input_ids": targets[:, :-1], "encoder_hidden_states": memory, "encoder_attention_mask": mask}
         _, *held = graphs.FirstStep(made.model)(*first.values())
     past = dict(zip(graphs.past_names(made.model), held, strict=True))
-    return {
+    return graphs.of_seq2seq(made.model), {
         "encoder_model": {"input_ids": ids, "attention_mask": mask},
         "decoder_model": first,
         "decoder_with_past_model": {"input_ids": targets[:, -1:], "encoder_attention_mask": mask, **past},
@@ -187,23 +155,21 @@ def _quantize(path: Path) -> None:
 
     whole = path.with_suffix(".float32.onnx")
     path.rename(whole)
-    with _quiet():
-        quantize_dynamic(whole, path, weight_type=QuantType.QInt8, per_channel=True)
+    quantize_dynamic(whole, path, weight_type=QuantType.QInt8, per_channel=True)
     whole.unlink()
 
 
-def _encoder_loss(made: TextEncoder, part: Path, texts: Sequence[str]) -> dict[str, float]:
-    """The cosine of each text's vector with that of float32."""
-    (batch,) = _encoder_batches(made, texts).values()
-    found = compute(session(part / "model.onnx"), dict(batch))["sentence_embedding"].numpy()
-    wanted = made.encode(texts)
-    cosines = (found * wanted).sum(1) / (np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1))
-    return {"smallest cosine": float(cosines.min()), "mean cosine": float(cosines.mean())}
-
-
-def _seq2seq_loss(made: TextToText, part: Path, texts: Sequence[str]) -> dict[str, float]:
-    """How many texts are translated as before, and how far the scores of the model's own outputs have moved."""
+def _loss(made: TextEncoder | TextToText, part: Path, texts: Sequence[str]) -> dict[str, float]:
+    """Of an encoder the cosine of each text's vector with that of float32; of an encoder–decoder how many texts it
+    still turns greedily into the same tokens."""
+    if isinstance(made, TextEncoder):
+        ids, mask = _padded([tokens.ids for tokens in made.tokenize(texts)], made.model.config.pad_id)
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        found = compute(session(part / "model.onnx"), inputs)["sentence_embedding"].numpy()
+        wanted = made.encode(texts)
+        cosines = (found * wanted).sum(1) / (np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1))
+        return {"smallest cosine": float(cosines.min()), "mean cosine": float(cosines.mean())}
     small = TextToText.from_pretrained(part, runtime="onnx")
-    before, after = (one.generate(texts, beam_size=1, return_details=True) for one in (made, small))
-    same = [one.token_ids == other.token_ids for one, other in zip(before, after, strict=True)]
-    return {"share of the same greedy outputs": sum(same) / len(same)}
+    after, before = (one.generate(texts, beam_size=1, return_details=True) for one in (small, made))
+    same = [one.token_ids == other.token_ids for one, other in zip(after, before, strict=True)]
+    return {f"share of {len(same)} texts with the same greedy output": sum(same) / len(same)}

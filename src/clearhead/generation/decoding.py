@@ -1,7 +1,7 @@
 """Sentences that are decoded together, step by step; those that are finished leave."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +26,7 @@ class Hypothesis:
     score: float
 
 
+@runtime_checkable
 class Runner(Protocol):
     """What a search asks of a model: a `Seq2Seq` answers, and so does an exported one."""
 

@@ -39,7 +39,11 @@ class Counts:
 
     def plus(self, window: Window) -> "Counts":
         """These and a window's."""
-        return Counts(self.texts + len(window.texts), self.tokens + window.tokens, self.truncated + window.truncated)
+        return self.and_(Counts(len(window.texts), window.tokens, window.truncated))
+
+    def and_(self, other: "Counts") -> "Counts":
+        """These and others."""
+        return Counts(self.texts + other.texts, self.tokens + other.tokens, self.truncated + other.truncated)
 
 
 def encode_corpus(
@@ -149,7 +153,7 @@ def _continued(note: Path, part: PartFile, settings: dict[str, Any]) -> tuple[Co
 def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, window: int) -> dict[str, Any]:
     """Everything that the bytes of the output depend on."""
     settings: dict[str, Any] = {
-        "model": _fingerprint(encoder),
+        "model": fingerprint(encoder),
         **asdict(options),
         "precision": str(encoder.dtype).removeprefix("torch."),
         "device": encoder.device.type,
@@ -162,7 +166,7 @@ def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, wind
     return settings
 
 
-def _fingerprint(encoder: TextEncoder) -> str:
+def fingerprint(encoder: TextEncoder) -> str:
     """A hash of weights, plan and tokenizer: a folder's name may come to hold another model."""
     digest = hashlib.sha256(repr((encoder.model.config, encoder.settings)).encode())
     digest.update(encoder.tokenizer.backend.to_str().encode())

@@ -1,0 +1,183 @@
+"""ONNX graphs: opened by ONNX Runtime, the numbers and the tokens are the model's; a wrong graph is not written."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+from support import families, folders
+from support.command import clearhead, refused_inside
+from support.tiny import make_bert
+
+from clearhead import TextEncoder, TextToText
+from clearhead.export import onnx
+from clearhead.run.onnx import NOTE
+
+TEXTS = ["hello", "the old bridge was closed after the storm", "is this the world ?", "hello world"] * 2
+LINES = ["The old bridge was closed.", "", "A small boat took the children to school every morning", "Is it safe?"]
+
+
+def written(folder, place, *options):
+    """Exports as a process of its own: the tests' check of types would not let a graph's free sizes pass."""
+    (folder / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    status, _, err = clearhead("export", folder, place, "--to", "onnx", "--texts", folder / "texts.txt", *options)
+    assert status == 0, err
+    return err
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """(the model's folder, its graph's)"""
+    folder = make_bert(tmp_path_factory.mktemp("bert"))
+    written(folder, folder / "onnx")
+    return folder, folder / "onnx"
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    """(the model's folder, its graphs')"""
+    folder = tmp_path_factory.mktemp("marian")
+    folders.marian(folder, lively=True)
+    written(folder, folder / "onnx")
+    return folder, folder / "onnx"
+
+
+def vectors(graph, encoder, texts):
+    """What a program with nothing but ONNX Runtime gets."""
+    rows = [tokens.ids for tokens in encoder.tokenize(texts)]
+    longest = max(map(len, rows))
+    ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows], dtype=np.int64)
+    mask = np.array([[*[1] * len(row), *[0] * (longest - len(row))] for row in rows], dtype=np.int64)
+    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    return session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": mask})[0]
+
+
+def near(found, wanted):
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= 1e-4 * max(1.0, np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_from_ids_to_vectors_in_any_number_and_length(bert, count):
+    folder, graphs = bert
+    encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
+    near(vectors(graphs / "model.onnx", encoder, TEXTS[:count]), encoder.encode(TEXTS[:count]))
+    assert json.loads((graphs / NOTE).read_text(encoding="utf-8"))["error"]["model"] < 1e-5
+    assert not list(graphs.glob("*.safetensors"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize(("pooling", "normalize"), [("cls", True), ("max", False)])
+def test_every_encoder(tmp_path, family, pooling, normalize):
+    families.make(family, tmp_path)
+    plain = TextEncoder.from_pretrained(tmp_path, precision="float32", device="cpu")
+    from clearhead.checkpoints import sentence_transformers as layout
+
+    layout.write(tmp_path, layout.SentenceSettings(pooling, normalize), plain.model.config.d_model)
+    written(tmp_path, tmp_path / "onnx")
+    encoder = TextEncoder.from_pretrained(tmp_path, precision="float32", device="cpu")
+    near(vectors(tmp_path / "onnx" / "model.onnx", encoder, TEXTS[:3]), encoder.encode(TEXTS[:3]))
+
+
+def test_translation_has_the_same_tokens(marian):
+    folder, graphs = marian
+    ours = TextToText.from_pretrained(folder, precision="float32", device="cpu")
+    theirs = TextToText.from_pretrained(graphs, runtime="onnx")
+    for options in ({"beam_size": 1}, {"beam_size": 4}, {"beam_size": 3, "num_return_sequences": 3}):
+        found, wanted = (
+            one.generate(LINES, max_new_tokens=12, return_details=True, **options) for one in (theirs, ours)
+        )
+        assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
+        assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-4)
+    assert [t.id for t in theirs.stream(LINES[0], max_new_tokens=6)] == [
+        t.id for t in ours.stream(LINES[0], max_new_tokens=6)
+    ]
+    sampled = [
+        one.generate(LINES, do_sample=True, seed=3, num_return_sequences=2, beam_size=1) for one in (theirs, ours)
+    ]
+    assert sampled[0] == sampled[1]
+
+
+def test_the_command_translates_with_them(marian):
+    folder, graphs = marian
+    given = "\n".join(LINES).encode()
+    wanted = clearhead("translate", "--model", folder, "--precision", "float32", "--max-new-tokens", 9, stdin=given)
+    found = clearhead("translate", "--model", graphs, "--runtime", "onnx", "--max-new-tokens", 9, stdin=given)
+    assert wanted[0] == 0, wanted
+    assert found[:2] == wanted[:2], found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["t5", "mbart", "m2m_100", "bart", "pegasus"])
+def test_every_encoder_decoder(tmp_path, kind):
+    if kind == "bart":
+        folders.bart(tmp_path, lively=True)
+    elif kind == "m2m_100":
+        folders.m2m100(tmp_path, lively=True)
+    else:
+        folders.plain(kind, tmp_path, lively=True)
+    written(tmp_path, tmp_path / "onnx")
+    ours = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    theirs = TextToText.from_pretrained(tmp_path / "onnx", runtime="onnx")
+    languages = sorted(ours.tokenizer.languages)
+    told = {"source_lang": languages[0], "target_lang": languages[1]} if languages else {}
+    for beams in (1, 4):
+        found, wanted = (
+            one.generate(LINES, beam_size=beams, max_new_tokens=9, return_details=True, **told)
+            for one in (theirs, ours)
+        )
+        assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
+
+
+def test_8_bits_tell_what_they_cost(bert, tmp_path):
+    folder, graphs = bert
+    err = written(folder, tmp_path / "small", "--int8")
+    told = json.loads((tmp_path / "small" / NOTE).read_text(encoding="utf-8"))["int8"]
+    assert 0.9 < told["smallest cosine"] <= told["mean cosine"] < 1.0
+    assert f"8 bits: smallest cosine {told['smallest cosine']:.4f}" in err
+    whole, small = ((place / "model.onnx").stat().st_size for place in (graphs, tmp_path / "small"))
+    assert small < whole
+
+
+WRONG = """
+from clearhead.export import onnx
+right = onnx.compute
+onnx.compute = lambda *given: {name: 1.001 * found for name, found in right(*given).items()}
+onnx.export(*__import__("sys").argv[1:], texts=["hello"])
+"""
+
+
+def test_a_wrong_graph_is_not_written(bert, tmp_path):
+    done = subprocess.run([sys.executable, "-c", WRONG, bert[0], tmp_path / "wrong"], capture_output=True, check=False)
+    assert b"ValueError: model.onnx: its outputs are 1.0e-03 from the model's" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_is_said(bert, marian, tmp_path, monkeypatch):
+    folder, graphs = bert
+    err = refused_inside("export", folder, tmp_path / "a", "--to", "transformers", "--int8")
+    assert "--int8 is for onnx and ctranslate2" in err
+    assert "--texts is for onnx" in refused_inside(
+        "export", folder, tmp_path / "a", "--to", "transformers", "--texts", "x"
+    )
+    err = refused_inside("translate", "--model", marian[0], "--runtime", "onnx")
+    assert "onnx.json" in err
+    err = refused_inside("translate", "--model", graphs, "--runtime", "onnx")
+    assert "no plan of an encoder–decoder" in err
+    with pytest.raises(ValueError, match="save the model that it was made of"):
+        TextToText.from_pretrained(marian[1], runtime="onnx").save_pretrained(tmp_path / "again")
+    monkeypatch.setattr(onnx.importlib.util, "find_spec", lambda name: None if name == "onnxscript" else name)
+    err = refused_inside("export", folder, tmp_path / "a", "--to", "onnx")
+    assert 'needs onnxscript: pip install "clearhead[export]"' in err
+
+
+def test_prompts_outside_the_pooling_are_refused(tmp_path):
+    folder = make_bert(tmp_path / "model")
+    from clearhead.checkpoints import sentence_transformers as layout
+
+    layout.write(folder, layout.SentenceSettings(prompts={"query": "query: "}, pool_prompt=False), 32)
+    assert "include_prompt=false" in refused_inside("export", folder, tmp_path / "out", "--to", "onnx")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,130 @@
+"""Shards on a Ray cluster of this machine: each row once, whatever happens to the workers."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.command import COMMAND, clearhead, refused_inside
+from support.tiny import make_bert
+
+from clearhead import TextEncoder
+
+WORDS = ["hello", "world", "this", "is", "test", "the", "old", "bridge", "was", "closed", "after", "storm"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return make_bert(tmp_path_factory.mktemp("bert"))
+
+
+def texts_of(seed, count):
+    drawn = random.Random(seed)
+    return [" ".join(drawn.choices(WORDS, k=drawn.randint(1, 9))) for _ in range(count)]
+
+
+def check(folder, shards, model):
+    """Every text of every shard is there once, in order, with the vector that the plain run gives it."""
+    encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
+    assert sorted(path.stem for path in folder.glob("*.parquet")) == sorted(shards)
+    for name, texts in shards.items():
+        table = pq.read_table(folder / f"{name}.parquet")
+        assert table["text"].to_pylist() == texts
+        vectors = np.array(table["embedding"].to_pylist(), dtype=np.float32)
+        wanted = encoder.encode(texts)
+        assert np.linalg.norm(vectors - wanted, axis=1).max() <= 1e-6 * np.linalg.norm(wanted, axis=1).max()
+
+
+def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
+    shards = {"a": texts_of(1, 50), "b": texts_of(2, 20), "c": texts_of(3, 1)}
+    (tmp_path / "a.txt").write_text("\n".join(shards["a"]) + "\n", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text("".join(f'{{"text": "{t}"}}\n' for t in shards["b"]), encoding="utf-8")
+    pq.write_table(pa.table({"text": shards["c"]}), tmp_path / "c.parquet")
+    given = ["encode", *(tmp_path / name for name in ("a.txt", "b.jsonl", "c.parquet")), "--engine", "ray"]
+    given += ["--model", bert, "--precision", "float32", "--workers", 1, "--output", tmp_path / "out"]
+    status, _, err = clearhead(*given)
+    assert status == 0, err
+    assert "71 texts" in err
+    check(tmp_path / "out", shards, bert)
+    before = (tmp_path / "out" / "a.parquet").stat().st_mtime_ns
+    (tmp_path / "out" / "b.parquet").unlink()
+    status, _, err = clearhead(*given)
+    assert status == 0, err
+    assert "2 of 3 shards are there already" in err
+    assert "20 texts" in err
+    assert (tmp_path / "out" / "a.parquet").stat().st_mtime_ns == before
+    check(tmp_path / "out", shards, bert)
+    err = refused_inside(*given, "--pooling", "cls")
+    assert "was filled with pooling=None; now it is 'cls'" in err
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_costs_no_row(bert, tmp_path):
+    shards = {f"s{n}": texts_of(n, 20_000) for n in range(3)}
+    for name, texts in shards.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    given = [COMMAND, "encode", *sorted(tmp_path.glob("*.txt")), "--engine", "ray", "--model", bert]
+    given += ["--precision", "float32", "--workers", "2", "--output", tmp_path / "out"]
+    process = subprocess.Popen(given, stderr=subprocess.PIPE)
+    killed = 0
+    while killed < 2 and process.poll() is None:
+        begun = any((tmp_path / "out").glob(".*.part"))
+        busy = [pid for pid, name in running() if b"ray::_Worker.encode" in name]
+        if begun and busy:
+            os.kill(busy[0], signal.SIGKILL)
+            killed += 1
+            time.sleep(1)
+        time.sleep(0.02)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert killed == 2
+    check(tmp_path / "out", shards, bert)
+    assert not list((tmp_path / "out").glob(".*.part"))
+
+
+def running():
+    """The processes of this machine, with their names."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            yield int(place.name), (place / "cmdline").read_bytes()
+        except OSError:
+            continue
+
+
+def test_what_cannot_be_is_said_before_any_work(bert, tmp_path):
+    (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
+    pq.write_table(pa.table({"body": ["hello"]}), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"text": [1]}), tmp_path / "c.parquet")
+    out, ray = tmp_path / "out", ("--engine", "ray", "--model", bert)
+
+    def said(*given):
+        return refused_inside("encode", *given)
+
+    assert "takes files, and a folder as --output" in said(tmp_path / "a.txt", *ray)
+    assert "--workers goes with --engine ray" in said(tmp_path / "a.txt", "--workers", 2)
+    assert "would both become" in said(tmp_path / "a.txt", tmp_path / "deep" / "a.txt", *ray, "--output", out)
+    assert "b.parquet" in said(tmp_path / "a.txt", tmp_path / "b.parquet", *ray, "--output", out)
+    assert "c.parquet" in said(tmp_path / "a.txt", tmp_path / "c.parquet", *ray, "--output", out)
+    assert "holds Parquet files of others" in said(tmp_path / "a.txt", *ray, "--output", tmp_path)
+    assert "standard input is no shard" in said("-", *ray, "--output", out)
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_a_bad_shard_does_not_stop_the_others(bert, tmp_path):
+    (tmp_path / "good.txt").write_text("hello\n", encoding="utf-8")
+    (tmp_path / "bad.txt").write_bytes(b"caf\xe9\n")
+    given = ["encode", tmp_path / "bad.txt", tmp_path / "good.txt", "--engine", "ray", "--model", bert, "--workers", 1]
+    status, _, err = clearhead(*given, "--precision", "float32", "--output", tmp_path / "out")
+    assert status == 1
+    assert "1 of 2 shards could not be encoded, the others are in" in err
+    assert "bad.txt, line 1" in err
+    check(tmp_path / "out", {"good": ["hello"]}, bert)
