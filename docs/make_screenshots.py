@@ -1,0 +1,48 @@
+"""Takes the README's pictures of the page: python docs/make_screenshots.py (needs Chromium and playwright)."""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from clearhead.see.page import gather
+from clearhead.see.page.document import write
+
+TEXT = "My grandmother bakes bread every Sunday morning."
+PICTURES = Path(__file__).with_name("images")
+
+
+def taken(page, name, selector):
+    """One part of the page, in 64 colours: a fifth of the bytes, and nobody sees it."""
+    path = PICTURES / f"{name}.png"
+    page.locator(selector).screenshot(path=path)
+    Image.open(path).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def main():
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        sys.exit("there is no Chromium here")
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as held, sync_playwright() as playwright:
+        path = Path(held) / "page.html"
+        write(gather.of_text("tatoeba-en-de", TEXT), path)
+        opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+        page = opened.new_page(viewport={"width": 1100, "height": 4000}, color_scheme="light")
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        page.locator(".box.attention").first.click()
+        page.locator("details.step", has_text="softmax").first.locator("summary").click()
+        page.locator("details.step canvas").first.wait_for()
+        page.locator("#attention-view select").first.select_option("1")
+        taken(page, "pipeline", "#pipeline")
+        taken(page, "attention", "#attention")
+        taken(page, "beams", "#beams")
+        opened.close()
+
+
+if __name__ == "__main__":
+    main()
