@@ -71,7 +71,7 @@ def step(size, gpus):
     operations = 6 * TOKENS * (layers + VOCABULARY * plan(size).d_model)
     share = (gpus - 1) / gpus
     speed = INSIDE if gpus <= 8 else BETWEEN
-    replicated, sharded = 2 * share * 4 * whole, share * (2 * 2 + 4) * whole
+    replicated, sharded = 2 * share * 4 * whole, share * 3 * 4 * whole
     return {
         "parameters": whole,
         "compute s": operations / RATE,

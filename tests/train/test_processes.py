@@ -51,10 +51,11 @@ def alike(folder, one, other):
         {"training__accumulate": 2, "regularize__gradient_clipping": 0.5},
         # the second process has no rows at all; the penalty is not halved for that
         {"training__accumulate": 1, "data__batch_size": 1, "regularize__l2_penalty": 0.1},
+        {"training__shard": True, "training__accumulate": 2, "regularize__gradient_clipping": 0.5},
         pytest.param({"training__accumulate": 1, "data__batch_size": 3}, marks=pytest.mark.slow),
         pytest.param({"training__accumulate": 3, "data__batch_size": 1}, marks=pytest.mark.slow),
     ],
-    ids=["accumulated", "rows for one", "uneven", "accumulated rows for one"],
+    ids=["accumulated", "rows for one", "sharded", "uneven", "accumulated rows for one"],
 )
 def test_two_processes_learn_as_one(folder, changes, request):
     name = request.node.callspec.id.replace(" ", "-")
@@ -82,6 +83,29 @@ def test_two_processes_are_resumed_to_the_same_bits(folder):
     ends = together(folder, "killed", "--resume")
     assert [status for status, _ in ends] == [0, 0], ends
     same(outcome(folder / "killed"), outcome(folder / "pair"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [((2, False), (1, False)), ((1, False), (3, False)), ((2, True), (1, False)), ((1, False), (2, True))],
+    ids=["fewer", "more", "from shards", "to shards"],
+)
+def test_a_checkpoint_goes_on_with_any_number_of_processes(folder, first, then, request):
+    name = request.node.callspec.id.replace(" ", "-")
+    train(tiny(folder, f"{name}-whole", **WITHOUT_CHANCE))
+    stop = [partial(forks.signalled, 5, signal.SIGTERM)] + [None] * (first[0] - 1)
+    ends = together(folder, name, hooks=stop, training__shard=first[1], **WITHOUT_CHANCE)
+    assert [status for status, _ in ends] == [130] * first[0], ends
+    ends = together(folder, name, "--resume", hooks=[None] * then[0], training__shard=then[1], **WITHOUT_CHANCE)
+    assert [status for status, _ in ends] == [0] * then[0], ends
+    alike(folder, f"{name}-whole", name)
+
+
+def test_what_does_not_go_with_shards_is_said(folder):
+    for name, value in (("layer_drop", 0.1), ("l2_penalty", 0.1)):
+        with pytest.raises(ValueError, match=f"training.shard and regularize.{name} do not go together"):
+            train(tiny(folder, "never", training__shard=True, **{f"regularize__{name}": value}))
 
 
 @pytest.mark.slow

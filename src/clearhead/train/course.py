@@ -156,7 +156,7 @@ class Course(lightning.Callback):
         """Validates, and says whether the model has never been better."""
         assert self.validate is not None
         start = time.perf_counter()
-        with trainer.precision_plugin.val_step_context():
+        with learner.whole(), trainer.precision_plugin.val_step_context():
             scores = self.validate()
         self.scores, self.scored = trainer.strategy.broadcast(scores), self.step
         self._since += time.perf_counter() - start
@@ -182,14 +182,15 @@ class Course(lightning.Callback):
         return best
 
     def _save(self, trainer: lightning.Trainer, learner: Learner, best: bool, passing: bool) -> None:
-        if not is_finite(learner.model.parameters()):
-            raise DivergedError(
-                f"weights are no numbers any more at step {self.step}; the last checkpoint is from before"
-            )
-        if trainer.is_global_zero:
-            self._shelf.write(learner.model, self.step, best=best, passing=passing)
-        else:
-            self._shelf.note(self.step, best=best, passing=passing)
+        with learner.whole() as model:
+            if not is_finite(model.parameters()):
+                raise DivergedError(
+                    f"weights are no numbers any more at step {self.step}; the last checkpoint is from before"
+                )
+            if trainer.is_global_zero:
+                self._shelf.write(model, self.step, best=best, passing=passing)
+            else:
+                self._shelf.note(self.step, best=best, passing=passing)
         trainer.save_checkpoint(self._shelf.state)
         if trainer.is_global_zero:
             self._shelf.tidy()

@@ -1,6 +1,9 @@
 """One update after another: the task's loss with its regularisers, as a Lightning module."""
 
+import contextlib
+import copy
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import lightning
@@ -11,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from clearhead.equations import losses, schedules
 from clearhead.layers.embedding import TokenEmbedding
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.train import regularize
+from clearhead.train import regularize, shards
 from clearhead.train.loader import Part
 from clearhead.train.recipe import Recipe
 from clearhead.train.task import Batch, Guess, Task
@@ -29,19 +32,38 @@ class Learner(lightning.LightningModule):
         recipe: how.
         steps: updates in all.
         teacher: a trained model to learn from, if the recipe has one.
+        sharded: whether several processes divide the model. Then a copy of the task's model learns, and `whole` fills
+            the task's own with what it has learned.
 
     The loss of an update is the sum over all its batches and processes, divided by the tokens (or examples) of all of
     them: neither accumulation nor the number of processes changes what is learned.
     """
 
-    def __init__(self, task: Task[Any], recipe: Recipe, steps: int, teacher: nn.Module | None) -> None:
+    def __init__(
+        self, task: Task[Any], recipe: Recipe, steps: int, teacher: nn.Module | None, sharded: bool = False
+    ) -> None:
         super().__init__()
-        self.model = task.model
+        self.model = copy.deepcopy(task.model) if sharded else task.model
         self.task, self.recipe, self.steps = task, recipe, steps
         # in a tuple: a module's attribute would be trained, moved and saved with it
         self._teacher = (teacher,)
-        self._padding = _padding_rows(task.model)
+        self._sharded = sharded
+        self._padding = _padding_rows(self.model)
         self.last_loss = self.last_rate = self.gradient_norm = math.nan
+
+    def configure_model(self) -> None:
+        if self._sharded and self.device_mesh is not None:
+            shards.divide(self, self.device_mesh["data_parallel"])
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[nn.Module]:
+        """The task's model, with the weights that were learned so far; all processes come here together."""
+        model: nn.Module = self.task.model
+        if self._sharded:
+            shards.gather(self.model, model.to(self.device))
+        yield model
+        if self._sharded:
+            model.to("cpu")  # the room on an accelerator is for what learns
 
     def configure_optimizers(self) -> Any:
         told = self.recipe.optimizer
@@ -66,9 +88,12 @@ class Learner(lightning.LightningModule):
         torch.manual_seed(hash((self.recipe.seed, batch.number, self.global_rank)) % 2**63)
 
     def on_after_backward(self) -> None:
-        for weight, row in self._padding:
+        for name, row in self._padding:
+            weight = self.model.get_parameter(name)
             if weight.grad is not None:
-                weight.grad[row] = 0.0
+                keep_V1 = torch.ones(len(weight), 1, device=self.device)
+                keep_V1[row] = 0.0
+                weight.grad *= shards.like(weight.grad, keep_V1)
 
     def configure_gradient_clipping(
         self,
@@ -83,7 +108,7 @@ class Learner(lightning.LightningModule):
         """
         greatest = self.recipe.regularize.gradient_clipping
         parameters = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
-        norm = nn.utils.clip_grad_norm_(parameters, math.inf if greatest is None else greatest)
+        norm = shards.full(nn.utils.clip_grad_norm_(parameters, math.inf if greatest is None else greatest))
         self.gradient_norm = float(norm)
         self.last_rate = optimizer.param_groups[0]["lr"]
         if not math.isfinite(self.gradient_norm):
@@ -91,6 +116,11 @@ class Learner(lightning.LightningModule):
 
     def training_step(self, part: Part, batch_idx: int) -> Tensor:
         self._at = part
+        if part.batch is None and self._sharded:
+            raise ValueError(
+                f"batch {part.number} has fewer examples than there are processes, and with training.shard each has to "
+                "have one; a larger data.batch_tokens or batch_size gives it"
+            )
         if part.batch is None:  # fewer rows than processes; the others wait for this one's gradient
             loss = sum((parameter.sum() * 0.0 for parameter in self.model.parameters()), torch.zeros(()))
         else:
@@ -135,14 +165,15 @@ class Learner(lightning.LightningModule):
         return self.task.guess(model, batch, masked=self.recipe.regularize.attention_masking)
 
 
-def _padding_rows(model: nn.Module) -> list[tuple[nn.Parameter, int]]:
+def _padding_rows(model: nn.Module) -> list[tuple[str, int]]:
     """The padding token's rows that are zeros, and shall stay so: where it also begins a target (Marian), CTranslate2
     begins with zeros."""
     if not isinstance(model, Seq2Seq):
         return []
-    weights = {id(part.weight): part.weight for part in model.modules() if isinstance(part, TokenEmbedding)}
+    tokens = {id(part.weight) for part in model.modules() if isinstance(part, TokenEmbedding)}
     pad = model.config.pad_id
-    return [(weight, pad) for weight in weights.values() if pad < len(weight) and not bool(weight[pad].any())]
+    held = {name: weight for name, weight in model.named_parameters() if id(weight) in tokens}
+    return [(name, pad) for name, weight in held.items() if pad < len(weight) and not bool(weight[pad].any())]
 
 
 def _listed(places: tuple[int, ...]) -> str:

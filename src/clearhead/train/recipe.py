@@ -265,6 +265,8 @@ class Training(Section):
         precision: float32, bfloat16 (autocast: weights and their updates stay in float32), or auto: bfloat16 where the
             processor multiplies it fast.
         device: auto, cpu, cuda, mps. Several processes are started by `torchrun`.
+        shard: weights, gradients and the optimiser's state are divided among the processes (FSDP2) where each has its
+            own copy of them otherwise (DDP); for models that do not fit.
         save_every: steps between checkpoints; as validation.every where nothing is said.
         keep_last: weights of so many last checkpoints that are kept.
         final: which weights the folder gets in the end: the best validated, the last, or the average of those kept; the
@@ -277,6 +279,7 @@ class Training(Section):
     accumulate: Count = 1
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     device: str = "auto"
+    shard: bool = False
     save_every: Count | None = None
     keep_last: Count = 1
     final: Literal["best", "last", "average"] | None = None

@@ -91,9 +91,9 @@ def objective(guess: Guess, smoothing: float = 0.0) -> Tensor:
 def twice(one: Guess, other: Guess, smoothing: float, weight: float) -> Tensor:
     """R-Drop: the mean loss of two guesses of the same batch, and their divergence times a weight; summed."""
     if isinstance(one, Tokens) and isinstance(other, Tokens):
-        states = [side.output.scaled(side.hidden_ND) for side in (one, other)]
+        first, second = (side.output.scaled(side.hidden_ND) for side in (one, other))
         matrix, bias = one.output.tokens.weight, one.output.bias
-        return linear_r_drop(*states, matrix, one.targets_N, bias, smoothing=smoothing, weight=weight)
+        return linear_r_drop(first, second, matrix, one.targets_N, bias, smoothing=smoothing, weight=weight)
     assert isinstance(one, Classes)
     assert isinstance(other, Classes)
     mean = (objective(one, smoothing) + objective(other, smoothing)) / 2

@@ -19,7 +19,7 @@ from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.layers.dropout import cheap_dropout
 from clearhead.run.precision import device_named, dtype_for
-from clearhead.train import regularize
+from clearhead.train import regularize, shards
 from clearhead.train.course import Advance, Course
 from clearhead.train.data import loader as loader_of
 from clearhead.train.data import stores, validation
@@ -77,6 +77,8 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     """
     _quiet()
     device_named(recipe.training.device)
+    if recipe.training.shard:
+        shards.check(recipe)
     folder = Path(recipe.output)
     shelf = Shelf(folder, recipe.training.keep_last)
     check_folder(recipe, resume)
@@ -101,7 +103,8 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     loader = loader_of(recipe, task, data, world)
     validate = None if held_out is None else validation(task, held_out, recipe)
     course = Course(recipe, shelf, validate, identity, advance)
-    learner = Learner(task, recipe, loader.steps, teacher)
+    sharded = recipe.training.shard and world.size > 1
+    learner = Learner(task, recipe, loader.steps, teacher, sharded)
     trainer = _trainer(recipe, course, world)
     if saved is not None:
         course.load_state_dict(saved["callbacks"][course.state_key])
@@ -154,7 +157,8 @@ def _check_recipe(saved: Mapping[str, Any], recipe: Recipe) -> None:
     Raises:
         ValueError: it is not; the message says what differs.
     """
-    different = [line for line in differences(saved, flat(recipe)) if not line.startswith("output:")]
+    how = ("output:", "training.shard:")  # not what is learned
+    different = [line for line in differences(saved, flat(recipe)) if not line.startswith(how)]
     if different:
         raise ValueError(
             f"the run in {recipe.output} is of another recipe and cannot be gone on with: {'; '.join(different)}"
@@ -204,8 +208,10 @@ def _trainer(recipe: Recipe, course: Course, world: World) -> lightning.Trainer:
         from lightning.pytorch.strategies import DDPStrategy
 
         devices = world.local
-        # layers may be left out, and a part frozen
-        strategy = DDPStrategy(find_unused_parameters=True, process_group_backend=world.backend)
+        if told.shard:
+            strategy = shards.ShardsStrategy(world.size, world.backend)
+        else:  # layers may be left out, and a part frozen
+            strategy = DDPStrategy(find_unused_parameters=True, process_group_backend=world.backend)
     return lightning.Trainer(
         accelerator=accelerator,
         devices=devices,
