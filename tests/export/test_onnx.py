@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import onnxruntime
 import pytest
+import torch
 from support import families, folders
 from support.command import clearhead, refused_inside
 from support.tiny import make_bert
@@ -108,6 +109,27 @@ def test_the_command_translates_with_them(marian):
     found = clearhead("translate", "--model", graphs, "--runtime", "onnx", "--max-new-tokens", 9, stdin=given)
     assert wanted[0] == 0, wanted
     assert found[:2] == wanted[:2], found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "kind"), [("bert", "ForSequenceClassification"), ("roberta", "ForQuestionAnswering")]
+)
+def test_heads(tmp_path, family, kind):
+    theirs = families.make(family, tmp_path, kind)
+    err = written(tmp_path, tmp_path / "onnx", "--int8")
+    assert "8 bits: largest difference of a logit" in err
+    written(tmp_path, tmp_path / "onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
+    inputs = {"input_ids": torch.randint(9, 30, (3, 7)), "attention_mask": torch.ones(3, 7, dtype=torch.long)}
+    if family == "bert":
+        inputs["token_type_ids"] = (torch.arange(7) > 3).long().expand(3, 7)
+    with torch.no_grad():
+        wanted = theirs(**inputs)
+    names = [output.name for output in session.get_outputs()]
+    assert names == (["logits"] if family == "bert" else ["start_logits", "end_logits"])
+    for name, found in zip(names, session.run(names, {n: x.numpy() for n, x in inputs.items()}), strict=True):
+        near(found, wanted[name].numpy())
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.bart import BART, MBART
@@ -40,6 +40,14 @@ def is_seq2seq(folder: Path) -> bool:
     """Whether a folder holds an encoder–decoder; what else it holds, or does not, is for the loaders to say."""
     config = folder / "config.json"
     return config.is_file() and str(directory.read_json(config).get("model_type")) in SEQ2SEQ_FAMILIES
+
+
+def head_in(folder: Path) -> Literal["classification", "span"] | None:
+    """The head over the encoder in a folder, as its config.json names the architecture."""
+    named = str((directory.read_json(folder / "config.json").get("architectures") or [""])[0])
+    if named.endswith("ForSequenceClassification"):
+        return "classification"
+    return "span" if named.endswith("ForQuestionAnswering") else None
 
 
 def load_encoder(folder: Path) -> tuple[EncoderModel, Family]:

@@ -7,15 +7,25 @@ from pathlib import Path
 from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.files import whole_folder
+from clearhead.run.answers import QuestionAnswerer
 from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
+from clearhead.run.tasks import TextClassifier
+
+Model = TextEncoder | TextToText | TextClassifier | QuestionAnswerer
 
 
-def loaded(model: str | Path) -> TextEncoder | TextToText:
-    """The model in a folder or on the Hub, in float32 on the CPU: what all formats are written from."""
+def loaded(model: str | Path) -> Model:
+    """The model in a folder or on the Hub, with its head, in float32 on the CPU: what formats are written from."""
     place = directory.find(model)
-    kind = TextToText if checkpoints.is_seq2seq(place) else TextEncoder
-    return kind.from_pretrained(place, precision="float32", device="cpu")
+    if checkpoints.is_seq2seq(place):
+        return TextToText.from_pretrained(place, precision="float32", device="cpu")
+    head = checkpoints.head_in(place)
+    if head == "classification":
+        return TextClassifier.from_pretrained(place, precision="float32", device="cpu")
+    if head == "span":
+        return QuestionAnswerer.from_pretrained(place, precision="float32", device="cpu")
+    return TextEncoder.from_pretrained(place, precision="float32", device="cpu")
 
 
 def to_transformers(model: str | Path, folder: str | Path) -> None:
@@ -40,11 +50,14 @@ def to_sentence_transformers(model: str | Path, folder: str | Path) -> None:
         model, folder: as in `to_transformers`.
 
     Raises:
-        ValueError: an encoder–decoder; and as in `to_transformers`.
+        ValueError: an encoder–decoder, or an encoder with a head; and as in `to_transformers`.
     """
-    if checkpoints.is_seq2seq(directory.find(model)):
-        raise ValueError(f"{model} is an encoder–decoder; sentence-transformers has no place for a decoder")
-    to_transformers(model, folder)
+    made = loaded(model)
+    if not isinstance(made, TextEncoder):
+        what = "a decoder" if isinstance(made, TextToText) else "its head"
+        raise ValueError(f"sentence-transformers has no place for {what} of {model}")
+    with whole_folder(Path(folder)) as part:
+        made.save_pretrained(part)
 
 
 def to_ctranslate2(model: str | Path, folder: str | Path, *, int8: bool = False) -> float:
@@ -69,6 +82,8 @@ def to_ctranslate2(model: str | Path, folder: str | Path, *, int8: bool = False)
     from clearhead.export import against
 
     made = loaded(model)
+    if not isinstance(made, TextEncoder | TextToText):
+        raise ValueError(f"CTranslate2 has no place for the head of {model}")
     with tempfile.TemporaryDirectory() as held, whole_folder(Path(folder)) as part, against.quiet():
         plain, whole = Path(held) / "plain", Path(held) / "whole"
         made.save_pretrained(plain)

@@ -12,7 +12,7 @@ from clearhead.equations import masks
 from clearhead.layers.cache import DecoderCache, GrowingCache, LayerCache
 from clearhead.models.config import Pooling
 from clearhead.models.encoder import EncoderModel
-from clearhead.models.heads import pool
+from clearhead.models.heads import EncoderClassifier, SpanReader, pool
 from clearhead.models.seq2seq import Seq2Seq
 
 Axes = dict[int, str]
@@ -65,6 +65,23 @@ class _Vectors(nn.Module):
         hidden = self.model(input_ids, masks.padding(keep))
         pooled = pool(hidden, keep, self.pooling)
         return functional.normalize(pooled, dim=-1) if self.normalize else pooled, hidden
+
+
+class _Head(nn.Module):
+    """Ids to the logits of labels, or of an answer's beginnings and ends."""
+
+    def __init__(self, model: EncoderClassifier | SpanReader) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "B L"],
+        attention_mask: Int[Tensor, "B L"],
+        token_type_ids: Int[Tensor, "B L"] | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        found: Tensor | tuple[Tensor, Tensor] = self.model(input_ids, padding(attention_mask), token_type_ids)
+        return found
 
 
 class _Memory(nn.Module):
@@ -161,6 +178,18 @@ def of_encoder(model: EncoderModel, pooling: Pooling, normalize: bool) -> list[G
             ["sentence_embedding", "last_hidden_state"],
         )
     ]
+
+
+def of_head(model: EncoderClassifier | SpanReader) -> list[Graph]:
+    """The graph of an encoder with a head: `logits` (B, C), or `start_logits` and `end_logits` (B, L)."""
+    config = model.body.config
+    rows = _rows(config.vocab_size, config.max_len)
+    inputs = {"input_ids": rows, "attention_mask": torch.ones_like(rows)}
+    if config.num_token_types > 1:
+        inputs["token_type_ids"] = torch.zeros_like(rows)
+    outputs = ["logits"] if isinstance(model, EncoderClassifier) else ["start_logits", "end_logits"]
+    axes = {0: "batch", 1: "length"}
+    return [Graph("model", _Head(model).eval(), inputs, dict.fromkeys(inputs, axes), outputs)]
 
 
 def of_seq2seq(model: Seq2Seq) -> list[Graph]:

@@ -13,13 +13,15 @@ from torch.nn.utils.rnn import pad_sequence
 from clearhead.checkpoints import directory
 from clearhead.export import graphs
 from clearhead.export.against import check, quiet
-from clearhead.export.folders import loaded
+from clearhead.export.folders import Model, loaded
 from clearhead.export.graphs import Graph
 from clearhead.export.texts import TEXTS
 from clearhead.files import whole_folder
+from clearhead.run.answers import QuestionAnswerer
 from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
 from clearhead.run.onnx import NOTE, compute, session
+from clearhead.run.tasks import TextClassifier
 
 _OPSET = 18
 _LARGEST = 1_800_000_000
@@ -64,12 +66,18 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
             raise ValueError(f'exporting to ONNX needs {name}: pip install "clearhead[export]"')
     made = loaded(model)
     with whole_folder(Path(folder)) as part, quiet():
-        drawn, batches = _of_encoder(made, texts) if isinstance(made, TextEncoder) else _of_seq2seq(made, texts)
+        if isinstance(made, TextToText):
+            drawn, batches = _of_seq2seq(made, texts)
+        elif isinstance(made, TextEncoder):
+            drawn, batches = _of_encoder(made, texts)
+        else:
+            drawn, batches = _of_head(made, texts)
         made.save_pretrained(part)
         for weights in part.glob("*.safetensors*"):
             weights.unlink()  # they are in the graphs
         error = {graph.name: _written(graph, part, batches[graph.name]) for graph in drawn}
-        note = {"plan": asdict(made.model.config), "error": error}
+        body = made.model if isinstance(made, TextEncoder | TextToText) else made.model.body
+        note = {"plan": asdict(body.config), "error": error}
         directory.write_json(part / NOTE, note)
         loss: dict[str, float] = {}
         if int8:
@@ -104,14 +112,19 @@ def _written(graph: Graph, part: Path, batch: Batch) -> float:
         raise ValueError(f"{path.name}: this model cannot be drawn as a graph: {told}") from None
     assert program is not None
     program.save(str(path), external_data=size > _LARGEST)
-    with torch.inference_mode():
-        wanted = graph.module(*batch.values())
-    found = compute(session(path), dict(batch))
     error = 0.0
-    for name, tensor in zip(graph.outputs, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
-        away = (found[name] - tensor).abs().max() / tensor.abs().max().clamp(min=1.0)
+    for found, wanted in zip(*_both(graph, part, batch), strict=True):
+        away = (found - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)
         error = max(error, float(away.nan_to_num(nan=float("inf"))))
     return check(error, f"{path.name}: its outputs are")
+
+
+def _both(graph: Graph, part: Path, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
+    """What the written graph computes, and what the model does."""
+    with torch.inference_mode():
+        wanted = graph.module(*batch.values())
+    found = compute(session(part / f"{graph.name}.onnx"), dict(batch))
+    return [found[name] for name in graph.outputs], list(wanted) if isinstance(wanted, tuple) else [wanted]
 
 
 def _of_encoder(made: TextEncoder, texts: Sequence[str]) -> tuple[list[Graph], dict[str, Batch]]:
@@ -122,6 +135,17 @@ def _of_encoder(made: TextEncoder, texts: Sequence[str]) -> tuple[list[Graph], d
     ids, mask = _padded([tokens.ids for tokens in made.tokenize(texts)], made.model.config.pad_id)
     drawn = graphs.of_encoder(made.model, settings.pooling, settings.normalize)
     return drawn, {"model": {"input_ids": ids, "attention_mask": mask}}
+
+
+def _of_head(made: TextClassifier | QuestionAnswerer, texts: Sequence[str]) -> tuple[list[Graph], dict[str, Batch]]:
+    """The graph of an encoder with a head, and what it is tried with: the texts, as a first one and a second."""
+    rows = [tokens.ids for tokens in made.tokenizer.encode(texts, made.max_length)]
+    ids, mask = _padded(rows, made.model.body.config.pad_id)
+    drawn = graphs.of_head(made.model)
+    batch = {"input_ids": ids, "attention_mask": mask}
+    if "token_type_ids" in drawn[0].inputs:
+        batch["token_type_ids"] = (torch.arange(ids.shape[1]) > ids.shape[1] // 2) * mask
+    return drawn, {"model": batch}
 
 
 def _of_seq2seq(made: TextToText, texts: Sequence[str]) -> tuple[list[Graph], dict[str, Batch]]:
@@ -151,23 +175,29 @@ def _padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
 
 
 def _quantize(path: Path) -> None:
+    """Puts a graph's products in 8 bits."""
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    whole = path.with_suffix(".float32.onnx")
-    path.rename(whole)
-    quantize_dynamic(whole, path, weight_type=QuantType.QInt8, per_channel=True)
-    whole.unlink()
+    drawn = onnx.load(path)
+    del drawn.graph.value_info[:]  # shapes that the quantizer, which turns matrices about, would find to be others
+    apart = path.with_name(f"{path.name}.data").exists()
+    quantize_dynamic(drawn, path, weight_type=QuantType.QInt8, per_channel=True, use_external_data_format=apart)
 
 
-def _loss(made: TextEncoder | TextToText, part: Path, texts: Sequence[str]) -> dict[str, float]:
-    """Of an encoder the cosine of each text's vector with that of float32; of an encoder–decoder how many texts it
-    still turns greedily into the same tokens."""
+def _loss(made: Model, part: Path, texts: Sequence[str]) -> dict[str, float]:
+    """Of an encoder the cosine of each text's vector with that of float32; of one with a head the largest difference of
+    a logit; of an encoder–decoder how many texts it still turns greedily into the same tokens."""
+    if isinstance(made, TextClassifier | QuestionAnswerer):
+        (graph,), batches = _of_head(made, texts)
+        found, wanted = _both(graph, part, batches["model"])
+        return {
+            "largest difference of a logit": max(float((a - b).abs().max()) for a, b in zip(found, wanted, strict=True))
+        }
     if isinstance(made, TextEncoder):
-        ids, mask = _padded([tokens.ids for tokens in made.tokenize(texts)], made.model.config.pad_id)
-        inputs = {"input_ids": ids, "attention_mask": mask}
-        found = compute(session(part / "model.onnx"), inputs)["sentence_embedding"].numpy()
-        wanted = made.encode(texts)
-        cosines = (found * wanted).sum(1) / (np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1))
+        (graph,), batches = _of_encoder(made, texts)
+        one, other = (outputs[0].numpy() for outputs in _both(graph, part, batches["model"]))
+        cosines = (one * other).sum(1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
         return {"smallest cosine": float(cosines.min()), "mean cosine": float(cosines.mean())}
     small = TextToText.from_pretrained(part, runtime="onnx")
     after, before = (one.generate(texts, beam_size=1, return_details=True) for one in (small, made))

@@ -91,16 +91,15 @@ def load(asked: str, precision: Precision, device: str) -> Served:
     """
     name, found, place = asked.partition("=")
     folder = directory.find(place if found else asked)
-    config = directory.read_json(folder / "config.json")
     how: dict[str, Any] = {"precision": precision, "device": device}
-    architecture = str((config.get("architectures") or [""])[0])
     if checkpoints.is_seq2seq(folder):
         made = TextToText.from_pretrained(folder, **how)
         answers = QuestionAnswerer.from_pretrained(folder, **how)
         return Served(name, {"translate": made, "summarize": made, "answer": answers, "view": made})
-    if architecture.endswith("ForSequenceClassification"):
+    head = checkpoints.head_in(folder)
+    if head == "classification":
         return Served(name, {"classify": TextClassifier.from_pretrained(folder, **how)})
-    if architecture.endswith("ForQuestionAnswering"):
+    if head == "span":
         return Served(name, {"answer": QuestionAnswerer.from_pretrained(folder, **how)})
     encoder = TextEncoder.from_pretrained(folder, **how)
     return Served(name, {"embed": encoder, "view": encoder})
