@@ -48,6 +48,8 @@ class PrepackedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features, self.dtype = linear.in_features, linear.out_features, dtype
         self._linear = (linear,)  # in a tuple: its parameters are the model's, not this module's
+        # a stack without norms has no other parameter that says its numbers
+        self.numbers = nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=False)
         self._packed = _Packed(dtype)
         name = _name(activation)
         assert name is not None
