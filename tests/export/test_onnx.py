@@ -83,6 +83,7 @@ def test_every_encoder(tmp_path, family, pooling, normalize):
     near(vectors(tmp_path / "onnx" / "model.onnx", encoder, TEXTS[:3]), encoder.encode(TEXTS[:3]))
 
 
+@pytest.mark.slow
 def test_translation_has_the_same_tokens(marian):
     folder, graphs = marian
     ours = TextToText.from_pretrained(folder, precision="float32", device="cpu")
@@ -102,6 +103,13 @@ def test_translation_has_the_same_tokens(marian):
     assert sampled[0] == sampled[1]
 
 
+@pytest.mark.slow
+def test_graphs_have_no_weights_to_save(marian, tmp_path):
+    with pytest.raises(ValueError, match="save the model that it was made of"):
+        TextToText.from_pretrained(marian[1], runtime="onnx").save_pretrained(tmp_path / "again")
+
+
+@pytest.mark.slow
 def test_the_command_translates_with_them(marian):
     folder, graphs = marian
     given = "\n".join(LINES).encode()
@@ -154,6 +162,7 @@ def test_every_encoder_decoder(tmp_path, kind):
         assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
 
 
+@pytest.mark.slow
 def test_8_bits_tell_what_they_cost(bert, tmp_path):
     folder, graphs = bert
     err = written(folder, tmp_path / "small", "--int8")
@@ -178,19 +187,17 @@ def test_a_wrong_graph_is_not_written(bert, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_is_said(bert, marian, tmp_path, monkeypatch):
+def test_what_cannot_be_is_said(bert, tmp_path, monkeypatch):
     folder, graphs = bert
     err = refused_inside("export", folder, tmp_path / "a", "--to", "transformers", "--int8")
     assert "--int8 is for onnx and ctranslate2" in err
     assert "--texts is for onnx" in refused_inside(
         "export", folder, tmp_path / "a", "--to", "transformers", "--texts", "x"
     )
-    err = refused_inside("translate", "--model", marian[0], "--runtime", "onnx")
+    err = refused_inside("translate", "--runtime", "onnx")
     assert "onnx.json" in err
     err = refused_inside("translate", "--model", graphs, "--runtime", "onnx")
     assert "no plan of an encoder–decoder" in err
-    with pytest.raises(ValueError, match="save the model that it was made of"):
-        TextToText.from_pretrained(marian[1], runtime="onnx").save_pretrained(tmp_path / "again")
     monkeypatch.setattr(onnx.importlib.util, "find_spec", lambda name: None if name == "onnxscript" else name)
     err = refused_inside("export", folder, tmp_path / "a", "--to", "onnx")
     assert 'needs onnxscript: pip install "clearhead[export]"' in err

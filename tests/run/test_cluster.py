@@ -41,6 +41,7 @@ def check(folder, shards, model):
         assert np.linalg.norm(vectors - wanted, axis=1).max() <= 1e-6 * np.linalg.norm(wanted, axis=1).max()
 
 
+@pytest.mark.slow
 def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
     shards = {"a": texts_of(1, 50), "b": texts_of(2, 20), "c": texts_of(3, 1)}
     (tmp_path / "a.txt").write_text("\n".join(shards["a"]) + "\n", encoding="utf-8")

@@ -1,5 +1,6 @@
 """A corpus of any size, from any format, and on again after every interruption."""
 
+import contextlib
 import json
 import os
 import random
@@ -310,8 +311,12 @@ def test_an_interrupt_ends_a_run_that_waits_for_input(tiny_bert, tmp_path):
     command = [str(part) for part in (COMMAND, "encode", "-m", tiny_bert, "-o", tmp_path / "v.npy")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         time.sleep(6)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) in (1, 130)
+        for _ in range(3):  # on a busy machine the first may come while the libraries are still being imported
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                assert process.wait(timeout=10) in (1, 130)
+                break
+        assert process.poll() is not None
     assert os.listdir(tmp_path) == []
 
 

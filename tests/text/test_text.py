@@ -2,6 +2,7 @@
 
 import inspect
 import io
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -79,6 +80,19 @@ def test_tokens_are_transformers_from_either_file(tiny_bert, tmp_path, source):
 
     check()
     assert ours.words(ours.encode(["Hello, worlds"])[0].ids) == ["[CLS]", "hello", ",", "world", "##s", "[SEP]"]
+
+
+def test_threads_may_share_a_tokenizer(minilm):
+    tokenizer = minilm.tokenizer
+    told = tokenizer.as_json()
+
+    def tokenized(max_length):
+        rows = [tokenizer.encode(["hello world " * 200] * 20, max_length) for _ in range(20)]
+        assert tokenizer.as_json() == told
+        return {len(tokens.ids) for row in rows for tokens in row}
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(tokenized, [5, 9, 40, None])) == [{5}, {9}, {40}, {402}]
 
 
 def test_the_packages_fixed_padding_and_truncation_are_off(minilm):

@@ -31,12 +31,21 @@ class Runner(Protocol):
     """What a search asks of a model: a `Seq2Seq` answers, and so does an exported one."""
 
     @property
-    def config(self) -> Seq2SeqConfig: ...
+    def config(self) -> Seq2SeqConfig:
+        """The plan."""
+
     @property
-    def device(self) -> torch.device: ...
-    def encode(self, ids: Tensor, mask: Any) -> Tensor: ...
-    def decode(self, target_ids: Tensor, memory: Tensor, mask: Any, memory_mask: Any, cache: Any) -> Tensor: ...
-    def cache(self, each: int = 1) -> Any: ...
+    def device(self) -> torch.device:
+        """Where ids are wanted, and where scores are."""
+
+    def encode(self, ids: Tensor, mask: Any) -> Tensor:
+        """As `Seq2Seq.encode`."""
+
+    def decode(self, target_ids: Tensor, memory: Tensor, mask: Any, memory_mask: Any, cache: Any) -> Tensor:
+        """As `Seq2Seq.decode`."""
+
+    def cache(self, each: int = 1) -> Any:
+        """As `Seq2Seq.cache`: something with a `length` and a `select`."""
 
 
 class Decoding:

@@ -169,7 +169,7 @@ def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, wind
 def fingerprint(encoder: TextEncoder) -> str:
     """A hash of weights, plan and tokenizer: a folder's name may come to hold another model."""
     digest = hashlib.sha256(repr((encoder.model.config, encoder.settings)).encode())
-    digest.update(encoder.tokenizer.backend.to_str().encode())
+    digest.update(encoder.tokenizer.as_json().encode())
     for name, tensor in encoder.model.state_dict().items():
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())

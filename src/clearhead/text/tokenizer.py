@@ -1,5 +1,6 @@
 """Text to token ids and back, by a tokenizer of the `tokenizers` library."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ class Tokenizer(LanguageAware):
         backend: the `tokenizers` object; its own padding and truncation are switched off.
         config: the contents of tokenizer_config.json, kept so that other libraries open a saved folder alike.
         scheme: how the model is told languages; None for models that have none.
+        lock: held while the backend is set for a call: threads may share it.
 
     >>> from clearhead.text.tokenizer import Tokenizer
     """
@@ -32,6 +34,7 @@ class Tokenizer(LanguageAware):
     backend: Backend
     config: dict[str, Any] = field(default_factory=dict)
     scheme: Scheme | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # tokenizer.json cannot say it: whether a text that spells a special token means it
@@ -77,19 +80,24 @@ class Tokenizer(LanguageAware):
             ValueError: what is not a string, or a string with half a surrogate pair.
         """
         texts = check_texts(texts)
-        if max_length is None:
-            self.backend.no_truncation()
-        else:
-            special_count = self.backend.num_special_tokens_to_add(is_pair=False)
-            check_room(max_length, special_count)
-            self.backend.enable_truncation(max_length)
-        try:
-            encodings = self.backend.encode_batch_fast(texts)
-        except TypeError:
-            raise ValueError(first_not_text(texts)) from None
-        finally:
-            self.backend.no_truncation()
+        if max_length is not None:
+            check_room(max_length, self.backend.num_special_tokens_to_add(is_pair=False))
+        with self.lock:
+            if max_length is not None:
+                self.backend.enable_truncation(max_length)
+            try:
+                encodings = self.backend.encode_batch_fast(texts)
+            except TypeError:
+                raise ValueError(first_not_text(texts)) from None
+            finally:
+                self.backend.no_truncation()
         return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]
+
+    def as_json(self, *, pretty: bool = False) -> str:
+        """The contents of its tokenizer.json."""
+        with self.lock:
+            told: str = self.backend.to_str(pretty=pretty)
+        return told
 
     def target_ids(self, text: str) -> list[int]:
         """A target's text as ids, or a piece of it, without special tokens."""
@@ -146,7 +154,7 @@ class Tokenizer(LanguageAware):
             max_length: what tokenizer_config.json shall say of the longest input.
         """
         with whole_file(folder / "tokenizer.json") as file:
-            file.write(self.backend.to_str(pretty=True).encode("utf-8"))
+            file.write(self.as_json(pretty=True).encode("utf-8"))
         config = {"tokenizer_class": "PreTrainedTokenizerFast", **self.config}
         if max_length is not None:
             config["model_max_length"] = max_length

@@ -184,7 +184,7 @@ def longest(*limits: int | None) -> int:
 def fingerprint(of: TextTokenizer, more: object) -> str:
     """What examples depend on: a tokenizer, and whatever else."""
     assert isinstance(of, LanguageAware)
-    whole = of.backend.to_str() if isinstance(of, Tokenizer) else json.dumps(sorted(of._vocabulary().items()))
+    whole = of.as_json() if isinstance(of, Tokenizer) else json.dumps(sorted(of._vocabulary().items()))
     return hashlib.sha256((whole + json.dumps(more, default=str)).encode()).hexdigest()
 
 
