@@ -13,6 +13,7 @@ from clearhead.equations import masks
 from clearhead.export.texts import TEXTS
 from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
+from clearhead.run.outputs import Generated
 
 BOUND = 1e-4
 """How far an output may be from the model's, of the largest number there, in float32."""
@@ -30,6 +31,12 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             logging.disable(before)
+
+
+def greedy(made: TextToText, texts: Sequence[str]) -> list[Generated]:
+    """What a model makes of texts, greedily; one of many languages is told the first."""
+    target = min(made.tokenizer.languages, default=None)
+    return made.generate(texts, beam_size=1, max_new_tokens=16, target_lang=target, return_details=True)
 
 
 def check(error: float, what: str) -> float:
@@ -68,7 +75,7 @@ def ctranslate2(made: TextEncoder | TextToText, folder: Path, texts: Sequence[st
         return check(error, "its hidden states are")
     translator = library.Translator(str(folder), device="cpu", compute_type="float32")
     error, config = 0.0, made.model.config
-    outputs = made.generate(texts, beam_size=1, max_new_tokens=16, return_details=True)
+    outputs = greedy(made, texts)
     for tokens, output in zip(made.tokenizer.encode(texts, made.max_length), outputs, strict=True):
         given = [id_ for id_ in output.token_ids if id_ not in config.eos_ids]
         target = torch.tensor([[config.start_id, *given, config.eos_ids[0]]])

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from clearhead.checkpoints import directory
 from clearhead.export import graphs
-from clearhead.export.against import check, quiet
+from clearhead.export.against import check, greedy, quiet
 from clearhead.export.folders import Model, loaded
 from clearhead.export.graphs import Graph
 from clearhead.export.texts import TEXTS
@@ -154,7 +154,7 @@ def _of_seq2seq(made: TextToText, texts: Sequence[str]) -> tuple[list[Graph], di
     config, before = made.model.config, made.prompts.before
     sources = made.tokenizer.encode([before + text for text in texts], made.max_length)
     ids, mask = _padded([tokens.ids for tokens in sources], config.pad_id)
-    outputs = made.generate(texts, beam_size=1, max_new_tokens=16, return_details=True)
+    outputs = greedy(made, texts)
     targets, _ = _padded([(config.start_id, *output.token_ids) for output in outputs], config.pad_id)
     with torch.inference_mode():
         memory = made.model.encode(ids, graphs.padding(mask))
@@ -200,6 +200,6 @@ def _loss(made: Model, part: Path, texts: Sequence[str]) -> dict[str, float]:
         cosines = (one * other).sum(1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
         return {"smallest cosine": float(cosines.min()), "mean cosine": float(cosines.mean())}
     small = TextToText.from_pretrained(part, runtime="onnx")
-    after, before = (one.generate(texts, beam_size=1, return_details=True) for one in (small, made))
+    after, before = greedy(small, texts), greedy(made, texts)
     same = [one.token_ids == other.token_ids for one, other in zip(after, before, strict=True)]
     return {f"share of {len(same)} texts with the same greedy output": sum(same) / len(same)}
