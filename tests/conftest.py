@@ -1,6 +1,7 @@
 """The whole test run checks the shapes in the signatures: jaxtyping's annotations, by beartype."""
 
 import os
+import shutil
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -51,3 +52,16 @@ def tiny_bert(tmp_path_factory):
     from support.tiny import make_bert
 
     return make_bert(tmp_path_factory.mktemp("tiny-bert"))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, where there is one."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("there is no Chromium here: apt-get install chromium")
+    sync = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    with sync.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()

@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from clearhead import TextEncoder, TextToText, watch
 from clearhead.see.page import gather
 from clearhead.see.page.document import document, write
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 TEXT = "My grandmother bakes bread every Sunday morning."
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -34,17 +32,6 @@ HOSTILE = [
 @pytest.fixture(scope="module")
 def translation():
     return gather.of_text("tatoeba-en-de", TEXT)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if BROWSER is None:
-        pytest.skip("there is no Chromium here: apt-get install chromium")
-    sync = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-    with sync.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

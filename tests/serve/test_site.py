@@ -1,13 +1,11 @@
 """The server's pages in a real browser."""
 
 import re
-import shutil
 
 import httpx
 import pytest
 from support import served
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 KEY = "a-key-of-sixteen-and-more"
 
 
@@ -18,17 +16,6 @@ def addresses(tmp_path_factory):
     models = ["-m", "tatoeba-en-de", "-m", "all-MiniLM-L6-v2"]
     with served.server(*models) as (free, _), served.server(*models, "--api-key-file", keys) as (guarded, _):
         yield free, guarded
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if BROWSER is None:
-        pytest.skip("there is no Chromium here: apt-get install chromium")
-    sync = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-    with sync.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
