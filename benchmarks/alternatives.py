@@ -1,0 +1,106 @@
+"""Two other ways to encode on a CPU, which clearhead does not take, and why: 8 bits, and PyTorch's compiler.
+
+Usage: python benchmarks/alternatives.py TEXTS [--rounds 9]
+
+8 bits: the products' weights (a scale for each row of the matrix) and inputs (one for each token, or for a whole batch)
+are rounded to 8 bits and computed in float32, so that nothing but the rounding is measured; cosine with float32.
+The compiler: inductor with frozen weights, for any number of tokens, attention left as it is, beside what clearhead
+runs by itself.
+"""
+
+import argparse
+import copy
+import statistics
+import time
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from clearhead import TextEncoder
+from clearhead.layers import attention
+from clearhead.models.encoder import EncoderModel
+from clearhead.run import packing, precision, prepacked
+
+PRODUCTS = {
+    "all": ("qkv", "out", "inner"),
+    "Q, K, V": ("attention.qkv",),
+    "attention's output": ("attention.out",),
+    "feed-forward, inner": ("feedforward.inner",),
+    "feed-forward, outer": ("feedforward.out",),
+}
+
+
+class Rounded(nn.Module):
+    """A linear map with weights and inputs rounded to 8 bits."""
+
+    def __init__(self, linear: nn.Linear, *, each_token: bool) -> None:
+        super().__init__()
+        self.in_features, self.bias, self.each_token = linear.in_features, linear.bias, each_token
+        self.weight = rounded(linear.weight.detach(), linear.weight.abs().amax(1, keepdim=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        largest = x.abs().amax(-1, keepdim=True) if self.each_token else x.abs().max()
+        return functional.linear(rounded(x, largest), self.weight, self.bias)
+
+
+def rounded(x: Tensor, largest: Tensor) -> Tensor:
+    return (x * (127 / largest)).round() * (largest / 127)
+
+
+def eager(encoder: TextEncoder) -> EncoderModel:
+    """The model in its numbers, with torch.nn's linear maps."""
+    with mock.patch.object(prepacked, "usable", return_value=False):
+        return copy.deepcopy(precision.sibling(encoder.model, encoder.dtype, encoder.device))
+
+
+def eight_bits(texts: list[str]) -> None:
+    encoder = TextEncoder.from_pretrained(precision="float32")
+    exact = encoder.encode(texts)
+    for each_token in (True, False):
+        print(f"8 bits, a scale for each {'token' if each_token else 'batch'}: cosine with float32, least and mean")
+        for name, parts in PRODUCTS.items():
+            encoder._runner = model = eager(encoder)
+            for path, linear in list(model.encoder.named_modules()):
+                if isinstance(linear, nn.Linear) and any(path.endswith(part) for part in parts):
+                    model.encoder.set_submodule(path, Rounded(linear, each_token=each_token))
+            cosines = (encoder.encode(texts) * exact).sum(1)
+            print(f"  {name:20} {cosines.min():.4f}  {cosines.mean():.4f}")
+
+
+@torch.inference_mode()
+def compiled(texts: list[str], rounds: int) -> None:
+    encoder = TextEncoder.from_pretrained()
+    tokens = encoder.tokenize(texts)
+    model = eager(encoder)
+    attention.fused_scaled_dot_product = torch.compiler.disable(attention.fused_scaled_dot_product)
+    torch._inductor.config.freezing = True
+    torch._dynamo.config.cache_size_limit = 64
+    for layer in model.encoder.layers:
+        layer.compile(dynamic=True)
+
+    def seconds(runner: EncoderModel) -> float:
+        start = time.perf_counter()
+        for batch in packing.packed_batches(tokens, None, encoder.model.config, encoder.device):
+            runner(batch.ids, batch.mask)
+        return time.perf_counter() - start
+
+    print(f"compiled, {encoder.dtype}: first run {seconds(model):.1f} s, clearhead's {seconds(encoder._runner):.1f} s")
+    ratios = [seconds(encoder._runner) / seconds(model) for _ in range(rounds)]
+    print(f"  then {statistics.median(ratios):.3f} times clearhead's speed ({min(ratios):.3f} to {max(ratios):.3f})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("texts", type=Path, help="one text a line")
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    texts = options.texts.read_text(encoding="utf-8").splitlines()[:1000]
+    eight_bits(texts)
+    compiled(texts, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
