@@ -111,7 +111,7 @@ def _of_checkpoint(text: str, model: str, target: str | None, values: bool) -> "
         raise ValueError(f"{model} is an encoder, which decodes no --target")
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     (tokens,) = encoder.tokenize([text])
-    title = f"{model}: {passes.shortened(encoder.tokenizer.words(tokens.ids))}"
+    title = f"{model}: {passes.shortened(encoder.tokenizer.shown(tokens.ids))}"
     return _single(title, run_trace(encoder.model, torch.tensor([tokens.ids]), values=values))
 
 

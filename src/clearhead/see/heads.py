@@ -77,7 +77,7 @@ def looks(name: str | Path, text: str, layer: int, head: int, target: str | None
     (tokens,) = encoder.tokenize([text])
     with torch.inference_mode(), watch(encoder.model, layers=[layer], heads=[head]) as seen:
         encoder.model(torch.tensor([tokens.ids]))
-    words = encoder.tokenizer.words(tokens.ids)
+    words = encoder.tokenizer.shown(tokens.ids)
     return [Looks("encoder", layer, head, words, words, seen.of(layer, head)[0])]
 
 
@@ -91,7 +91,7 @@ def _of_both(made: TextToText, text: str, layer: int, head: int, target: str | N
         given = [start, *made.tokenizer.target_ids(target)]
     with torch.inference_mode(), watch(made.model, layers=[layer], heads=[head]) as seen:
         made.model(torch.tensor([source.ids]), torch.tensor([given]))
-    words, target_words = made.tokenizer.words(source.ids), made.tokenizer.words(given)
+    words, target_words = made.tokenizer.shown(source.ids), made.tokenizer.shown(given)
     sides: dict[Part, tuple[list[str], list[str]]] = {
         "encoder": (words, words),
         "decoder": (target_words, target_words),

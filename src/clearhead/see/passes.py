@@ -66,7 +66,7 @@ def of_text(text_to_text: TextToText, text: str, target: str | None = None, *, v
         target: a target for one pass, as in `teacher_forced`.
         values: as in `trace`.
     """
-    model, words, settings = text_to_text.model, text_to_text.tokenizer.words, text_to_text.settings
+    model, words, settings = text_to_text.model, text_to_text.tokenizer.shown, text_to_text.settings
     (source,) = text_to_text.tokenizer.encode([text_to_text.prompts.before + text], text_to_text.max_length)
     start = model.config.start_id if settings.start_id is None else settings.start_id
     ids = torch.tensor([source.ids])

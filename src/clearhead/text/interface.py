@@ -50,7 +50,10 @@ class TextTokenizer(Protocol):
         """The text of ids, without special tokens; ids that the tokenizer does not know say nothing."""
 
     def words(self, ids: Sequence[int]) -> list[str]:
-        """The tokens of ids, as text; "" for ids that the tokenizer does not know."""
+        """The tokens of ids, as the vocabulary writes them; "" for ids that the tokenizer does not know."""
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """The tokens of ids, as people read them."""
 
     def token_id(self, token: str) -> int | None:
         """The id of a token; None where there is no such token."""

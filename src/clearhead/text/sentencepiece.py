@@ -138,6 +138,10 @@ class SentencePieceTokenizer(LanguageAware):
         """The tokens of ids, as text."""
         return [self.pieces.get(number, "") for number in ids]
 
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """The tokens of ids, as people read them: as the vocabulary writes them."""
+        return self.words(ids)
+
     def token_id(self, token: str) -> int | None:
         """The id of a token; None where there is no such token."""
         return self.ids.get(token)

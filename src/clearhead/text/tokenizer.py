@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Backend
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.text import backends, special
+from clearhead.text.bytelevel import readable
 from clearhead.text.interface import LanguageAware, Tokens, check_room, check_texts, first_not_text
 from clearhead.text.languages import Scheme
 
@@ -114,6 +115,22 @@ class Tokenizer(LanguageAware):
     def words(self, ids: Sequence[int]) -> list[str]:
         """The tokens of ids, as text."""
         return [self.backend.id_to_token(number) or "" for number in ids]
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """The tokens of ids as people read them: those of a byte-level vocabulary decoded."""
+        words, added = self.words(ids), self._added_ids
+        if not self._byte_level:
+            return words
+        return [word if number in added else readable(word) for number, word in zip(ids, words, strict=True)]
+
+    @cached_property
+    def _added_ids(self) -> frozenset[int]:
+        return frozenset(self.backend.get_added_tokens_decoder())
+
+    @cached_property
+    def _byte_level(self) -> bool:
+        decoder = self.backend.decoder  # perhaps one of a sequence: its state is JSON
+        return decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
 
     def token_id(self, token: str) -> int | None:
         """The id of a token; None where there is no such token."""
