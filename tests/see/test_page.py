@@ -1,23 +1,20 @@
-"""The page, in a real browser: opens from disk, shows the tensors' numbers, works by mouse and by keyboard."""
+"""The page, in a real browser: opens from disk, works by mouse and by keyboard, shows whatever a text holds."""
 
-import base64
 import json
 import os
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from support import families
+from support import seq2seq, spm
 from support.command import clearhead
-from transformers import BertTokenizerFast
+from support.page import TEXT, weights
 
-from clearhead import TextEncoder, TextToText, watch
+from clearhead import TextEncoder
+from clearhead.see.heads import looks
 from clearhead.see.page import gather
-from clearhead.see.page.document import document, write
+from clearhead.see.page.document import document
 
-TEXT = "My grandmother bakes bread every Sunday morning."
 HOSTILE = [
     "<script>alert(1)</script>",
     "</script><script>document.title='hacked'</script>",
@@ -27,51 +24,6 @@ HOSTILE = [
     "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G̴̻͈͍͔̹̑͗̎̅͛́Ǫ̵̹̻̝̳͂̌̌͘!͖̬̰̙̗̿̋ͥͥ̂ͣ̐́́͜͞",
     "👩‍👩‍👧 \ufeff\u2028\u2029\u0007 \\u003c ${1+1} {{7*7}}",
 ]
-
-
-@pytest.fixture(scope="module")
-def translation():
-    return gather.of_text("tatoeba-en-de", TEXT)
-
-
-@pytest.fixture
-def opened(browser, tmp_path):
-    """Opens a page from disk; in the end there was no error, and no request but for the file."""
-    context = browser.new_context(viewport={"width": 1100, "height": 900}, color_scheme="light")
-    page, said = context.new_page(), []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: said.append(request.url) if not request.url.endswith("page.html") else None)
-
-    def open_(data):
-        write(data, tmp_path / "page.html")
-        page.goto((tmp_path / "page.html").as_uri())
-        assert page.locator("html[data-ready=yes]").count() == 1
-        return page
-
-    yield open_
-    context.close()
-    assert said == []
-
-
-def numbers(head, kind):
-    return np.frombuffer(base64.b64decode(head["data"]), dtype=kind).reshape(head["rows"], head["columns"])
-
-
-def test_the_numbers_are_the_tensors(translation):
-    made = TextToText.from_pretrained(precision="float32", device="cpu")
-    (best,) = made.generate([TEXT], beam_size=4, return_details=True)
-    assert translation["output"] == best.text
-    assert translation["outputs"][0]["score"] == pytest.approx(best.score, abs=1e-5)
-    assert [one["log_prob"] for one in translation["chosen"]] == pytest.approx(list(best.log_probs), abs=1e-4)
-    ids = torch.tensor([made.tokenizer.encode([TEXT], made.max_length)[0].ids])
-    target = torch.tensor([[made.model.config.start_id, *best.token_ids[:-1]]])
-    with torch.inference_mode(), watch(made.model) as seen:
-        made.model(ids, target)
-    for one, record in zip(translation["attention"], seen.records, strict=True):
-        assert (one["part"], one["layer"]) == (record.part, record.layer)
-        for head, weights in zip(one["heads"], record.values[0], strict=True):
-            assert np.abs(numbers(head, np.uint8) / 255 - weights.numpy()).max() <= 0.002
 
 
 def test_the_beams_lead_to_the_outputs(translation):
@@ -89,11 +41,6 @@ def test_the_beams_lead_to_the_outputs(translation):
         before = column.index(node)
     scores = [one["score"] for one in translation["outputs"]]
     assert scores == sorted(scores, reverse=True)
-
-
-def test_a_short_sentences_page_is_small(translation):
-    assert len(document(translation)) < 2_000_000
-    assert len(document(gather.of_text("all-MiniLM-L6-v2", TEXT))) < 2_000_000
 
 
 def test_it_opens_from_disk_and_every_part_works(opened, translation):
@@ -133,18 +80,43 @@ def test_heads_switch_by_mouse_and_keyboard_and_hover_shows_the_weight(opened, t
     page.keyboard.press("ArrowRight")
     assert heads.nth(2).get_attribute("aria-selected") == "true"
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Head 2"
+    page.locator("h3", has_text="Cross, layer 0, head 2").wait_for()
     head = cross["heads"][2]
-    weights = numbers(head, np.uint8) / 255
-    box = page.locator("#map").bounding_box()
+    found = weights(translation, head)
+    box = page.locator("#map canvas").bounding_box()
     row, column = 3, 4
     page.mouse.move(
         box["x"] + box["width"] * (column + 0.5) / head["columns"],
         box["y"] + box["height"] * (row + 0.5) / head["rows"],
     )
-    assert f"{weights[row, column]:.3f}" in page.locator("#tip").inner_text()
+    assert f"{found[row, column]:.3f}" in page.locator("#tip").inner_text()
     page.locator("#map").focus()
     page.keyboard.press("ArrowDown")
-    assert f"{weights[row + 1, column]:.3f}" in page.locator("#cell").inner_text()
+    assert f"{found[row + 1, column]:.3f}" in page.locator("#cell").inner_text()
+
+
+def as_tokens(data, texts):
+    """A translation's page with texts in place of its tokens, everywhere."""
+    texts = texts + ["·"] * max(0, len(data["source"]) - len(texts))
+    source, target = [texts[: len(row)] for row in (data["source"], data["target"])]
+    near = [{"token": text, "log_prob": -2.0} for text in texts[:4]]
+    chosen = [{"token": text, "log_prob": -0.5, "near": near} for text in texts[: len(data["chosen"])]]
+    tree = [
+        [node | {"token": texts[(step + beam) % len(texts)], "near": near} for beam, node in enumerate(column)]
+        for step, column in enumerate(data["tree"])
+    ]
+    outputs = [
+        one | {"text": text, "end": one["end"] | {"token": text}}
+        for one, text in zip(data["outputs"], texts, strict=False)
+    ]
+    return data | {"source": source, "target": target, "chosen": chosen, "tree": tree, "outputs": outputs}
+
+
+def assert_shown_as_text(page, tokens):
+    assert page.locator(".chips.source li").evaluate_all("all => all.map((one) => one.lastChild.data)") == tokens
+    assert page.locator("main script, main img, main iframe, main svg script, .chips b").count() == 0
+    page.locator(".in-words summary").click()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tokens
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -157,8 +129,33 @@ def test_whatever_a_text_holds_it_shows_as_text(opened, text):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize("width", [1100, 390])
+def test_whatever_a_token_holds_it_shows_as_text(opened, translation, width):
+    """Also tokens that are wide, and of people's letters that are many characters."""
+    data = as_tokens(translation, [*HOSTILE, "W" * 24, "👩‍👩‍👧‍👦" * 20, "̷" * 30 + "é" * 30])
+    page = opened(data, width)
+    page.locator("#attention-view button[data-part=encoder]").click()
+    page.locator("h3", has_text="Encoder, layer 0").wait_for()
+    assert_shown_as_text(page, data["source"])
+    assert "hacked" not in page.title()
+    page.locator("#map").focus()
+    for _ in range(8):
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_cut_token_ends_at_a_letter_as_people_count_them(opened, translation):
+    family, accented = "👩‍👩‍👧‍👦", "é̱"
+    page = opened(as_tokens(translation, [family * 20, accented * 20]))
+    texts = set(page.locator("svg text").all_text_contents())
+    assert {f"{family * 10}…", f"{accented * 10}…", f"{family * 15}…"} <= texts
+    assert not [text for text in texts if text.endswith(("\u200d…", "👩‍…"))]
+
+
 @pytest.mark.slow
-def test_a_whole_list_of_naughty_strings_shows_as_text(opened):
+@pytest.mark.parametrize("width", [1100, 390])
+def test_a_whole_list_of_naughty_strings_shows_as_text(opened, translation, width):
     """Such as the Big List of Naughty Strings, whose path the variable names: a string a line, # before remarks."""
     if "NAUGHTY_STRINGS" not in os.environ:
         pytest.skip("NAUGHTY_STRINGS=path/to/blns.txt tries every string of that file")
@@ -167,20 +164,47 @@ def test_a_whole_list_of_naughty_strings_shows_as_text(opened):
     texts = [line for line in lines if line and not line.startswith("#")]
     assert len(texts) > 100
     for text in texts:
-        page = opened(gather.of_model("all-MiniLM-L6-v2", made, text))
+        page = opened(gather.of_model("all-MiniLM-L6-v2", made, text), width)
         assert page.locator("h1").evaluate("element => element.textContent") == text
         assert page.locator("h1 *, main script, main img, main iframe, main svg script").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), text
+        page.context.close()
+    each = len(translation["source"])
+    for first in range(0, len(texts), each):
+        data = as_tokens(translation, texts[first : first + each])
+        page = opened(data, width)
+        assert_shown_as_text(page, data["source"])
+        page.context.close()
 
 
-def test_a_phone_needs_no_scrolling_sideways(browser, translation, tmp_path):
-    write(translation, tmp_path / "page.html")
-    context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
-    page = context.new_page()
-    page.goto((tmp_path / "page.html").as_uri())
+@pytest.fixture(scope="module")
+def bytelevel(tmp_path_factory):
+    """A tiny random BART, whose vocabulary is of bytes."""
+    folder = tmp_path_factory.mktemp("bart")
+    seq2seq.make("bart", folder, vocab_size=400)
+    return str(spm.bart(folder))
+
+
+def test_tokens_of_bytes_are_shown_as_text(opened, bytelevel):
+    data = gather.of_text(bytelevel, "Die Brücke שלום 👩 é\n<script>alert(1)</script>", beams=2)
+    assert {"▁", "<0xD7>", "␊"} <= set(data["source"])
+    page = opened(data)
+    assert_shown_as_text(page, data["source"])
+    assert not re.search("[ĠÃÂĊðŁ]", page.locator("main").inner_text())
+
+
+def test_a_trace_shows_tokens_of_bytes_as_text(bytelevel):
+    (encoder, *_) = looks(bytelevel, "a ü", 0, 0, target="b ü")
+    assert encoder.queries == ["<s>", "a", "▁", "<0xC3>", "<0xBC>", "</s>"]
+    status, out, err = clearhead("trace", "a ü", "--model", bytelevel)
+    assert status == 0, err
+    assert "<s> a ▁ <0xC3> <0xBC> </s>" in out
+
+
+def test_a_phone_needs_no_scrolling_sideways(opened, translation):
+    page = opened(translation, 390, color_scheme="dark")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.locator("html").get_attribute("data-theme") == "dark"
-    context.close()
 
 
 def test_the_page_names_nothing_outside_itself(translation):
@@ -188,34 +212,6 @@ def test_the_page_names_nothing_outside_itself(translation):
     assert not re.search(r"(src|href)=[\"'](?!#)", page)
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
-
-
-@pytest.mark.slow
-def test_long_texts_are_pooled_and_chosen_maps_kept_whole(opened):
-    text = " ".join(f"word{number}" for number in range(400))
-    made = TextEncoder.from_pretrained(precision="float32", device="cpu")
-    data = gather.of_text("all-MiniLM-L6-v2", text, whole=[("encoder", 1, 2)])
-    tokens = len(made.tokenize([text])[0].ids)
-    assert data["cut"] is True
-    assert len(data["source"]) == tokens == 256
-    assert data["attention"][1]["heads"][2]["rows"] == 256
-    opened(data)
-
-
-@pytest.mark.slow
-def test_4096_tokens_are_at_most_40_megabytes_and_open(opened, tmp_path):
-    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 12, "intermediate_size": 64}
-    families.make("bert", tmp_path, max_position_embeddings=4096, **sizes)
-    BertTokenizerFast(str(tmp_path / "vocab.txt"), model_max_length=4096).save_pretrained(tmp_path)
-    data = gather.of_text(str(tmp_path), "the old bridge " * 2000, whole=[("encoder", 1, 7)])
-    assert len(data["source"]) == 4096
-    sizes = {one["rows"] for part in data["attention"] for one in part["heads"]}
-    assert sizes == {256, 4096}
-    assert len(document(data)) < 40_000_000
-    page = opened(data)
-    page.locator("#attention-view select").first.select_option("1")
-    page.locator(".grid button").nth(7).click()
-    assert page.locator("#map").evaluate("canvas => [canvas.width, canvas.height]") == [4096, 4096]
 
 
 def test_the_command_writes_the_page(tmp_path):

@@ -7,6 +7,8 @@ from typing import Any
 
 from clearhead.files import whole_file
 
+_INSIDE = ("page.css", "page.js", "cells.js", "steps.js", "figure.js", "search.js", "attention.js")
+
 
 def document(data: dict[str, Any]) -> str:
     """The page of what was gathered, as HTML: styles, script and data inside, and no address of anything outside.
@@ -16,7 +18,7 @@ def document(data: dict[str, Any]) -> str:
     """
     parts = resources.files("clearhead.see.page")
     page = (parts / "page.html").read_text(encoding="utf-8")
-    for name in ("page.css", "page.js"):
+    for name in _INSIDE:
         page = page.replace(f"/* {name} */", (parts / name).read_text(encoding="utf-8"))
     return page.replace("{data}", json.dumps(data).replace("<", "\\u003c").replace("&", "\\u0026"), 1)
 

@@ -1,0 +1,156 @@
+/* attention: a grid of heads, one large map, and lines between tokens */
+const PART_NAMES = { encoder: "Encoder", decoder: "Decoder (causal)", cross: "Cross" };
+const MOST_LINES = 60;
+
+function tokensOf(part) {
+  if (part === "cross") return [data.target, data.source];
+  return part === "decoder" ? [data.target, data.target] : [data.source, data.source];
+}
+
+async function attention() {
+  const parts = [...new Set(data.attention.map((one) => one.part))];
+  if (!parts.length) return;
+  const view = { part: parts.includes("cross") ? "cross" : parts[0], layer: 0, head: 0 };
+  let map = null; // the head that the large map shows, with its numbers
+  let emphasize = () => {};
+  const tabs = element("div", { class: "bar", role: "group", "aria-label": "Which attention" });
+  for (const part of parts) {
+    tabs.append(element("button", { type: "button", "data-part": part, onclick: () => { Object.assign(view, { part, layer: 0, head: 0 }); render(); } }, PART_NAMES[part] || part));
+  }
+  const layers = element("select", { id: "layer", onchange: () => { view.layer = Number(layers.value); render(); } });
+  tabs.append(element("label", { for: "layer" }, "Layer"), layers);
+  const grid = element("div", { class: "grid", role: "listbox", "aria-label": "Heads", "aria-orientation": "horizontal" });
+  const field = element("div", { id: "map", tabindex: "0", role: "application" }, panel());
+  const [down, across] = ["down", "across"].map((side) => element("div", { class: `axis ${side}`, "aria-hidden": "true" }));
+  const heading = element("h3"), pooling = element("p", { class: "hint" }), caption = element("p", { class: "hint", id: "cell" });
+  const lines = element("div", { class: "scroll", id: "lines" });
+  const inWords = element("details", { class: "in-words", ontoggle: () => tellAll() }, element("summary", {}, "In words"), element("ul"));
+  byId("attention-view").append(tabs, grid, element("div", { class: "large" },
+    element("div", {}, heading, pooling, element("div", { class: "map" }, across, down, field), caption, inWords),
+    element("div", {}, element("h3", {}, "Lines"), lines)));
+
+  const current = () => data.attention.find((one) => one.part === view.part && one.layer === view.layer);
+
+  async function render() {
+    for (const tab of tabs.querySelectorAll("button")) tab.setAttribute("aria-pressed", String(tab.dataset.part === view.part));
+    const these = data.attention.filter((one) => one.part === view.part);
+    layers.replaceChildren(...these.map((one) => element("option", { value: one.layer, selected: one.layer === view.layer }, String(one.layer))));
+    grid.replaceChildren();
+    current().heads.forEach((head, place) => {
+      const small = element("canvas", { "aria-hidden": "true" });
+      bytes(head.data).then((numbers) => shade(small, head.rows, head.columns, (at) => numbers[at] / 255));
+      grid.append(element("button", { type: "button", role: "option", "aria-selected": String(place === view.head), tabindex: place === view.head ? "0" : "-1", "aria-label": `Head ${head.head}`, onclick: () => pick(place) }, small, `head ${head.head}`));
+    });
+    await large();
+  }
+
+  function pick(place) {
+    view.head = place;
+    [...grid.children].forEach((button, number) => {
+      button.setAttribute("aria-selected", String(number === place));
+      button.tabIndex = number === place ? 0 : -1;
+    });
+    large();
+  }
+
+  grid.addEventListener("keydown", (event) => {
+    const move = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const count = grid.children.length;
+    pick((view.head + move + count) % count);
+    grid.children[view.head].focus();
+  });
+
+  async function large() {
+    const one = current(), head = one.heads[view.head], numbers = await bytes(head.data);
+    if (one !== current() || head !== one.heads[view.head]) return; // another head was chosen meanwhile
+    const [queries, keys] = tokensOf(one.part), [rows, columns] = [head.rows, head.columns];
+    map = { ...one, rows, columns, numbers, queryTokens: queries, keyTokens: keys };
+    heading.textContent = `${PART_NAMES[one.part] || one.part}, layer ${one.layer}, head ${head.head}`;
+    const pooled = rows < one.queries || columns < one.keys;
+    pooling.hidden = !pooled;
+    pooling.textContent = `${one.queries} × ${one.keys} tokens in ${rows} × ${columns} cells: each shows the largest weight of its block.`;
+    shade(field.querySelector("canvas"), rows, columns, (place) => numbers[place] / 255);
+    field.setAttribute("aria-label", `Attention map, ${rows} queries down by ${columns} keys across${pooled ? `, of ${one.queries} by ${one.keys} tokens` : ""}. Arrow keys move from cell to cell.`);
+    caption.textContent = describe(moveInto());
+    label();
+    emphasize = drawLines(lines, map);
+    tellAll();
+  }
+
+  // A cell of a large map stands for several tokens, and has their largest weight.
+  function name(tokens, [first, last]) {
+    return last > first ? `${first} to ${last}` : `${first} “${shown(tokens[first] ?? "")}”`;
+  }
+  const weight = (row, column) => map.numbers[row * map.columns + column] / 255;
+  function describe({ row, column }) {
+    if (!map) return "";
+    const query = name(map.queryTokens, span(row, map.rows, map.queries)), key = name(map.keyTokens, span(column, map.columns, map.keys));
+    return `${query} attends to ${key}: ${measured(weight(row, column), 1 / 510)}`;
+  }
+  const moveInto = readable(field, describe, (at) => { caption.textContent = describe(at); emphasize(at.row); }, () => emphasize(null));
+
+  // Tokens beside the map: as many as there is room for.
+  function label() {
+    if (!map) return;
+    const box = field.getBoundingClientRect();
+    for (const [axis, side, length, cells, all, tokens] of [[down, "top", box.height, map.rows, map.queries, map.queryTokens], [across, "left", box.width, map.columns, map.keys, map.keyTokens]]) {
+      const every = Math.max(1, Math.ceil((cells * 16) / Math.max(length, 1)));
+      axis.replaceChildren();
+      for (let place = 0; place < cells; place += every) {
+        const [first, last] = span(place, cells, all), text = last > first ? String(first) : shown(tokens[first] ?? "");
+        axis.append(element("span", { style: `${side}:${(100 * (place + 0.5)) / cells}%` }, element("bdi", {}, text)));
+      }
+    }
+  }
+  new ResizeObserver(label).observe(field);
+
+  function tellAll() {
+    if (!inWords.open || !map) return;
+    inWords.querySelector("ul").replaceChildren(...Array.from({ length: map.rows }, (_, row) => {
+      const heaviest = Array.from({ length: map.columns }, (_, column) => [weight(row, column), column]).sort((one, other) => other[0] - one[0]).slice(0, 3);
+      const keys = heaviest.filter(([share]) => share > 0.004).map(([share, column]) => `${name(map.keyTokens, span(column, map.columns, map.keys))} ${share.toFixed(2)}`);
+      return element("li", {}, `${name(map.queryTokens, span(row, map.rows, map.queries))} attends most to ${keys.join(", ") || "nothing"}`);
+    }));
+  }
+
+  redraws.add(render);
+  await render();
+}
+
+// Draws the lines of a head, and gives what makes those of one row stand out, or all of them again.
+function drawLines(place, { queries, keys, rows, columns, numbers, queryTokens, keyTokens }) {
+  const step = 21, width = 420;
+  if (rows < queries || columns < keys || rows > MOST_LINES || columns > MOST_LINES) {
+    place.replaceChildren(element("p", { class: "hint" }, `Lines are drawn for up to ${MOST_LINES} tokens.`));
+    return () => {};
+  }
+  const height = step * Math.max(rows, columns) + 10;
+  const picture = drawn("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "Lines from each query, on the left, to the keys that it attends to" });
+  const paths = [];
+  for (let row = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++) {
+      const share = numbers[row * columns + column] / 255;
+      if (share < 0.04) continue;
+      const line = drawn("line", { x1: 132, y1: row * step + 14, x2: width - 132, y2: column * step + 14, stroke: "var(--accent)", "stroke-width": 0.6 + 4 * share, "stroke-opacity": 0.12 + 0.88 * share });
+      paths.push([row, line]);
+      picture.append(line);
+    }
+  }
+  const emphasize = (row) => { for (const [own, line] of paths) line.style.opacity = row === null || own === row ? 1 : 0.06; };
+  const word = (token, x, y, anchor) => {
+    const text = drawn("text", { x, y, "text-anchor": anchor }, shortened(shown(token), 16));
+    picture.append(text);
+    return text;
+  };
+  for (let row = 0; row < rows; row++) {
+    const text = word(queryTokens[row] ?? "", 126, row * step + 18, "end");
+    text.addEventListener("pointerenter", () => emphasize(row));
+    text.addEventListener("pointerleave", () => emphasize(null));
+  }
+  for (let column = 0; column < columns; column++) word(keyTokens[column] ?? "", width - 126, column * step + 18, "start");
+  place.replaceChildren(picture);
+  return emphasize;
+}
+attention().then(() => { document.documentElement.dataset.ready = "yes"; });

@@ -1,0 +1,147 @@
+/* Figure 1, drawn from the steps of the model that ran: boxes are buttons, wires lie behind them */
+const SUBLAYERS = { attention: "Self-attention", cross_attention: "Cross-attention", feedforward: "Feed forward" };
+const PARTS = {
+  positions: "+ Positions", embedding: "Embedding", source_embedding: "Embedding", target_embedding: "Embedding",
+  relative_bias: "Relative bias", output: "Logits", pooler: "Pooler", norm: "Norm",
+};
+
+function placeOf(path) {
+  const names = path.split(".");
+  const at = names.indexOf("layers");
+  if (at >= 0) return { half: names[at - 1] || "encoder", layer: Number(names[at + 1]), part: names[at + 2] || "" };
+  const half = names[0].startsWith("target") || names[0] === "output" || names[0] === "decoder" ? "decoder" : "encoder";
+  const part = names[0] === half ? names[1] || "norm" : names[0];
+  return { half, layer: -1, part: part.endsWith("embedding") && names[1] === "positions" ? "positions" : part };
+}
+
+// Each half: what comes before its layers and after them, by part, and the boxes of each layer in their order. A norm
+// that runs before its sub-layer is a box before it.
+function figureOf(steps) {
+  const halves = {};
+  steps.forEach((step, number) => {
+    const { half: name, layer, part } = placeOf(step.path);
+    const half = (halves[name] ??= { before: [], layers: [], after: [] });
+    const boxes = layer >= 0 ? (half.layers[layer] ??= []) : half.layers.length ? half.after : half.before;
+    const held = layer >= 0 ? boxes.at(-1) : boxes.find((one) => one.part === part);
+    if (held?.part === part) held.numbers.push(number);
+    else boxes.push({ part, numbers: [number] });
+  });
+  return halves;
+}
+
+const operations = (one) => one.numbers.map((number) => data.steps[number].operation);
+const adds = (one) => one.part.endsWith("_residual") && operations(one).includes("add");
+
+function titleOf(one, half) {
+  if (one.part.endsWith("_residual")) {
+    const norm = operations(one).some((name) => name.includes("norm"));
+    return adds(one) ? (norm ? "Add & Norm" : "Add") : norm ? "Norm" : "Dropout";
+  }
+  if (one.part === "attention" && half === "decoder") return "Masked self-attention";
+  return SUBLAYERS[one.part] || PARTS[one.part] || one.part;
+}
+
+const kindOf = (one) => one.part.endsWith("_residual") || one.part === "norm" ? "residual" : one.part.includes("attention") ? "attention" : one.part in SUBLAYERS ? "feedforward" : "embedding";
+
+const figure = {
+  halves: figureOf(data.steps), box: element("div", { class: "halves" }), wires: drawn("svg", { class: "wires", "aria-hidden": "true" }), chosen: null,
+};
+
+function box(one, half, layer) {
+  const title = titleOf(one, half);
+  const where = `${Object.keys(figure.halves).length > 1 ? `${half}, ` : ""}${layer === null ? "" : `layer ${layer}, `}${title}`;
+  const button = element("button", { type: "button", class: `box ${kindOf(one)}`, "aria-current": "false", "aria-controls": "steps", "data-part": one.part }, title);
+  button.choose = (open = new Set()) => {
+    figure.chosen?.setAttribute("aria-current", "false");
+    figure.chosen = button;
+    button.setAttribute("aria-current", "true");
+    showSteps(where, one.numbers, open);
+  };
+  button.addEventListener("click", () => button.choose());
+  if (adds(one)) button.dataset.adds = "yes";
+  return button;
+}
+
+function stackOf(name, half) {
+  const stack = element("div", { class: "stack" });
+  for (const one of half.before) stack.append(box(one, name, null));
+  const select = element("select", { "aria-label": `Layer of the ${name}`, "data-half": name });
+  half.layers.forEach((_, number) => select.append(element("option", { value: number }, `layer ${number}`)));
+  if (half.layers.length) {
+    const boxes = element("div", { class: "boxes" });
+    const fill = () => boxes.replaceChildren(...half.layers[select.value].map((one) => box(one, name, Number(select.value))));
+    fill();
+    select.addEventListener("change", () => { follow(boxes, fill); wire(); });
+    stack.append(element("div", { class: "layer" }, element("span", { class: "many" }, `${half.layers.length} ×`), boxes));
+  }
+  for (const one of half.after) stack.append(box(one, name, null));
+  const [into, out] = name === "decoder" ? ["target, shifted right", "probabilities"] : ["source", "vectors"];
+  const ends = Object.keys(figure.halves).length === 1 || name === "decoder";
+  return element("div", { class: `half ${name}` }, element("div", { class: "bar" }, element("h3", {}, name[0].toUpperCase() + name.slice(1)), select),
+    ends ? element("p", { class: "flow out" }, out) : "", stack, element("p", { class: "flow into" }, into));
+}
+
+// Another layer is shown: of the box that was chosen there, the same steps stay open.
+function follow(boxes, fill) {
+  const old = [...boxes.children], place = old.indexOf(figure.chosen);
+  const open = new Set([...document.querySelectorAll("details.step[open]")].map((one) => one.dataset.tail));
+  const same = (one) => one.dataset.part === old[place]?.dataset.part && one.dataset.adds === old[place]?.dataset.adds;
+  fill();
+  if (place >= 0) ([...boxes.children].find(same) || boxes.firstChild).choose(open);
+}
+
+/* wires */
+function wire() {
+  const origin = figure.box.getBoundingClientRect();
+  const at = (one) => {
+    const place = one.getBoundingClientRect(), left = place.left - origin.left, top = place.top - origin.top;
+    return { left, right: left + place.width, top, bottom: top + place.height, x: left + place.width / 2, y: top + place.height / 2 };
+  };
+  figure.wires.replaceChildren(arrowHead());
+  const line = (d, kind = "") => figure.wires.append(drawn("path", { class: `wire ${kind}`, d, "marker-end": "url(#arrow)" }));
+  for (const half of figure.box.querySelectorAll(".half")) {
+    const boxes = [...half.querySelectorAll(".box")], places = boxes.map(at);
+    const into = at(half.querySelector(".into")), out = half.querySelector(".out");
+    const ends = [into, ...places, ...(out ? [at(out)] : [])];
+    ends.slice(1).forEach((one, number) => line(`M${one.x},${ends[number].top} V${one.bottom + 1}`));
+    residuals(half, boxes, places, into, line);
+  }
+  memory(at, line);
+}
+
+function arrowHead() {
+  const head = drawn("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" });
+  head.append(drawn("path", { class: "head", d: "M0,0 L8,4 L0,8 z" }));
+  return head;
+}
+
+// From below a sub-layer, with the norm before it if there is one, around it to where it is added.
+function residuals(half, boxes, places, into, line) {
+  let first = null;
+  boxes.forEach((one, number) => {
+    if (!one.closest(".boxes")) return;
+    first ??= number;
+    if (one.dataset.adds !== "yes") return;
+    const start = places[first], end = places[number], below = number && first ? places[first - 1].top : into.top;
+    const y = Math.min(start.bottom + 9, (start.bottom + below) / 2), left = half.classList.contains("encoder");
+    const side = left ? end.left - 13 : end.right + 13;
+    line(`M${start.x},${y} H${left ? side + 6 : side - 6} Q${side},${y} ${side},${y - 6} V${end.y + 6} Q${side},${end.y} ${left ? side + 6 : side - 6},${end.y} H${left ? end.left - 1 : end.right + 1}`, "residual");
+    first = null;
+  });
+}
+
+// From the encoder's last box into the decoder's cross-attention.
+function memory(at, line) {
+  const last = [...figure.box.querySelectorAll(".encoder .box")].at(-1), cross = figure.box.querySelector(".decoder [data-part=cross_attention]");
+  if (!last || !cross) return;
+  const from = at(last), to = at(cross), half = at(figure.box.querySelector(".half.decoder"));
+  const layer = last.closest(".layer"), top = (layer ? at(layer).top : from.top) - 14, x = half.left - 4, down = to.y > top ? 1 : -1;
+  line(`M${from.x},${from.top} V${top + 8} Q${from.x},${top} ${from.x + 8},${top} H${x - 8} Q${x},${top} ${x},${top + 8 * down} V${to.y - 8 * down} Q${x},${to.y} ${x + 8},${to.y} H${to.left - 1}`, "memory");
+}
+
+for (const [name, half] of Object.entries(figure.halves)) figure.box.append(stackOf(name, half));
+figure.box.prepend(figure.wires);
+byId("figure").append(figure.box);
+new ResizeObserver(wire).observe(figure.box);
+wire();
+figure.box.querySelector(".box")?.choose();

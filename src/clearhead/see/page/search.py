@@ -1,0 +1,101 @@
+"""The beams of a search, as the page draws them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.generation.decoding import Decoding, Hypothesis
+
+_NEAR = 5
+"""Tokens that are shown for each place: the one that was taken, and those that nearly were."""
+
+Json = dict[str, Any]
+Words = Callable[[Sequence[int]], list[str]]
+
+
+class Recorded(Decoding):
+    """A search that is watched: for each step its beams, where each came from, and what else it might have said."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.columns: list[list[Json]] = []
+        self._scores = torch.zeros(0)
+        self._totals = torch.zeros(len(self.ids))
+
+    def logits(self) -> Tensor:
+        found = super().logits()
+        self._scores = found.log_softmax(dim=-1)
+        return found
+
+    def append(self, tokens: Tensor, rows: Tensor | None = None) -> None:
+        came = torch.arange(len(tokens)) if rows is None else rows
+        each = self._scores[came, tokens]
+        self._totals = self._totals[came] + each
+        self.columns.append(
+            [
+                {
+                    "id": token,
+                    "from": parent,
+                    "log_prob": log_prob,
+                    "total": total,
+                    "scores": self._scores[parent],
+                }
+                for token, parent, log_prob, total in zip(
+                    tokens.tolist(), came.tolist(), each.tolist(), self._totals.tolist(), strict=True
+                )
+            ]
+        )
+        super().append(tokens, rows)
+
+
+def tree(columns: list[list[Json]], best: Sequence[int], words: Words) -> list[list[Json]]:
+    """The beams step by step, those that the best output went through marked."""
+    through = _followed(columns, best)
+    return [
+        [
+            {key: value for key, value in node.items() if key != "scores"}
+            | {
+                "token": words([node["id"]])[0],
+                "near": near(node["scores"], words),
+                "best": step < len(through) and through[step] == place,
+            }
+            for place, node in enumerate(column)
+        ]
+        for step, column in enumerate(columns)
+    ]
+
+
+def ended(columns: list[list[Json]], output: Hypothesis, words: Words) -> Json:
+    """Where an output ended: after which beam of which step, and with which token."""
+    step = len(output.ids) - 1
+    through = _followed(columns, output.ids[:-1])
+    return {
+        "step": step,
+        "from": 0 if not step else through[-1] if len(through) == step else None,
+        "token": words(output.ids[-1:])[0],
+        "log_prob": output.log_probs[-1],
+        "total": sum(output.log_probs),
+    }
+
+
+def _followed(columns: list[list[Json]], ids: Sequence[int]) -> list[int]:
+    """The beams that tokens went through, as far as they are there: an end token is not."""
+    found: list[int] = []
+    for column, token in zip(columns, ids, strict=False):
+        before = found[-1] if found else 0
+        places = [place for place, node in enumerate(column) if node["id"] == token and node["from"] == before]
+        if not places:
+            break
+        found.append(places[0])
+    return found
+
+
+def near(scores: Tensor, words: Words) -> list[Json]:
+    """The most probable tokens, with their log-probabilities."""
+    values, places = scores.topk(min(_NEAR, len(scores)))
+    return [
+        {"token": words([place])[0], "log_prob": value}
+        for value, place in zip(values.tolist(), places.tolist(), strict=True)
+    ]

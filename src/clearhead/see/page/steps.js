@@ -1,0 +1,93 @@
+/* the steps of a box, and what each opens to */
+const heats = new Set(); // those that are open
+redraws.add(() => { for (const redraw of heats) redraw(); });
+
+function showSteps(title, numbers, open) {
+  heats.clear();
+  const heading = `${title}: ${numbers.length} step${numbers.length > 1 ? "s" : ""}`;
+  byId("steps").replaceChildren(element("h3", { class: "steps-title" }, heading));
+  for (const number of numbers) byId("steps").append(stepDetails(data.steps[number], number, open.has(tail(data.steps[number]))));
+  say(heading);
+}
+
+const tail = (step) => step.path.replace(/^.*layers\.\d+\./, ""); // the same in every layer
+
+function stepDetails(step, number, open) {
+  const details = element("details", { class: "step", "data-tail": tail(step) },
+    element("summary", {}, element("span", { class: "operation" }, `${number + 1}. ${step.operation}`), element("span", { class: "shape" }, step.named_shape)));
+  let redraw = null;
+  const show = () => {
+    if (details.open === Boolean(redraw)) return;
+    if (details.open) {
+      const picture = heat(step);
+      redraw = picture.redraw;
+      heats.add(redraw);
+      details.append(element("div", { class: "inside" }, formula(step), facts(step), picture.box));
+    } else {
+      heats.delete(redraw);
+      redraw = null;
+      details.querySelector(".inside").remove();
+    }
+  };
+  details.addEventListener("toggle", show);
+  details.open = open;
+  show();
+  return details;
+}
+
+function formula(step) {
+  const made = element("div");
+  made.innerHTML = data.equations[step.equation]; // made of the equation's own letters, none of them from outside
+  return made;
+}
+
+function facts(step) {
+  const list = element("dl", { class: "numbers" });
+  const fact = (name, value) => list.append(element("div", {}, element("dt", {}, name), element("dd", {}, value)));
+  fact("where", step.path);
+  fact("numbers", step.dtype);
+  if (step.parameters) fact("parameters", step.parameters.toLocaleString("en"));
+  for (const name of ["mean", "std", "min", "max"]) if (step.values) fact(name, digits(step.values[name]));
+  const { heads, height, width, masked } = step.heat;
+  if (masked) fact("masked, −∞", `${masked.toLocaleString("en")} of ${(heads * height * width).toLocaleString("en")}, left out of the four before`);
+  return list;
+}
+
+const times = (many, one) => (many > 1 ? `${many} ${one}s` : `${many} ${one}`);
+
+function heat(step) {
+  const { heads, height, width, rows, columns, largest, masked } = step.heat;
+  const pooled = rows < height || columns < width;
+  let numbers = new Int8Array(heads * rows * columns);
+  const value = (place) => (numbers[place] === -128 ? null : numbers[place] / 127);
+  const cells = element("div", {
+    class: heads > 1 ? "cells heads" : "cells", tabindex: "0", role: "application",
+    "aria-label": `Heat map of ${step.operation}: ${heads > 1 ? `${heads} heads of ` : ""}${times(rows, "row")} by ${times(columns, "column")}. Arrow keys move from cell to cell.`,
+  });
+  for (let head = 0; head < heads; head++) {
+    const one = panel();
+    if (heads > 1) one.firstChild.style.aspectRatio = Math.max(0.7, Math.min(3, columns / rows));
+    else one.firstChild.style.height = `${Math.max(24, Math.min(220, rows * 9))}px`;
+    cells.append(element("div", {}, one, heads > 1 ? `head ${head}` : ""));
+  }
+  const draw = () => cells.querySelectorAll("canvas").forEach((canvas, head) => shade(canvas, rows, columns, (place) => value(head * rows * columns + place)));
+  draw();
+  bytes(step.heat.data).then((found) => { numbers = new Int8Array(found.buffer); draw(); cells.dataset.ready = "yes"; });
+  readable(cells, (at) => {
+    const places = (name, [first, last]) => (last > first ? `${name}s ${first}-${last}` : `${name} ${first}`);
+    const [down, across] = [span(at.row, rows, height), span(at.column, columns, width)];
+    const block = down[1] > down[0] || across[1] > across[0];
+    const found = value((at.panel * rows + at.row) * columns + at.column);
+    const told = found === null ? (masked ? "masked, −∞" : "not finite") : `${block ? "mean " : ""}${measured(found * largest, largest / 254)}`;
+    return `${heads > 1 ? `head ${at.panel}, ` : ""}${places("row", down)}, ${places("column", across)}: ${told}`;
+  });
+  const legend = element("div", { class: "ends" });
+  const key = (kind, name) => legend.append(element("span", { class: `key ${kind}` }, name));
+  if (step.values?.min < 0) key("negative", "negative");
+  key("positive", "positive");
+  if (masked) key("masked", "masked, −∞");
+  const size = `${heads > 1 ? `${heads} heads of ` : ""}${height} × ${width} numbers`;
+  const how = pooled ? `, in ${rows} × ${columns} cells: each is its block's mean. Largest in the picture` : "; largest";
+  legend.append(element("span", { class: "size" }, `${size}${how} ${digits(largest)}`));
+  return { box: element("div", {}, cells, legend), redraw: draw };
+}
