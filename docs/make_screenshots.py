@@ -13,12 +13,15 @@ from clearhead.see.page.document import write
 
 TEXT = "My grandmother bakes bread every Sunday morning."
 PICTURES = Path(__file__).with_name("images")
+MARGIN = 16
 
 
 def taken(page, name, selector):
     """One part of the page, in 64 colours: a fifth of the bytes, and nobody sees it."""
     path = PICTURES / f"{name}.png"
-    page.locator(selector).screenshot(path=path)
+    box = page.locator(selector).bounding_box()
+    around = {"x": box["x"] - MARGIN, "y": box["y"], "width": box["width"] + 2 * MARGIN, "height": box["height"]}
+    page.screenshot(path=path, clip=around)
     Image.open(path).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
@@ -36,10 +39,15 @@ def main():
         page.wait_for_selector("html[data-ready=yes]")
         page.locator(".box.attention").first.click()
         page.locator("details.step", has_text="softmax").first.locator("summary").click()
-        page.locator("details.step canvas").first.wait_for()
+        page.locator(".cells[data-ready]").first.wait_for()
         page.locator("#attention-view select").first.select_option("1")
+        page.locator("h3", has_text="Cross, layer 1").wait_for()
         taken(page, "pipeline", "#pipeline")
         taken(page, "attention", "#attention")
+        # the page scrolls the beams sideways; the picture shows all of them
+        width = page.locator("#beam-view svg").evaluate("tree => tree.getBoundingClientRect().width")
+        page.set_viewport_size({"width": round(width) + 80, "height": 4000})
+        page.locator("main").evaluate("main => { main.style.maxWidth = 'none'; }")
         taken(page, "beams", "#beams")
         opened.close()
 

@@ -107,7 +107,7 @@ def _means(numbers: np.ndarray, rows: int, columns: int) -> np.ndarray:
 
 def _blocks(joined: np.ufunc, numbers: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Joins the numbers of each block: block i of k holds the places from ⌊i · n / k⌋ up to the next one's first."""
-    for axis, cells in enumerate((rows, columns)):
+    for axis, cells in ((1, columns), (0, rows)):  # along rows first: their numbers stand beside each other
         length = numbers.shape[axis]
         if cells < length:
             numbers = joined.reduceat(numbers, np.arange(cells) * length // cells, axis=axis)
@@ -129,8 +129,8 @@ def maps(record: Weights, whole: frozenset[tuple[str, int, int]]) -> list[Map]:
     found = []
     for number, weights in zip(record.heads, record.values[0], strict=True):
         kept = (record.part, record.layer, number) in whole
-        cells = np.round(weights.numpy() * 255).astype(np.uint8)
-        found.append(Map(number, cells if kept else _at_most(cells, _MAP), kept))
+        cells = weights.numpy() if kept else _at_most(weights.numpy(), _MAP)
+        found.append(Map(number, np.round(cells * 255).astype(np.uint8), kept))
     return found
 
 

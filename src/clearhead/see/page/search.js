@@ -1,7 +1,7 @@
 /* probabilities */
 function chanceCell(one) {
   const chance = Math.exp(one.log_prob);
-  return [element("span", { class: "chance", style: `width:${Math.round(70 * chance)}px` }), `${(100 * chance).toFixed(1)} %`];
+  return [element("span", { class: "chance", style: `width:calc(var(--bar) * ${chance.toFixed(3)})` }), `${(100 * chance).toFixed(1)} %`];
 }
 
 function probabilities() {
