@@ -9,6 +9,9 @@ from torch import Tensor
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
 
+SHUT = -104.0
+"""A key is masked where its score is lowered by so much: exp(−104) is 0 in float32, and so is the key's weight."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -41,9 +44,9 @@ class Attended:
     Args:
         part: which attention, such as "the encoder's self-attention".
         seen_BLM: whether query i reached key j.
-        real_BL: which queries are real tokens.
+        real_BL: which queries are real tokens whose results were looked at.
         keep_BM: which keys are.
-        causal: whether a query may only reach keys at its own place and before.
+        causal: whether a query may only reach keys at its own place and before; None where both may be meant.
         same: whether queries and keys are the same tokens; what a token has of itself then says nothing.
         other_BM: the padding of the other sequence, with which this one's may have been confused.
     """
@@ -52,7 +55,7 @@ class Attended:
     seen_BLM: Bool[Tensor, "B L M"]
     real_BL: Bool[Tensor, "B L"]
     keep_BM: Bool[Tensor, "B M"]
-    causal: bool = False
+    causal: bool | None = False
     same: bool = True
     other_BM: Bool[Tensor, "B M"] | None = None
 
@@ -94,105 +97,157 @@ def lint_masks(
     checked = masks.of(mask, batch=batch, heads=heads, queries=length, keys=keep.shape[1])
     findings = [] if checked is None else _floats(checked, keep)
     dense = masks.additive(checked, length)
-    # what is added to one score makes its weight 0 where it is this much below the others
-    allowed = (dense > -1e4).expand(batch, heads, length, keep.shape[1]).any(dim=1)
-    attended = Attended("the mask", allowed, real, keep, causal=causal, same=same, other_BM=other)
-    if findings:
-        return findings
-    empty = [
+    allowed = _open(dense).expand(batch, heads, length, keep.shape[1]).any(dim=1)
+    empty = real & ~allowed.any(dim=2)
+    asking = real & ~empty if bool((real & ~empty).any()) else real
+    attended = Attended("the mask", allowed, asking, keep, causal=causal, same=same, other_BM=other)
+    full = [fully_masked("the mask", row, place) for row, place in empty.nonzero().tolist()[:1]]
+    return findings or judged(attended) or full
+
+
+def fully_masked(where: str, row: int, place: int) -> Finding:
+    """Says that a token may attend to nothing."""
+    return Finding(
+        "a row is fully masked",
+        f"{where}, row {row}, position {place}",
+        "This token may attend to nothing: some kernels give NaN for it, others the mean of all tokens or zeros.",
+        "Let each token attend to one at least, itself for instance, and look at the mask's polarity.",
+    )
+
+
+def masks_nothing(name: str, added: Tensor) -> list[Finding]:
+    """Says so of a mask of floats that masks nothing: 0 and 1 mostly, meant as false and true."""
+    if not bool(_open(added).all()):
+        return []
+    return [
         Finding(
-            "a row is fully masked",
-            f"the mask, row {row}, position {place}",
-            "This real token may attend to nothing: torch.nn gives NaN for it, other kernels the mean or zeros.",
-            "Let each real token attend to one at least, itself for instance.",
+            "a float mask masks nothing",
+            name,
+            f"Its numbers, from {float(added.min()):g} to {float(added.max()):g}, are added to the scores: none is so "
+            "low that a weight becomes 0.",
+            "Make it bool (mask != 0), or 0 where attention is allowed and -inf where it is not.",
         )
-        for row, place in (real & ~allowed.any(dim=2)).nonzero().tolist()[:1]
     ]
-    return judged(attended) or empty
+
+
+def _open(added: Tensor) -> Tensor:
+    """Where a weight may be other than 0: where the number is not so much below the row's best, or below no mask."""
+    return added > added.amax(dim=-1, keepdim=True).clamp(min=0) + SHUT
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Pairs of a query and a key: those that may be reached, those that may not, and those that must be."""
+
+    truth: Tensor
+    padding: Tensor
+    due: Tensor
+    later: Tensor
+    earlier: Tensor
+    causal: bool
+
+    @staticmethod
+    def of(attended: Attended) -> "_Pairs":
+        seen_BLM, keep_BM, causal = attended.seen_BLM, attended.keep_BM, attended.causal
+        _, length, keys = seen_BLM.shape
+        place_L, place_M = torch.arange(length) + (keys - length if attended.same else 0), torch.arange(keys)
+        ahead_LM = place_M[None, :] - place_L[:, None]
+        off_LM = ahead_LM != 0 if attended.same else torch.ones(length, keys, dtype=torch.bool)
+        pairs_BLM = attended.real_BL[:, :, None] & off_LM
+        truth_BLM, padding_BLM = pairs_BLM & keep_BM[:, None, :], pairs_BLM & ~keep_BM[:, None, :]
+        later_BLM, earlier_BLM = truth_BLM & (ahead_LM > 0), truth_BLM & (ahead_LM < 0)
+        if causal is None:  # a triangle is meant for one, whichever way round it is
+            causal = not (bool((seen_BLM & later_BLM).any()) and bool((seen_BLM & earlier_BLM).any()))
+        if causal:
+            truth_BLM = truth_BLM & (ahead_LM <= 0)
+        if attended.causal:
+            padding_BLM = padding_BLM & (ahead_LM <= 0)
+        due_BLM = truth_BLM
+        if attended.same:  # a window hides what is far off, but no neighbour, and nothing before what it shows
+            reached_BLM = (seen_BLM & truth_BLM).int()
+            since_BLM, until_BLM = reached_BLM.cumsum(dim=2), reached_BLM.flip(2).cumsum(dim=2).flip(2)
+            due_BLM = truth_BLM & ((ahead_LM.abs() == 1) | ((since_BLM > 0) & (until_BLM > 0)))
+        return _Pairs(truth_BLM, padding_BLM, due_BLM, later_BLM, earlier_BLM, causal)
 
 
 def judged(attended: Attended) -> list[Finding]:
     """What is wrong with who reached whom; the most telling mistake only, for others follow from it."""
-    seen_BLM, real_BL, keep_BM = attended.seen_BLM, attended.real_BL, attended.keep_BM
-    _, length, keys = seen_BLM.shape
-    place_L, place_M = torch.arange(length) + (keys - length if attended.same else 0), torch.arange(keys)
-    ahead_LM = place_M[None, :] - place_L[:, None]
-    off_LM = ahead_LM != 0 if attended.same else torch.ones(length, keys, dtype=torch.bool)
-    pairs_BLM = real_BL[:, :, None] & off_LM
-    truth_BLM = pairs_BLM & keep_BM[:, None, :]
-    padding_BLM = pairs_BLM & ~keep_BM[:, None, :]
-    later_BLM, earlier_BLM = truth_BLM & (ahead_LM > 0), truth_BLM & (ahead_LM < 0)
-    if attended.causal:
-        truth_BLM = truth_BLM & (ahead_LM <= 0)
-        padding_BLM = padding_BLM & (ahead_LM <= 0)
-
-    def has(which_BLM: Tensor) -> bool:
-        return bool((seen_BLM & which_BLM).any())
-
-    def finding(mistake: str, which_BLM: Tensor, why: str, mend: str) -> Finding:
-        row, query, key = which_BLM.nonzero()[0].tolist()
-        return Finding(mistake, f"{attended.part}, row {row}, position {query} and {key}", why, mend)
-
-    if truth_BLM.any() and not has(truth_BLM):
-        if has(padding_BLM):
-            return [
-                finding(
-                    "the padding mask is inverted",
-                    seen_BLM & padding_BLM,
-                    "Padding is attended, and the text is ignored.",
-                    "Turn the mask round (~mask): here and in scaled_dot_product_attention True means may attend, in "
-                    "torch.nn's masks it means may not.",
-                )
-            ]
-        if attended.causal and has(later_BLM):
-            return [
-                finding(
-                    "the causal mask is upside down",
-                    seen_BLM & later_BLM,
-                    "A token reaches those after it, and none before it.",
-                    "Turn the mask round (~mask), or transpose it: masks.causal(n) is right here, "
-                    "nn.Transformer.generate_square_subsequent_mask(n) in torch.nn.",
-                )
-            ]
-        return [
-            finding(
-                "nothing is attended",
-                truth_BLM,
-                "No token reaches any other: every row is fully masked, or attention's output is lost.",
-                "Look at the mask's polarity, and at float masks that are -inf everywhere.",
-            )
-        ]
-    if attended.causal and has(later_BLM):
-        return [
-            finding(
-                "the decoder sees the future",
-                seen_BLM & later_BLM,
-                "A token reaches one that comes after it; trained so, it learns to copy, and generates nonsense.",
-                "Give the decoder's self-attention a causal mask: masks.causal(n), or tgt_mask in torch.nn.",
-            )
-        ]
-    if not attended.causal and attended.same and later_BLM.any() and earlier_BLM.any() and not has(later_BLM):
-        return [
-            finding(
-                "the encoder is causal",
-                later_BLM,
-                "No token reaches any that comes after it.",
-                "Leave the causal mask to the decoder: an encoder sees the whole text.",
-            )
-        ]
-    return _padding(attended, truth_BLM, padding_BLM)
+    pairs = _Pairs.of(attended)
+    return _turned_round(attended, pairs) or _triangle(attended, pairs) or _padding(attended, pairs)
 
 
-def _padding(attended: Attended, truth_BLM: Tensor, padding_BLM: Tensor) -> list[Finding]:
+def _at(attended: Attended, mistake: str, which_BLM: Tensor, why: str, mend: str) -> list[Finding]:
+    row, query, key = which_BLM.nonzero()[0].tolist()
+    return [Finding(mistake, f"{attended.part}, row {row}, position {query} and {key}", why, mend)]
+
+
+def _turned_round(attended: Attended, pairs: _Pairs) -> list[Finding]:
+    """Where nothing is reached that should be."""
+    seen_BLM = attended.seen_BLM
+    if not pairs.truth.any() or bool((seen_BLM & pairs.truth).any()):
+        return []
+    if pairs.causal and bool((seen_BLM & pairs.later).any()):
+        return _at(
+            attended,
+            "the causal mask is upside down",
+            seen_BLM & pairs.later,
+            "A token reaches those after it, and none before it.",
+            "Turn the mask round (~mask), or transpose it: masks.causal(n) is right here, "
+            "nn.Transformer.generate_square_subsequent_mask(n) in torch.nn.",
+        )
+    if bool((seen_BLM & pairs.padding).any()):
+        return _at(
+            attended,
+            "the padding mask is inverted",
+            seen_BLM & pairs.padding,
+            "Padding is attended, and the text is ignored.",
+            "Turn the mask round (~mask): here and in scaled_dot_product_attention True means may attend, in "
+            "torch.nn's masks it means may not.",
+        )
+    return _at(
+        attended,
+        "nothing is attended",
+        pairs.truth,
+        "No token reaches any other: every row is fully masked, or attention's output is lost.",
+        "Look at the mask's polarity, and at float masks that are -inf everywhere.",
+    )
+
+
+def _triangle(attended: Attended, pairs: _Pairs) -> list[Finding]:
+    """A causal mask that is missing, or that should be."""
+    later_BLM = attended.seen_BLM & pairs.later
+    if pairs.causal and bool(later_BLM.any()):
+        return _at(
+            attended,
+            "the decoder sees the future",
+            later_BLM,
+            "A token reaches one that comes after it; trained so, it learns to copy, and generates nonsense.",
+            "Give the decoder's self-attention a causal mask: masks.causal(n), or tgt_mask in torch.nn.",
+        )
+    both_ways = attended.same and bool(pairs.later.any()) and bool(pairs.earlier.any())
+    if not pairs.causal and both_ways and not bool(later_BLM.any()):
+        return _at(
+            attended,
+            "the encoder is causal",
+            pairs.later,
+            "No token reaches any that comes after it.",
+            "Leave the causal mask to the decoder: an encoder sees the whole text.",
+        )
+    return []
+
+
+def _padding(attended: Attended, pairs: _Pairs) -> list[Finding]:
+    """Padding that is reached, or text that is not."""
+    truth_BLM, padding_BLM = pairs.truth, pairs.padding
     seen_BLM, keep_BM, other_BM = attended.seen_BLM, attended.keep_BM, attended.other_BM
     leaks_BLM = seen_BLM & padding_BLM
-    # a window may hide a token from some; one that nobody reaches is ignored
-    ignored_BM = keep_BM & truth_BLM.any(dim=1) & ~(seen_BLM & truth_BLM).any(dim=1)
+    ignored_BM = keep_BM & pairs.due.any(dim=1) & ~(seen_BLM & truth_BLM).any(dim=1)
     if not leaks_BLM.any() and not ignored_BM.any():
         return []
     asked_BM = (truth_BLM | padding_BLM).any(dim=1)
     reached_BM = (seen_BLM & (truth_BLM | padding_BLM)).any(dim=1)
-    if other_BM is not None and other_BM.shape == keep_BM.shape and bool(((reached_BM == other_BM) | ~asked_BM).all()):
+    others = other_BM is not None and other_BM.shape == keep_BM.shape and not bool(other_BM.all())
+    if other_BM is not None and others and bool(((reached_BM == other_BM) | ~asked_BM).all()):
         row, key = ((keep_BM != other_BM) & asked_BM).nonzero()[0].tolist()
         return [
             Finding(
@@ -225,16 +280,7 @@ def _padding(attended: Attended, truth_BLM: Tensor, padding_BLM: Tensor) -> list
 
 
 def _floats(mask: masks.Mask, keep_BM: Tensor) -> list[Finding]:
-    """A mask of floats that masks nothing: 0 and 1 mostly, meant as false and true."""
     added = mask.added()
-    if added is None or mask.keep_BM is not None or mask.causal or bool((added < -1e4).any()) or not (~keep_BM).any():
+    if added is None or mask.keep_BM is not None or mask.causal or not (~keep_BM).any():
         return []
-    return [
-        Finding(
-            "a float mask masks nothing",
-            "the mask",
-            f"Its numbers, from {float(added.min()):g} to {float(added.max()):g}, are added to the scores: none is so "
-            "low that a weight becomes 0.",
-            "Make it bool (mask != 0), or 0 where attention is allowed and -inf where it is not.",
-        )
-    ]
+    return masks_nothing("the mask", added)

@@ -1,0 +1,286 @@
+"""One call of a model, observed from outside: the vectors that go in, those that come out, and queries without keys."""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from clearhead.layers.attention import CrossAttention, MultiHeadAttention
+from clearhead.layers.embedding import TokenEmbedding
+from clearhead.see.lint_keyless import keyless_told
+
+_SOURCES = ("ids", "input_ids", "src", "memory", "inputs_embeds", "value", "x")
+_TARGETS = ("target_ids", "decoder_input_ids", "tgt", "decoder_inputs_embeds", "query", "x")
+_OF_ATTENTION = ("query", "key", "value")
+
+
+@dataclass(frozen=True)
+class Keyless:
+    """Queries of one attention that no key is left for.
+
+    Args:
+        path: the attention's place in the model.
+        decoding: whether the queries are the target's.
+        queries_BL: which queries.
+    """
+
+    path: str
+    decoding: bool
+    queries_BL: Bool[Tensor, "B L"]
+
+
+@dataclass
+class Observed:
+    """What was observed of one call.
+
+    Args:
+        given: source and target as the batch has them.
+        alone: whether the model is one attention, without a stack around it.
+        source, target: the vectors that went in, the batch first.
+        memory: what the encoder gave.
+        states: what the decoder gave.
+        pooled: the one vector of each text.
+        keyless: the attentions in which some query had no key.
+    """
+
+    given: dict[str, Tensor]
+    alone: bool
+    source: Tensor | None = None
+    target: Tensor | None = None
+    memory: Tensor | None = None
+    states: Tensor | None = None
+    pooled: Tensor | None = None
+    keyless: list[Keyless] = field(default_factory=list)
+
+
+def observe(model: nn.Module, batch: Mapping[str, Any]) -> Observed:
+    """Runs the model once, in evaluation mode, so that gradients by what went in can be asked for.
+
+    Raises:
+        ValueError: no source among the names, none that is embedded, no batch, or an output that is not understood.
+    """
+    batch = _with_target(model, dict(batch))
+    names, first = _names(model, batch), _batch_first(model)
+    given = {role: batch[name] for role, name in names.items()}
+    for role, name in names.items():
+        wanted = "(batch, length, width)" if given[role].is_floating_point() else "(batch, length)"
+        if given[role].ndim != wanted.count(",") + 1:
+            raise ValueError(f"{name} has a shape of {tuple(given[role].shape)}; {wanted} is wanted")
+    seen = Observed(given, isinstance(model, nn.MultiheadAttention | MultiHeadAttention | CrossAttention))
+    inner = _encoder(model)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_evaluated(model))
+        stack.enter_context(torch.enable_grad())
+        for role, name in names.items():
+            if given[role].is_floating_point():
+                setattr(seen, role, _leaf(given[role], first))
+                for same in {name, *_OF_ATTENTION}:
+                    if batch.get(same) is given[role]:
+                        batch[same] = _turned(getattr(seen, role), first)
+        for handle in _hooks(model, inner, seen, first):
+            stack.callback(handle.remove)
+        stack.enter_context(keyless_told(model, functools.partial(_note, seen, inner)))
+        output = model(**batch)
+    _check_embedded(seen, names)
+    _keep_output(seen, output, first)
+    if names["source"] == "memory":
+        seen.memory = None  # it went in, and is nobody's result here
+    return seen
+
+
+def _with_target(model: nn.Module, batch: dict[str, Any]) -> dict[str, Any]:
+    """The batch with the target that transformers' encoder–decoders make of `labels`: shifted right, after a start."""
+    labels, config = batch.get("labels"), getattr(model, "config", None)
+    start = getattr(config, "decoder_start_token_id", None)
+    told = "decoder_input_ids" in batch or "decoder_inputs_embeds" in batch
+    written = isinstance(labels, Tensor) and labels.ndim == 2 and not labels.is_floating_point()  # not classes
+    if told or not written or not getattr(config, "is_encoder_decoder", False):
+        return batch
+    assert isinstance(labels, Tensor)
+    derived = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if callable(derived):
+        target = derived(labels=labels)
+    else:
+        shifted = torch.cat([torch.full_like(labels[:, :1], start or 0), labels[:, :-1]], dim=1)
+        target = shifted.masked_fill(shifted == -100, padding_id(model) or 0)
+    return {name: value for name, value in batch.items() if name != "labels"} | {"decoder_input_ids": target}
+
+
+def _names(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, str]:
+    """Under which name the source is in the batch, and the target, if there is one."""
+    arguments = inspect.signature(model.forward).parameters
+    apart = {
+        "x": "memory" in arguments,
+        "query": batch.get("query") is not batch.get("value"),  # otherwise attention of a sequence to itself
+    }
+    target = next((name for name in _TARGETS if name in batch and apart.get(name, True)), None)
+    source = next((name for name in _SOURCES if name in batch and name != target), None)
+    if source is None:
+        raise ValueError(f"the batch has no source: one of {', '.join(_SOURCES)} is wanted; got {', '.join(batch)}")
+    return {"source": source} | ({} if target is None else {"target": target})
+
+
+@contextlib.contextmanager
+def _evaluated(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the block; afterwards each module's own mode, which need not be its parent's."""
+    before = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: bool) -> Iterator[Any]:
+    """Hooks that put leaves in the place of the embeddings of source and target, and keep what the encoder gives."""
+
+    def embedded(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
+        for role, ids in seen.given.items():
+            asked = inputs[0] if inputs else None
+            if not isinstance(asked, Tensor) or getattr(seen, role) is not None:
+                continue
+            if asked.shape == ids.shape and not ids.is_floating_point() and torch.equal(asked, ids):
+                leaf = _leaf(output, first)
+                setattr(seen, role, leaf)
+                return _turned(leaf, first)
+        return None
+
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | TokenEmbedding):
+            yield module.register_forward_hook(embedded)
+
+    def encoded(module: nn.Module, inputs: Any, output: Any) -> None:
+        states = _result(output, seen)
+        if states.ndim == 3 and states.requires_grad:
+            seen.memory = _turned(states, first)
+
+    if inner is not None:
+        yield inner.register_forward_hook(encoded)
+
+
+def _note(seen: Observed, inner: nn.Module | None, path: str, keyless: Tensor) -> None:
+    """Keeps which queries have no key, in any of the heads, where there are some."""
+    decoding = "target" in seen.given and (inner is None or seen.memory is not None)
+    sequence = seen.target if decoding else seen.source
+    if sequence is None or not bool(keyless.any()):
+        return
+    batch, length = sequence.shape[:2]
+    if keyless.shape[-1] == length and keyless.numel() % (batch * length) == 0:
+        queries_BL = keyless.reshape(batch, -1, length).any(dim=1).cpu()
+        seen.keyless.append(Keyless(path, decoding, queries_BL))
+
+
+def _encoder(model: nn.Module) -> nn.Module | None:
+    """The part that turns a source into states, where it is not the whole."""
+    asked = getattr(model, "get_encoder", None)
+    if callable(asked):
+        with contextlib.suppress(Exception):
+            found = asked()
+            if isinstance(found, nn.Module) and found is not model:
+                return found
+    for name in ("encoder", "body", "base_model"):
+        found = getattr(model, name, None)
+        if isinstance(found, nn.Module) and found is not model:
+            return found
+    for module in model.modules():
+        if module is not model and isinstance(module, nn.TransformerEncoder | nn.Transformer):
+            return module.encoder if isinstance(module, nn.Transformer) else module
+    return None
+
+
+def _check_embedded(seen: Observed, names: Mapping[str, str]) -> None:
+    for role, name in names.items():
+        vectors = getattr(seen, role)
+        if vectors is None:
+            raise ValueError(
+                f"no embedding was given {name}: the model embeds them in a way that is not seen from outside; give it "
+                "vectors in their place, where it takes some"
+            )
+
+
+def _keep_output(seen: Observed, output: Any, first: bool) -> None:
+    result = _result(output, seen)
+    if not result.requires_grad:
+        raise ValueError(
+            "the model's output depends on nothing that went in, as far as gradients show: it runs under torch.no_grad"
+        )
+    if result.ndim < 3:
+        seen.pooled = result
+        return
+    result = _turned(result, first)
+    sequence = seen.source if seen.target is None else seen.target
+    assert sequence is not None
+    if result.shape[:2] != sequence.shape[:2]:
+        raise ValueError(
+            f"the model gives {result.shape[1]} vectors for each text, but "
+            f"{'the source' if seen.target is None else 'the target'} has {sequence.shape[1]} tokens; if it is an "
+            f"encoder–decoder, name the target in the batch: one of {', '.join(_TARGETS)}"
+        )
+    if seen.target is not None:
+        seen.states = result
+    else:
+        seen.memory = result
+
+
+def _result(output: Any, seen: Observed) -> Tensor:
+    """The states or logits in what a model gives."""
+    for name in ("last_hidden_state", "logits"):
+        found = getattr(output, name, None)
+        if isinstance(found, Tensor):
+            return found
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, Mapping):  # transformers' outputs, which say more than one thing
+        parts = [part for name, part in output.items() if not name.startswith("encoder_")]
+    else:
+        parts = list(output) if isinstance(output, tuple | list) else []
+    tensors = [part for part in parts if isinstance(part, Tensor) and part.ndim > 1]  # a loss has no dimension
+    if not tensors:
+        raise ValueError(f"the model gives a {type(output).__name__}; a tensor, or one as its first part, is wanted")
+    sequence = seen.source if seen.target is None else seen.target
+    if isinstance(output, Mapping) and sequence is not None:
+        for_each = [part for part in tensors if part.shape[:2] == sequence.shape[:2]]
+        vectors = [part for part in for_each if part.ndim == 3]
+        if vectors or for_each:
+            return vectors[0] if vectors else torch.stack(for_each, dim=-1)  # one number a token: where spans begin
+    return tensors[0]
+
+
+def padding_id(model: nn.Module) -> int | None:
+    """The id that fills short rows, as the model's config says, or its embedding."""
+    config = getattr(model, "config", None)
+    for name in ("pad_id", "pad_token_id"):
+        found = getattr(config, name, None)
+        if isinstance(found, int):
+            return found
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if isinstance(getattr(config, "pad_id", None), int):
+            return int(config.pad_id)  # type: ignore[union-attr]
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.padding_idx
+    return None
+
+
+def _leaf(x: Tensor, first: bool) -> Tensor:
+    return _turned(x.detach(), first).clone().requires_grad_()
+
+
+def _turned(x: Tensor, first: bool) -> Tensor:
+    """The batch first, or as the model wants it."""
+    return x if first or x.ndim < 3 else x.transpose(0, 1)
+
+
+def _batch_first(model: nn.Module) -> bool:
+    """Whether the batch is the first dimension: everywhere but in torch.nn's modules that were told otherwise."""
+    for module in model.modules():
+        if isinstance(module, nn.MultiheadAttention):
+            return bool(module.batch_first)
+    return True

@@ -1,0 +1,73 @@
+"""Masks that are wrong, and masks that are right, without a model."""
+
+import pytest
+import torch
+from support.linting import (
+    ATTENDED,
+    CAUSAL,
+    FULL,
+    FUTURE,
+    INVERTED,
+    KEEP,
+    MASK,
+    NOTHING,
+    ONE_CLOSED,
+    ONE_TEXT,
+    SWAPPED,
+    TARGET_KEEP,
+    UPSIDE_DOWN,
+)
+
+from clearhead import lint_masks, masks
+
+
+@pytest.mark.parametrize(
+    ("mask", "options", "mistake"),
+    [
+        (~KEEP[:, None, None], {}, INVERTED),
+        (None, {}, ATTENDED),
+        (masks.padding(TARGET_KEEP), {"other": TARGET_KEEP}, SWAPPED),
+        (masks.causal(6) & MASK, {}, "the encoder is causal"),
+        (MASK, {"causal": True}, FUTURE),
+        (torch.ones(6, 6, dtype=torch.bool).triu(), {"causal": True}, UPSIDE_DOWN),
+        (KEEP[:, None, None].float(), {}, NOTHING),
+        (torch.where(KEEP, 0.0, -50.0)[:, None, None], {}, NOTHING),
+        (torch.where(KEEP, -1e4, 0.0)[:, None, None], {}, INVERTED),
+        (ONE_CLOSED, {}, FULL),
+        (torch.where(ONE_CLOSED, 0.0, -1e4), {}, FULL),
+        (masks.padding(ONE_TEXT), {}, FULL),
+        (MASK & masks.padding(torch.tensor([[False] + [True] * 5])), {}, "text is ignored"),
+        (torch.zeros(6, 6, dtype=torch.bool), {}, "nothing is attended"),
+        (masks.padding(~KEEP), {"queries": TARGET_KEEP}, INVERTED),
+        (MASK & masks.Mask(length=6, scores=~torch.eye(6, dtype=torch.bool)[2][:, None].expand(6, 6)), {}, FULL),
+    ],
+)
+def test_a_mistake_in_a_mask_is_found_without_a_model(mask, options, mistake):
+    found = lint_masks(mask, KEEP, **options)
+    assert [finding.mistake for finding in found] == [mistake]
+
+
+@pytest.mark.parametrize(
+    ("mask", "options"),
+    [
+        (MASK, {}),
+        (KEEP[:, None, None], {}),
+        (torch.where(KEEP, 0.0, -torch.inf)[:, None, None], {}),
+        (torch.where(KEEP, 0.0, -1e4)[:, None, None], {}),
+        (torch.where(KEEP, 0.0, -105.0)[:, None, None], {}),
+        (torch.where(KEEP, 0.0, torch.finfo(torch.float32).min)[:, None, None], {}),
+        (torch.where(KEEP.flip(1), 0.0, -1e9)[:, None, None], {"keep": KEEP.flip(1)}),
+        (MASK & masks.causal(6), {"causal": True}),
+        (MASK & masks.window(6, 1), {}),
+        (MASK, {"queries": TARGET_KEEP, "other": TARGET_KEEP}),
+        (masks.from_torch_nn(CAUSAL, ~KEEP), {"causal": True}),
+        (masks.from_transformers(KEEP.long()), {}),
+    ],
+)
+def test_nothing_is_said_of_a_right_mask(mask, options):
+    assert lint_masks(mask, **{"keep": KEEP} | options) == []
+
+
+def test_whole_numbers_are_refused():
+    with pytest.raises(ValueError, match="from_transformers"):
+        lint_masks(KEEP.long()[:, None, None], KEEP)

@@ -1,0 +1,123 @@
+"""The linter says nothing of models that are called as they should be, however their masks are written."""
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.linting import (
+    BERT,
+    MARIAN,
+    PAD,
+    SIZES,
+    T5,
+    attention,
+    eager_bert,
+    encoder,
+    torch_encoder,
+    torch_transformer,
+)
+from torch import nn
+
+from clearhead import Decoder, Seq2Seq, Seq2SeqConfig, lint, masks
+
+RIGHT = [
+    *("ours", "our seq2seq", "our decoder", "torch.nn", "torch.nn transformer", "bert", "marian", "t5", "pooled"),
+    *("bert eager", "spans", "labels", "one attention", "one causal attention", "one cross-attention"),
+]
+FLOATS = [None, -torch.inf, -1e4, torch.finfo(torch.float32).min]
+
+
+def shut(keep, fill):
+    """torch.nn's padding mask: bool, or floats."""
+    return ~keep if fill is None else torch.where(keep, 0.0, fill)
+
+
+def shut_dense(keep, fill):
+    """The same for what takes (B, 1, 1, M), where True may attend."""
+    return keep[:, None, None] if fill is None else shut(keep, fill)[:, None, None]
+
+
+def right(kind, keep, target_keep, fill):
+    """A model, a batch and what is known of padding, all as it should be."""
+    (rows, longest), longest_target = keep.shape, target_keep.shape[1]
+    ids, target = (torch.where(kept, torch.randint(3, 20, kept.shape), PAD) for kept in (keep, target_keep))
+    start = target_keep & (target_keep.cumsum(dim=1) == 1)
+    target = torch.where(start, PAD, target)  # as the models here spell the start
+    x, y = torch.randn(rows, longest, 8), torch.randn(rows, longest_target, 8)
+    causal = nn.Transformer.generate_square_subsequent_mask(longest_target)
+    theirs = {"input_ids": ids, "attention_mask": keep.long()}
+    both = theirs | {"decoder_input_ids": target, "decoder_attention_mask": target_keep.long()}
+    known = {"keep": keep, "target_keep": target_keep}
+    match kind:
+        case "ours":
+            return encoder(), {"ids": ids, "mask": shut_dense(keep, fill)}, {}
+        case "our seq2seq":
+            batch = {
+                "ids": ids,
+                "target_ids": target,
+                "mask": masks.padding(keep),
+                "target_mask": masks.padding(target_keep),
+            }
+            return Seq2Seq(Seq2SeqConfig(**SIZES)), batch, {}
+        case "our decoder":
+            batch = {"x": y, "memory": x, "mask": masks.causal(longest_target), "memory_mask": shut_dense(keep, fill)}
+            return Decoder(8, 12, 2, 0.1, 2), batch, known | {"target_keep": torch.ones_like(target_keep)}
+        case "torch.nn":
+            return torch_encoder(), {"src": x, "src_key_padding_mask": shut(keep, fill)}, {"keep": keep}
+        case "torch.nn transformer":
+            padding = {"src_key_padding_mask": shut(keep, fill), "memory_key_padding_mask": shut(keep, fill)}
+            padding |= {"tgt_key_padding_mask": shut(target_keep, fill)}
+            return torch_transformer(), {"src": x, "tgt": y, "tgt_mask": causal, **padding}, known
+        case "bert":
+            dense = {} if fill is None else {"attention_mask": shut_dense(keep, fill).expand(rows, 1, longest, longest)}
+            return transformers.BertModel(BERT), theirs | dense, {}
+        case "bert eager":
+            return eager_bert(), theirs, {}
+        case "spans":
+            return transformers.BertForQuestionAnswering(BERT), theirs, {}
+        case "marian":
+            return transformers.MarianMTModel(MARIAN), both, {}
+        case "labels":
+            kept = target_keep.sort(dim=1, descending=True).values
+            labels = torch.where(kept, torch.randint(3, 20, kept.shape), -100)
+            return transformers.MarianMTModel(MARIAN), theirs | {"labels": labels}, {}
+        case "t5":
+            return transformers.T5ForConditionalGeneration(T5), both, {}
+        case "pooled":
+            return transformers.BertForSequenceClassification(BERT), theirs, {}
+        case "one attention":
+            return (
+                attention()(),
+                {"query": x, "key": x, "value": x, "key_padding_mask": shut(keep, fill)},
+                {"keep": keep},
+            )
+        case "one causal attention":
+            return attention()(), {"query": y, "key": y, "value": y, "attn_mask": causal, "need_weights": False}, {}
+        case "one cross-attention":
+            return attention()(), {"query": y, "key": x, "value": x, "key_padding_mask": shut(keep, fill)}, known
+    raise AssertionError(kind)
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_nothing_is_said_where_all_is_right(kind):
+    @given(
+        st.integers(0, 2**16),
+        st.integers(1, 4),
+        st.integers(2, 9),
+        st.integers(2, 9),
+        st.booleans(),
+        st.sampled_from(FLOATS),
+    )
+    @settings(max_examples=8)
+    def check(seed, rows, longest, longest_target, left, fill):
+        torch.manual_seed(seed)
+        keep, target_keep = (
+            torch.arange(length) < torch.randint(1, length + 1, (rows, 1)) for length in (longest, longest_target)
+        )
+        if left and kind != "pooled":  # BERT's classifier takes the first token
+            keep, target_keep = keep.flip(1), target_keep.flip(1)
+        model, batch, known = right(kind, keep, target_keep, fill)
+        assert lint(model, batch, **known) == []
+
+    check()

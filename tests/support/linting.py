@@ -1,0 +1,105 @@
+"""Models, texts and masks for the tests of the linter, and the mistakes by name."""
+
+import torch
+import transformers
+from torch import nn
+
+from clearhead import EncoderConfig, EncoderModel, masks
+
+PAD = 0
+LENGTHS, TARGETS = [6, 4, 2], [3, 6, 5]
+KEEP = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
+TARGET_KEEP = torch.arange(6) < torch.tensor(TARGETS)[:, None]
+IDS = torch.where(KEEP, torch.randint(3, 20, (3, 6)), PAD)
+TARGET = torch.where(TARGET_KEEP, torch.randint(3, 20, (3, 6)), PAD)
+MASK, TARGET_MASK = masks.padding(KEEP), masks.padding(TARGET_KEEP)
+CAUSAL = nn.Transformer.generate_square_subsequent_mask(6)
+X, Y = torch.randn(3, 6, 8), torch.randn(3, 6, 8)
+SIZES = {"vocab_size": 20, "d_model": 8, "ffn_hidden": 12, "num_heads": 2, "num_layers": 2}
+BERT = transformers.BertConfig(
+    vocab_size=20, hidden_size=8, intermediate_size=12, num_attention_heads=2, num_hidden_layers=2, pad_token_id=PAD
+)
+MARIAN = transformers.MarianConfig(
+    vocab_size=20, d_model=8, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
+    encoder_ffn_dim=12, decoder_ffn_dim=12, pad_token_id=PAD, eos_token_id=1, decoder_start_token_id=PAD,
+    max_position_embeddings=20,
+)  # fmt: skip
+T5 = transformers.T5Config(vocab_size=20, d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2, pad_token_id=PAD)
+
+INVERTED, ATTENDED, SWAPPED = (
+    "the padding mask is inverted",
+    "padding is attended",
+    "source and target padding are swapped",
+)
+FUTURE, FULL, NOTHING = "the decoder sees the future", "a row is fully masked", "a float mask masks nothing"
+UPSIDE_DOWN, NOT_A_NUMBER = "the causal mask is upside down", "a weight is not a number"
+EVERY = torch.ones(6, 6, dtype=torch.bool)
+ONE_CLOSED = (EVERY & (torch.arange(6) != 2)[:, None]) & KEEP[:, None, None]
+"""The third token may attend to nothing."""
+ONE_TEXT = KEEP & (torch.arange(3) != 1)[:, None]
+"""No token of the second text may be attended."""
+
+
+def encoder():
+    return EncoderModel(EncoderConfig(**SIZES))
+
+
+def torch_encoder(batch_first=True):
+    layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=batch_first)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def torch_transformer(batch_first=True):
+    return nn.Transformer(8, 2, 2, 2, 12, batch_first=batch_first)
+
+
+def attention(**changes):
+    return lambda: nn.MultiheadAttention(8, 2, **({"batch_first": True} | changes))
+
+
+def eager_bert():
+    return transformers.BertModel._from_config(BERT, attn_implementation="eager")
+
+
+class MeanOfAll(nn.Module):
+    """Pools without looking at the padding."""
+
+    def __init__(self, body, masked=False):
+        super().__init__()
+        self.body, self.config, self.masked = body, body.config, masked
+
+    def forward(self, **batch):
+        states = self.body(**batch)
+        states = getattr(states, "last_hidden_state", states)
+        if not self.masked:
+            return states.mean(dim=1)
+        return (states * KEEP[:, :, None]).sum(dim=1) / KEEP.sum(dim=1, keepdim=True)
+
+
+class MeanOfOurs(MeanOfAll):
+    def forward(self, ids, mask):
+        return super().forward(ids=ids, mask=mask)
+
+
+class MeanOfTheirs(MeanOfAll):
+    def forward(self, input_ids, attention_mask):
+        return super().forward(input_ids=input_ids, attention_mask=attention_mask)
+
+
+def right_torch(**changes):
+    right = {
+        "src": X,
+        "tgt": Y,
+        "tgt_mask": CAUSAL,
+        "src_key_padding_mask": ~KEEP,
+        "tgt_key_padding_mask": ~TARGET_KEEP,
+        "memory_key_padding_mask": ~KEEP,
+    }
+    return {name: value for name, value in (right | changes).items() if value is not None}
+
+
+def broken(model, name):
+    """The model with one weight that is no number."""
+    with torch.no_grad():
+        model.get_parameter(name)[0, 0] = torch.nan
+    return model
