@@ -7,31 +7,36 @@ import typer
 
 from clearhead.cli import options
 
-_TEXTS = ("The old bridge was closed after the storm.", "Where can I buy a ticket?", "Hello!")
-
 
 def lint(
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts of different lengths. Default: three.")
+        list[str] | None,
+        typer.Argument(metavar="[TEXT]...", help="Texts to run it with, beside a short and a long one of its own."),
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
     as_json: options.Json = False,
 ) -> None:
-    """Look for mistakes in how a checkpoint's model treats masks: from outside, by what each token depends on.
+    """Look for mistakes in a checkpoint's padding: its id, who attends to it, whether it leaks into the pooled vector.
 
-    Ends with status 1 if there is one. In Python: clearhead.lint(model, batch), for torch.nn's and transformers' models
-    too.
+    Says what was checked, and ends with status 1 if there is a mistake. Attention is looked at from outside, by what
+    each token depends on. In Python, clearhead.lint(model, batch) does so for your own calls, of torch.nn's and
+    transformers' models too.
     """
     from dataclasses import asdict
 
     from clearhead.see.checkpoint_lint import lint_checkpoint
 
-    found = lint_checkpoint(model, texts or list(_TEXTS))
+    linted = lint_checkpoint(model, texts or [])
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in found]))
+        typer.echo(json.dumps(asdict(linted)))
     else:
-        for finding in found:
+        for finding in linted.findings:
             typer.echo(str(finding))
-        typer.echo(f"{len(found)} mistakes found" if found else "no mistake found", err=True)
-    if found:
+        for checked in linted.checked:
+            typer.echo(f"checked: {checked}", err=True)
+        count = len(linted.findings)
+        typer.echo(
+            f"{count} {'mistake' if count == 1 else 'mistakes'} found" if count else "no mistake found", err=True
+        )
+    if linted.findings:
         raise typer.Exit(1)
