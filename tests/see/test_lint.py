@@ -14,6 +14,7 @@ from support.linting import (
     INVERTED,
     KEEP,
     MARIAN,
+    MARIAN_SIZES,
     MASK,
     NOT_A_NUMBER,
     NOTHING,
@@ -268,6 +269,12 @@ PLANTED = {
     "transformers: spans without a mask": (
         lambda: transformers.BertForQuestionAnswering(BERT),
         {"input_ids": IDS},
+        {},
+        ATTENDED,
+    ),
+    "transformers: labels of a model that does not tell how it shifts them, without a mask": (
+        lambda: transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**MARIAN_SIZES)),
+        {"input_ids": IDS, "labels": torch.where(TARGET_KEEP, TARGET, -100)[:, :5].contiguous()},
         {},
         ATTENDED,
     ),

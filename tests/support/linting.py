@@ -19,11 +19,21 @@ SIZES = {"vocab_size": 20, "d_model": 8, "ffn_hidden": 12, "num_heads": 2, "num_
 BERT = transformers.BertConfig(
     vocab_size=20, hidden_size=8, intermediate_size=12, num_attention_heads=2, num_hidden_layers=2, pad_token_id=PAD
 )
-MARIAN = transformers.MarianConfig(
-    vocab_size=20, d_model=8, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
-    encoder_ffn_dim=12, decoder_ffn_dim=12, pad_token_id=PAD, eos_token_id=1, decoder_start_token_id=PAD,
-    max_position_embeddings=20,
-)  # fmt: skip
+MARIAN_SIZES = {
+    "vocab_size": 20,
+    "d_model": 8,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 12,
+    "decoder_ffn_dim": 12,
+    "max_position_embeddings": 20,
+    "pad_token_id": PAD,
+    "eos_token_id": 1,
+    "decoder_start_token_id": PAD,
+}
+MARIAN = transformers.MarianConfig(**MARIAN_SIZES)
 T5 = transformers.T5Config(vocab_size=20, d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2, pad_token_id=PAD)
 
 INVERTED, ATTENDED, SWAPPED = (
