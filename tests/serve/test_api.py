@@ -1,14 +1,15 @@
 """The API, against the real server with tiny models: what clients send, and what they get."""
 
 import base64
+import concurrent.futures
+import itertools
 import json
 
 import httpx
 import numpy as np
 import openai
 import pytest
-from support import families, served
-from support.folders import marian
+from support import served
 
 from clearhead import TextEncoder, TextToText
 
@@ -16,25 +17,12 @@ TEXTS = ["the old bridge", "a", "", "closed after the storm"]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    place = tmp_path_factory.mktemp("models")
-    for name in ("bert", "classifier", "reader"):
-        (place / name).mkdir()
-    families.make("bert", place / "bert")
-    families.make("bert", place / "classifier", "ForSequenceClassification", num_labels=3)
-    families.make("bert", place / "reader", "ForQuestionAnswering")
-    (place / "marian").mkdir()
-    marian(place / "marian")
-    return place
-
-
-@pytest.fixture(scope="module")
 def address(folders):
     models = [
         part for name in ("bert", "classifier", "reader", "marian") for part in ("-m", f"{name}={folders / name}")
     ]
-    with served.server(*models, "--precision", "float32") as (found, _):
-        yield found
+    with served.command(*models, "--use", "marian=translate,summarize,answer", "--precision", "float32") as server:
+        yield server.address
 
 
 def post(address, path, body, **options):
@@ -51,6 +39,9 @@ def test_openais_client_works_unchanged(address, folders):
     (alone,) = client.embeddings.create(model="bert", input=TEXTS[0], encoding_format="float", dimensions=5).data
     assert len(alone.embedding) == 5
     assert [model.id for model in client.models.list()] == ["bert", "classifier", "reader", "marian"]
+    assert client.models.retrieve("bert").id == "bert"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("org/gone")
 
 
 def test_floats_base64_and_token_ids_are_the_same_vectors(address, folders):
@@ -116,8 +107,18 @@ def test_summaries_answers_and_labels(address):
         ("/v1/embeddings", {"input": "long " * 99, "model": "bert"}, 400, "takes at most 36; truncate=true", None),
         ("/translate", {"text": "a", "beam_size": 99}, 422, "beam_size: ", "beam_size"),
         ("/translate", {"text": "a", "source_lang": "xx"}, 400, "xx", None),
+        ("/translate", {"text": "a", "source_lang": "xx", "stream": True}, 400, "xx", None),
         ("/translate", {"text": ["a", "b"], "stream": True}, 400, "a stream is of one text", None),
-        ("/answer", {"question": "", "context": "a"}, 422, "question: ", "question"),
+        ("/translate", {"text": "long " * 99}, 400, "takes at most 60; truncate=true", None),
+        ("/translate", {"text": "long " * 99, "stream": True}, 400, "takes at most 60; truncate=true", None),
+        ("/translate", {"text": ["a"] * 2048, "beam_size": 16}, 400, "send fewer texts", None),
+        ("/summarize", {"text": "a", "target_lang": "xx"}, 400, "xx", None),
+        ("/classify", {"text": ["a", "long " * 99]}, 400, "text 1: the text has 398 tokens", None),
+        ("/view", {"text": "long " * 99, "model": "bert"}, 400, "takes at most 36", None),
+        ("/answer", {"question": "", "context": "a"}, 422, "question: it is blank; a text is wanted", "question"),
+        ("/answer", {"question": "a", "context": " \t"}, 422, "context: it is blank; a text is wanted", "context"),
+        ("/answer", {"question": "a " * 50, "context": "a"}, 400, "the question takes ", None),
+        ("/classify", {"text": "a", **{f"key{n}": 1 for n in range(99)}}, 422, "it has 100 fields", "body"),
         ("/nowhere", {}, 404, "Not Found", None),
     ],
 )
@@ -134,6 +135,38 @@ def test_a_text_that_is_too_long_is_cut_where_that_is_asked_for(address):
     response = post(address, "/v1/embeddings", {"input": "long " * 99, "model": "bert", "truncate": True})
     assert response.status_code == 200
     assert response.json()["usage"]["prompt_tokens"] == 36
+    long, cut = "closed " * 99, "closed " * 34
+    found = post(address, "/classify", {"text": [long, cut], "truncate": True}).json()["classifications"]
+    assert found[0] == found[1]
+    body = {"text": "the bridge " * 99, "truncate": True, "max_new_tokens": 3}
+    assert post(address, "/translate", body).json()["translations"][0]["text"]
+    assert post(address, "/translate", {**body, "stream": True}).text.endswith("data: [DONE]\n\n")
+
+
+def test_token_ids_that_are_cut_keep_the_special_token_at_their_end(address, folders):
+    encoder = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
+    (whole,) = encoder.tokenizer.encode(["closed " * 99])
+    (cut,) = encoder.tokenize(["closed " * 99])
+    vectors = [
+        post(address, "/v1/embeddings", {"input": ids, "model": "bert", "truncate": True}).json()["data"][0]
+        for ids in (whole.ids, cut.ids)
+    ]
+    assert vectors[0] == vectors[1]
+
+
+def test_texts_of_many_clients_at_once_each_get_their_own_answer(address, folders):
+    encoder = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
+    texts = [" ".join(words) for words in itertools.permutations(("old", "bridge", "closed", "storm", "a"), 3)]
+    wanted = encoder.encode(texts)
+
+    def one(number):
+        found = post(address, "/v1/embeddings", {"input": texts[number], "model": "bert"}).json()["data"]
+        return [one["embedding"] for one in found]
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        found = np.concatenate(list(pool.map(one, range(len(texts)))))
+    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=1e-5)
+    assert len(np.unique(wanted.round(4), axis=0)) == len(texts)
 
 
 def test_malformed_json_is_422_and_another_method_405(address):
@@ -150,6 +183,18 @@ def test_health_metrics_and_request_ids(address):
     assert given.headers["x-request-id"] == "my-id.1"
     other = httpx.get(f"{address}/health/live", headers={"x-request-id": "no good\tid"})
     assert other.headers["x-request-id"] != "no good\tid"
+    post(address, "/translate", {"text": "a", "stream": True, "max_new_tokens": 2})
+    assert httpx.request("BREW", f"{address}/translate").status_code == 405
     text = httpx.get(f"{address}/metrics").text
-    for name in ("requests_total", "request_seconds_bucket", "batch_jobs_bucket", "tokens_total", "queue_tokens"):
+    assert "BREW" not in text
+    assert 'method="other",path="/translate",status="405"' in text
+    assert 'clearhead_tokens_total{part="decoder"}' in text
+    for name in (
+        "requests_total",
+        "streams_total",
+        "request_seconds_bucket",
+        "batch_jobs_bucket",
+        "tokens_total",
+        "queue_tokens",
+    ):
         assert f"clearhead_{name}" in text

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.serve.batching import Batcher, DrainingError, OverloadedError
+from clearhead.serve.batching import Batcher
+from clearhead.serve.errors import AbandonedError, DrainingError, OverloadedError, RefusedError
+
+
+def submit(batcher, jobs):
+    """Takes jobs, whose place nobody leaves."""
+    place = batcher.place(1)
+    try:
+        return place.submit(jobs)
+    except Exception:
+        place.leave()
+        raise
 
 
 def doubled(key, payloads):
@@ -31,7 +42,7 @@ class Slow:
 def test_every_job_gets_its_own_result(jobs):
     batcher = Batcher(doubled, batch_cost=12, queue_cost=10**6)
     batcher.start()
-    futures = batcher.submit(jobs) if jobs else []
+    futures = submit(batcher, jobs) if jobs else []
     assert [future.result(5) for future in futures] == [(key, 2 * payload) for key, payload, _ in jobs]
     assert batcher.drain(5.0)
     assert batcher.waiting == 0
@@ -41,10 +52,10 @@ def test_what_waits_is_computed_together_by_key_within_the_budget():
     slow = Slow()
     batcher = Batcher(slow, batch_cost=5, queue_cost=100)
     batcher.start()
-    first = batcher.submit([("a", 0, 1)])
+    first = submit(batcher, [("a", 0, 1)])
     while batcher.waiting and batcher._jobs:
         time.sleep(0.01)
-    rest = batcher.submit([("a", 1, 2), ("b", 2, 2), ("a", 3, 3), ("a", 4, 1), ("b", 5, 9)])
+    rest = submit(batcher, [("a", 1, 2), ("b", 2, 2), ("a", 3, 3), ("a", 4, 1), ("b", 5, 9)])
     slow.go.set()
     assert [future.result(5) for future in [*first, *rest]] == [0, 1, 2, 3, 4, 5]
     assert slow.batches == [("a", [0]), ("a", [1, 3]), ("b", [2]), ("a", [4]), ("b", [5])]
@@ -54,24 +65,65 @@ def test_a_full_queue_refuses_all_of_a_request_and_recovers():
     slow = Slow()
     batcher = Batcher(slow, batch_cost=5, queue_cost=10)
     batcher.start()
-    taken = batcher.submit([("a", number, 2) for number in range(5)])
+    taken = submit(batcher, [("a", number, 2) for number in range(5)])
     with pytest.raises(OverloadedError) as refused:
-        batcher.submit([("a", 9, 1)])
+        submit(batcher, [("a", 9, 1)])
     assert refused.value.retry_after >= 1
     assert batcher.waiting == 10
     slow.go.set()
     assert [future.result(5) for future in taken] == [0, 1, 2, 3, 4]
-    assert batcher.submit([("a", 7, 50)])[0].result(5) == 7  # alone it may be larger than the queue
+    until_empty(batcher)
+    with pytest.raises(RefusedError, match="50 tokens of work; this server takes 10 at a time"):
+        submit(batcher, [("a", 7, 50)])  # also alone: it would never have room
+    assert submit(batcher, [("a", 7, 10)])[0].result(5) == 7
 
 
-def test_one_that_fails_harms_no_other():
+def test_an_estimate_holds_room_until_it_is_corrected():
+    batcher = Batcher(doubled, batch_cost=5, queue_cost=10)
+    with batcher.place(99) as whole:
+        assert batcher.waiting == 10
+        with pytest.raises(OverloadedError):
+            batcher.place(1)
+        whole.submit([("a", 1, 3)])
+        assert batcher.waiting == 3
+        other = batcher.place(7)
+        with pytest.raises(OverloadedError):
+            other.submit([("a", 1, 8)])
+        other.leave()
+        other.leave()
+        assert batcher.waiting == 3
+    assert batcher.waiting == 0
+
+
+def test_a_large_request_does_not_hold_up_those_that_come_after_it():
+    slow = Slow()
+    batcher = Batcher(slow, batch_cost=2, queue_cost=100)
+    submit(batcher, [("a", number, 2) for number in range(5)])
+    submit(batcher, [("b", 9, 1)])
+    slow.go.set()
+    batcher.start()
+    assert batcher.drain(5.0)
+    assert [key for key, _ in slow.batches] == ["a", "b", "a", "a", "a", "a"]
+
+
+def until_empty(batcher):
+    stop = time.monotonic() + 5
+    while batcher.waiting:
+        assert time.monotonic() < stop
+        time.sleep(0.01)
+
+
+def test_one_that_fails_harms_no_other_and_few_are_tried_again():
+    tried = []
+
     def picky(key, payloads):
+        tried.append(len(payloads))
         if 3 in payloads:
             raise ValueError("no three")
         return payloads
 
     batcher = Batcher(picky, batch_cost=100, queue_cost=100)
-    futures = batcher.submit([("a", number, 1) for number in range(5)])
+    futures = submit(batcher, [("a", number, 1) for number in range(64)])
     batcher.start()
     for number, future in enumerate(futures):
         if number == 3:
@@ -79,21 +131,62 @@ def test_one_that_fails_harms_no_other():
                 future.result(5)
         else:
             assert future.result(5) == number
+    assert len(tried) == 1 + 2 * 6
 
 
-def test_a_cancelled_job_is_not_computed():
+def test_a_wrong_number_of_results_is_an_error_and_not_the_end():
+    batcher = Batcher(lambda key, payloads: payloads[:1] if key == "few" else payloads, batch_cost=9, queue_cost=100)
+    batcher.start()
+    few = submit(batcher, [("few", 1, 1), ("few", 2, 1)])
+    assert [future.result(5) for future in few] == [1, 2]  # each is tried alone
+    batcher._perform = lambda key, payloads: []
+    (none,) = submit(batcher, [("a", 1, 1)])
+    with pytest.raises(RuntimeError, match="1 jobs gave 0 results"):
+        none.result(5)
+    assert batcher.alive
+
+
+def test_what_was_left_is_not_computed():
     slow = Slow()
     batcher = Batcher(slow, batch_cost=1, queue_cost=100)
-    futures = batcher.submit([("a", number, 1) for number in range(4)])
-    assert futures[2].cancel()
+    submit(batcher, [("a", 0, 1)])
+    with batcher.place(5) as place:
+        place.submit([("a", 1, 1), ("a", 2, 1)])
+    submit(batcher, [("a", 3, 1)])
+    assert batcher.waiting == 2
     slow.go.set()
     batcher.start()
     assert batcher.drain(5.0)
-    assert slow.batches == [("a", [0]), ("a", [1]), ("a", [3])]
+    assert slow.batches == [("a", [0]), ("a", [3])]
     assert batcher.waiting == 0
 
 
-def test_streams_go_on_between_batches_and_can_be_stopped():
+def test_a_batch_that_nobody_wants_ends_at_its_next_step():
+    began = threading.Event()
+
+    def steps(key, payloads):
+        began.set()
+        for _ in range(1000):
+            time.sleep(0.01)
+            batcher.check()
+        return payloads
+
+    batcher = Batcher(steps, batch_cost=9, queue_cost=100)
+    one, other = batcher.place(1), batcher.place(1)
+    futures = [*one.submit([("a", 1, 1)]), *other.submit([("a", 2, 1)])]
+    batcher.start()
+    assert began.wait(5)
+    one.leave()
+    time.sleep(0.1)
+    assert not futures[0].done()  # the other's client is still there
+    other.leave()
+    for future in futures:
+        with pytest.raises(AbandonedError):
+            future.result(1)
+    until_empty(batcher)
+
+
+def test_streams_go_on_between_batches_and_can_be_left():
     told, done = {"one": [], "two": []}, threading.Event()
     batcher = Batcher(doubled, batch_cost=1, queue_cost=100)
 
@@ -105,17 +198,39 @@ def test_streams_go_on_between_batches_and_can_be_stopped():
 
         return put
 
-    batcher.stream(lambda: iter([1, 2, 3]), tell("one"), 5)
-    stop = batcher.stream(lambda: iter(range(10**9)), tell("two"), 5)
-    (future,) = batcher.submit([("a", 4, 1)])
+    batcher.place(5).stream(lambda: iter([1, 2, 3]), tell("one"), 5)
+    two = batcher.place(5)
+    two.stream(lambda: iter(range(10**9)), tell("two"), 5)
+    (future,) = submit(batcher, [("a", 4, 1)])
     batcher.start()
     assert done.wait(5)
     assert future.result(5) == ("a", 8)
     assert told["one"] == [1, 2, 3, None]
-    stop()
+    two.leave()
     assert batcher.drain(5.0)
     assert told["two"][-1] is None
     assert batcher.waiting == 0
+
+
+def test_streams_have_as_much_time_as_the_batches():
+    computed = []
+
+    def slow(key, payloads):
+        time.sleep(0.1)
+        computed.append(payloads)
+        return payloads
+
+    done = threading.Event()
+    batcher = Batcher(slow, batch_cost=1, queue_cost=1000)
+    submit(batcher, [("a", number, 1) for number in range(50)])
+    batcher.place(1).stream(
+        lambda: iter(range(40)), lambda piece: done.set() if piece is None else time.sleep(0.001), 1
+    )
+    batcher.start()
+    assert done.wait(5)
+    assert len(computed) < 10  # and not one for each of its pieces
+    batcher.close(0.0)
+    assert batcher.drain(5.0)
 
 
 def test_a_stream_that_fails_tells_its_error():
@@ -125,7 +240,9 @@ def test_a_stream_that_fails_tells_its_error():
 
     told, done = [], threading.Event()
     batcher = Batcher(doubled, batch_cost=1, queue_cost=100)
-    batcher.stream(broken, lambda piece: (told.append(piece), done.set() if isinstance(piece, OSError) else None), 1)
+    batcher.place(1).stream(
+        broken, lambda piece: (told.append(piece), done.set() if isinstance(piece, OSError) else None), 1
+    )
     batcher.start()
     assert done.wait(5)
     assert told[0] == 1
@@ -135,11 +252,42 @@ def test_a_stream_that_fails_tells_its_error():
 def test_draining_finishes_what_was_taken_and_takes_no_more():
     slow = Slow()
     batcher = Batcher(slow, batch_cost=1, queue_cost=100)
-    futures = batcher.submit([("a", number, 1) for number in range(3)])
+    futures = submit(batcher, [("a", number, 1) for number in range(3)])
     batcher.start()
     assert not batcher.drain(0.05)
     with pytest.raises(DrainingError):
-        batcher.submit([("a", 9, 1)])
+        submit(batcher, [("a", 9, 1)])
     slow.go.set()
     assert batcher.drain(5.0)
     assert [future.result(0) for future in futures] == [0, 1, 2]
+
+
+def test_draining_waits_for_what_has_a_place_and_is_not_yet_counted():
+    batcher = Batcher(doubled, batch_cost=1, queue_cost=100)
+    place = batcher.place(1)
+    batcher.start()
+    assert not batcher.drain(0.05)
+    (future,) = place.submit([("a", 1, 5)])
+    assert future.result(5) == ("a", 2)
+    assert batcher.drain(5.0)
+
+
+def test_when_the_time_is_over_what_is_left_is_given_up():
+    def endless(key, payloads):
+        while True:
+            time.sleep(0.01)
+            batcher.check()
+
+    batcher = Batcher(endless, batch_cost=1, queue_cost=100)
+    futures, told = submit(batcher, [("a", number, 1) for number in range(3)]), []
+    batcher.place(1).stream(lambda: (batcher.check() for _ in range(10**9)), told.append, 1)
+    batcher.start()
+    batcher.close(0.2)
+    start = time.monotonic()
+    assert batcher.drain(5.0)
+    assert time.monotonic() - start < 2
+    for future in futures:
+        with pytest.raises(DrainingError):
+            future.result(0)
+    assert isinstance(told[-1], DrainingError)
+    assert batcher.waiting == 0

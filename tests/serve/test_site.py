@@ -14,8 +14,8 @@ def addresses(tmp_path_factory):
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(KEY)
     models = ["-m", "tatoeba-en-de", "-m", "all-MiniLM-L6-v2"]
-    with served.server(*models) as (free, _), served.server(*models, "--api-key-file", keys) as (guarded, _):
-        yield free, guarded
+    with served.command(*models) as free, served.command(*models, "--api-key-file", keys) as guarded:
+        yield free.address, guarded.address
 
 
 @pytest.fixture
@@ -87,3 +87,11 @@ def test_the_policy_lets_nothing_in_from_outside(addresses):
         assert "unsafe" not in policy
         assert "http" not in policy
         assert "frame-ancestors 'none'" in policy
+
+
+def test_a_run_may_ask_nobody(addresses):
+    headers = httpx.post(f"{addresses[0]}/view", json={"text": "a"}, timeout=30).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "connect-src 'none'" in policy

@@ -1,50 +1,115 @@
 """The real server, as a process of its own on a free port."""
 
 import contextlib
+import json
+import re
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import httpx
 
 from support.command import COMMAND
 
+SCRIPT = """
+import json, sys
+{before}
+from clearhead.serve.server import serve
+from clearhead.serve.settings import Settings
+settings, port = json.loads(sys.argv[1])
+serve(Settings(**settings), "127.0.0.1", port)
+"""
 
-@contextlib.contextmanager
-def server(*arguments, ready=True, before="", port=None):
-    """Starts `clearhead serve`, and stops it in the end; gives its address and process.
+
+class Server:
+    """A server's process.
 
     Args:
-        arguments: of the command.
-        ready: whether to wait until the models are loaded.
-        before: Python that runs in the process first, to shorten times or to plant a fault.
-        port: where; a free one by default.
+        process: it.
+        log: the file of its standard error.
     """
-    port = port or free_port()
-    given = ["serve", "--port", str(port), *map(str, arguments)]
-    script = f"import sys\n{before}\nfrom clearhead.cli.main import main\nsys.argv[0] = 'clearhead'\nmain()"
-    command = [sys.executable, "-c", script, *given] if before else [COMMAND, *given]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        if ready:
-            wait_until_ready(address, process)
-        yield address, process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-        process.kill()
-        process.communicate()
+
+    def __init__(self, process, log):
+        self.process, self._log = process, log
+        self.address = ""
+
+    def said(self):
+        """What it has written to standard error so far."""
+        return Path(self._log.name).read_text(encoding="utf-8")
+
+    def listens(self):
+        """Waits until it listens."""
+        found = self._until(lambda: re.search(r"listening on (http://\S+)", self.said()))
+        self.address = found[1]
+
+    def ready(self):
+        """Waits until its models are loaded."""
+        self._until(lambda: httpx.get(f"{self.address}/health/ready").status_code == 200)
+
+    def ends(self, sent=signal.SIGTERM, seconds=30):
+        """Sends it a signal; gives its status and the seconds until it ended."""
+        start = time.monotonic()
+        self.process.send_signal(sent)
+        return self.process.wait(seconds), time.monotonic() - start
+
+    def memory(self):
+        """The most MiB that it held so far."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+    def _until(self, condition):
+        stop = time.monotonic() + 120
+        while not (found := condition()):
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < stop, self.said()
+            time.sleep(0.05)
+        return found
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+@contextlib.contextmanager
+def command(*arguments, ready=True):
+    """Starts `clearhead serve`, and stops it in the end; gives the `Server`."""
+    with _running([COMMAND, "serve", "--port", "0", *map(str, arguments)], ready) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def server(models, *, ready=True, before="", port=0, **settings):
+    """Starts a server with settings that the command does not offer; gives the `Server`.
+
+    Args:
+        models: folders by their names.
+        ready: whether to wait until the models are loaded.
+        before: Python that runs in the process first, to plant a fault.
+        port: where; a free one by default.
+        settings: of `Settings`.
+    """
+    settings = {"models": [f"{name}={folder}" for name, folder in models.items()], "precision": "float32", **settings}
+    given = json.dumps([settings, port], default=str)
+    with _running([sys.executable, "-c", SCRIPT.format(before=before), given], ready) as one:
+        yield one
+
+
+@contextlib.contextmanager
+def _running(command, ready):
+    with tempfile.NamedTemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+        one = Server(process, log)
+        try:
+            one.listens()
+            if ready:
+                one.ready()
+            yield one
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(20)
+            process.kill()
+            process.wait()
 
 
 def metric(address, name, **labels):
@@ -55,12 +120,15 @@ def metric(address, name, **labels):
     return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.rsplit(" ", 1)[0] == wanted), 0.0)
 
 
-def wait_until_ready(address, process):
-    for _ in range(600):
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{address}/health/ready").status_code == 200:
-                return
-        if process.poll() is not None:
-            raise AssertionError(process.stderr.read().decode())
-        time.sleep(0.1)
-    raise AssertionError("the server did not become ready")
+def until(condition, seconds=15):
+    """Waits until something holds."""
+    stop = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < stop, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def failed(*arguments):
+    """Runs `clearhead serve`, which must end by itself; gives what subprocess.run gives."""
+    command = [COMMAND, "serve", "--port", "0", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, check=False, timeout=120)

@@ -260,6 +260,24 @@ class TextToText:
         if beginnings is not None and next(beginnings, None) is not None:
             raise ValueError(f"each text has a prefix; there are {number} texts and more prefixes")
 
+    def settings_for(
+        self,
+        texts: Sequence[str],
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> GenerationConfig:
+        """How `generate` would generate for these texts, which are not read further: what is wrong with its options is
+        found before anything is computed.
+
+        Args: as in `generate`.
+
+        Raises:
+            ValueError, TypeError: as in `generate`, of its options.
+        """
+        return self._directed(self.settings.changed(**options), texts, source_lang, target_lang)[2]
+
     def parts(self, text: str, before: str = "", max_length: int | None = None) -> list[str]:
         """A text in parts that the model takes, cut between sentences where it is too long, each with what is `before`.
 

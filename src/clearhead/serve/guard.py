@@ -1,6 +1,5 @@
 """What stands before every request: its id, its key, its size, its time; and what is counted of it."""
 
-import asyncio
 import hmac
 import json
 import logging
@@ -9,17 +8,34 @@ import time
 import traceback
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from clearhead.serve.bodies import (
+    Bodies,
+    ClientGoneError,
+    NoRoomError,
+    Reading,
+    TooLargeError,
+    TooSlowError,
+    replayed,
+)
+from clearhead.serve.errors import error_body
 from clearhead.serve.metrics import Metrics
 
 log = logging.getLogger("clearhead.serve")
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OPEN = ("/health/live", "/health/ready", "/", "/docs", "/openapi.json", "/favicon.ico")
 """Paths that need no key: they tell nothing of anybody's texts."""
+CLIENT_GONE = 499
+"""nginx's status for a request whose client has gone; there is none in the standard."""
+
+
+class _UnauthorizedError(Exception):
+    pass
 
 
 class Guard:
@@ -28,132 +44,107 @@ class Guard:
     Args:
         app: the application.
         keys: API keys, one of which a client must send; none for no keys.
-        largest_body: bytes.
-        body_seconds: how long a body may take to come.
+        bodies: what holds the requests' bodies.
         metrics: where requests are counted.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, keys: Sequence[str], largest_body: int, body_seconds: float, metrics: Metrics
-    ) -> None:
-        self.app, self.keys = app, [key.encode() for key in keys]
-        self.largest_body, self.body_seconds, self.metrics = largest_body, body_seconds, metrics
+    def __init__(self, app: ASGIApp, *, keys: Sequence[str], bodies: Bodies, metrics: Metrics) -> None:
+        self.app, self.keys, self.bodies, self.metrics = app, [key.encode() for key in keys], bodies, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
         given = headers.get(b"x-request-id", b"").decode("latin-1")
-        request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
-        scope["request_id"] = request_id
-        start, status = time.perf_counter(), 500
-        began = False
+        scope["request_id"] = given if _ID.fullmatch(given) else uuid.uuid4().hex
+        start, status = time.perf_counter(), CLIENT_GONE
 
         async def answer(message: Message) -> None:
-            nonlocal status, began
+            nonlocal status
             if message["type"] == "http.response.start":
-                began, status = True, message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", scope["request_id"].encode())]
             await send(message)
 
         try:
-            refused = self._refused(scope, headers)
-            if refused is not None:
-                await _respond(answer, *refused)
-                return
-            body = await self._body(receive)
-            if body is not None:
-                await self.app(scope, _replayed(body, receive), answer)
-        except _TooLargeError:
-            await _respond(answer, 413, self._too_large(), "body_too_large")
-        except _TooSlowError:
-            await _respond(answer, 408, f"the body did not come within {self.body_seconds:g} s", "body_too_slow")
+            with self.bodies.reading() as reading:
+                await self._answered(scope, headers, reading, receive, answer)
         except Exception as error:
             # nothing of what happened inside goes to the client, and nothing of the client's text, which the error's
             # message may hold, into the log
             where = "".join(traceback.format_tb(error.__traceback__))
-            log.error("request %s failed: %s\n%s", request_id, type(error).__name__, where)
+            log.error("request %s failed: %s\n%s", scope["request_id"], type(error).__name__, where)
+            began, status = status != CLIENT_GONE, 500
             if not began:
-                await _respond(answer, 500, f"something went wrong here; request {request_id}", "internal_error")
+                said = f"something went wrong here; request {scope['request_id']}"
+                await _respond(answer, 500, said, "internal_error")
         finally:
             seconds = time.perf_counter() - start
-            path = getattr(scope.get("route"), "path", "other")
-            self.metrics.request(path, scope["method"], status, seconds)
-            log.info("%s %s %s %d %.1f ms", request_id, scope["method"], path, status, 1000 * seconds)
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            path = _path(scope)
+            self.metrics.request(path, method, status, seconds)
+            log.info("%s %s %s %d %.1f ms", scope["request_id"], method, path, status, 1000 * seconds)
 
-    def _refused(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
+    async def _answered(
+        self, scope: Scope, headers: dict[bytes, bytes], reading: Reading, receive: Receive, answer: Send
+    ) -> None:
+        """Gives a request to the application, if its key is right and its body comes."""
+        try:
+            self._check_key(scope, headers)
+            length = headers.get(b"content-length", b"0")
+            if length.isdigit() and int(length) > self.bodies.largest:
+                raise TooLargeError
+            body = await reading.read(receive)
+        except ClientGoneError:
+            return
+        except TooSlowError:
+            said = f"the body did not come within {self.bodies.seconds:g} s"
+            await _respond(answer, 408, said, "body_too_slow", close=True)
+            return
+        except (_UnauthorizedError, TooLargeError, NoRoomError) as error:
+            if b"expect" not in headers:  # who waits to be told to go on has not begun to send
+                await reading.drain(receive)
+            close = not reading.whole
+            if isinstance(error, _UnauthorizedError):
+                said = "an API key is wanted: Authorization: Bearer KEY"
+                await _respond(answer, 401, said, "invalid_api_key", close=close)
+            elif isinstance(error, TooLargeError):
+                said = f"the body is larger than {self.bodies.largest:,} bytes"
+                await _respond(answer, 413, said, "body_too_large", close=close)
+            else:
+                said = "the bodies of other requests fill the memory that there is for them; try again in 1 s"
+                await _respond(answer, 503, said, "overloaded", close=close)
+            return
+        await self.app(scope, replayed(body, receive), answer)
+
+    def _check_key(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         if self.keys and scope["path"] not in OPEN:
             kind, _, sent = headers.get(b"authorization", b"").partition(b" ")
             # all are compared, in a time that tells nothing of how much was right
             right = [hmac.compare_digest(sent.strip(), key) for key in self.keys]
             if kind.lower() != b"bearer" or not any(right):
-                return 401, "an API key is wanted: Authorization: Bearer KEY", "invalid_api_key"
-        length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self.largest_body:
-            return 413, self._too_large(), "body_too_large"
-        return None
-
-    def _too_large(self) -> str:
-        return f"the body is larger than {self.largest_body:,} bytes"
-
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The whole body, if it is not too large, and comes in time; None where the client goes away before.
-
-        It is read here, for the application would take any error while it reads for a body that is broken.
-        """
-        parts: list[bytes] = []
-        try:
-            async with asyncio.timeout(self.body_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    parts.append(message.get("body", b""))
-                    if sum(map(len, parts)) > self.largest_body:
-                        raise _TooLargeError
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
-        except TimeoutError:
-            raise _TooSlowError from None
+                raise _UnauthorizedError
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """First the body, then what else comes: that the client has gone."""
-    first = True
-
-    async def replayed() -> Message:
-        nonlocal first
-        if first:
-            first = False
-            return {"type": "http.request", "body": body, "more_body": False}
-        return await receive()
-
-    return replayed
+def _path(scope: Scope) -> str:
+    """The path as the application knows it; "other" for all else, for clients may not choose a metric's labels."""
+    for route in scope["app"].routes:
+        if route.matches(scope)[0] is not Match.NONE:
+            return str(route.path)
+    return "other"
 
 
-class _TooLargeError(Exception):
-    pass
-
-
-class _TooSlowError(Exception):
-    pass
-
-
-def error_body(
-    message: str, code: str, param: str | None = None, kind: str = "invalid_request_error"
-) -> dict[str, Any]:
-    """An error as OpenAI's clients read it."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
-async def _respond(send: Send, status: int, message: str, code: str) -> None:
+async def _respond(send: Send, status: int, message: str, code: str, *, close: bool = False) -> None:
     kind = "server_error" if status >= 500 else "authentication_error" if status == 401 else "invalid_request_error"
     body = json.dumps(error_body(message, code, kind=kind)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status in (408, 413):
+    if close:
         headers.append((b"connection", b"close"))
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if status == 503:
+        headers.append((b"retry-after", b"1"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,6 +1,10 @@
 """What Prometheus reads."""
 
+from typing import Literal
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+Part = Literal["encoder", "decoder"]
 
 
 class Metrics:
@@ -28,8 +32,18 @@ class Metrics:
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
             registry=self.registry,
         )
-        self._tokens = Counter("clearhead_tokens", "Tokens that were computed", registry=self.registry)
-        self.queue = Gauge("clearhead_queue_tokens", "Tokens that wait or are computed", registry=self.registry)
+        self._tokens = Counter(
+            "clearhead_tokens",
+            "Tokens that went through an encoder, padding too, or a decoder, those of every beam",
+            ["part"],
+            registry=self.registry,
+        )
+        self._streams = Counter("clearhead_streams", "Translations that were streamed", registry=self.registry)
+        self.queue = Gauge(
+            "clearhead_queue_tokens",
+            "Tokens that wait or are computed, those to generate as they are expected",
+            registry=self.registry,
+        )
         self._refused = Counter("clearhead_refused", "Requests for which there was no room", registry=self.registry)
 
     def request(self, path: str, method: str, status: int, seconds: float) -> None:
@@ -39,11 +53,18 @@ class Metrics:
         if status == 429:
             self._refused.inc()
 
-    def batch(self, jobs: int, cost: int, seconds: float, waited: float) -> None:
+    def batch(self, jobs: int, waited: float) -> None:
         """Counts a batch."""
         self._jobs.observe(jobs)
-        self._tokens.inc(cost)
         self._waited.observe(waited)
+
+    def stream(self) -> None:
+        """Counts a stream."""
+        self._streams.inc()
+
+    def tokens(self, part: Part, count: int) -> None:
+        """Counts what goes through a model."""
+        self._tokens.labels(part).inc(count)
 
     def text(self) -> bytes:
         """All of it, as Prometheus wants it."""

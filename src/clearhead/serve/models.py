@@ -1,23 +1,29 @@
-"""The models that are served: what each can do, and doing it for the jobs of a batch."""
+"""The models that are served: their names, and what each can do."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, get_args
 
-import numpy as np
+from torch import Tensor, nn
 
 from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.run.answers import QuestionAnswerer
-from clearhead.run.encode import EncodeOptions, TextEncoder
+from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
-from clearhead.run.precision import Precision
-from clearhead.run.summarize import summaries
 from clearhead.run.tasks import TextClassifier
-from clearhead.serve import site
-from clearhead.text.interface import Tokens
+from clearhead.serve.metrics import Part
+from clearhead.serve.settings import Settings
+from clearhead.serve.uses.encoding import Answer, Classify, Embed
+from clearhead.serve.uses.generating import Translate, WriteAnswer, summarizer
+from clearhead.serve.uses.interface import Name, Use
+from clearhead.serve.uses.viewing import View
+from clearhead.stacks.decoder import Decoder
+from clearhead.stacks.encoder import Encoder
 
-Use = Literal["embed", "translate", "summarize", "answer", "classify", "view"]
+Step = Callable[[Part, int], None]
+"""Told of each pass through an encoder or a decoder, with its tokens; what it raises ends the computation."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +31,23 @@ class Key:
     """What jobs have in common that are computed together."""
 
     model: str
-    use: Use
+    use: Name
     options: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
-class TooLongError(ValueError):
-    """A text is longer than the model takes."""
+class Asked:
+    """A model that shall be loaded.
 
-    tokens: int
-    limit: int
+    Args:
+        name: what clients call it.
+        place: a folder or a Hub id.
+        uses: what an encoder–decoder is for; None for what its checkpoint says.
+    """
 
-    def __str__(self) -> str:
-        return f"the text has {self.tokens} tokens; this model takes at most {self.limit}"
+    name: str
+    place: str
+    uses: tuple[Name, ...] | None
 
 
 @dataclass(frozen=True)
@@ -46,60 +56,111 @@ class Served:
 
     Args:
         name: what clients call it.
-        uses: what it can do, each with what does it.
+        uses: what it can do.
     """
 
     name: str
-    uses: dict[Use, Any]
+    uses: dict[Name, Use]
 
-    def tokens(self, use: Use, texts: Sequence[str]) -> list[Tokens]:
-        """The texts as the model sees them, uncut."""
-        made = self.uses[use]
-        if isinstance(made, TextToText):
-            return made.tokenizer.encode([made.prompts.before + text for text in texts])
-        prompt = made._prompt(None) if isinstance(made, TextEncoder) else ""
-        return made.tokenizer.encode([prompt + text for text in texts])  # type: ignore[no-any-return]
-
-    def perform(self, key: Key, payloads: Sequence[Any]) -> list[Any]:
-        """What comes of some jobs of a key: of an embedding's tokens a vector, of an answer's question and context an
-        answer, of other texts what the use makes of them."""
-        made, options = self.uses[key.use], dict(key.options)
-        if key.use == "embed":
-            return list(np.asarray(made.encode_tokens(payloads, EncodeOptions(**options))))
-        if key.use == "view":
-            return [site.run(self.name, made, text) for text in payloads]
-        if key.use == "translate":
-            return list(made.generate(payloads, return_details=True, **options))
-        if key.use == "summarize":
-            return list(summaries(made, payloads, **options))
-        if key.use == "answer":
-            return list(made.answers(payloads, **options))
-        return list(made.classify(payloads))
-
-    def limit(self, use: Use) -> int | None:
-        """Most tokens that it takes."""
-        made = self.uses[use]
-        found = made.settings.max_length if isinstance(made, TextEncoder) else made.max_length
-        return None if found is None else int(found)
+    def perform(self, key: Key, payloads: Sequence[Any]) -> Sequence[Any]:
+        """What comes of some jobs of a key, in their order."""
+        return self.uses[key.use].perform(payloads, **dict(key.options))
 
 
-def load(asked: str, precision: Precision, device: str) -> Served:
-    """A model by its folder or Hub id, or NAME=that.
+def asked(settings: Settings) -> list[Asked]:
+    """The models that the settings name.
 
     Raises:
-        ValueError: no such model, or one that is not understood.
+        ValueError: two of one name, or a use that there is not, or of a model that there is not.
     """
-    name, found, place = asked.partition("=")
-    folder = directory.find(place if found else asked)
-    how: dict[str, Any] = {"precision": precision, "device": device}
+    uses = dict(map(_uses, settings.uses))
+    found = [_asked(given, uses) for given in settings.models]
+    names = [one.name for one in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two models are called {name!r}; write --model NAME=MODEL to call one something else")
+    for name in uses:
+        if name not in names:
+            raise ValueError(f"no model is called {name!r}, whose uses are told; these are: {', '.join(names)}")
+    return found
+
+
+def _asked(given: str, uses: dict[str, tuple[Name, ...]]) -> Asked:
+    name, place = given, given
+    if Path(given).expanduser().is_dir():
+        # where it lies is nothing to clients
+        name = Path(given).expanduser().resolve().name
+    elif "=" in given:
+        name, _, place = given.partition("=")
+    return Asked(name, place, uses.get(name))
+
+
+def _uses(given: str) -> tuple[str, tuple[Name, ...]]:
+    name, _, said = given.partition("=")
+    known = [use for use in get_args(Name) if use in ("translate", "summarize", "answer")]
+    chosen = tuple(use for use in known if use in said.split(","))
+    if not chosen or len(chosen) != len(said.split(",")):
+        raise ValueError(f"NAME=USE,USE is wanted, of {', '.join(known)}; got {given!r}")
+    return name, chosen
+
+
+def load(one: Asked, settings: Settings, step: Step) -> Served:
+    """A model, which tells `step` of each of its passes.
+
+    Raises:
+        ValueError: no such model, or one that is not understood; uses for one that has no choice.
+    """
+    folder = directory.find(one.place)
+    how: dict[str, Any] = {"precision": settings.precision, "device": settings.device}
+    uses: dict[Name, Use]
     if checkpoints.is_seq2seq(folder):
-        made = TextToText.from_pretrained(folder, **how)
-        answers = QuestionAnswerer.from_pretrained(folder, **how)
-        return Served(name, {"translate": made, "summarize": made, "answer": answers, "view": made})
+        generator = TextToText.from_pretrained(folder, **how)
+        _tell(generator, step)
+        uses = _generating(generator, settings.generated_tokens, one.uses)
+        return Served(one.name, uses | {"view": View(one.name, generator)})
+    if one.uses:
+        raise ValueError("its uses cannot be chosen: it is no encoder–decoder")
     head = checkpoints.head_in(folder)
+    made: TextClassifier | QuestionAnswerer | TextEncoder
     if head == "classification":
-        return Served(name, {"classify": TextClassifier.from_pretrained(folder, **how)})
-    if head == "span":
-        return Served(name, {"answer": QuestionAnswerer.from_pretrained(folder, **how)})
-    encoder = TextEncoder.from_pretrained(folder, **how)
-    return Served(name, {"embed": encoder, "view": encoder})
+        made = TextClassifier.from_pretrained(folder, **how)
+        uses = {"classify": Classify(made)}
+    elif head == "span":
+        made = QuestionAnswerer.from_pretrained(folder, **how)
+        uses = {"answer": Answer(made)}
+    else:
+        made = TextEncoder.from_pretrained(folder, **how)
+        uses = {"embed": Embed(made), "view": View(one.name, made)}
+    _tell(made, step)
+    return Served(one.name, uses)
+
+
+def _generating(made: TextToText, most: int, told: tuple[Name, ...] | None) -> dict[Name, Use]:
+    """What an encoder–decoder is for: what the operator says, else the tasks in its config.json, else translation."""
+    able: dict[Name, Use] = {
+        "translate": Translate(made, most),
+        "summarize": summarizer(made, most),
+        "answer": WriteAnswer(made, most),
+    }
+    begin: dict[Name, str] = {"translate": "translation", "summarize": "summarization"}
+    described = [use for use, word in begin.items() if any(task.startswith(word) for task in made.prompts.tasks)]
+    chosen = told or described or ("translate",)
+    return {use: do for use, do in able.items() if use in chosen}
+
+
+def _tell(made: TextToText | TextClassifier | QuestionAnswerer | TextEncoder, step: Step) -> None:
+    """Has a model tell of each pass through its stacks; so a search can be counted, and ended, from outside."""
+    parts: dict[type[nn.Module], Part] = {Encoder: "encoder", Decoder: "decoder"}
+
+    def hook(part: Part) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda module, given: step(part, given[0].shape[0] * given[0].shape[1])
+
+    # what computes, and the weights in float32 of which pages are made; often they are one
+    modules = {id(module): module for model in (made._runner, made.model) for module in _modules(model)}
+    for module in modules.values():
+        if type(module) in parts:
+            module.register_forward_pre_hook(hook(parts[type(module)]))
+
+
+def _modules(model: object) -> list[nn.Module]:
+    return list(model.modules()) if isinstance(model, nn.Module) else []

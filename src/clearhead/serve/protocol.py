@@ -5,13 +5,11 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEADER_SECONDS = 10.0
-"""How long a connection may take to send the headers of a request that it has begun."""
-
 
 class PatientProtocol(H11Protocol):
     """Closes a connection whose headers do not come; without it each would be held for ever."""
 
+    header_seconds: float
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -38,7 +36,7 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _wait(self) -> None:
-        self._late = self.loop.call_later(HEADER_SECONDS, self._close)
+        self._late = self.loop.call_later(self.header_seconds, self._close)
 
     def _stop(self) -> None:
         if self._late is not None:
@@ -48,3 +46,8 @@ class PatientProtocol(H11Protocol):
     def _close(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
+
+
+def patient(seconds: float) -> type[PatientProtocol]:
+    """The protocol that waits so long for the headers of a request that has begun."""
+    return type("Patient", (PatientProtocol,), {"header_seconds": seconds})

@@ -2,11 +2,27 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+Options = tuple[tuple[str, Any], ...]
+"""What requests have in common that are computed together."""
+
+# a list's first error ends its validation: a body may hold a million of them
 Text = Annotated[str, Field(max_length=1_000_000)]
-Ids = Annotated[list[Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1, max_length=100_000)]
-Texts = Text | Annotated[list[Text], Field(min_length=1, max_length=2048)]
+Ids = Annotated[list[Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1, max_length=100_000, fail_fast=True)]
+TextList = Annotated[list[Text], Field(min_length=1, max_length=2048, fail_fast=True)]
+IdLists = Annotated[list[Ids], Field(min_length=1, max_length=2048, fail_fast=True)]
+_KEYS = 32
+"""Most keys of a body; each that is unknown would be an error of its own."""
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is blank; a text is wanted")
+    return text
+
+
+Spoken = Annotated[str, AfterValidator(_not_blank), Field(json_schema_extra={"pattern": r"\S"})]
 
 
 class Asked(BaseModel):
@@ -14,16 +30,40 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _few_keys(cls, body: Any) -> Any:
+        if isinstance(body, dict) and len(body) > _KEYS:
+            raise ValueError(f"it has {len(body):,} fields; {len(cls.model_fields)} are known")
+        return body
+
 
 class EmbeddingsRequest(Asked):
     """As OpenAI's clients send it; `user` is taken and not used."""
 
-    input: Texts | Ids | Annotated[list[Ids], Field(min_length=1, max_length=2048)]
+    input: Annotated[
+        Text | TextList | Ids | IdLists,
+        Field(description="Texts, or token ids of this model with its special tokens, such as [CLS] and [SEP]."),
+    ]
     model: Text
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1)] | None = None
     user: Text | None = None
     truncate: bool = Field(False, description="Cut what is longer than the model takes, in place of an error.")
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, where it holds texts."""
+        found = [self.input] if isinstance(self.input, str) else self.input
+        return [one for one in found if isinstance(one, str)]
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """The token ids of each text, where it holds token ids."""
+        if self.texts:
+            return []
+        rows: Any = [self.input] if isinstance(self.input[0], int) else self.input
+        return list(rows)
 
 
 class Embedding(BaseModel):
@@ -50,16 +90,32 @@ class EmbeddingsResponse(BaseModel):
     usage: Usage
 
 
-class GenerationRequest(Asked):
+class TextsRequest(Asked):
+    """What requests have in common that are of one text or several."""
+
+    text: Text | TextList
+    model: Text | None = Field(None, description="A loaded model; by default the first that can.")
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts."""
+        return [self.text] if isinstance(self.text, str) else self.text
+
+
+class GenerationRequest(TextsRequest):
     """What translations and summaries have in common."""
 
-    text: Texts
-    model: Text | None = Field(None, description="A loaded model; by default the first that can.")
     source_lang: Text | None = None
     target_lang: Text | None = None
     beam_size: Annotated[int, Field(ge=1, le=16)] | None = None
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
     length_penalty: Annotated[float, Field(ge=-10, le=10)] | None = None
+
+    @property
+    def options(self) -> Options:
+        """What is said of how to generate."""
+        names = ("source_lang", "target_lang", "beam_size", "max_new_tokens", "length_penalty")
+        return tuple((name, getattr(self, name)) for name in names if getattr(self, name) is not None)
 
 
 class TranslateRequest(GenerationRequest):
@@ -111,11 +167,16 @@ class SummarizeResponse(BaseModel):
 class AnswerRequest(Asked):
     """A question about a text of any length."""
 
-    question: Annotated[str, Field(min_length=1, max_length=10_000)]
-    context: Annotated[str, Field(min_length=1, max_length=1_000_000)]
+    question: Annotated[Spoken, Field(max_length=10_000)]
+    context: Annotated[Spoken, Field(max_length=1_000_000)]
     model: Text | None = Field(None, description="A loaded model; by default the first that can.")
     allow_no_answer: bool = False
     n_best: Annotated[int, Field(ge=1, le=20)] = 1
+
+    @property
+    def options(self) -> Options:
+        """What is said of the answers."""
+        return (("allow_no_answer", self.allow_no_answer), ("n_best", self.n_best))
 
 
 class AnswerOut(BaseModel):
@@ -134,11 +195,9 @@ class AnswerResponse(BaseModel):
     answers: list[AnswerOut]
 
 
-class ClassifyRequest(Asked):
+class ClassifyRequest(TextsRequest):
     """Texts to classify; what is longer than the model takes is cut if that is asked for."""
 
-    text: Texts
-    model: Text | None = Field(None, description="A loaded model; by default the first that can.")
     truncate: bool = Field(False, description="Cut what is longer than the model takes, in place of an error.")
 
 

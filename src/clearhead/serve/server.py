@@ -2,14 +2,23 @@
 
 import contextlib
 import logging
+import math
+import os
 import signal
+import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
-from clearhead.serve.app import Settings, create_app
-from clearhead.serve.protocol import PatientProtocol
+from clearhead.serve.app import create_app
+from clearhead.serve.protocol import patient
+from clearhead.serve.settings import Settings
+from clearhead.serve.state import State
+
+log = logging.getLogger("clearhead.serve")
 
 
 def keys_in(path: Path) -> list[str]:
@@ -28,29 +37,71 @@ def keys_in(path: Path) -> list[str]:
 
 
 def serve(settings: Settings, host: str, port: int) -> None:
-    """Serves until it is told to stop: SIGTERM and SIGINT let it finish what it has taken."""
+    """Serves until it is told to stop: SIGTERM and SIGINT let it finish what it has taken, for a while.
+
+    Raises:
+        ValueError: settings that contradict each other, or a model that cannot be loaded.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s clearhead: %(message)s", force=True)
     logging.getLogger("clearhead.serve").setLevel(logging.INFO)
+    state = State(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        create_app(state),
         host=host,
         port=port,
-        http=PatientProtocol,
+        http=patient(settings.header_seconds),
         access_log=False,
+        log_config=None,
         log_level="warning",
-        timeout_keep_alive=10,
-        timeout_graceful_shutdown=30,
+        limit_concurrency=settings.connections,
+        timeout_keep_alive=math.ceil(settings.idle_seconds),
+        # one second later than what computes has given up, and has said so to the clients
+        timeout_graceful_shutdown=math.ceil(settings.drain_seconds) + 1,
         h11_max_incomplete_event_size=32 * 1024,
         server_header=False,
     )
-    _Server(config).run()
+    status: int | str | None = 0
+    try:
+        _Server(config, state).run()
+    except SystemExit as stop:  # it cannot listen, and has said so
+        status = stop.code
+    if state.failed is not None:
+        raise state.failed
+    if state.busy:
+        # a thread inside torch would abort the process when the interpreter ends
+        logging.shutdown()
+        os._exit(status if isinstance(status, int) else 1)
+    sys.exit(status)
 
 
 class _Server(uvicorn.Server):
     """Ends with status 0 when it was told to end, and has; uvicorn's own dies of the signal after all."""
 
+    def __init__(self, config: uvicorn.Config, state: State) -> None:
+        super().__init__(config)
+        self._state = state
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to listen, and says where."""
+        await super().startup(sockets)
+        for server in self.servers:
+            for one in server.sockets:
+                host, port = one.getsockname()[:2]
+                log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether it ends: also where a model could not be loaded."""
+        return await super().on_tick(counter) or self._state.failed is not None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ends gently; at a second SIGINT at once."""
+        if not self.should_exit:
+            self._state.close()
+        super().handle_exit(sig, frame)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ends gently at SIGTERM and SIGINT; at a second SIGINT at once."""
+        """Hears SIGTERM and SIGINT."""
         before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield

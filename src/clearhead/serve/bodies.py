@@ -1,0 +1,123 @@
+"""Requests' bodies: each within its size and its time, and all together within a budget."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+from starlette.types import Message, Receive
+
+_DRAIN = 4
+"""What is too large is read on to so many times the limit, and thrown away."""
+_DRAIN_SECONDS = 5.0
+
+
+class TooLargeError(Exception):
+    """A body is over the limit."""
+
+
+class TooSlowError(Exception):
+    """A body did not come in time."""
+
+
+class NoRoomError(Exception):
+    """The bodies of other requests fill the budget."""
+
+
+class ClientGoneError(Exception):
+    """The client went away before its body was whole."""
+
+
+class Bodies:
+    """The bodies of all requests that are being read or answered.
+
+    Args:
+        largest: bytes of one.
+        budget: bytes of all.
+        seconds: how long one may take to come.
+    """
+
+    def __init__(self, *, largest: int, budget: int, seconds: float) -> None:
+        self.largest, self.budget, self.seconds = largest, budget, seconds
+        self.held = 0
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator["Reading"]:
+        """Room for a body, which is given back in the end."""
+        one = Reading(self)
+        try:
+            yield one
+        finally:
+            one.drop()
+
+
+class Reading:
+    """One body.
+
+    Args:
+        bodies: all of them.
+    """
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._parts: list[bytes] = []
+        self._held = 0
+        self.whole = False
+
+    async def read(self, receive: Receive) -> bytes:
+        """The whole of it.
+
+        It is read before the application begins, which would take any error while it reads for a body that is broken.
+
+        Raises:
+            TooLargeError, TooSlowError, NoRoomError, ClientGoneError: so.
+        """
+        try:
+            async with asyncio.timeout(self._bodies.seconds):
+                while not self.whole:
+                    part = await self._next(receive)
+                    self._held += len(part)
+                    self._bodies.held += len(part)
+                    if self._held > self._bodies.largest:
+                        raise TooLargeError
+                    if self._bodies.held > self._bodies.budget:
+                        raise NoRoomError
+                    self._parts.append(part)
+        except TimeoutError:
+            raise TooSlowError from None
+        body, self._parts = b"".join(self._parts), []
+        return body
+
+    async def drain(self, receive: Receive) -> None:
+        """Reads on, to some bound, and keeps nothing: a client that still sends when it is closed hears no answer."""
+        self.drop()
+        left = _DRAIN * self._bodies.largest
+        with contextlib.suppress(TimeoutError, ClientGoneError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while not self.whole and left > 0:
+                    left -= len(await self._next(receive))
+
+    def drop(self) -> None:
+        """Gives back what it holds of the budget."""
+        self._bodies.held -= self._held
+        self._parts, self._held = [], 0
+
+    async def _next(self, receive: Receive) -> bytes:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        self.whole = not message.get("more_body", False)
+        return bytes(message.get("body", b""))
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """First the body, then what else comes: that the client has gone."""
+    first = True
+
+    async def told() -> Message:
+        nonlocal first
+        if first:
+            first = False
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return told

@@ -1,0 +1,149 @@
+"""What encoder–decoders are used for."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clearhead.generation.settings import GenerationConfig
+from clearhead.run.generate import TextToText
+from clearhead.run.generated_answers import GeneratedAnswerer
+from clearhead.run.outputs import StreamedToken
+from clearhead.run.summarize import TASK, summaries
+from clearhead.serve import schemas
+from clearhead.serve.errors import RefusedError
+from clearhead.serve.uses.interface import Work, guess, lengths
+
+_ANSWER_TOKENS = 30
+"""Most tokens of an answer, as in `QuestionAnswerer.answers`."""
+
+
+@dataclass(frozen=True)
+class _Generating:
+    """What uses have in common that generate.
+
+    Args:
+        made: the model.
+        most: most tokens that a request may make it generate, in the worst case.
+    """
+
+    made: TextToText
+    most: int
+
+    def settings(self, texts: Sequence[str], **options: Any) -> GenerationConfig:
+        """How texts are generated.
+
+        Raises:
+            RefusedError: an option that the model does not take.
+        """
+        try:
+            settings = self.made.settings_for(texts, **options)
+            self.longest(settings)
+        except ValueError as error:
+            raise RefusedError(str(error)) from None
+        return settings
+
+    def longest(self, settings: GenerationConfig) -> int:
+        """Most new tokens of an output."""
+        return settings.greatest_length(1, self.made.model.config.max_len) - 1
+
+    def cost(self, tokens: int, settings: GenerationConfig, parts: int = 1) -> int:
+        """The tokens of a text, and those that its beams will need: hardly an output is more than twice as long."""
+        return tokens + settings.beam_size * min(parts * self.longest(settings), 2 * tokens + 16)
+
+    def check_work(self, outputs: int, settings: GenerationConfig) -> None:
+        """Raises a RefusedError for more than a request may make the server generate."""
+        beams, longest = settings.beam_size, self.longest(settings)
+        if outputs * beams * longest > self.most:
+            raise RefusedError(
+                f"{outputs} outputs of up to {longest} tokens with {beams} beams are {outputs * beams * longest:,} "
+                f"tokens; this server generates at most {self.most:,} for a request: "
+                "send fewer texts, or a smaller max_new_tokens or beam_size"
+            )
+
+
+@dataclass(frozen=True)
+class Translate(_Generating):
+    """Translations, and whatever else a model makes of texts."""
+
+    def estimate(self, asked: schemas.TranslateRequest) -> int:
+        """As `Use.estimate`."""
+        settings = self.settings(asked.texts, **dict(asked.options))
+        return sum(self.cost(guess([text], self.made.max_length), settings) for text in asked.texts)
+
+    def prepare(self, asked: schemas.TranslateRequest) -> Work:
+        """As `Use.prepare`."""
+        settings, made = self.settings(asked.texts, **dict(asked.options)), self.made
+        self.check_work(len(asked.texts), settings)
+        counts = lengths(made.tokenizer, asked.texts, made.max_length, cut=asked.truncate)
+        jobs = [(text, self.cost(count, settings)) for text, count in zip(asked.texts, counts, strict=True)]
+        return Work(jobs, asked.options)
+
+    def perform(self, payloads: Sequence[str], **options: Any) -> Sequence[Any]:
+        """As `Use.perform`: a `Generated` each."""
+        return self.made.generate(payloads, return_details=True, **options)
+
+    def stream(self, asked: schemas.TranslateRequest) -> Iterator[StreamedToken]:
+        """The translation of a request's only text, token by token."""
+        return self.made.stream(asked.texts[0], **dict(asked.options))
+
+
+@dataclass(frozen=True)
+class Summarize(_Generating):
+    """Summaries of documents of any length, by the model as it is set up for them."""
+
+    def estimate(self, asked: schemas.SummarizeRequest) -> int:
+        """As `Use.estimate`."""
+        settings = self.settings(asked.texts, **dict(asked.options))
+        return sum(self.cost(count, settings, self._parts(count)) for count in (guess([one]) for one in asked.texts))
+
+    def prepare(self, asked: schemas.SummarizeRequest) -> Work:
+        """As `Use.prepare`."""
+        settings = self.settings(asked.texts, **dict(asked.options))
+        counts = lengths(self.made.tokenizer, asked.texts, None, cut=True)
+        self.check_work(sum(map(self._parts, counts)), settings)
+        costs = [self.cost(count, settings, self._parts(count)) for count in counts]
+        return Work(list(zip(asked.texts, costs, strict=True)), asked.options)
+
+    def perform(self, payloads: Sequence[str], **options: Any) -> Sequence[Any]:
+        """As `Use.perform`: a `Summary` each."""
+        return list(summaries(self.made, payloads, **options))
+
+    def _parts(self, tokens: int) -> int:
+        """Of about how many parts a document is; each is summarised."""
+        return max(1, math.ceil(tokens / (self.made.max_length or tokens or 1)))
+
+
+def summarizer(made: TextToText, most: int) -> Summarize:
+    """A model's use for summaries, set up as its config.json describes it; arguments as in the class."""
+    return Summarize(made.for_task(TASK) if TASK in made.prompts.tasks else made, most)
+
+
+@dataclass(frozen=True)
+class WriteAnswer(_Generating):
+    """Answers that a model writes."""
+
+    def estimate(self, asked: schemas.AnswerRequest) -> int:
+        """As `Use.estimate`."""
+        return self.cost(guess([asked.question, asked.context]), self._settings(asked, []))
+
+    def prepare(self, asked: schemas.AnswerRequest) -> Work:
+        """As `Use.prepare`."""
+        try:
+            # what it will read, which says too whether the question leaves room for that
+            parts = GeneratedAnswerer(self.made)._sources(asked.question, asked.context, None, 0)
+        except ValueError as error:
+            raise RefusedError(str(error).removeprefix("pair 0: ")) from None
+        settings = self._settings(asked, parts)
+        self.check_work(len(parts), settings)
+        tokens = sum(lengths(self.made.tokenizer, parts, None, cut=True))
+        job = (asked.question, asked.context), self.cost(tokens, settings, len(parts))
+        return Work([job], asked.options)
+
+    def perform(self, payloads: Sequence[tuple[str, str]], **options: Any) -> Sequence[Any]:
+        """As `Use.perform`: an `Answer` each."""
+        return GeneratedAnswerer(self.made).answers(payloads, max_answer_length=_ANSWER_TOKENS, **options)
+
+    def _settings(self, asked: schemas.AnswerRequest, parts: Sequence[str]) -> GenerationConfig:
+        beams = max(self.made.settings.beam_size, asked.n_best)
+        return self.settings(parts, beam_size=beams, max_new_tokens=_ANSWER_TOKENS)

@@ -1,0 +1,99 @@
+"""A request waits for what the other thread computes, as long as its client is there."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from clearhead.serve.batching import Place
+from clearhead.serve.errors import AbandonedError, DrainingError, error_body
+
+log = logging.getLogger("clearhead.serve")
+
+
+async def results(request: Request, place: Place, jobs: Sequence[tuple[Hashable, Any, int]]) -> list[Any]:
+    """The results of all jobs.
+
+    Raises:
+        AbandonedError: the client has gone away.
+        Exception: what one of them raised.
+    """
+    done = asyncio.gather(*(asyncio.wrap_future(one) for one in place.submit(jobs)), return_exceptions=True)
+    gone = asyncio.ensure_future(_gone(request))
+    first: set[asyncio.Future[Any]] = {done, gone}
+    try:
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            raise AbandonedError
+        found = done.result()
+    finally:
+        gone.cancel()
+        done.cancel()
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return found
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has gone away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class Events(StreamingResponse):
+    """Pieces of a result as server-sent events, as they are computed; the last is [DONE].
+
+    Args:
+        request: the request.
+        place: what it holds of the queue; it is left in the end, whether the client stays or goes.
+        make: gives the pieces, in the computing thread.
+        cost: of all of it.
+        told: what is told of a piece.
+
+    Raises:
+        OverloadedError, DrainingError, RefusedError: as `Place.stream`.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        place: Place,
+        make: Callable[[], Iterator[Any]],
+        cost: int,
+        told: Callable[[Any], dict[str, Any]],
+    ) -> None:
+        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+        def tell(piece: Any) -> None:
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        place.stream(make, tell, cost)
+        self._place, self._told, self._id = place, told, request.scope.get("request_id")
+        super().__init__(self._events(pieces), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._place.leave()
+
+    async def _events(self, pieces: "asyncio.Queue[Any]") -> AsyncIterator[str]:
+        while (piece := await pieces.get()) is not None:
+            if isinstance(piece, Exception):
+                yield f"event: error\ndata: {json.dumps(self._wrong(piece))}\n\n"
+                return
+            yield f"data: {json.dumps(self._told(piece))}\n\n"
+        yield "data: [DONE]\n\n"
+
+    def _wrong(self, error: Exception) -> dict[str, Any]:
+        if isinstance(error, DrainingError):
+            return error_body("the server is about to end", "draining", kind="server_error")
+        log.error("request %s: a stream failed: %s", self._id, type(error).__name__)
+        return error_body(f"something went wrong here; request {self._id}", "internal_error", kind="server_error")
