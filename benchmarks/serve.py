@@ -1,9 +1,12 @@
 """The server under load: many connections for a minute, every answer compared with what comes out offline.
 
-Usage: python benchmarks/serve.py TEXTS [--connections 64] [--seconds 60] [--precision auto] [--json FILE] [--plot FILE]
+Usage: python benchmarks/serve.py TEXTS [--overload] [--seconds 60] [--precision auto] [--json FILE] [--plot FILE]
 
-TEXTS holds a text a line, of mixed lengths. Each connection sends one to eight of them, waits for the vectors, and
-sends the next. Afterwards the same texts are encoded offline, in the same order and as often. Needs httpx.
+TEXTS holds a text a line, of mixed lengths. Each of 64 connections sends one to eight of them, waits for the vectors,
+and sends the next. Afterwards the same texts are encoded offline, in the same order and as often. With --overload, ten
+times as many requests are sent as the server can answer. Status 1 where a bound is missed: an answer lost or wrong,
+less than 70% of the offline throughput; refusals that are slow, a queue or memory beyond its bound, no recovery.
+Needs httpx.
 """
 
 import argparse
@@ -28,34 +31,55 @@ from clearhead.checkpoints.directory import write_json
 from clearhead.files import whole_file
 
 MODEL = "all-MiniLM-L6-v2"
+FLOOD_TEXTS = 32
+"""Texts of a request in an overload: few large requests, so that this client is not what is slow."""
+FLOOD_QUEUE = 32_768
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
 
 
-@contextlib.contextmanager
-def server(precision):
-    """A server of its own process on a free port: its address and process id."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [COMMAND, "serve", "--model", MODEL, "--port", str(port), "--precision", precision]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    address = f"http://127.0.0.1:{port}"
-    try:
+class Server:
+    """A server of its own process on a free port.
+
+    Args:
+        precision: of its model.
+        more: further options of the command.
+    """
+
+    def __init__(self, precision, *more):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [COMMAND, "serve", "--model", MODEL, "--port", str(port), "--precision", precision, *more]
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        self.address, self.status = f"http://127.0.0.1:{port}", None
+
+    def __enter__(self):
         for _ in range(600):
             with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"{address}/health/ready").status_code == 200:
-                    break
+                if httpx.get(f"{self.address}/health/ready").status_code == 200:
+                    return self
+            if self.process.poll() is not None:
+                break
             time.sleep(0.1)
-        yield address, process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        print(f"the server ended with status {process.wait(60)}")
+        self.process.kill()
+        raise SystemExit("the server did not become ready")
 
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.status = self.process.wait(60)
+        finally:
+            self.process.kill()
 
-def memory(pid):
-    """MiB that a process holds."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
+    def memory(self):
+        """MiB that it holds."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
+
+    def metrics(self):
+        """Its metrics, by their names and labels."""
+        lines = httpx.get(f"{self.address}/metrics", timeout=60).text.splitlines()
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
 
 
 async def client(address, texts, chance, stop, found):
@@ -85,15 +109,32 @@ def offline(encoder, texts, order, seconds):
     return min(done, len(order)) / (time.monotonic() - start)
 
 
-def histogram(address):
-    """How many batches had at most so many texts."""
-    lines = httpx.get(f"{address}/metrics").text.splitlines()
-    buckets = [line for line in lines if line.startswith("clearhead_batch_jobs_bucket")]
-    sums = [(line.split('"')[1], float(line.rsplit(" ", 1)[1])) for line in buckets]
-    return {
-        name: int(count - before)
-        for (name, count), before in zip(sums, [0.0, *(count for _, count in sums)], strict=False)
-    }
+def histogram(before, after):
+    """How many batches between two readings of the metrics had at most so many texts."""
+    names = [name for name in after if name.startswith("clearhead_batch_jobs_bucket")]
+    sums = {name.split('"')[1]: after[name] - before.get(name, 0) for name in names}
+    counts = zip(sums, [0.0, *sums.values()], sums.values(), strict=False)
+    return {size: int(count - smaller) for size, smaller, count in counts}
+
+
+def compared(found, exact):
+    """What came back beside the exact vectors: lost requests, largest distance, smallest cosine, texts in order."""
+    lost, distance, cosine, sent = 0, 0.0, 1.0, []
+    for _, status, some, content in found:
+        if status != 200:
+            lost += 1
+            continue
+        vectors = np.array([one["embedding"] for one in json.loads(content)["data"]], np.float32)
+        sent += some
+        distance = max(distance, float(np.abs(vectors - exact[some]).max()))
+        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(exact[some], axis=1)
+        cosine = min(cosine, float(((vectors * exact[some]).sum(1) / lengths).min()))
+    return lost, distance, cosine, sent
+
+
+def percentiles(times):
+    times = sorted(times)
+    return {f"p{share}": times[min(len(times) - 1, int(len(times) * share / 100))] for share in (50, 95, 99)}
 
 
 def draw(path, times, batches):
@@ -111,9 +152,95 @@ def draw(path, times, batches):
         picture.savefig(file, format="png", dpi=110)
 
 
+def steady(texts, options):
+    """As many requests as the connections can send: what was measured, and which bounds it missed."""
+    with Server(options.precision) as server:
+        asyncio.run(load(server.address, texts, options.connections, 3))  # warm
+        memory, metrics = server.memory(), server.metrics()
+        found, seconds = asyncio.run(load(server.address, texts, options.connections, options.seconds))
+        after, batches = server.memory(), histogram(metrics, server.metrics())
+    exact = TextEncoder.from_pretrained(MODEL, precision="float32").encode(texts)
+    lost, distance, cosine, sent = compared(found, exact)
+    encoder = TextEncoder.from_pretrained(MODEL, precision=options.precision)
+    encoder.encode(texts[:200])
+    served, alone = len(sent) / seconds, offline(encoder, texts, sent, options.seconds)
+    times = [one for one, *_ in found]
+    exactly = options.precision == "float32"
+    missed = {
+        f"{lost} requests were lost": lost > 0,
+        f"the server ended with status {server.status}": server.status != 0,
+        f"a vector differs by {distance:.1e}, more than 1e-5": exactly and distance > 1e-5,
+        f"a cosine is {cosine:.5f}, less than 0.9995": cosine < 0.9995,
+        f"{served / alone:.0%} of the offline throughput, less than 70%": served < 0.7 * alone,
+    }
+    about = {
+        "connections": options.connections, "seconds": seconds, "requests": len(found), "failed": lost,
+        "texts_per_second": served, "offline": alone, "ratio": served / alone, "latency": percentiles(times),
+        "mean_latency": statistics.fmean(times), "largest_distance": distance, "smallest_cosine": cosine,
+        "mib_before": memory, "mib_after": after, "batches": batches,
+    }  # fmt: skip
+    if options.plot:
+        draw(options.plot, times, batches)
+    return about, [said for said, wrong in missed.items() if wrong]
+
+
+async def flood(server, texts, rate, seconds):
+    """So many requests a second, whatever becomes of them: each with its time and status; and the fullest queue."""
+    found, fullest = [], 0.0
+    limits = httpx.Limits(max_connections=512, max_keepalive_connections=512)
+
+    async def one(http, some):
+        start = time.monotonic()
+        response = await http.post(
+            f"{server.address}/v1/embeddings", json={"model": MODEL, "input": some, "truncate": True}
+        )
+        found.append((time.monotonic() - start, response.status_code))
+
+    async with httpx.AsyncClient(timeout=120, limits=limits) as http:
+        tasks, start, chance = [], time.monotonic(), random.Random(0)
+        while (now := time.monotonic() - start) < seconds:
+            while len(tasks) < now * rate:
+                tasks.append(asyncio.create_task(one(http, chance.choices(texts, k=FLOOD_TEXTS))))
+            text = (await http.get(f"{server.address}/metrics")).text
+            fullest = max(fullest, float(text.split("\nclearhead_queue_tokens ")[1].split("\n")[0]))
+            await asyncio.sleep(0.05)
+        await asyncio.gather(*tasks)
+    return found, fullest
+
+
+def overload(texts, options):
+    """Ten times what the server can do: what was measured, and which bounds it missed."""
+    with Server(options.precision, "--queue-tokens", str(FLOOD_QUEUE)) as server:
+        warm, seconds = asyncio.run(load(server.address, texts, 8, 5))
+        capacity = sum(len(some) for *_, some, _ in warm) / seconds / FLOOD_TEXTS
+        memory = server.memory()
+        found, fullest = asyncio.run(flood(server, texts, 10 * capacity, options.seconds))
+        start = time.monotonic()
+        again = httpx.post(f"{server.address}/v1/embeddings", json={"model": MODEL, "input": "a"}, timeout=60)
+        recovery, after = time.monotonic() - start, server.memory()
+    taken = [time for time, status in found if status == 200]
+    refused = [time for time, status in found if status == 429]
+    answered, heard, other = percentiles(taken), percentiles(refused), len(found) - len(taken) - len(refused)
+    missed = {
+        f"{other} answers are neither 200 nor 429": other > 0,
+        f"the server ended with status {server.status}": server.status != 0,
+        f"refused after {heard['p95']:.2f} s, answered after {answered['p50']:.2f} s": heard["p95"] > answered["p50"],
+        f"{fullest:.0f} tokens waited, more than {FLOOD_QUEUE}": fullest > FLOOD_QUEUE,
+        f"memory grew by {after - memory:.0f} MiB": after - memory > 256,
+        f"after it a request took {recovery:.1f} s": again.status_code != 200 or recovery > 2,
+    }
+    about = {
+        "requests_per_second": 10 * capacity, "seconds": options.seconds, "answered": len(taken),
+        "refused": len(refused), "latency_answered": answered, "latency_refused": heard, "fullest_queue": fullest,
+        "mib_before": memory, "mib_after": after, "recovery": recovery,
+    }  # fmt: skip
+    return about, [said for said, wrong in missed.items() if wrong]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path)
+    parser.add_argument("--overload", action="store_true", help="ten times the capacity, in place of 64 connections")
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
@@ -123,40 +250,14 @@ def main():
     options = parser.parse_args()
     lines = options.texts.read_text(encoding="utf-8").splitlines()
     texts = list(dict.fromkeys(line for line in lines if line.strip()))[: options.number]
-    with server(options.precision) as (address, pid):
-        asyncio.run(load(address, texts, options.connections, 3))  # warm
-        before = memory(pid)
-        found, seconds = asyncio.run(load(address, texts, options.connections, options.seconds))
-        after, batches = memory(pid), histogram(address)
-    exact = TextEncoder.from_pretrained(MODEL, precision="float32").encode(texts)
-    wrong, distance, cosine, sent = 0, 0.0, 1.0, []
-    for _, status, some, content in found:
-        if status != 200:
-            wrong += 1
-            continue
-        vectors = np.array([one["embedding"] for one in json.loads(content)["data"]], np.float32)
-        sent += some
-        distance = max(distance, float(np.abs(vectors - exact[some]).max()))
-        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(exact[some], axis=1)
-        cosine = min(cosine, float(((vectors * exact[some]).sum(1) / lengths).min()))
-    encoder = TextEncoder.from_pretrained(MODEL, precision=options.precision)
-    encoder.encode(texts[:200])
-    served, alone = len(sent) / seconds, offline(encoder, texts, sent, options.seconds)
-    times = sorted(one for one, *_ in found)
-    ranks = {f"p{share}": times[min(len(times) - 1, int(len(times) * share / 100))] for share in (50, 95, 99)}
-    about = {
-        "connections": options.connections, "seconds": seconds, "requests": len(found), "failed": wrong,
-        "texts_per_second": served, "offline": alone, "ratio": served / alone, "latency": ranks,
-        "mean_latency": statistics.fmean(times), "largest_distance": distance, "smallest_cosine": cosine,
-        "mib_before": before, "mib_after": after, "batches": batches, "precision": options.precision,
-        "machine": machine(2, ("clearhead", "torch", "fastapi", "uvicorn")),
-    }  # fmt: skip
+    about, missed = (overload if options.overload else steady)(texts, options)
+    about |= {"precision": options.precision, "missed": missed}
+    about["machine"] = machine(2, ("clearhead", "torch", "fastapi", "uvicorn"))
     print(json.dumps(about, indent=1))
     if options.json:
         write_json(options.json, about)
-    if options.plot:
-        draw(options.plot, times, batches)
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
