@@ -2,7 +2,7 @@
 # Docker there.
 #
 #   docker build --tag clearhead .
-#   docker run --read-only --tmpfs /tmp --publish 127.0.0.1:8080:8080 clearhead
+#   docker run --read-only --tmpfs /tmp --stop-timeout 30 --publish 127.0.0.1:8080:8080 clearhead
 #   docker run … --volume "$PWD/models:/models:ro" clearhead --model /models/mine
 FROM python:3.12-slim AS build
 WORKDIR /build
@@ -19,6 +19,7 @@ COPY --from=build /app /app
 USER clearhead
 ENV HOME=/tmp HF_HUB_OFFLINE=1
 EXPOSE 8080
+# it finishes what it has taken within 20 s; Docker's own 10 s would cut that off: --stop-timeout 30
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=3s --start-period=60s \
     CMD ["/app/bin/python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/health/ready', timeout=2)"]
