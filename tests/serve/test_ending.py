@@ -17,7 +17,7 @@ import time
 import clearhead.serve.state as state
 step, load = state.State._step, state.load
 def stepped(self, part, tokens):
-    time.sleep(0.2 if part == "decoder" else 0.5)
+    time.sleep(0.2 if part == "decoder" else 1.0)
     step(self, part, tokens)
 def loaded(*given):
     time.sleep(1.5)
@@ -51,7 +51,7 @@ def test_sigterm_lets_it_finish_and_end_with_0(folders):
     with served.server({"bert": folders / "bert"}, before=SLOWED) as server:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             asked = [pool.submit(embed, server) for _ in range(2)]
-            until(lambda: queue(server) > 0)
+            until(lambda: queue(server) == 6)  # three tokens each
             assert server.ends()[0] == 0
             assert [one.result().status_code for one in asked] == [200, 200]
         assert "Traceback" not in server.said()

@@ -23,27 +23,34 @@ async def results(request: Request, place: Place, jobs: Sequence[tuple[Hashable,
         AbandonedError: the client has gone away.
         Exception: what one of them raised.
     """
-    done = asyncio.gather(*(asyncio.wrap_future(one) for one in place.submit(jobs)), return_exceptions=True)
-    gone = asyncio.ensure_future(_gone(request))
-    first: set[asyncio.Future[Any]] = {done, gone}
+    futures, finished = place.submit(jobs), asyncio.Event()
+    loop, left = asyncio.get_running_loop(), len(futures)
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            finished.set()
+
+    for one in futures:
+        one.add_done_callback(lambda _: loop.call_soon_threadsafe(count))
+    # not by asyncio's futures: it writes the errors of those that nobody awaits any more into the log
+    waits: set[asyncio.Task[bool]] = {asyncio.create_task(finished.wait()), asyncio.create_task(_gone(request))}
     try:
-        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        if not done.done():
-            raise AbandonedError
-        found = done.result()
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        gone.cancel()
-        done.cancel()
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return found
+        for wait in waits:
+            wait.cancel()
+    if not finished.is_set():
+        raise AbandonedError
+    return [one.result() for one in futures]
 
 
-async def _gone(request: Request) -> None:
-    """Returns when the client has gone away."""
+async def _gone(request: Request) -> bool:
+    """Waits until the client has gone away."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    return True
 
 
 class Events(StreamingResponse):

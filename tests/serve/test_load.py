@@ -1,0 +1,95 @@
+"""More than it can do, against the real server: what is taken stays within the bound, the rest hears so at once."""
+
+import concurrent.futures
+import statistics
+import time
+
+import httpx
+import pytest
+from support import served
+from support.served import until
+
+BATCH_SECONDS = 2.0
+SLOWED = f"""
+import time
+import clearhead.serve.models as models
+perform = models.Served.perform
+def performed(self, key, payloads):
+    time.sleep({BATCH_SECONDS} if key.use == "embed" else 0.0)
+    return perform(self, key, payloads)
+models.Served.perform = performed
+"""
+LARGE = {"model": "bert", "input": ["the storm closed the old bridge " * 150] * 20, "truncate": True}  # 100 kB
+COST = 20 * 36
+
+
+def embed(address, texts="a"):
+    return httpx.post(f"{address}/v1/embeddings", json={"model": "bert", "input": texts}, timeout=60)
+
+
+def insistent(address, stop):
+    """A client that asks again and again: the statuses and seconds of its requests."""
+    found = []
+    with httpx.Client(timeout=60) as client:
+        while time.monotonic() < stop:
+            response = client.post(f"{address}/v1/embeddings", json=LARGE)
+            found.append((response.status_code, response.elapsed.total_seconds()))
+            assert response.status_code == 200 or int(response.headers["retry-after"]) >= 1
+            time.sleep(0.5)
+    return found
+
+
+@pytest.mark.slow
+def test_overload_is_refused_at_once_and_passes(folders):
+    room = 2 * COST
+    with (
+        served.server({"bert": folders / "bert"}, before=SLOWED, queue_tokens=room) as server,
+        concurrent.futures.ThreadPoolExecutor(40) as pool,
+    ):
+        address, waiting = server.address, []
+        assert embed(address).status_code == 200
+        memory, stop = server.memory(), time.monotonic() + 4 * BATCH_SECONDS
+        clients = [pool.submit(insistent, address, stop) for _ in range(40)]
+        while time.monotonic() < stop:
+            waiting.append(served.metric(address, "queue_tokens"))
+            time.sleep(0.05)
+        found = [one for client in clients for one in client.result()]
+        until(lambda: served.metric(address, "queue_tokens") == 0)
+        taken = [seconds for status, seconds in found if status == 200]
+        refused = [seconds for status, seconds in found if status == 429]
+        assert len(taken) + len(refused) == len(found)
+        assert len(taken) >= 4
+        assert len(refused) > 10 * len(taken)
+        assert statistics.quantiles(refused, n=20)[-1] < min(BATCH_SECONDS, statistics.median(taken) / 2)
+        assert 0 < max(waiting) <= room
+        assert server.memory() - memory < 150
+        assert embed(address).status_code == 200
+        assert served.metric(address, "refused_total") == len(refused)
+
+
+def test_a_request_that_alone_is_more_than_the_queue_is_refused_for_ever(folders):
+    with served.server({"bert": folders / "bert"}, queue_tokens=100) as server:
+        response = embed(server.address, ["the old bridge"] * 50)
+        assert response.status_code == 400
+        assert "this server takes 100 at a time: send less" in response.json()["error"]["message"]
+        assert "retry-after" not in response.headers
+        assert embed(server.address, ["the old bridge"] * 2).status_code == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_short_translation_beside_many_embeddings_has_its_share(folders, stream):
+    models = {name: folders / name for name in ("bert", "marian")}
+    with (
+        served.server(models, before=SLOWED, batch_tokens=12) as server,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        address = server.address
+        heavy = pool.submit(embed, address, ["the old bridge"] * 8)  # of which two fit into a batch
+        until(lambda: served.metric(address, "queue_tokens") > 0)
+        start = time.monotonic()
+        body = {"text": "the storm", "stream": stream, "max_new_tokens": 20, "beam_size": 1}
+        assert httpx.post(f"{address}/translate", json=body, timeout=60).status_code == 200
+        assert time.monotonic() - start < 2.5 * BATCH_SECONDS  # and not 20 batches
+        assert not heavy.done()
+        assert heavy.result().status_code == 200
