@@ -91,3 +91,18 @@ def test_sigterm_while_it_generates(folders, stream):
             assert response.status_code == 503
             assert response.json()["error"]["code"] == "draining"
         assert "Traceback" not in server.said()
+
+
+def test_sigterm_while_it_is_stuck(folders):
+    stuck = "import time, clearhead.serve.models as models\nmodels.Served.perform = lambda *given: time.sleep(60)"
+    with (
+        served.server({"bert": folders / "bert"}, before=stuck, drain_seconds=0.5) as server,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        asked = pool.submit(embed, server)
+        until(lambda: queue(server) > 0)
+        status, seconds = server.ends()
+        with pytest.raises(httpx.HTTPError):
+            asked.result().raise_for_status()
+    assert status == 0
+    assert seconds < 8

@@ -270,27 +270,14 @@ def test_neither_errors_nor_logs_hold_texts_paths_or_traces(folders):
             assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", line)
 
 
-def test_what_cannot_be_loaded_or_named_ends_it_with_one_line(folders, tmp_path):
+def test_what_cannot_be_loaded_or_listened_to_ends_it_with_one_line(folders, tmp_path, address):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    bert = folders / "bert"
     for arguments, said in [
-        (["-m", f"broken={tmp_path}"], "model broken cannot be loaded: "),
-        (["-m", str(bert), "-m", f"bert={folders / 'reader'}"], "two models are called 'bert'"),
-        (["-m", str(bert), "--use", "gone=answer"], "no model is called 'gone'"),
-        (["-m", str(bert), "--use", "bert=dance"], "NAME=USE,USE is wanted"),
-        (["-m", str(bert), "--use", "bert=answer"], "its uses cannot be chosen"),
+        (["-m", f"broken={tmp_path}"], "clearhead: error: model broken cannot be loaded: "),
+        (["-m", folders / "bert", "--port", urlsplit(address).port], "address already in use"),
     ]:
         done = served.failed(*arguments)
-        assert done.returncode == 1
+        assert 0 < done.returncode < 128
         *_, last = done.stderr.decode().splitlines()
         assert said in last
-        assert last.startswith("clearhead: error: ")
         assert "Traceback" not in done.stderr.decode()
-
-
-def test_a_folder_is_called_by_its_last_part_also_one_with_an_equals_sign(folders, tmp_path):
-    (tmp_path / "is=here").mkdir()
-    (tmp_path / "is=here" / "reader").symlink_to(folders / "reader")
-    with served.command("-m", folders / "bert", "-m", tmp_path / "is=here" / "reader") as server:
-        told = httpx.get(f"{server.address}/v1/models").json()["data"]
-    assert [(one["id"], one["uses"]) for one in told] == [("bert", ["embed", "view"]), ("reader", ["answer"])]

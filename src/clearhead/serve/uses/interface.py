@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from clearhead.serve.errors import RefusedError
 from clearhead.text.interface import TextTokenizer, Tokens
@@ -26,6 +26,7 @@ class Work:
     options: tuple[tuple[str, Any], ...] = ()
 
 
+@runtime_checkable
 class Use(Protocol):
     """Something that a model does."""
 
