@@ -11,16 +11,16 @@ _DRAIN = 4
 _DRAIN_SECONDS = 5.0
 
 
-class TooLargeError(Exception):
-    """A body is over the limit."""
+class TurnedAwayError(Exception):
+    """A request that is answered before the application has it.
 
+    Args:
+        status, said, code: the answer's.
+    """
 
-class TooSlowError(Exception):
-    """A body did not come in time."""
-
-
-class NoRoomError(Exception):
-    """The bodies of other requests fill the budget."""
+    def __init__(self, status: int, said: str, code: str) -> None:
+        super().__init__(said)
+        self.status, self.said, self.code = status, said, code
 
 
 class ClientGoneError(Exception):
@@ -39,6 +39,11 @@ class Bodies:
     def __init__(self, *, largest: int, budget: int, seconds: float) -> None:
         self.largest, self.budget, self.seconds = largest, budget, seconds
         self.held = 0
+
+    def check(self, length: int) -> None:
+        """Raises a TurnedAwayError for a body that is larger than one may be."""
+        if length > self.largest:
+            raise TurnedAwayError(413, f"the body is larger than {self.largest:,} bytes", "body_too_large")
 
     @contextlib.contextmanager
     def reading(self) -> Iterator["Reading"]:
@@ -69,7 +74,8 @@ class Reading:
         It is read before the application begins, which would take any error while it reads for a body that is broken.
 
         Raises:
-            TooLargeError, TooSlowError, NoRoomError, ClientGoneError: so.
+            TurnedAwayError: it is too large, or too slow, or there is no room for it.
+            ClientGoneError: so.
         """
         try:
             async with asyncio.timeout(self._bodies.seconds):
@@ -77,13 +83,14 @@ class Reading:
                     part = await self._next(receive)
                     self._held += len(part)
                     self._bodies.held += len(part)
-                    if self._held > self._bodies.largest:
-                        raise TooLargeError
+                    self._bodies.check(self._held)
                     if self._bodies.held > self._bodies.budget:
-                        raise NoRoomError
+                        said = "the bodies of other requests fill the memory that there is for them; try again in 1 s"
+                        raise TurnedAwayError(503, said, "overloaded")
                     self._parts.append(part)
         except TimeoutError:
-            raise TooSlowError from None
+            said = f"the body did not come within {self._bodies.seconds:g} s"
+            raise TurnedAwayError(408, said, "body_too_slow") from None
         body, self._parts = b"".join(self._parts), []
         return body
 

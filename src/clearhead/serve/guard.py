@@ -12,15 +12,7 @@ from collections.abc import Sequence
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clearhead.serve.bodies import (
-    Bodies,
-    ClientGoneError,
-    NoRoomError,
-    Reading,
-    TooLargeError,
-    TooSlowError,
-    replayed,
-)
+from clearhead.serve.bodies import Bodies, ClientGoneError, Reading, TurnedAwayError, replayed
 from clearhead.serve.errors import error_body
 from clearhead.serve.metrics import Metrics
 
@@ -32,10 +24,6 @@ OPEN = ("/health/live", "/health/ready", "/", "/docs", "/openapi.json", "/favico
 """Paths that need no key: they tell nothing of anybody's texts."""
 CLIENT_GONE = 499
 """nginx's status for a request whose client has gone; there is none in the standard."""
-
-
-class _UnauthorizedError(Exception):
-    pass
 
 
 class Guard:
@@ -94,28 +82,15 @@ class Guard:
         try:
             self._check_key(scope, headers)
             length = headers.get(b"content-length", b"0")
-            if length.isdigit() and int(length) > self.bodies.largest:
-                raise TooLargeError
+            self.bodies.check(int(length) if length.isdigit() else 0)
             body = await reading.read(receive)
         except ClientGoneError:
             return
-        except TooSlowError:
-            said = f"the body did not come within {self.bodies.seconds:g} s"
-            await _respond(answer, 408, said, "body_too_slow", close=True)
-            return
-        except (_UnauthorizedError, TooLargeError, NoRoomError) as error:
-            if b"expect" not in headers:  # who waits to be told to go on has not begun to send
+        except TurnedAwayError as error:
+            # one that dawdles is not waited for again; who waits to be told to go on has not begun to send
+            if error.status != 408 and b"expect" not in headers:
                 await reading.drain(receive)
-            close = not reading.whole
-            if isinstance(error, _UnauthorizedError):
-                said = "an API key is wanted: Authorization: Bearer KEY"
-                await _respond(answer, 401, said, "invalid_api_key", close=close)
-            elif isinstance(error, TooLargeError):
-                said = f"the body is larger than {self.bodies.largest:,} bytes"
-                await _respond(answer, 413, said, "body_too_large", close=close)
-            else:
-                said = "the bodies of other requests fill the memory that there is for them; try again in 1 s"
-                await _respond(answer, 503, said, "overloaded", close=close)
+            await _respond(answer, error.status, error.said, error.code, close=not reading.whole)
             return
         await self.app(scope, replayed(body, receive), answer)
 
@@ -125,7 +100,7 @@ class Guard:
             # all are compared, in a time that tells nothing of how much was right
             right = [hmac.compare_digest(sent.strip(), key) for key in self.keys]
             if kind.lower() != b"bearer" or not any(right):
-                raise _UnauthorizedError
+                raise TurnedAwayError(401, "an API key is wanted: Authorization: Bearer KEY", "invalid_api_key")
 
 
 def _path(scope: Scope) -> str:
