@@ -163,6 +163,7 @@ def test_connections_that_end_in_the_middle_leave_nothing(address):
     assert embed(address, "a").status_code == 200
 
 
+JSON = {"content-type": "application/json"}
 HOSTILE = {
     "many numbers": b'{"model": "bert", "input": [' + b",".join([b"[" + b",".join([b"1.5"] * 1000) + b"]"] * 1000) + b"]}",
     "many keys": b'{"model": "bert", "input": "a"' + b"".join(b', "k%d": 1' % number for number in range(300_000)) + b"}",
@@ -175,7 +176,7 @@ def test_a_hostile_body_holds_nobody_up(folders):
     with served.server({"bert": folders / "bert"}) as server, concurrent.futures.ThreadPoolExecutor() as pool:
         before = server.memory()
         for name, body in HOSTILE.items():
-            asked = pool.submit(httpx.post, f"{server.address}/v1/embeddings", content=body, timeout=60)
+            asked = pool.submit(httpx.post, f"{server.address}/v1/embeddings", content=body, headers=JSON, timeout=60)
             slowest = 0.0
             while not asked.done():
                 start = time.monotonic()
@@ -249,7 +250,7 @@ def test_neither_errors_nor_logs_hold_texts_paths_or_traces(folders):
             translate(address, [secret, secret], max_new_tokens=1),
             httpx.post(f"{address}/v1/embeddings", json={"model": secret, "input": "a"}),
             httpx.post(f"{address}/v1/embeddings", json={"model": "bert", "input": {"a": secret}}),
-            httpx.post(f"{address}/v1/embeddings", content=f'{{"input": "{secret}'.encode()),
+            httpx.post(f"{address}/v1/embeddings", content=f'{{"input": "{secret}'.encode(), headers=JSON),
             httpx.get(f"{address}/{secret}"),
         ]
         assert [one.status_code for one in answers] == [500, 500, 404, 422, 422, 404]
