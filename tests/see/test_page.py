@@ -132,7 +132,7 @@ def test_whatever_a_text_holds_it_shows_as_text(opened, text):
 @pytest.mark.parametrize("width", [1100, 390])
 def test_whatever_a_token_holds_it_shows_as_text(opened, translation, width):
     """Also tokens that are wide, and of people's letters that are many characters."""
-    data = as_tokens(translation, [*HOSTILE, "W" * 24, "👩‍👩‍👧‍👦" * 20, "̷" * 30 + "é" * 30])
+    data = as_tokens(translation, ["ด" + "้็" * 150, *HOSTILE, "W" * 24, "👩‍👩‍👧‍👦" * 20])
     page = opened(data, width)
     page.locator("#attention-view button[data-part=encoder]").click()
     page.locator("h3", has_text="Encoder, layer 0").wait_for()
