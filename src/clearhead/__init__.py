@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from clearhead.run.outputs import Generated as Generated
     from clearhead.run.outputs import StreamedToken as StreamedToken
     from clearhead.run.tasks import TextClassifier as TextClassifier
+    from clearhead.see.certificate import Certificate as Certificate
     from clearhead.see.lint import lint as lint
     from clearhead.see.lint_masks import Finding as Finding
     from clearhead.see.lint_masks import lint_masks as lint_masks
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from clearhead.see.steps import Trace as Trace
     from clearhead.see.trace import trace as trace
     from clearhead.see.trace import traced as traced
-    from clearhead.see.verify import Certificate as Certificate
     from clearhead.see.verify import verify as verify
     from clearhead.see.watch import watch as watch
     from clearhead.stacks.decoder import Decoder as Decoder
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Answer": "run.answers",
-    "Certificate": "see.verify",
+    "Certificate": "see.certificate",
     "CrossAttention": "layers.attention",
     "Decoder": "stacks.decoder",
     "DecoderCache": "layers.cache",

@@ -19,7 +19,7 @@ from clearhead import (
 )
 from clearhead.equations import attention
 from clearhead.generation.search import Source, search
-from clearhead.see.verify import explicit_attention
+from clearhead.see.checks import explicit_attention
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 3, 7, 0, 0]])
 KEEP = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])

@@ -30,21 +30,27 @@ def verify(
     """Try a checkpoint in every way that should not matter: padding, order, caches, kernels, precision, saving.
 
     Prints the largest error of each, writes them with versions and hashes, and ends with status 1 if one is too large.
+    A check that ends in an error has failed, too.
     """
     from clearhead.checkpoints import directory
+    from clearhead.files import check_place
+    from clearhead.see.certificate import NAME
     from clearhead.see.verify import verify as run
 
+    path = directory.find(model) / NAME if output is None else output
+    check_place(path)
     found = run(model, None if against is None else against.value)
-    path = directory.find(model) / "certificate.json" if output is None else output
     directory.write_json(path, found.as_dict())
     if as_json:
         typer.echo(json.dumps(found.as_dict()))
     else:
+        width = max(len(check.name) for check in found.checks)
         for check in found.checks:
             error = "-" if check.error is None else f"{check.error:.1e}"
             said = "holds" if check.holds and check.error is not None else "not tried" if check.holds else "FAILS"
-            note = f"  {check.note}" if check.note else ""
-            typer.echo(f"{check.name:28} {error:>8}  of {check.bound:.1e}  {said}{note}")
-        typer.echo(f"{'all hold' if found.holds else 'not all hold'}; {path}", err=True)
+            typer.echo(
+                f"{check.name:{width}} {error:>8}  of {check.bound:.1e}  {said:9}  {check.note or check.measured}"
+            )
+        typer.echo(f"{found.summary}; {path}", err=True)
     if not found.holds:
         raise typer.Exit(1)

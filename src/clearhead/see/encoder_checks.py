@@ -1,0 +1,86 @@
+"""The checks of encoders: the vectors are the hidden states of the tokens."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead import checkpoints
+from clearhead.checkpoints.family import Family
+from clearhead.equations import masks
+from clearhead.models.encoder import EncoderModel
+from clearhead.run.packing import packed_batches
+from clearhead.see.certificate import Check
+from clearhead.see.checks import (
+    CPU,
+    LEAST_COSINE,
+    MEANS,
+    TOKENS,
+    Checks,
+    Measure,
+    Rows,
+    drawn,
+    from_cosines,
+    means,
+    padded,
+    tried,
+)
+from clearhead.text.interface import Tokens
+
+
+class EncoderChecks(Checks):
+    """Those of an encoder."""
+
+    model: EncoderModel
+    # what `encode` gives: a vector for a text
+    low = Measure(
+        "1 − smallest cosine of a text's mean vector",
+        1 - LEAST_COSINE,
+        lambda found, expected: from_cosines(means(found), means(expected)),
+    )
+
+    def __init__(self, folder: Path, model: EncoderModel, family: Family) -> None:
+        super().__init__(folder, model)
+        self.family = family
+        self.rows = drawn(model.config.vocab_size, {model.config.pad_id}, model.config.max_len)
+
+    def states(
+        self, model: Any, rows: Sequence[Tensor], left: int = 0, right: int = 0, *, packed: bool = False
+    ) -> Rows:
+        if packed:
+            return self._packed(model, rows)
+        ids, keep = padded(rows, self.model.config.pad_id, left, right)
+        return _real(model(ids, masks.padding(keep)), keep)
+
+    def _packed(self, model: Any, rows: Sequence[Tensor]) -> Rows:
+        """As `encode` does."""
+        tokens = [Tokens(row.tolist(), False) for row in rows]
+        (batch,) = packed_batches(tokens, 10**6, self.model.config, CPU)
+        vectors = _real(*batch.unpack(model(batch.ids, batch.mask)))
+        return [vectors[batch.indices.index(place)] for place in range(len(rows))]
+
+    def alone(self) -> list[Check]:
+        """As `encode` computes it: there a text's vector does not depend on its batch."""
+
+        def both() -> tuple[Rows, Rows]:
+            each = [self._packed(self.model, [row])[0] for row in self.rows]
+            return each, self._packed(self.model, self.rows)
+
+        return tried("each text alone", both, TOKENS, MEANS)
+
+    def foreign(self) -> Rows:
+        from transformers import AutoModel
+
+        theirs = AutoModel.from_pretrained(self.folder, dtype=torch.float32).eval()
+        ids, keep = padded(self.rows, self.model.config.pad_id)
+        return _real(theirs(input_ids=ids, attention_mask=keep.long()).last_hidden_state, keep)
+
+    def saved(self, folder: Path) -> EncoderModel:
+        self.family.save(self.model, folder)
+        return checkpoints.load_encoder(folder)[0]
+
+
+def _real(states: Tensor, keep: Tensor) -> Rows:
+    return [row[kept] for row, kept in zip(states, keep, strict=True)]
