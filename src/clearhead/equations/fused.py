@@ -81,7 +81,8 @@ def _short(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 def _stepwise(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob: float, scale: float | None) -> Tensor:
     """Where no kernel is fused, or the fused one is slow: step by step, with cheap draws."""
-    if k.shape[2] < _ROW:
+    # torch's compiler writes a softmax of its own, and C++ that is none where a bool mask is filled up
+    if k.shape[2] < _ROW and not torch.compiler.is_compiling():
         k, v, allowed = _filled(k, v, allowed)
     exact = torch.promote_types(q.dtype, torch.float32)
     with torch.autocast("cpu", enabled=False):
