@@ -10,9 +10,14 @@ from support import families, seq2seq
 from clearhead import (
     CrossAttention,
     Decoder,
+    DecoderLayer,
     Encoder,
     GenerationConfig,
     MultiHeadAttention,
+    QuestionAnswerer,
+    TextClassifier,
+    TextEncoder,
+    TextToText,
     checkpoints,
     masks,
     watch,
@@ -132,7 +137,13 @@ def test_what_cannot_be_watched_is_said():
     model = Encoder(8, 8, 2, 0.1, 1)
     with pytest.raises(ValueError, match=r"has heads 0 to 1; got \(2,\)"), watch(model, heads=[2]):
         pass
-    with pytest.raises(ValueError, match="no attention in layer 1"), watch(model, layers=[1]):
+    for layers, missing in (([1], "1"), ([0, 7], "7"), ([-1, 0], "-1")):
+        message = f"no attention in layer {missing}; the layers are 0 to 0"
+        with pytest.raises(ValueError, match=message), watch(model, layers=layers):
+            pass
+    with torch.device("meta"):
+        exported = Encoder(8, 8, 2, 0.1, 1)
+    with pytest.raises(ValueError, match="runs in ONNX Runtime"), watch(exported):
         pass
     with pytest.raises(ValueError, match="no attention"), watch(torch.nn.Linear(2, 2)):
         pass
@@ -145,11 +156,95 @@ def test_what_cannot_be_watched_is_said():
 def test_a_picture_is_made(tmp_path):
     model, path = Decoder(8, 8, 2, 0.1, 2).eval(), tmp_path / "a.png"
     with watch(model) as seen:
-        with pytest.raises(ValueError, match="nothing was seen"):
-            seen.plot(path)
+        for look in (seen.plot, lambda: seen.of(0, 0)):
+            with pytest.raises(ValueError, match="nothing was seen: the model .* did not run inside the with block"):
+                look()
         model(torch.randn(1, 3, 8), torch.randn(1, 5, 8), masks.causal(3))
-    seen.plot(path, queries=["a", "b", "c"], keys=["v", "w", "x", "y", "z"])
+    seen.plot(path, queries=["$a^$", "_{", "$\\frac$"], keys=["v", "w", "x", "y", "z"])
     assert path.read_bytes().startswith(b"\x89PNG")
+    figure = seen.plot()
+    titles = [panel.get_title() for panel in figure.axes]
+    assert titles == [f"{part} {layer}.{head}" for layer in (0, 1) for part in ("decoder", "cross") for head in (0, 1)]
+    with pytest.raises(ValueError, match=r"row 3 was not seen; the batch has rows 0 to 0"):
+        seen.plot(row=3)
+    with pytest.raises(ValueError, match=r"call 5 was not seen; decoder 0 ran in calls 0 to 0"):
+        seen.of(0, 0, "decoder", call=5)
+
+
+def test_each_part_has_its_name():
+    x, memory = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
+    for model, inputs, parts in (
+        (Decoder(8, 8, 2, 0.1, 1), (x, memory), ["decoder", "cross"]),
+        (DecoderLayer(8, 8, 2, 0.1), (x, memory), ["decoder", "cross"]),
+        (Encoder(8, 8, 2, 0.1, 1), (x, masks.causal(3)), ["encoder"]),
+        (CrossAttention(8, 2), (x, memory), ["cross"]),
+    ):
+        with watch(model.eval()) as seen:
+            model(*inputs)
+        assert [record.part for record in seen.records] == parts
+
+
+@pytest.mark.parametrize("name", ["modernbert", "mpnet"])
+def test_packed_texts_are_rows_of_their_own(name, tmp_path):
+    """With windows, rotary positions and relative buckets, whose scores are of one text each."""
+    families.make(name, tmp_path)
+    model, _ = checkpoints.load_encoder(tmp_path)
+    with torch.inference_mode(), watch(model) as padded:
+        model(IDS, masks.padding(KEEP))
+    with torch.inference_mode(), watch(model) as packed:
+        model(IDS[KEEP][None], masks.packed([5, 3]))
+    for one, other in zip(packed.records, padded.records, strict=True):
+        assert one.lengths == (5, 3)
+        expected = other.values * KEEP[:, None, :, None]
+        torch.testing.assert_close(one.values, expected, atol=1e-5, rtol=1e-5)
+    assert packed.plot(row=1).axes[0].images[0].get_array().shape == (3, 3)
+
+
+TEXTS = ["the old bridge", "hello world this is a test"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("given", [lambda made: made, lambda made: made.model])
+def test_what_really_encodes_is_watched(tiny_bert, precision, given):
+    encoder = TextEncoder.from_pretrained(tiny_bert, precision=precision, device="cpu")
+    plain = encoder.encode(TEXTS)
+    with watch(given(encoder), layers=[0, 2], heads=[1]) as seen:
+        assert (encoder.encode(TEXTS) == plain).all()
+        encoder.encode(TEXTS[:1])
+    assert [(record.layer, record.call) for record in seen.records] == [(0, 0), (2, 0), (0, 1), (2, 1)]
+    (long, short) = (encoder.tokenize([text])[0].ids for text in reversed(TEXTS))
+    assert seen.records[0].lengths[:2] == (len(long), len(short))
+    bound = 1e-5 if precision == "float32" else 0.1
+    with torch.inference_mode(), watch(encoder.model, layers=[0, 2], heads=[1]) as alone:
+        encoder.model(torch.tensor([long]))
+    for layer in (0, 2):
+        found = seen.of(layer, 1, call=0)[0, : len(long), : len(long)]
+        torch.testing.assert_close(found, alone.of(layer, 1)[0], atol=bound, rtol=0)
+    assert hooks_of(encoder.model) == hooks_of(encoder._runner) == 0
+
+
+@pytest.mark.parametrize("given", [lambda made: made, lambda made: made.model])
+def test_what_really_generates_is_watched(given):
+    made = TextToText.from_pretrained(precision="float32", device="cpu")
+    plain = made.generate(["It is raining."], beam_size=2)
+    with watch(given(made), layers=[0]) as seen:
+        assert made.generate(["It is raining."], beam_size=2) == plain
+    assert {record.part for record in seen.records} == {"encoder", "decoder", "cross"}
+    assert len({record.call for record in seen.records}) > 2
+
+
+def test_readers_and_classifiers_are_watched(tmp_path):
+    for kind, cls, use in (
+        ("ForQuestionAnswering", QuestionAnswerer, lambda made: made.answer("this?", "the old bridge")),
+        ("ForSequenceClassification", TextClassifier, lambda made: made.classify(TEXTS)),
+    ):
+        folder = tmp_path / kind
+        folder.mkdir()
+        families.make("bert", folder, kind)
+        made = cls.from_pretrained(folder)
+        with watch(made, layers=[3]) as seen:
+            use(made)
+        assert [(record.part, record.layer) for record in seen.records] == [("encoder", 3)]
 
 
 def test_cross_attention_by_itself_is_watched():
@@ -161,7 +256,7 @@ def test_cross_attention_by_itself_is_watched():
 
 COMPILED = """
 import torch
-from clearhead import Encoder, watch
+from clearhead import Encoder, trace, watch
 model, x = Encoder(8, 8, 2, 0.0, 1).eval(), torch.randn(1, 3, 8)
 compiled = torch.compile(model, backend="aot_eager")
 with torch.inference_mode():
@@ -169,10 +264,24 @@ with torch.inference_mode():
     with watch(model) as seen:
         torch.testing.assert_close(compiled(x), plain)
 assert len(seen.records) == 1
+assert seen.records[0].path == "layers.0.attention"
+with torch.inference_mode(), watch(compiled) as seen:
+    compiled(x)
+assert seen.records[0].path == "layers.0.attention"
+with torch.inference_mode():
+    assert trace(compiled, x).steps == trace(model, x).steps != ()
+    model.compile(backend="aot_eager")
+    model(x)
+    assert len(trace(model, x).steps) == 18
+try:
+    with watch("bert"):
+        raise AssertionError
+except ValueError as error:
+    assert "a model is watched, or a TextEncoder" in str(error) and str(error).endswith("got a str")
 """
 
 
 @pytest.mark.slow
-def test_a_compiled_model_runs_uncompiled_while_it_is_watched():
+def test_a_compiled_model_runs_uncompiled_while_it_is_watched_or_traced():
     # in a process of its own: the tests' checks of shapes and torch's compiler do not go together
     subprocess.run([sys.executable, "-c", COMPILED], check=True)

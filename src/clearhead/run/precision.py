@@ -2,6 +2,7 @@
 
 import copy
 from typing import Any, Literal, TypeVar, get_args
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ from clearhead.stacks.encoder import Encoder
 Precision = Literal["auto", "float32", "bfloat16"]
 Model = TypeVar("Model", bound=nn.Module)
 PRECISIONS: tuple[str, ...] = get_args(Precision)
+_MADE: WeakKeyDictionary[nn.Module, WeakSet[nn.Module]] = WeakKeyDictionary()
 
 
 def device_named(device: str) -> torch.device:
@@ -72,7 +74,14 @@ def sibling(model: Model, dtype: torch.dtype, device: torch.device) -> Model:
     for stack in stacks:
         known = {**kept, **(prepacked.stand_ins(stack, dtype) if packs else {})}
         kept[id(stack)] = copy.deepcopy(stack, known).to(device=device, dtype=dtype)
-    return copy.deepcopy(model, kept).to(device)
+    made = copy.deepcopy(model, kept).to(device)
+    _MADE.setdefault(model, WeakSet()).add(made)
+    return made
+
+
+def siblings(model: nn.Module) -> list[nn.Module]:
+    """The copies for running that were made of a model and are there still, for those who watch it."""
+    return list(_MADE.get(model, ()))
 
 
 def _fast_bfloat16(device: torch.device) -> bool:

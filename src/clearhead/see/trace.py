@@ -6,6 +6,7 @@ replayed on shapes alone.
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -28,7 +29,7 @@ def trace(model: nn.Module, *inputs: Any, values: bool = False) -> Trace:
     """Runs a model once and tells every step of it.
 
     The model's result, mode and weights stay as they are. In training mode the dropout that really happened is
-    shown, but the attention weights' own is not replayed.
+    shown, but the attention weights' own is not replayed. A model that was compiled runs uncompiled.
 
     Args:
         model: any module of this library, or a module that holds some.
@@ -71,8 +72,18 @@ def traced(model: nn.Module, run: Callable[[], Any], *, values: bool = False) ->
 @contextlib.contextmanager
 def watching(model: nn.Module, teller: Teller) -> Iterator[None]:
     """Tells a teller every step that a model takes inside the block."""
-    with _Watcher(teller).hooks(model):
+    with uncompiled(model) as module, _Watcher(teller).hooks(module):
         yield
+
+
+@contextlib.contextmanager
+def uncompiled(model: nn.Module) -> Iterator[nn.Module]:
+    """The module that a compiled one wraps; what is compiled runs as it is written inside the block, for nobody can
+    look into a compiled one."""
+    with contextlib.ExitStack() as stack:
+        if "torch._dynamo" in sys.modules:  # which takes a second to import; before, nothing is compiled
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield getattr(model, "_orig_mod", model)
 
 
 class _Watcher:

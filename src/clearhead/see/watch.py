@@ -1,6 +1,7 @@
 """Attention weights of a real run, recomputed beside it for what was asked, while the model keeps its fused kernels."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +11,35 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from clearhead.equations import attention, masks
 from clearhead.files import whole_file
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
+from clearhead.run.answers import QuestionAnswerer
+from clearhead.run.encode import TextEncoder
+from clearhead.run.generate import TextToText
+from clearhead.run.precision import siblings
+from clearhead.run.tasks import TextClassifier
+from clearhead.see import picture
 from clearhead.see.attention import CrossReplay, SelfReplay
 from clearhead.see.steps import Kind, Teller
+from clearhead.see.trace import uncompiled
+from clearhead.stacks.decoder import Decoder, DecoderLayer
 
 Part = Literal["encoder", "decoder", "cross"]
+Watched = nn.Module | TextEncoder | TextToText | QuestionAnswerer | TextClassifier
+_NOTHING = "nothing was seen: the model that is watched did not run inside the with block"
+
+
+@dataclass(frozen=True)
+class Place:
+    """An attention of a model: its path in it, the kind and the number of its layer as in `Weights`, its heads."""
+
+    path: str
+    part: Part
+    layer: int
+    num_heads: int
 
 
 @dataclass(frozen=True)
@@ -31,6 +53,8 @@ class Weights:
         heads: the numbers of the heads that are here.
         call: how many times this attention had run before, while it was watched: the step of a generation.
         values: (B, heads, L, M); each row sums to 1, or is zeros where a query may attend to nothing.
+        lengths: of packed texts, which are rows of their own here, the tokens of each, beyond which there are zeros;
+            () for texts that were not packed.
     """
 
     path: str
@@ -39,6 +63,7 @@ class Weights:
     heads: tuple[int, ...]
     call: int
     values: Float[Tensor, "B H L M"]
+    lengths: tuple[int, ...] = ()
 
 
 @dataclass
@@ -63,78 +88,72 @@ class Seen:
             call: which of the calls; the last one where it is not said.
 
         Raises:
-            ValueError: it was not watched, or has not run.
+            ValueError: it was not watched, or has not run so often.
         """
+        if not self.records:
+            raise ValueError(_NOTHING)
         calls = [record for record in self.records if (record.part, record.layer) == (part, layer)]
         if not calls or head not in calls[0].heads:
             watched = sorted({f"{record.part} {record.layer}.{one}" for record in self.records for one in record.heads})
-            raise ValueError(f"{part} {layer}.{head} was not seen; these were: {', '.join(watched) or 'none'}")
+            raise ValueError(f"{part} {layer}.{head} was not seen; these were: {', '.join(watched)}")
+        if not -len(calls) <= call < len(calls):
+            raise ValueError(f"call {call} was not seen; {part} {layer} ran in calls 0 to {len(calls) - 1}")
         found = calls[call]
         return found.values[:, found.heads.index(head)]
 
     def plot(
         self,
-        path: str | Path,
+        path: str | Path | None = None,
         *,
         row: int = 0,
         queries: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
-    ) -> None:
-        """A PNG with a map for each layer and head, of the last call.
+    ) -> Any:
+        """A picture with a map for each layer and head, of the last call.
 
         Args:
-            path: the file.
+            path: a PNG file to write; None for none.
             row: which text of the batch.
             queries, keys: tokens to write beside the maps; keys as queries where they are not given.
 
+        Returns:
+            matplotlib's figure.
+
         Raises:
-            ValueError: nothing was seen, or matplotlib is not installed.
+            ValueError: nothing was seen, there is no such text, or matplotlib is not installed.
         """
         last = {record.path: record for record in self.records}
         if not last:
-            raise ValueError("nothing was seen: run the model inside the with block")
-        try:
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise ValueError('a picture needs matplotlib: pip install "clearhead[train]"') from None
-        columns = max(len(record.heads) for record in last.values())
-        figure = Figure(figsize=(2.2 * columns + 0.8, 2.3 * len(last) + 0.4), layout="constrained")
-        FigureCanvasAgg(figure)
-        panels = figure.subplots(len(last), columns, squeeze=False)
-        for line, record in zip(panels, last.values(), strict=True):
-            for panel in line:
-                panel.set_axis_off()
-            for panel, head, weights in zip(line, record.heads, record.values[row].float().cpu(), strict=False):
-                panel.set_axis_on()
-                panel.imshow(weights.numpy(), vmin=0, vmax=1, cmap="Blues", aspect="auto")
-                panel.set_title(f"{record.part} {record.layer}.{head}", fontsize="small")
-                _label(panel.set_yticks, queries, weights.shape[0])
-                _label(panel.set_xticks, keys or queries, weights.shape[1], rotation=90)
-        with whole_file(Path(path)) as file:
-            figure.savefig(file, format="png", dpi=110)
+            raise ValueError(_NOTHING)
+        figure = picture.maps(list(last.values()), row, queries, keys)
+        if path is not None:
+            with whole_file(path) as file:
+                figure.savefig(file, format="png", dpi=110)
+        return figure
 
 
 @contextlib.contextmanager
-def watch(
-    model: nn.Module, *, layers: Iterable[int] | None = None, heads: Iterable[int] | None = None
-) -> Iterator[Seen]:
+def watch(model: Watched, *, layers: Iterable[int] | None = None, heads: Iterable[int] | None = None) -> Iterator[Seen]:
     """Keeps the attention weights of what runs inside the block.
 
     The model runs as it is, on its fused kernels, and its results stay as they are to the last bit: the weights are
     recomputed beside it, of the layers and heads that were asked for, from the projections that were observed. A model
     that was compiled runs uncompiled inside the block: a compiled one cannot be watched.
 
+    What runs texts computes with a copy of its model, in other numbers or with packed weights; it is watched as well,
+    whether the `TextEncoder` is given or its `model`. Texts that are computed together are the rows of a record in the
+    order in which they run, longest first; an encoder's are packed and filled up, and the filling comes last.
+
     Args:
-        model: any module of this library, or a module that holds some.
+        model: any module of this library, or a module that holds some; or what runs one, such as a `TextEncoder`.
         layers: numbers within each stack, from 0; all by default.
         heads: numbers of heads, from 0; all by default.
 
     Yields:
-        What was seen: `records`, `arrays()`, `of(layer, head)`, `plot(path)`.
+        What was seen: `records`, `arrays()`, `of(layer, head)`, `plot()`.
 
     Raises:
-        ValueError: a layer or head that there is not, or a model without attention.
+        ValueError: a layer or head that there is not, a model without attention, or one that runs in ONNX Runtime.
 
     >>> import torch; from clearhead import Encoder, watch
     >>> model = Encoder(512, 2048, 8, 0.1, 2).eval()
@@ -149,37 +168,84 @@ def watch(
 
 @contextlib.contextmanager
 def telling(
-    model: nn.Module,
+    model: Watched,
     told: Callable[[Weights], None],
     *,
     layers: Iterable[int] | None = None,
     heads: Iterable[int] | None = None,
 ) -> Iterator[None]:
     """As `watch`, but tells the weights of each layer as they are computed, for those who need not hold them all."""
-    asked_layers, asked_heads = (None if some is None else tuple(some) for some in (layers, heads))
     with contextlib.ExitStack() as stack:
-        watched = 0
-        for path, module in model.named_modules():
-            if not isinstance(module, MultiHeadAttention | CrossAttention):
-                continue
-            layer, part = _place(path)
-            if asked_layers is not None and layer not in asked_layers:
-                continue
-            chosen = tuple(range(module.num_heads)) if asked_heads is None else asked_heads
-            if any(not 0 <= head < module.num_heads for head in chosen):
-                raise ValueError(f"{path} has heads 0 to {module.num_heads - 1}; got {chosen}")
-            kind = _SelfWatch if isinstance(module, MultiHeadAttention) else _CrossWatch
-            for handle in kind(Teller(values=True), path, module, told, part, layer, chosen).hooks():
-                stack.callback(handle.remove)
-            watched += 1
-        if not watched:
-            raise ValueError(
-                f"there is no attention in layer {', '.join(map(str, asked_layers))}"
-                if asked_layers
-                else "there is no attention"
-            )
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        module = stack.enter_context(uncompiled(_module(model)))
+        for place, chosen in _asked(attentions(module), layers, heads):
+            keep = _Keeper(place, chosen, told).keep
+            for copy in (module, *siblings(module)):
+                one = copy.get_submodule(place.path)
+                kind = _CrossWatch if place.part == "cross" else _SelfWatch
+                for handle in kind(Teller(values=True), place.path, one, chosen, keep).hooks():
+                    stack.callback(handle.remove)
         yield
+
+
+def attentions(model: nn.Module) -> list[Place]:
+    """Every attention in a model."""
+    found = []
+    for path, module in model.named_modules():
+        if not isinstance(module, MultiHeadAttention | CrossAttention):
+            continue
+        names = path.split(".")
+        layer = next((int(name) for name in reversed(names) if name.isdigit()), 0)
+        above = [model.get_submodule(".".join(names[:number])) for number in range(len(names))]
+        part: Part = "decoder" if any(isinstance(one, Decoder | DecoderLayer) for one in above) else "encoder"
+        found.append(Place(path, "cross" if isinstance(module, CrossAttention) else part, layer, module.num_heads))
+    return found
+
+
+def _module(given: Watched) -> nn.Module:
+    """The module in what runs texts."""
+    module: object = given
+    if not isinstance(given, nn.Module):
+        runs = getattr(given, "generator", given)  # an encoder–decoder that writes answers has what runs it inside
+        module = getattr(runs, "model", None)
+    if not isinstance(module, nn.Module):
+        kinds = "TextEncoder, TextToText, QuestionAnswerer or TextClassifier"
+        raise ValueError(f"a model is watched, or a {kinds}; got a {type(given).__name__}")
+    if any(parameter.is_meta for parameter in module.parameters()):
+        raise ValueError('this model runs in ONNX Runtime, which nobody can look into: load it with runtime="torch"')
+    return module
+
+
+def _asked(
+    places: Sequence[Place], layers: Iterable[int] | None, heads: Iterable[int] | None
+) -> list[tuple[Place, tuple[int, ...]]]:
+    """The places that are asked for, each with its heads."""
+    known = {place.layer for place in places}
+    if not known:
+        raise ValueError("there is no attention in this model")
+    wanted = known if layers is None else set(layers)
+    if wanted - known:
+        missing = ", ".join(map(str, sorted(wanted - known)))
+        raise ValueError(f"there is no attention in layer {missing}; the layers are 0 to {max(known)}")
+    asked_heads = None if heads is None else tuple(heads)
+    found = []
+    for place in places:
+        if place.layer in wanted:
+            chosen = tuple(range(place.num_heads)) if asked_heads is None else asked_heads
+            if any(not 0 <= head < place.num_heads for head in chosen):
+                raise ValueError(f"{place.path} has heads 0 to {place.num_heads - 1}; got {chosen}")
+            found.append((place, chosen))
+    return found
+
+
+class _Keeper:
+    """Makes records of the weights of one place, whichever copy of the model ran."""
+
+    def __init__(self, place: Place, heads: tuple[int, ...], told: Callable[[Weights], None]) -> None:
+        self.place, self.heads, self.told, self.calls = place, heads, told, itertools.count()
+
+    def keep(self, values: Tensor, lengths: tuple[int, ...]) -> None:
+        place = self.place
+        self.told(Weights(place.path, place.part, place.layer, self.heads, next(self.calls), values, lengths))
 
 
 class _Watch:
@@ -190,29 +256,38 @@ class _Watch:
         teller: Teller,
         path: str,
         module: Any,
-        told: Callable[[Weights], None],
-        part: Part,
-        layer: int,
         heads: tuple[int, ...],
+        keep: Callable[[Tensor, tuple[int, ...]], None],
     ) -> None:
         super().__init__(teller, path, module)  # type: ignore[call-arg]
-        self.told, self.part, self.layer, self.heads, self.calls = told, part, layer, heads, 0
+        self.heads, self.keep = list(heads), keep
 
     def tell(self, name: str, kind: Kind, result: Tensor, module: nn.Module | None = None) -> None:
         """Nothing: only the weights are wanted."""
 
     def weights(self, q: Tensor, k: Tensor, mask: masks.Mask | None) -> None:
         """Keeps the weights of the heads that were asked for."""
-        heads = list(self.heads)
         exact = torch.promote_types(q.dtype, torch.float32)
-        scores = attention.scores(q[:, heads].to(exact), k[:, heads].to(exact), scale=self.module.scale)  # type: ignore[attr-defined]
+        q, k = q[:, self.heads].to(exact), k[:, self.heads].to(exact)
+        lengths = () if mask is None or mask.lengths is None else mask.lengths
+        real: Tensor | None = None
+        if lengths:  # packed texts as rows: a row of them all would be as wide as all together
+            assert mask is not None
+            mask = mask.within(max(lengths))
+            assert mask.keep_BM is not None
+            q, k, real = _rows(q, lengths), _rows(k, lengths), mask.keep_BM[:, None, :, None].to(q.device)
+        scores = attention.scores(q, k, scale=self.module.scale)  # type: ignore[attr-defined]
         if mask is not None:
             dense = masks.additive(mask, q.shape[2], exact)
-            scores = scores + (dense[:, heads] if dense.ndim == 4 and dense.shape[1] > 1 else dense).to(scores.device)
+            own = dense.ndim == 4 and dense.shape[1] > 1
+            scores = scores + (dense[:, self.heads] if own else dense).to(scores.device)
         values = attention.softmax(scores)
-        record = Weights(self.path, self.part, self.layer, self.heads, self.calls, values)  # type: ignore[attr-defined]
-        self.told(record)
-        self.calls += 1
+        self.keep(values if real is None else values * real, lengths)
+
+
+def _rows(x_1HTK: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    """Packed texts as rows (B, H, L, K), with zeros beyond each one's length."""
+    return pad_sequence(list(torch.split(x_1HTK[0].transpose(0, 1), list(lengths))), batch_first=True).transpose(1, 2)
 
 
 class _SelfWatch(_Watch, SelfReplay):
@@ -221,17 +296,3 @@ class _SelfWatch(_Watch, SelfReplay):
 
 class _CrossWatch(_Watch, CrossReplay):
     pass
-
-
-def _place(path: str) -> tuple[int, Part]:
-    """The layer's number, and the kind of attention."""
-    names = path.split(".")
-    layer = next((int(name) for name in reversed(names) if name.isdigit()), 0)
-    if "cross_attention" in names:
-        return layer, "cross"
-    return layer, "decoder" if "decoder" in names else "encoder"
-
-
-def _label(set_ticks: Any, tokens: Sequence[str] | None, length: int, **options: Any) -> None:
-    if tokens is not None and len(tokens) == length <= 40:
-        set_ticks(range(length), tokens, fontsize=6, **options)
