@@ -61,7 +61,7 @@ def test_a_translators_three_attentions():
         (["--model", MODEL, "--attention", "-1.0"], "is LAYER.HEAD"),
         (["--model", MODEL, "--attention", "6.0"], "there is no attention in layer 6"),
         (["--model", MODEL, "--attention", "0.12"], "has heads 0 to 11; got"),
-        (["--model", MODEL, "--attention", "0.1", "--target", "x"], "is an encoder, which decodes no target"),
+        (["--model", MODEL, "--attention", "0.1", "--target", "x"], "is an encoder, which decodes no --target"),
     ],
 )
 def test_what_is_not_there_is_said(arguments, message):

@@ -30,8 +30,9 @@ def block(said, tensor):
 
 def test_the_numbers_are_the_tensors(translation):
     made = TextToText.from_pretrained(precision="float32", device="cpu")
-    (best,) = made.generate([TEXT], beam_size=4, return_details=True)
+    (best,) = made.generate([TEXT], return_details=True)
     assert translation["output"] == best.text
+    assert len(translation["outputs"]) == made.settings.beam_size
     assert translation["outputs"][0]["score"] == pytest.approx(best.score, abs=1e-5)
     assert [one["log_prob"] for one in translation["chosen"]] == pytest.approx(list(best.log_probs), abs=1e-4)
     ids = torch.tensor([made.tokenizer.encode([TEXT], made.max_length)[0].ids])

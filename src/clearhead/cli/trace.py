@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.loaded import loaded
 from clearhead.cli.steps import print_steps
 
 if TYPE_CHECKING:
+    from clearhead.run.encode import TextEncoder
+    from clearhead.run.generate import TextToText
     from clearhead.see.passes import Pass
     from clearhead.see.steps import Trace
 
+    Languages = tuple[str | None, str | None]  # source and target
     Shown = tuple[str, list[Pass], int]  # a title, the passes, and how many parameters the model has
 
 D_MODEL, HIDDEN, HEADS, DROP, LAYERS = 512, 2048, 8, 0.1, 5
@@ -28,6 +32,8 @@ def trace(
         str | None,
         typer.Option(metavar="TEXT", help="For encoder–decoders: a target, decoded in one pass (teacher forcing)."),
     ] = None,
+    source_lang: options.SourceLang = None,
+    target_lang: options.TargetLang = None,
     seq2seq: Annotated[bool, typer.Option("--seq2seq", help="Without --model: a fresh encoder–decoder.")] = False,
     values: Annotated[bool, typer.Option("--values", help="Mean, spread and extremes of each step.")] = False,
     attention: Annotated[
@@ -47,11 +53,14 @@ def trace(
     """
     import torch
 
+    languages = source_lang, target_lang
+    if languages != (None, None) and model is None:
+        raise ValueError("--source-lang and --target-lang are for a --model: a fresh one knows no languages")
     if attention is not None:
-        _show_head(attention, text, model, target, as_json)
+        _show_head(attention, text, model, target, languages, as_json)
         return
     with torch.no_grad():
-        title, passes, parameters = _run(text, model, target, seq2seq, values)
+        title, passes, parameters = _run(text, model, target, languages, seq2seq, values)
     if as_json:
         steps = [
             ({"pass": part.name} if part.name else {}) | step.as_dict() for part in passes for step in part.trace.steps
@@ -64,7 +73,9 @@ def trace(
     print_steps(Console(width=None if sys.stdout.isatty() else 200), title, passes, parameters)
 
 
-def _show_head(asked: str, text: str | None, model: str | None, target: str | None, as_json: bool) -> None:
+def _show_head(
+    asked: str, text: str | None, model: str | None, target: str | None, languages: "Languages", as_json: bool
+) -> None:
     if model is None or text is None:
         raise ValueError("--attention needs a text and a --model: fresh weights look at nothing")
     layer, _, head = asked.partition(".")
@@ -72,7 +83,8 @@ def _show_head(asked: str, text: str | None, model: str | None, target: str | No
         raise ValueError(f"--attention is LAYER.HEAD, such as 0.3, both from 0; got {asked!r}")
     from clearhead.see.heads import looks
 
-    found = looks(model, text, int(layer), int(head), target)
+    made, source_lang, target_lang = _loaded(model, target, languages)
+    found = looks(made, text, int(layer), int(head), target, source_lang=source_lang, target_lang=target_lang)
     if as_json:
         typer.echo(json.dumps([one.as_dict() for one in found], ensure_ascii=False))
         return
@@ -82,11 +94,13 @@ def _show_head(asked: str, text: str | None, model: str | None, target: str | No
             typer.echo(f"  {line}")
 
 
-def _run(text: str | None, model: str | None, target: str | None, seq2seq: bool, values: bool) -> "Shown":
+def _run(
+    text: str | None, model: str | None, target: str | None, languages: "Languages", seq2seq: bool, values: bool
+) -> "Shown":
     if model is not None and seq2seq:
         raise ValueError("--seq2seq shows a fresh encoder–decoder; with --model, the model's own files say what it is")
     if model is not None:
-        return _of_checkpoint("" if text is None else text, model, target, values)
+        return _of_checkpoint("" if text is None else text, model, target, languages, values)
     if seq2seq:
         return _fresh_seq2seq(text, target, values)
     if target is not None:
@@ -94,25 +108,32 @@ def _run(text: str | None, model: str | None, target: str | None, seq2seq: bool,
     return _fresh_encoder(text, values)
 
 
-def _of_checkpoint(text: str, model: str, target: str | None, values: bool) -> "Shown":
+def _of_checkpoint(text: str, model: str, target: str | None, languages: "Languages", values: bool) -> "Shown":
     import torch
 
-    from clearhead.checkpoints import directory, is_seq2seq
-    from clearhead.run.encode import TextEncoder
     from clearhead.run.generate import TextToText
     from clearhead.see import passes
     from clearhead.see.trace import trace as run_trace
 
-    if is_seq2seq(directory.find(model)):
-        text_to_text = TextToText.from_pretrained(model, precision="float32", device="cpu")
-        parameters = sum(parameter.numel() for parameter in text_to_text.model.parameters())
-        return model, passes.of_text(text_to_text, text, target, values=values), parameters
-    if target is not None:
+    made, source_lang, target_lang = _loaded(model, target, languages)
+    if isinstance(made, TextToText):
+        parameters = sum(parameter.numel() for parameter in made.model.parameters())
+        shown = passes.of_text(made, text, target, source_lang=source_lang, target_lang=target_lang, values=values)
+        return model, shown, parameters
+    (tokens,) = made.tokenize([text])
+    title = f"{model}: {passes.shortened(made.tokenizer.shown(tokens.ids))}"
+    return _single(title, run_trace(made.model, torch.tensor([tokens.ids]), values=values))
+
+
+def _loaded(
+    model: str, target: str | None, languages: "Languages"
+) -> "tuple[TextEncoder | TextToText, str | None, str | None]":
+    from clearhead.run.encode import TextEncoder
+
+    found = loaded(model, *languages)
+    if target is not None and isinstance(found[0], TextEncoder):
         raise ValueError(f"{model} is an encoder, which decodes no --target")
-    encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
-    (tokens,) = encoder.tokenize([text])
-    title = f"{model}: {passes.shortened(encoder.tokenizer.shown(tokens.ids))}"
-    return _single(title, run_trace(encoder.model, torch.tensor([tokens.ids]), values=values))
+    return found
 
 
 def _fresh_seq2seq(text: str | None, target: str | None, values: bool) -> "Shown":

@@ -7,13 +7,16 @@ from typing import Annotated
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.loaded import loaded
 
 
 def view(
     text: Annotated[str, typer.Argument(help="The text to encode or to translate.")],
     model: options.Translator = options.TRANSLATOR,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page, one HTML file.")] = Path("view.html"),
-    beam_size: Annotated[int, typer.Option(min=2, help="Beams of an encoder–decoder's search.")] = 4,
+    beam_size: options.BeamSize = None,
+    source_lang: options.SourceLang = None,
+    target_lang: options.TargetLang = None,
     whole: Annotated[
         list[str] | None,
         typer.Option(
@@ -27,11 +30,16 @@ def view(
 
     One file that needs no network: each step opens to its equation, shape, statistics and heat map.
     """
-    from clearhead.see.page.document import write
-    from clearhead.see.page.gather import of_text
+    from clearhead.files import check_place
 
     maps = [_map(asked) for asked in whole or []]
-    write(of_text(model, text, beams=beam_size, whole=maps), output)
+    check_place(output)
+    from clearhead.see.page.document import write
+    from clearhead.see.page.gather import of_model
+
+    made, source_lang, target_lang = loaded(model, source_lang, target_lang)
+    found = of_model(model, made, text, beams=beam_size, whole=maps, source_lang=source_lang, target_lang=target_lang)
+    write(found, output)
     typer.echo(f"{output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
     if show:
         webbrowser.open(output.resolve().as_uri())

@@ -32,7 +32,7 @@ WINDOW_TEXTS = 512
 
 
 @dataclass(frozen=True)
-class _Text:
+class PreparedText:
     """A text on its way through the model.
 
     Args:
@@ -40,12 +40,14 @@ class _Text:
         prefix: the ids of the prefix, which the target is given too.
         beginning: the prefix as it was given.
         truncated: whether the text was longer than the model takes.
+        empty: whether there is nothing in it, of which nothing is generated.
     """
 
     source: Source
     prefix: tuple[int, ...]
     beginning: str
     truncated: bool
+    empty: bool
 
 
 class TextToText:
@@ -253,7 +255,7 @@ class TextToText:
                 raise ValueError(f"each text has a prefix, which may be empty; {called(number + len(given))} has none")
             told, prepared = self._prepared(some, settings, source_lang, target_lang, given)
             for place, text in enumerate(prepared):
-                if text is not None:
+                if not text.empty:
                     self._check(text, called(number + place), told, strict)
             yield from self._outputs(prepared, told)
             number += len(some)
@@ -325,13 +327,37 @@ class TextToText:
         """
         if options.get("beam_size") is None:
             options["beam_size"] = 1
-        settings = self.settings.changed(**options)
-        settings, (prepared,) = self._prepared([text], settings, source_lang, target_lang, [prefix])
+        settings, prepared = self.prepare(
+            text, source_lang=source_lang, target_lang=target_lang, prefix=prefix, **options
+        )
         if settings.beam_size > 1 or settings.num_return_sequences > 1:
             raise ValueError("beams are only chosen at the end: a stream takes beam_size=1 and gives one output")
-        return iter(()) if prepared is None else self._streamed(prepared, settings, strict)
+        return iter(()) if prepared.empty else self._streamed(prepared, settings, strict)
 
-    def _streamed(self, prepared: _Text, settings: GenerationConfig, strict: bool) -> Iterator[StreamedToken]:
+    def prepare(
+        self,
+        text: str,
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        prefix: str = "",
+        **options: Unpack[GenerationOptions],
+    ) -> tuple[GenerationConfig, PreparedText]:
+        """What a text becomes before the model runs: the settings of its search, its tokens, and its target's first.
+
+        `generate` starts from it, and so does whoever looks at one run from outside.
+
+        Args: as in `generate`.
+
+        Raises:
+            ValueError: as in `generate`.
+        """
+        settings = self.settings.changed(**options)
+        settings, (prepared,) = self._prepared([text], settings, source_lang, target_lang, [prefix])
+        settings.check_ids(self.model.config.target_vocab_size or self.model.config.vocab_size)
+        return settings, prepared
+
+    def _streamed(self, prepared: PreparedText, settings: GenerationConfig, strict: bool) -> Iterator[StreamedToken]:
         self._check(prepared, "the text", settings, strict)
         ids = list(prepared.prefix)
         told = ""
@@ -343,7 +369,7 @@ class TextToText:
             told += new
             yield StreamedToken(token.id, self.tokenizer.words([token.id])[0], new, token.log_prob)
 
-    def _check(self, text: _Text, name: str, settings: GenerationConfig, strict: bool) -> None:
+    def _check(self, text: PreparedText, name: str, settings: GenerationConfig, strict: bool) -> None:
         """Says what of a text cannot be as it was asked for: with `strict`, as an error.
 
         Raises:
@@ -376,19 +402,19 @@ class TextToText:
         source_lang: str | None,
         target_lang: str | None,
         prefixes: Sequence[str] | None,
-    ) -> tuple[GenerationConfig, list[_Text | None]]:
-        """The settings for these languages, and the texts, None for an empty one."""
+    ) -> tuple[GenerationConfig, list[PreparedText]]:
+        """The settings for these languages, and the texts."""
         texts = check_texts(texts)
         prefixes = [""] * len(texts) if prefixes is None else check_texts(prefixes)
         tokenizer, start, settings = self._directed(settings, texts, source_lang, target_lang)
         encoded = tokenizer.encode([self.prompts.before + text for text in texts], self.max_length)
-        prepared: list[_Text | None] = []
+        prepared = []
         for text, tokens, prefix in zip(texts, encoded, prefixes, strict=True):
             given = tuple(self.tokenizer.target_ids(prefix)) if prefix else ()
             # a forced first token stands before what is forced after it
             first = () if settings.forced_bos_token_id is None or not given else (settings.forced_bos_token_id,)
             source = Source(tokens.ids, (start, *first, *given))
-            prepared.append(_Text(source, given, prefix, tokens.truncated) if text.strip() else None)
+            prepared.append(PreparedText(source, given, prefix, tokens.truncated, not text.strip()))
         return settings, prepared
 
     def _directed(
@@ -412,12 +438,12 @@ class TextToText:
         forced = directed.forced_bos_token_id
         return directed.tokenizer, start, settings if forced is None else replace(settings, forced_bos_token_id=forced)
 
-    def _outputs(self, texts: Sequence[_Text | None], settings: GenerationConfig) -> list[Generated]:
+    def _outputs(self, texts: Sequence[PreparedText], settings: GenerationConfig) -> list[Generated]:
         """The outputs of texts, in their order."""
-        found = iter(search(self._runner, [text.source for text in texts if text is not None], settings))
-        return [NOTHING if text is None else self._told(text, next(found), settings) for text in texts]
+        found = iter(search(self._runner, [text.source for text in texts if not text.empty], settings))
+        return [NOTHING if text.empty else self._told(text, next(found), settings) for text in texts]
 
-    def _told(self, text: _Text, hypotheses: Sequence[Hypothesis], settings: GenerationConfig) -> Generated:
+    def _told(self, text: PreparedText, hypotheses: Sequence[Hypothesis], settings: GenerationConfig) -> Generated:
         """What was found for a text, as people read it."""
         ends = end_ids(self._runner, settings)
         limit = settings.greatest_length(len(text.source.prompt), self.model.config.max_len)

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clearhead.checkpoints import directory, is_seq2seq
 from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
 from clearhead.see.watch import Part, watch
@@ -53,45 +51,60 @@ class Looks:
         return found
 
 
-def looks(name: str | Path, text: str, layer: int, head: int, target: str | None = None) -> list[Looks]:
+def looks(
+    made: TextEncoder | TextToText,
+    text: str,
+    layer: int,
+    head: int,
+    target: str | None = None,
+    *,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+) -> list[Looks]:
     """The weights of one head, recomputed beside a run on the fused kernels.
 
     Args:
-        name: a model's folder or Hub id.
+        made: the model, in float32.
         text: the text; of an encoder–decoder, the source.
         layer, head: their numbers, from 0.
         target: of an encoder–decoder; what it says greedily where None.
+        source_lang, target_lang: for encoder–decoders that are told them.
 
     Returns:
         One for an encoder; for an encoder–decoder those of its encoder, its decoder and its cross-attention that there
         are.
 
     Raises:
-        ValueError: there is no such layer or head, or a target is given to an encoder.
+        ValueError: there is no such layer or head.
     """
-    if is_seq2seq(directory.find(name)):
-        return _of_both(TextToText.from_pretrained(name, precision="float32", device="cpu"), text, layer, head, target)
-    if target is not None:
-        raise ValueError(f"{name} is an encoder, which decodes no target")
-    encoder = TextEncoder.from_pretrained(name, precision="float32", device="cpu")
-    (tokens,) = encoder.tokenize([text])
-    with torch.inference_mode(), watch(encoder.model, layers=[layer], heads=[head]) as seen:
-        encoder.model(torch.tensor([tokens.ids]))
-    words = encoder.tokenizer.shown(tokens.ids)
+    if isinstance(made, TextToText):
+        return _of_both(made, text, layer, head, target, source_lang, target_lang)
+    (tokens,) = made.tokenize([text])
+    with torch.inference_mode(), watch(made.model, layers=[layer], heads=[head]) as seen:
+        made.model(torch.tensor([tokens.ids]))
+    words = made.tokenizer.shown(tokens.ids)
     return [Looks("encoder", layer, head, words, words, seen.of(layer, head)[0])]
 
 
-def _of_both(made: TextToText, text: str, layer: int, head: int, target: str | None) -> list[Looks]:
-    (source,) = made.tokenizer.encode([made.prompts.before + text], made.max_length)
-    start = made.model.config.start_id if made.settings.start_id is None else made.settings.start_id
+def _of_both(
+    made: TextToText,
+    text: str,
+    layer: int,
+    head: int,
+    target: str | None,
+    source_lang: str | None,
+    target_lang: str | None,
+) -> list[Looks]:
+    _, prepared = made.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
+    source, given = prepared.source.ids, list(prepared.source.prompt)
     if target is None:
-        (best,) = made.generate([text], beam_size=1, return_details=True)
-        given = [start, *best.token_ids[:-1]]
-    else:
-        given = [start, *made.tokenizer.target_ids(target)]
+        (best,) = made.generate(
+            [text], source_lang=source_lang, target_lang=target_lang, beam_size=1, return_details=True
+        )
+        given += best.token_ids[:-1]
     with torch.inference_mode(), watch(made.model, layers=[layer], heads=[head]) as seen:
-        made.model(torch.tensor([source.ids]), torch.tensor([given]))
-    words, target_words = made.tokenizer.shown(source.ids), made.tokenizer.shown(given)
+        made.model(torch.tensor([source]), torch.tensor([given]))
+    words, target_words = made.tokenizer.shown(source), made.tokenizer.shown(given)
     sides: dict[Part, tuple[list[str], list[str]]] = {
         "encoder": (words, words),
         "decoder": (target_words, target_words),

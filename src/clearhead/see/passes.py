@@ -10,6 +10,7 @@ from torch import Tensor
 from clearhead.generation.decoding import Decoding
 from clearhead.generation.greedy import most_probable, next_tokens
 from clearhead.generation.processors import processors
+from clearhead.generation.search import end_ids
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.run.generate import TextToText
 from clearhead.see.steps import Trace
@@ -55,7 +56,15 @@ def teacher_forced(
     return [Pass(encoded, "encoder", about[0]), Pass(decoded, "decoder", about[1])]
 
 
-def of_text(text_to_text: TextToText, text: str, target: str | None = None, *, values: bool = False) -> list[Pass]:
+def of_text(
+    text_to_text: TextToText,
+    text: str,
+    target: str | None = None,
+    *,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    values: bool = False,
+) -> list[Pass]:
     """A text through the encoder, and a target through the decoder: the one given, or what the model says greedily.
 
     What it says is shown for its first tokens only, also where it would end before, each in a pass with caches.
@@ -64,24 +73,23 @@ def of_text(text_to_text: TextToText, text: str, target: str | None = None, *, v
         text_to_text: the model with its tokenizer.
         text: the source.
         target: a target for one pass, as in `teacher_forced`.
+        source_lang, target_lang: for models that are told them.
         values: as in `trace`.
     """
-    model, words, settings = text_to_text.model, text_to_text.tokenizer.shown, text_to_text.settings
-    (source,) = text_to_text.tokenizer.encode([text_to_text.prompts.before + text], text_to_text.max_length)
-    start = model.config.start_id if settings.start_id is None else settings.start_id
-    ids = torch.tensor([source.ids])
+    model, words = text_to_text.model, text_to_text.tokenizer.shown
+    settings, given = text_to_text.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
+    source, prompt = given.source.ids, given.source.prompt
+    ids, prompt_ids = torch.tensor([source]), torch.tensor([prompt])
     if target is not None:
-        given = [start, *text_to_text.tokenizer.target_ids(target)]
-        about = shortened(words(source.ids)), shortened(words(given))
-        return teacher_forced(model, ids, torch.tensor([given]), about, values=values)
-    prompt, keep = torch.tensor([[start]]), torch.ones_like(ids, dtype=torch.bool)
-    encoded = traced(model, lambda: Decoding(model, ids, keep, prompt), values=values)
-    passes = [Pass(encoded, "encoder", shortened(words(source.ids)))]
-    limit = settings.greatest_length(1, model.config.max_len)
-    ends = model.config.eos_ids if settings.eos_ids is None else settings.eos_ids
-    changes = processors(settings, 1, limit, ends)
+        about = shortened(words(source)), shortened(words(prompt))
+        return teacher_forced(model, ids, prompt_ids, about, values=values)
+    keep = torch.ones_like(ids, dtype=torch.bool)
+    encoded = traced(model, lambda: Decoding(model, ids, keep, prompt_ids), values=values)
+    passes = [Pass(encoded, "encoder", shortened(words(source)))]
+    limit = settings.greatest_length(len(prompt), model.config.max_len)
+    changes = processors(settings, len(prompt), limit, end_ids(model, settings))
     tokens = next_tokens(encoded.output, changes, most_probable, limit, eos_ids=())
-    last = start
+    last = prompt[-1]
     for number in range(1, STEPS + 1):
         step = traced(model, lambda: next(tokens, None), values=values)
         if step.output is None:

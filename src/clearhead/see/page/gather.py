@@ -7,16 +7,19 @@ from torch import Tensor, nn
 
 from clearhead.checkpoints import directory, is_seq2seq
 from clearhead.generation.beam import beam_search
+from clearhead.generation.greedy import greedy_search
 from clearhead.generation.processors import processors
+from clearhead.generation.search import end_ids
+from clearhead.generation.settings import GenerationConfig
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.run.encode import TextEncoder
-from clearhead.run.generate import TextToText
+from clearhead.run.generate import PreparedText, TextToText
 from clearhead.see.page import search
 from clearhead.see.page.arrays import Blobs, Heat, Json, Map, heat, maps, pack
 from clearhead.see.page.mathml import mathml
 from clearhead.see.steps import Kind, Teller
 from clearhead.see.trace import watching
-from clearhead.see.watch import Weights, telling
+from clearhead.see.watch import Weights, attentions, telling
 
 _HEAT_CELLS = 1_200_000
 """Cells of all heat maps together: a short sentence's page stays under 2 MB, however many steps the model has."""
@@ -24,17 +27,17 @@ _MAPS = 34_000_000
 """Letters that all attention maps may take: with steps and tokens the page stays under 40 MB."""
 
 
-def of_text(name: str, text: str, *, beams: int = 4, whole: Sequence[tuple[str, int, int]] = ()) -> Json:
+def of_text(name: str, text: str, *, beams: int | None = None, whole: Sequence[tuple[str, int, int]] = ()) -> Json:
     """A text through a checkpoint.
 
     Args:
         name: a folder, or a Hub id.
         text: the text.
-        beams: of an encoder–decoder's search.
+        beams: of an encoder–decoder's search; None for as many as the checkpoint says.
         whole: attention maps to keep whole however long the text is, as (part, layer, head).
 
     Raises:
-        ValueError: no such model, or a text that is longer than it takes.
+        ValueError: no such model, a text that is longer than it takes, or no such map.
     """
     made = TextToText if is_seq2seq(directory.find(name)) else TextEncoder
     return of_model(name, made.from_pretrained(name, precision="float32", device="cpu"), text, beams=beams, whole=whole)
@@ -45,16 +48,38 @@ def of_model(
     made: TextEncoder | TextToText,
     text: str,
     *,
-    beams: int = 4,
+    beams: int | None = None,
     whole: Sequence[tuple[str, int, int]] = (),
+    source_lang: str | None = None,
+    target_lang: str | None = None,
 ) -> Json:
-    """A text through a model that is loaded, whose weights are read in float32; arguments as in `of_text`."""
+    """A text through a model that is loaded, whose weights are read in float32.
+
+    Args:
+        name: what the model is called.
+        made: the model.
+        text, beams, whole: as in `of_text`; where a checkpoint draws samples, the most probable tokens are shown.
+        source_lang, target_lang: for encoder–decoders that are told them.
+    """
+    _check_maps(made.model, whole)
     with torch.inference_mode():
         if isinstance(made, TextToText):
-            found = _translation(made, text, beams, frozenset(whole))
+            settings, given = made.prepare(text, source_lang=source_lang, target_lang=target_lang, beam_size=beams)
+            found = _translation(made, given, settings, frozenset(whole))
         else:
             found = _encoding(made, text, frozenset(whole))
     return {"model": name, "text": text} | found
+
+
+def _check_maps(model: nn.Module, whole: Sequence[tuple[str, int, int]]) -> None:
+    last: dict[str, str] = {}
+    known = set()
+    for place in attentions(model):
+        known |= {(place.part, place.layer, head) for head in range(place.num_heads)}
+        last[place.part] = f"{place.part}.{place.layer}.{place.num_heads - 1}"
+    for part, layer, head in whole:
+        if (part, layer, head) not in known:
+            raise ValueError(f"there is no attention {part}.{layer}.{head}; the last are {', '.join(last.values())}")
 
 
 def _encoding(encoder: TextEncoder, text: str, whole: frozenset[tuple[str, int, int]]) -> Json:
@@ -65,29 +90,34 @@ def _encoding(encoder: TextEncoder, text: str, whole: frozenset[tuple[str, int, 
     return found | {"source": words, "target": [], "cut": tokens.truncated}
 
 
-def _translation(made: TextToText, text: str, beams: int, whole: frozenset[tuple[str, int, int]]) -> Json:
-    model, words = made.model, made.tokenizer.shown
-    (tokens,) = made.tokenizer.encode([made.prompts.before + text], made.max_length)
-    settings = made.settings.changed(beam_size=beams, num_return_sequences=beams)
-    start = model.config.start_id if settings.start_id is None else settings.start_id
-    ids, prompt = torch.tensor([tokens.ids]), torch.tensor([[start]])
-    limit = settings.greatest_length(1, model.config.max_len)
-    ends = model.config.eos_ids if settings.eos_ids is None else settings.eos_ids
-    recorded = search.Recorded(model, ids, torch.ones_like(ids, dtype=torch.bool), prompt, beams)
-    (outputs,) = beam_search(recorded, processors(settings, 1, limit, ends), settings, limit, ends)
+def _translation(
+    made: TextToText, given: PreparedText, settings: GenerationConfig, whole: frozenset[tuple[str, int, int]]
+) -> Json:
+    if given.empty:
+        raise ValueError("the text is empty: there is nothing to translate")
+    model, words, prompt = made.model, made.tokenizer.shown, given.source.prompt
+    settings = settings.changed(do_sample=False, num_return_sequences=settings.beam_size)
+    ids, keep = torch.tensor([given.source.ids]), torch.ones(1, len(given.source.ids), dtype=torch.bool)
+    recorded = search.Recorded(model, ids, keep, torch.tensor([prompt]), settings.beam_size)
+    limit, ends = settings.greatest_length(len(prompt), model.config.max_len), end_ids(model, settings)
+    changes = [*processors(settings, len(prompt), limit, ends), recorded.record]
+    if settings.beam_size > 1:
+        (outputs,) = beam_search(recorded, changes, settings, limit, ends)
+    else:
+        outputs = greedy_search(recorded, changes, limit, ends, settings.length_penalty)
     best = outputs[0]
-    target = torch.tensor([[start, *best.ids]])
+    target = torch.tensor([[*prompt, *best.ids]])
     logits: list[Tensor] = []
 
     def run() -> None:
         logits.append(model(ids, target[:, :-1]))
 
     found = _watched(model, run, whole)
-    chances = logits[-1][0].log_softmax(dim=-1)
+    chances = logits[-1][0, len(prompt) - 1 :].log_softmax(dim=-1)
     return found | {
-        "source": words(tokens.ids),
-        "target": words([start, *best.ids[:-1]]),
-        "cut": tokens.truncated,
+        "source": words(given.source.ids),
+        "target": words([*prompt, *best.ids[:-1]]),
+        "cut": given.truncated,
         "output": made.tokenizer.decode(best.ids),
         "chosen": [
             {"token": words([token])[0], "log_prob": float(row[token]), "near": search.near(row, words)}

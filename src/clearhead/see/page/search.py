@@ -1,5 +1,6 @@
 """The beams of a search, as the page draws them."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,37 +17,43 @@ Words = Callable[[Sequence[int]], list[str]]
 
 
 class Recorded(Decoding):
-    """A search that is watched: for each step its beams, where each came from, and what else it might have said."""
+    """A search that is watched: for each step its beams, where each came from, and what else it might have said.
+
+    The numbers are the search's own: log-probabilities after what the settings force, forbid or penalise.
+    """
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.columns: list[list[Json]] = []
         self._scores = torch.zeros(0)
-        self._totals = torch.zeros(len(self.ids))
+        # all beams start as one: the others are no hypotheses until they take one over
+        self._totals = torch.full((len(self.ids),), -math.inf)
+        self._totals[0] = 0.0
+        self._places = {0: 0}  # of the beams in the column before, by their rows
 
-    def logits(self) -> Tensor:
-        found = super().logits()
-        self._scores = found.log_softmax(dim=-1)
-        return found
+    def record(self, scores: Tensor, ids: Tensor, sources: Tensor) -> Tensor:
+        """The last of the processors: it changes nothing."""
+        self._scores = scores if self.each > 1 else scores.log_softmax(dim=1)  # greedy search chooses by logits
+        return scores
 
     def append(self, tokens: Tensor, rows: Tensor | None = None) -> None:
         came = torch.arange(len(tokens)) if rows is None else rows
         each = self._scores[came, tokens]
         self._totals = self._totals[came] + each
+        real = self._totals.isfinite().nonzero()[:, 0].tolist()
         self.columns.append(
             [
                 {
-                    "id": token,
-                    "from": parent,
-                    "log_prob": log_prob,
-                    "total": total,
-                    "scores": self._scores[parent],
+                    "id": int(tokens[row]),
+                    "from": self._places[int(came[row])],
+                    "log_prob": float(each[row]),
+                    "total": float(self._totals[row]),
+                    "scores": self._scores[came[row]],
                 }
-                for token, parent, log_prob, total in zip(
-                    tokens.tolist(), came.tolist(), each.tolist(), self._totals.tolist(), strict=True
-                )
+                for row in real
             ]
         )
+        self._places = {row: place for place, row in enumerate(real)}
         super().append(tokens, rows)
 
 
@@ -98,4 +105,5 @@ def near(scores: Tensor, words: Words) -> list[Json]:
     return [
         {"token": words([place])[0], "log_prob": value}
         for value, place in zip(values.tolist(), places.tolist(), strict=True)
+        if value > -math.inf  # what the settings forbid is no alternative
     ]

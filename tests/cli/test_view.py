@@ -1,0 +1,149 @@
+"""`clearhead view` shows what `clearhead translate` writes; `trace` shows the same run."""
+
+import json
+import re
+
+import pytest
+import torch
+from support import folders
+from support.command import clearhead, inside, refused_inside
+
+from clearhead import TextToText, masks
+from clearhead.see.page import gather
+
+TEXT = "The old bridge was closed."
+LANGUAGES = {"nllb": ("deu_Latn", "fra_Latn"), "mbart50": ("de_DE", "fr_XX"), "mbart": ("de_DE", "fr_XX")}
+
+
+def written(folder, **settings):
+    """Settings of the generation, in the checkpoint's file."""
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+@pytest.fixture(scope="module", params=sorted(LANGUAGES))
+def multilingual(request, tmp_path_factory):
+    """A tiny random model of many languages, and two of them."""
+    folder = tmp_path_factory.mktemp(request.param)
+    folders.plain(request.param, folder, lively=True)
+    written(folder, min_new_tokens=3, max_new_tokens=6)
+    return folder, *LANGUAGES[request.param]
+
+
+def shown(path):
+    return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8")).group(1))
+
+
+def viewed(folder, tmp_path, *arguments):
+    status, _, err = inside("view", TEXT, "--model", folder, "-o", tmp_path / "a.html", *arguments)
+    assert status == 0, err
+    return shown(tmp_path / "a.html")
+
+
+def test_a_model_of_many_languages_is_told_them_as_translate_tells_it(multilingual, tmp_path):
+    folder, german, french = multilingual
+    made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
+    assert "name the target" in refused_inside("view", TEXT, "--model", folder, "-o", tmp_path / "a.html")
+    for source, target in ((None, german), (german, french)):
+        told = [] if source is None else ["--source-lang", source]
+        data = viewed(folder, tmp_path, "--target-lang", target, *told)
+        (best,) = made.generate([TEXT], source_lang=source, target_lang=target, return_details=True)
+        assert data["output"] == best.text
+        assert [one["token"] for one in data["chosen"]] == list(best.tokens)
+        assert data["outputs"][0]["score"] == pytest.approx(best.score, abs=1e-5)
+        assert target in data["target"][:2]
+        assert (source or {"deu_Latn": "eng_Latn"}.get(german, "en_XX")) in data["source"]
+
+
+def test_a_trace_is_told_languages_too(multilingual):
+    folder, german, _ = multilingual
+    made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
+    (best,) = made.generate([TEXT], target_lang=german, beam_size=1, return_details=True)
+    told = ["--model", folder, "--target-lang", german]
+    status, out, err = inside("trace", TEXT, *told)
+    assert status == 0, err
+    headings = [line for line in out.splitlines() if line.startswith("decoder step")]
+    tokens = [line.split(" → ")[1].split()[0] for line in headings]
+    assert tokens == list(best.tokens[:3])
+    encoder = next(line for line in out.splitlines() if line.startswith("encoder"))
+    assert ("eng_Latn" if "Latn" in german else "en_XX") in encoder
+    looked = json.loads(inside("trace", TEXT, *told, "--attention", "0.0", "--json")[1])
+    assert looked[1]["queries"][1:4] == list(best.tokens[: len(looked[1]["queries"]) - 1][:3])
+    given = json.loads(inside("trace", TEXT, *told, "--attention", "0.0", "--target", "Die Br", "--json")[1])
+    assert german in given[1]["queries"][:2]
+    assert "name the target" in refused_inside("trace", TEXT, "--model", folder)
+
+
+def test_who_is_told_no_languages_says_so(tiny_bert):
+    message = "is an encoder, which is told no languages"
+    assert message in refused_inside("view", TEXT, "--model", tiny_bert, "--target-lang", "de")
+    assert message in refused_inside("trace", TEXT, "--model", tiny_bert, "--source-lang", "de")
+    assert "are for a --model" in refused_inside("trace", TEXT, "--target-lang", "de")
+
+
+def test_beams_are_the_checkpoints_unless_asked_for(tmp_path):
+    folders.marian(tmp_path, lively=True)
+    written(tmp_path, min_new_tokens=4, max_new_tokens=8)
+    made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    for asked, beams in (([], made.settings.beam_size), (["--beam-size", "3"], 3), (["--beam-size", "1"], 1)):
+        data = viewed(tmp_path, tmp_path, *asked)
+        (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
+        assert len(data["outputs"]) == max(map(len, data["tree"])) == beams
+        assert data["output"] == best.text
+        assert [one["token"] for one in data["chosen"]] == list(best.tokens)
+
+
+def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(tmp_path):
+    folders.marian(tmp_path, lively=True)
+    written(tmp_path, min_new_tokens=4, max_new_tokens=8)
+    made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    (plain,) = made.generate([TEXT], return_details=True)
+    forbidden = plain.token_ids[1]
+    made.settings = made.settings.changed(forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3)
+    for beams in (4, 1):
+        data = gather.of_model("marian", made, TEXT, beams=beams)
+        (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
+        first = data["tree"][0]
+        assert [(node["id"], node["from"], node["log_prob"], node["total"]) for node in first] == [(7, 0, 0.0, 0.0)]
+        assert [other["log_prob"] for other in first[0]["near"]] == [0.0]
+        path = [node for column in data["tree"] for node in column if node["best"]]
+        assert [node["log_prob"] for node in path] == pytest.approx(best.log_probs[: len(path)], abs=1e-5)
+        assert [node["id"] for node in path] == list(best.token_ids[: len(path)])
+        assert len(path) >= len(best.token_ids) - 1
+        assert forbidden not in {node["id"] for column in data["tree"] for node in column}
+        assert "Infinity" not in json.dumps(data)
+
+
+def test_a_place_that_cannot_be_written_to_is_said_before_the_model_runs(tmp_path):
+    for place, message in ((tmp_path / "no" / "a.html", "no does not exist"), (tmp_path, "is a folder")):
+        err = refused_inside("view", TEXT, "--model", "no/such-model", "-o", place)
+        assert message in err
+        assert ".part" not in err
+
+
+def test_a_map_that_there_is_not_is_refused(tiny_bert, tmp_path):
+    path = tmp_path / "a.html"
+    for asked, message in (
+        ("encoder.99.99", "no attention encoder.99.99; the last are encoder.2.3"),
+        ("cross.0.0", "no attention cross.0.0"),
+        ("encoder.1", "got 'encoder.1'"),
+    ):
+        assert message in refused_inside("view", TEXT, "--model", tiny_bert, "--whole", asked, "-o", path)
+    status, _, err = clearhead("view", TEXT, "--model", tiny_bert, "--whole", "encoder.2.3", "-o", path)
+    assert status == 0, err
+    assert shown(path)["attention"][2]["heads"][3]["head"] == 3
+
+
+def test_the_first_token_is_the_language_that_generation_gives(multilingual):
+    """The page's maps and numbers are of the ids that were searched for, languages included."""
+    folder, german, _ = multilingual
+    made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
+    data = gather.of_model("m", made, TEXT, target_lang=german, beams=2)
+    _, given = made.prepare(TEXT, target_lang=german)
+    (best,) = made.generate([TEXT], target_lang=german, beam_size=2, return_details=True)
+    target = torch.tensor([[*given.source.prompt, *best.token_ids]])
+    ids = torch.tensor([given.source.ids])
+    with torch.inference_mode():
+        chances = made.model(ids, target[:, :-1], masks.padding(torch.ones_like(ids, dtype=torch.bool)))
+    chosen = chances[0].log_softmax(-1)[-len(best.token_ids) :].gather(1, torch.tensor(best.token_ids)[:, None])
+    assert [one["log_prob"] for one in data["chosen"]] == pytest.approx(chosen[:, 0].tolist(), abs=1e-4)
