@@ -1,0 +1,92 @@
+"""What it costs to look: texts encoded by a model that was never watched, after a watch or a trace, and inside one.
+
+Usage: python benchmarks/watch.py [--model all-MiniLM-L6-v2] [--number 200] [--length 30] [--threads 2] [--rounds 9]
+       [--json FILE]
+
+The first contestant is the model that nobody looked at; the others are told as times its rate in the same round, the
+median with the least and the largest. The second is the same again: its spread is the noise, and a look that has ended
+costs nothing if its ratio lies within.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from clearhead import TextEncoder, traced, watch
+from clearhead.bench import encode, report
+from clearhead.bench.contest import Contestant, contest
+from clearhead.bench.machine import machine
+from clearhead.checkpoints import directory
+from clearhead.run.precision import siblings
+
+LAYER, HEAD = 0, 0
+
+
+def watched(encoder, texts):
+    with watch(encoder, layers=[LAYER], heads=[HEAD]):
+        return encoder.encode(texts)
+
+
+def told(encoder, texts):
+    # what encodes is the model's copy for running, where there is one
+    (runs,) = siblings(encoder.model) or [encoder.model]
+    return traced(runs, lambda: encoder.encode(texts)).output
+
+
+def contestant(model, threads, before, inside):
+    """Texts to vectors.
+
+    Args:
+        model: a folder or a name.
+        threads: how many.
+        before: how the model is looked at before the contest; None for never.
+        inside: how each round is looked at; None for not at all.
+    """
+    torch.set_num_threads(threads)
+    encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
+    if before is not None:
+        before(encoder, ["A text that somebody looked at."])
+    return encoder.encode if inside is None else lambda texts: inside(encoder, texts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default=directory.DEFAULT_MODEL)
+    parser.add_argument("--number", type=int, default=200)
+    parser.add_argument("--length", type=int, default=30, help="tokens in a text, about")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    encoder = TextEncoder.from_pretrained(options.model, precision="float32", device="cpu")
+    texts = encode.made_up(encoder, options.number, options.length)
+    tokens = encode.tokens_of(encoder, texts)
+    looks = {
+        "never looked at": (None, None),
+        "never looked at, again": (None, None),
+        "after a watch": (watched, None),
+        "after a trace": (told, None),
+        "inside a watch of one head": (None, watched),
+        "inside a trace": (None, told),
+    }
+    found = contest(
+        {name: Contestant(contestant, (options.model, options.threads, *look)) for name, look in looks.items()},
+        texts,
+        lambda some: sum(tokens[text] for text in some),
+        rounds=options.rounds,
+        check=texts[:20],
+        said=print,
+    )
+    for name, vectors in found.outputs.items():
+        assert (vectors == found.outputs["never looked at"]).all(), f"{name}: the vectors are others"
+    for line in report.table(found.figures, "tokens/s"):
+        print(line)
+    if options.json:
+        about = {"texts": len(texts), "tokens": sum(tokens.values())}
+        about["machine"] = machine(options.threads, ("clearhead", "torch"))
+        report.write_json(options.json, found.figures, about)
+
+
+if __name__ == "__main__":
+    main()
