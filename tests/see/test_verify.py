@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 from support import families, seq2seq
-from support.command import clearhead
+from support.command import clearhead, refused_inside
 
 from clearhead import checkpoints, verify
 from clearhead.equations import positions
@@ -211,6 +211,7 @@ def test_the_command_writes_the_certificate_beside_the_weights(tmp_path):
 
 
 def test_what_cannot_be_verified_is_said(tmp_path):
+    assert "no does not exist" in refused_inside("verify", "all-MiniLM-L6-v2", "-o", tmp_path / "no" / "a.json")
     with pytest.raises(ValueError, match="no-such-model"):
         verify("no/no-such-model")
     with pytest.raises(ValueError, match="compared with transformers; got 'jax'"):
