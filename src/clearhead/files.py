@@ -66,7 +66,8 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
     It is filled under a hidden name beside its place, synced, then renamed; a folder that stood there gives way. On an
     error it is removed, and what stood there stays. What a kill left under the hidden name goes at the next time, so
-    two processes do not fill the same folder at once: see `alone`.
+    two processes do not fill the same folder at once: see `alone`. What stood there and a kill left under a hidden name
+    of its own, between the two renames, comes back.
 
     Raises:
         OSError: the place cannot be written to, or the disk is full.
@@ -76,15 +77,17 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     >>> with whole_folder(place) as part: _ = (part / "a.txt").write_text("of it")
     """
     part, old = _beside(folder, "part"), _beside(folder, "old")
-    for left in (part, old):
-        shutil.rmtree(left, ignore_errors=True)
     with naming(folder):
+        if old.exists() and not folder.exists():
+            os.rename(old, folder)
+        for left in (part, old):
+            shutil.rmtree(left, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         part.mkdir()
     try:
         yield part
         with naming(folder):
-            for path in (*part.iterdir(), part):
+            for path in (*part.rglob("*"), part):
                 _sync(path)
             if folder.exists():
                 os.rename(folder, old)

@@ -7,10 +7,11 @@ import sentence_transformers
 import torch
 import transformers
 from support import families, folders
-from support.command import clearhead, refused_inside
+from support.command import clearhead, inside, refused_inside
 from support.tiny import make_bert
 
 from clearhead import TextEncoder, TextToText
+from clearhead.export import folders as formats
 
 TEXTS = ["hello", "the old bridge was closed after the storm", "is this the world ?"]
 LINES = ["The old bridge was closed.", "A small boat took the children to school every morning", "Is it safe?"]
@@ -29,7 +30,7 @@ def marian(tmp_path_factory):
 
 
 def test_sentence_transformers_gives_the_same_vectors(bert, tmp_path):
-    status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "sentence-transformers")
+    status, _, err = inside("export", bert, tmp_path / "out", "--to", "sentence-transformers")
     assert status == 0, err
     theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS)
     ours = TextEncoder.from_pretrained(bert, precision="float32", device="cpu").encode(TEXTS)
@@ -37,7 +38,7 @@ def test_sentence_transformers_gives_the_same_vectors(bert, tmp_path):
 
 
 def test_transformers_translates_the_same(marian, tmp_path):
-    status, _, err = clearhead("export", marian, tmp_path / "out", "--to", "transformers")
+    status, _, err = inside("export", marian, tmp_path / "out", "--to", "transformers")
     assert status == 0, err
     theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()
     ours = TextToText.from_pretrained(marian, precision="float32", device="cpu")
@@ -63,7 +64,7 @@ def test_ctranslate2_translates_the_same(tmp_path):
 
 
 def test_ctranslate2_gives_the_same_hidden_states(bert, tmp_path):
-    status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "ctranslate2")
+    status, _, err = inside("export", bert, tmp_path / "out", "--to", "ctranslate2")
     assert status == 0, err
     ours = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
     theirs = ctranslate2.Encoder(str(tmp_path / "out"), device="cpu")
@@ -73,16 +74,92 @@ def test_ctranslate2_gives_the_same_hidden_states(bert, tmp_path):
         assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize("kind", ["Model", "ForSequenceClassification", "ForQuestionAnswering"])
+def test_transformers_computes_the_same(tmp_path, family, kind):
+    theirs = families.make(family, tmp_path / "model", kind)
+    status, _, err = inside("export", tmp_path / "model", tmp_path / "out", "--to", "transformers")
+    assert status == 0, err
+    assert "in float32: at most" in err
+    again = type(theirs).from_pretrained(tmp_path / "out").eval()
+    ids = torch.randint(9, 30, (3, 7))
+    with torch.no_grad():
+        for found, wanted in zip(again(ids)[:2], theirs(ids)[:2], strict=True):
+            if found.ndim == wanted.ndim:
+                assert torch.allclose(found, wanted, atol=1e-4)
+
+
+def wrong(monkeypatch, folder_class):
+    """What is saved is not what was loaded."""
+    right = folder_class.save_pretrained
+
+    def save(self, folder):
+        weights = next(self.model.parameters())
+        with torch.no_grad():
+            weights.mul_(1.01)
+            right(self, folder)
+            weights.div_(1.01)
+
+    monkeypatch.setattr(folder_class, "save_pretrained", save)
+
+
+@pytest.mark.parametrize("to", ["transformers", "sentence-transformers"])
+def test_a_wrong_folder_is_not_written(bert, tmp_path, monkeypatch, to):
+    wrong(monkeypatch, TextEncoder)
+    assert "from the model's, of the largest number" in refused_inside("export", bert, tmp_path / "out", "--to", to)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctranslate2_has_what_it_can_hold_and_says_what_not(bert, tmp_path):
+    status, _, err = inside("export", bert, tmp_path / "out", "--to", "ctranslate2", "--int8")
+    assert status == 0, err
+    assert "pooling, normalisation and prompts are not in it" in err
+    assert "8 bits: mean cosine" in err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("config.json", "export.json", "model.bin", "tokenizer.json", "tokenizer_config.json", "vocabulary.json"),
+    ]
+    status, _, err = inside("export", bert, tmp_path / "whole", "--to", "ctranslate2")
+    assert status == 0, err
+    small, whole = ((tmp_path / name / "model.bin").stat().st_size for name in ("out", "whole"))
+    assert small < whole
+
+
+def test_8_bits_of_a_translator_in_ctranslate2_tell_their_loss(tmp_path):
+    status, _, err = inside("export", "tatoeba-en-de", tmp_path / "out", "--to", "ctranslate2", "--int8")
+    assert status == 0, err
+    assert "8 bits: mean change of a token's log-probability 0.0" in err
+    assert "the settings of generation are not in it" in err
+
+
+def test_a_library_that_is_missing_is_named(bert, tmp_path, monkeypatch):
+    for missing, to in (
+        ("ctranslate2",) * 2,
+        ("transformers",) * 2,
+        ("sentence_transformers", "sentence-transformers"),
+    ):
+        found = lambda name, missing=missing: None if name == missing else name  # noqa: E731
+        monkeypatch.setattr(formats.importlib.util, "find_spec", found)
+        err = refused_inside("export", bert, tmp_path / "out", "--to", to)
+        assert f"this format needs {missing}: pip install {missing.replace('_', '-')}" in err
+
+
 def test_a_format_says_which_part_it_cannot_hold(marian, tmp_path):
     err = refused_inside("export", marian, tmp_path / "out", "--to", "sentence-transformers")
     assert "no place for a decoder" in err
-    # it starts every target from a vector of zeros, which this model's start token does not have
-    status, _, err = clearhead("export", marian, tmp_path / "out", "--to", "ctranslate2")
-    assert status == 1
+    err = refused_inside("export", marian, tmp_path / "out", "--to", "ctranslate2")
     assert "its log-probabilities are" in err
+    assert "its decoder has 2 heads" in err
+    (tmp_path / "started").mkdir()
+    folders.marian(tmp_path / "started", lively=True, decoder_attention_heads=4)
+    ours = TextToText.from_pretrained(tmp_path / "started", precision="float32", device="cpu")
+    with torch.no_grad():
+        ours.model.target_embedding.tokens.weight[ours.model.config.start_id] += 1
+    ours.save_pretrained(tmp_path / "started")
+    err = refused_inside("export", tmp_path / "started", tmp_path / "out", "--to", "ctranslate2")
+    assert "the embedding of its start token, <pad>, is not zero" in err
     families.make("mpnet", tmp_path / "mpnet")
-    status, _, err = clearhead("export", tmp_path / "mpnet", tmp_path / "out", "--to", "ctranslate2")
-    assert status == 1
+    err = refused_inside("export", tmp_path / "mpnet", tmp_path / "out", "--to", "ctranslate2")
     assert "CTranslate2 cannot hold" in err
     assert "MPNet" in err
     assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -13,9 +14,11 @@ from support.command import clearhead, refused_inside
 from support.tiny import make_bert
 
 from clearhead import TextEncoder, TextToText
-from clearhead.export import onnx
+from clearhead.export import onnx, trials
+from clearhead.export.models import loaded
 from clearhead.run.onnx import NOTE
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXTS = ["hello", "the old bridge was closed after the storm", "is this the world ?", "hello world"] * 2
 LINES = ["The old bridge was closed.", "", "A small boat took the children to school every morning", "Is it safe?"]
 
@@ -65,7 +68,7 @@ def test_from_ids_to_vectors_in_any_number_and_length(bert, count):
     folder, graphs = bert
     encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
     near(vectors(graphs / "model.onnx", encoder, TEXTS[:count]), encoder.encode(TEXTS[:count]))
-    assert json.loads((graphs / NOTE).read_text(encoding="utf-8"))["error"]["model"] < 1e-5
+    assert json.loads((graphs / NOTE).read_text(encoding="utf-8"))["error"]["model.onnx"] < 1e-5
     assert not list(graphs.glob("*.safetensors"))
 
 
@@ -83,6 +86,30 @@ def test_every_encoder(tmp_path, family, pooling, normalize):
     written(tmp_path, tmp_path / "onnx")
     encoder = TextEncoder.from_pretrained(tmp_path, precision="float32", device="cpu")
     near(vectors(tmp_path / "onnx" / "model.onnx", encoder, TEXTS[:3]), encoder.encode(TEXTS[:3]))
+
+
+@pytest.mark.slow
+def test_a_graph_of_a_short_example_holds_the_windows(tmp_path):
+    folder = tmp_path / "model"
+    families.make("modernbert", folder, local_attention=128, max_position_embeddings=400)
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 400}), encoding="utf-8")
+    written(folder, tmp_path / "onnx")
+    encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
+    long = [" ".join(TEXTS * 10)]
+    assert len(encoder.tokenize(long)[0].ids) > 200
+    near(vectors(tmp_path / "onnx" / "model.onnx", encoder, long), encoder.encode(long))
+
+
+def test_the_comparison_has_a_row_as_long_as_the_model_takes(tmp_path, bert):
+    assert trials.of(loaded(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
+    families.make("modernbert", tmp_path, local_attention=600, max_position_embeddings=1000)
+    (trial,) = trials.of(loaded(tmp_path), ["hello"] * 20)
+    assert trial.long["attention_mask"].sum(1).tolist() == [3, 600]  # 300 to each side
+    assert [len(batch["input_ids"]) for batch in trial.texts] == [16, 4]
+    first, decoder, cached = trials.of(loaded("tatoeba-en-de"), ["Hello."])
+    assert first.long["input_ids"].shape[1] == 512
+    assert decoder.long["input_ids"].shape[1] + cached.long["input_ids"].shape[1] == 256
 
 
 @pytest.mark.slow
@@ -173,6 +200,45 @@ def test_8_bits_tell_what_they_cost(bert, tmp_path):
     assert small < whole
 
 
+APART = """
+import sys
+from clearhead.export import onnx
+onnx._LARGEST = 1000
+onnx.export(*sys.argv[1:3], int8=sys.argv[3] == "8", texts=["hello"])
+"""
+
+
+@pytest.mark.slow
+def test_8_bits_are_smaller_where_weights_lie_beside_the_graph(bert, tmp_path):
+    for bits in ("32", "8"):
+        subprocess.run([sys.executable, "-c", APART, bert[0], tmp_path / bits, bits], check=True, capture_output=True)
+    whole, small = (sorted((tmp_path / bits).rglob("*.data")) for bits in ("32", "8"))
+    assert [path.name for path in whole] == [path.name for path in small] == ["model.onnx.data"]
+    assert small[0].stat().st_size < 0.6 * whole[0].stat().st_size
+    encoder = TextEncoder.from_pretrained(bert[0], precision="float32", device="cpu")
+    found, wanted = vectors(tmp_path / "8" / "model.onnx", encoder, TEXTS[:3]), encoder.encode(TEXTS[:3])
+    assert torch.cosine_similarity(torch.from_numpy(found), torch.from_numpy(wanted)).min() > 0.9
+
+
+@pytest.mark.slow
+def test_the_published_models_on_real_sentences(tmp_path):
+    lines = (EXAMPLES / "everyday.txt").read_text(encoding="utf-8").splitlines()[:10]
+    lines += (EXAMPLES / "sentences.txt").read_text(encoding="utf-8").splitlines()[:10]
+    for model in ("all-MiniLM-L6-v2", "tatoeba-en-de"):
+        status, _, err = clearhead("export", model, tmp_path / model, "--to", "onnx", "--int8")
+        assert status == 0, err
+        assert "8 bits: " in err
+        status, _, err = clearhead("export", model, tmp_path / model, "--to", "onnx")
+        assert status == 0, err
+    encoder = TextEncoder.from_pretrained(precision="float32", device="cpu")
+    near(vectors(tmp_path / "all-MiniLM-L6-v2" / "model.onnx", encoder, lines), encoder.encode(lines))
+    ours = TextToText.from_pretrained(precision="float32", device="cpu")
+    theirs = TextToText.from_pretrained(tmp_path / "tatoeba-en-de", runtime="onnx")
+    for beams in (1, 5):
+        found, wanted = (one.generate(lines, beam_size=beams, return_details=True) for one in (theirs, ours))
+        assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
+
+
 WRONG = """
 from clearhead.export import onnx
 right = onnx.compute
@@ -191,11 +257,12 @@ def test_what_cannot_be_is_said(bert, tmp_path, monkeypatch):
     folder, graphs = bert
     err = refused_inside("export", folder, tmp_path / "a", "--to", "transformers", "--int8")
     assert "--int8 is for onnx and ctranslate2" in err
-    assert "--texts is for onnx" in refused_inside(
-        "export", folder, tmp_path / "a", "--to", "transformers", "--texts", "x"
-    )
+    (tmp_path / "empty.txt").write_text("\n \n", encoding="utf-8")
+    for to in ("onnx", "transformers", "ctranslate2"):
+        err = refused_inside("export", folder, tmp_path / "a", "--to", to, "--texts", tmp_path / "empty.txt")
+        assert "there is no text to compare the export on" in err
     err = refused_inside("translate", "--runtime", "onnx")
-    assert "onnx.json" in err
+    assert "export.json" in err
     err = refused_inside("translate", "--model", graphs, "--runtime", "onnx")
     assert "no plan of an encoder–decoder" in err
     monkeypatch.setattr(onnx.importlib.util, "find_spec", lambda name: None if name == "onnxscript" else name)

@@ -2,12 +2,15 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 
-from clearhead.files import whole_file
+from clearhead.files import whole_file, whole_folder
 from clearhead.run.writers import PartFile, check_output
 
 TEXTS = ["plain", "", 'quote " and \\ and \n', "\u2028 😀 \x00"]
@@ -75,3 +78,29 @@ def test_a_file_has_the_permissions_that_a_new_one_has(tmp_path):
         file.write(b"x")
     (tmp_path / "plain").write_bytes(b"x")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from clearhead import files
+rename = os.rename
+def once(*places):
+    rename(*places)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.rename = once
+with files.whole_folder(Path(sys.argv[1])) as part:
+    (part / "new.txt").write_text("new")
+"""
+
+
+def test_a_kill_between_the_renames_of_a_folder_loses_nothing(tmp_path):
+    place = tmp_path / "all"
+    place.mkdir()
+    (place / "old.txt").write_text("old", encoding="utf-8")
+    assert subprocess.run([sys.executable, "-c", KILLED, place], check=False).returncode == -signal.SIGKILL
+    assert not place.exists()
+    with pytest.raises(ValueError, match="stop"), whole_folder(place):
+        raise ValueError("stop")
+    assert [path.name for path in place.iterdir()] == ["old.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["all"]

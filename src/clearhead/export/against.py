@@ -5,15 +5,20 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from clearhead.equations import masks
-from clearhead.export.texts import TEXTS
+from clearhead.export import trials
+from clearhead.export.models import Model
+from clearhead.models.heads import pool
 from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
-from clearhead.run.outputs import Generated
+from clearhead.run.tasks import TextClassifier
 
 BOUND = 1e-4
 """How far an output may be from the model's, of the largest number there, in float32."""
@@ -33,12 +38,6 @@ def quiet() -> Iterator[None]:
             logging.disable(before)
 
 
-def greedy(made: TextToText, texts: Sequence[str]) -> list[Generated]:
-    """What a model makes of texts, greedily; one of many languages is told the first."""
-    target = min(made.tokenizer.languages, default=None)
-    return made.generate(texts, beam_size=1, max_new_tokens=16, target_lang=target, return_details=True)
-
-
 def check(error: float, what: str) -> float:
     """The error, if it is within the bound.
 
@@ -50,42 +49,134 @@ def check(error: float, what: str) -> float:
     return error
 
 
-def ctranslate2(made: TextEncoder | TextToText, folder: Path, texts: Sequence[str] = TEXTS) -> float:
-    """The largest difference of hidden states, or of the log-probabilities of what the model itself writes.
+def away(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference, of the largest number there; infinity where something is no number."""
+    if found.shape != wanted.shape:
+        return float("inf")
+    error = (found - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)
+    return float(error.nan_to_num(nan=float("inf")))
+
+
+def cosines(found: Tensor, wanted: Tensor) -> dict[str, float]:
+    """How near vectors (B, D) are to those of float32."""
+    each = functional.cosine_similarity(found, wanted)
+    return {"smallest cosine": float(each.min()), "mean cosine": float(each.mean())}
+
+
+def moved(differences: Tensor) -> dict[str, float]:
+    """How far the log-probabilities of tokens are from those of float32."""
+    return {"mean change of a token's log-probability": float(differences.abs().mean())}
+
+
+def transformers(made: Model, folder: Path, texts: Sequence[str]) -> float:
+    """The largest difference of hidden states, or of the scores of a head or a decoder.
 
     Args:
         made: the model.
-        folder: what the converter wrote.
-        texts: what both are given.
+        folder: what was written.
+        texts: what both are given, and a row as long as the model takes.
 
     Raises:
         ValueError: it is above the bound.
     """
+    import transformers as library
+
+    kind: Any = library.AutoModelForQuestionAnswering
+    if isinstance(made, TextEncoder):
+        kind = library.AutoModel
+    elif isinstance(made, TextToText):
+        kind = library.AutoModelForSeq2SeqLM
+    elif isinstance(made, TextClassifier):
+        kind = library.AutoModelForSequenceClassification
+    theirs, error = kind.from_pretrained(folder, dtype=torch.float32).eval(), 0.0
+    first, *others = trials.of(made, texts)
+    for number, batch in enumerate(first.all):
+        keep, told, graph = batch["attention_mask"] != 0, dict(batch), first.graph
+        if isinstance(made, TextToText):
+            graph, batch = others[0].graph, others[0].all[number]
+            told["decoder_input_ids"] = batch["input_ids"]
+        with torch.inference_mode():
+            outputs, wanted = theirs(**told), graph.module(*batch.values())
+        if isinstance(made, TextEncoder):
+            pairs = [(outputs.last_hidden_state[keep], wanted[1][keep])]
+        elif isinstance(made, TextToText):
+            pairs = [(outputs.logits, wanted[0])]
+        elif isinstance(made, TextClassifier):
+            pairs = [(outputs.logits, wanted)]
+        else:
+            given = outputs.start_logits, outputs.end_logits
+            pairs = [(one[keep], other[keep]) for one, other in zip(given, wanted, strict=True)]
+        error = max(error, *(away(one, other) for one, other in pairs))
+    return check(error, "its hidden states or scores in transformers are")
+
+
+def sentence_transformers(made: TextEncoder, folder: Path, texts: Sequence[str]) -> float:
+    """The largest difference of a vector, from texts on; arguments and errors as in `transformers`."""
+    import sentence_transformers as library
+
+    theirs = library.SentenceTransformer(str(folder), device="cpu")
+    given = [*texts, " ".join([*texts] * (1 + 2 * made.model.config.max_len // len(" ".join(texts).split())))]
+    found = theirs.encode(given, convert_to_numpy=True)
+    return check(away(torch.from_numpy(found), torch.from_numpy(made.encode(given))), "its vectors are")
+
+
+def ctranslate2(made: TextEncoder | TextToText, folder: Path, texts: Sequence[str]) -> float:
+    """The largest difference of hidden states, or of the log-probabilities of what the model itself writes.
+
+    Arguments and errors as in `transformers`.
+    """
+    if isinstance(made, TextEncoder):
+        what, pairs = "its hidden states are", _hidden(made, folder, _rows(trials.of(made, texts)[0].all), "float32")
+    else:
+        what, pairs = "its log-probabilities are", _log_probs(made, folder, texts, "float32")
+    return check(max(away(found, wanted) for found, wanted in pairs), what)
+
+
+def ctranslate2_loss(made: TextEncoder | TextToText, folder: Path, texts: Sequence[str]) -> dict[str, float]:
+    """What 8 bits cost: of an encoder the cosine of each text's vector with that of float32, of an encoder–decoder how
+    far the log-probability of a token moves that the model itself writes."""
+    if isinstance(made, TextToText):
+        both = _log_probs(made, folder, texts, "default")
+        return moved(torch.cat([found - wanted for found, wanted in both]))
+    vectors: tuple[list[Tensor], list[Tensor]] = [], []
+    for states in _hidden(made, folder, _rows(trials.of(made, texts)[0].texts), "default"):
+        for known, hidden in zip(vectors, states, strict=True):
+            known.append(pool(hidden, torch.ones(hidden.shape[:2], dtype=torch.bool), made.settings.pooling))
+    return cosines(torch.cat(vectors[0]), torch.cat(vectors[1]))
+
+
+def _rows(batches: Sequence[trials.Batch]) -> list[Tensor]:
+    """The rows of batches, without padding."""
+    return [
+        row[kept != 0]
+        for batch in batches
+        for row, kept in zip(batch["input_ids"], batch["attention_mask"], strict=True)
+    ]
+
+
+def _hidden(made: TextEncoder, folder: Path, rows: Sequence[Tensor], kind: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """Of each row of ids CTranslate2's hidden states (1, L, D) and the model's."""
     import ctranslate2 as library
 
-    if isinstance(made, TextEncoder):
-        encoder = library.Encoder(str(folder), device="cpu", compute_type="float32")
-        rows = [list(tokens.ids) for tokens in made.tokenize(texts)]
-        error = 0.0
-        for row in rows:
-            found = np.array(encoder.forward_batch([row]).last_hidden_state)
-            with torch.inference_mode():
-                wanted = made.model(torch.tensor([row])).numpy()
-            error = max(error, float(np.abs(found - wanted).max() / max(1.0, np.abs(wanted).max())))
-        return check(error, "its hidden states are")
-    translator = library.Translator(str(folder), device="cpu", compute_type="float32")
-    error, config = 0.0, made.model.config
-    outputs = greedy(made, texts)
-    for tokens, output in zip(made.tokenizer.encode(texts, made.max_length), outputs, strict=True):
+    encoder = library.Encoder(str(folder), device="cpu", compute_type=kind)
+    for row in rows:
+        found = np.array(encoder.forward_batch([row.tolist()]).last_hidden_state)
+        with torch.inference_mode():
+            yield torch.from_numpy(found), made.model(row[None])
+
+
+def _log_probs(made: TextToText, folder: Path, texts: Sequence[str], kind: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """Of each text the log-probabilities (L,) that CTranslate2 and the model give the model's own output."""
+    import ctranslate2 as library
+
+    translator, config = library.Translator(str(folder), device="cpu", compute_type=kind), made.model.config
+    for tokens, output in zip(made.tokenizer.encode(texts, made.max_length), trials.greedy(made, texts), strict=True):
         given = [id_ for id_ in output.token_ids if id_ not in config.eos_ids]
         target = torch.tensor([[config.start_id, *given, config.eos_ids[0]]])
         with torch.inference_mode():
             source = torch.tensor([tokens.ids])
             logits = made.model(source, target[:, :-1], masks.padding(torch.ones_like(source, dtype=torch.bool)))
-        wanted = logits.log_softmax(-1).gather(2, target[:, 1:, None])[0, :, 0].numpy()
+        wanted = logits.log_softmax(-1).gather(2, target[:, 1:, None])[0, :, 0]
         words = [made.tokenizer.words(list(ids)) for ids in (tokens.ids, given)]
         (scored,) = translator.score_batch([words[0]], [words[1]])
-        found = np.array(scored.log_probs)
-        away = np.abs(found - wanted).max() if found.shape == wanted.shape else np.inf
-        error = max(error, float(away / max(1.0, np.abs(wanted).max())))
-    return check(error, "its log-probabilities are")
+        yield torch.tensor(scored.log_probs), wanted

@@ -1,102 +1,145 @@
 """A model in the folder of another library that has weights of its own."""
 
+import importlib
 import importlib.util
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from clearhead import checkpoints
 from clearhead.checkpoints import directory
-from clearhead.files import whole_folder
-from clearhead.run.answers import QuestionAnswerer
+from clearhead.export import against
+from clearhead.export.models import loaded
+from clearhead.export.place import Exported, export_folder
+from clearhead.export.texts import TEXTS, checked
 from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
-from clearhead.run.tasks import TextClassifier
-
-Model = TextEncoder | TextToText | TextClassifier | QuestionAnswerer
 
 
-def loaded(model: str | Path) -> Model:
-    """The model in a folder or on the Hub, with its head, in float32 on the CPU: what formats are written from."""
-    place = directory.find(model)
-    if checkpoints.is_seq2seq(place):
-        return TextToText.from_pretrained(place, precision="float32", device="cpu")
-    head = checkpoints.head_in(place)
-    if head == "classification":
-        return TextClassifier.from_pretrained(place, precision="float32", device="cpu")
-    if head == "span":
-        return QuestionAnswerer.from_pretrained(place, precision="float32", device="cpu")
-    return TextEncoder.from_pretrained(place, precision="float32", device="cpu")
-
-
-def to_transformers(model: str | Path, folder: str | Path) -> None:
+def to_transformers(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TEXTS) -> Exported:
     """Writes a model as transformers opens it: weights, config, tokenizer, settings of generation.
 
     Args:
         model: a folder, or a Hub id.
         folder: where to.
+        texts: what it is compared on with the model, opened by transformers.
 
     Raises:
-        ValueError: no such model, or a part of it that its family's format cannot hold; the message says which.
+        ValueError: transformers is not installed; no such model, or a part of it that its family's format cannot hold;
+            what is written computes something else: then nothing is there. As in `export_folder`, too.
     """
-    made = loaded(model)
-    with whole_folder(Path(folder)) as part:
+    _need()
+    texts = checked(texts)
+    with export_folder(model, folder, "transformers") as (part, told), against.quiet():
+        made = loaded(model)
         made.save_pretrained(part)
+        told.error["in float32"] = against.transformers(made, part, texts)
+    return told
 
 
-def to_sentence_transformers(model: str | Path, folder: str | Path) -> None:
+def to_sentence_transformers(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TEXTS) -> Exported:
     """Writes an encoder as sentence-transformers opens it: as `to_transformers`, with pooling and prompts.
 
     Args:
         model, folder: as in `to_transformers`.
+        texts: what it is compared on with the model, opened by sentence-transformers.
 
     Raises:
         ValueError: an encoder–decoder, or an encoder with a head; and as in `to_transformers`.
     """
-    made = loaded(model)
-    if not isinstance(made, TextEncoder):
-        what = "a decoder" if isinstance(made, TextToText) else "its head"
-        raise ValueError(f"sentence-transformers has no place for {what} of {model}")
-    with whole_folder(Path(folder)) as part:
+    _need("sentence_transformers")
+    texts = checked(texts)
+    with export_folder(model, folder, "sentence-transformers") as (part, told), against.quiet():
+        made = loaded(model)
+        if not isinstance(made, TextEncoder):
+            what = "a decoder" if isinstance(made, TextToText) else "its head"
+            raise ValueError(f"sentence-transformers has no place for {what} of {model}")
         made.save_pretrained(part)
+        told.error["in float32"] = against.sentence_transformers(made, part, texts)
+    return told
 
 
-def to_ctranslate2(model: str | Path, folder: str | Path, *, int8: bool = False) -> float:
-    """Writes a model as CTranslate2 opens it, by CTranslate2's own converter.
+def to_ctranslate2(
+    model: str | Path, folder: str | Path, *, int8: bool = False, texts: Sequence[str] = TEXTS
+) -> Exported:
+    """Writes a model as CTranslate2 opens it, by CTranslate2's own converter, and its tokenizer.
 
     Args:
         model, folder: as in `to_transformers`.
-        int8: weights in 8 bits.
-
-    Returns:
-        The largest difference of what it computes in float32 to what the model does, as `against.ctranslate2` says.
+        int8: weights in 8 bits; what that costs is measured on the texts.
+        texts: what it is compared on with the model in float32, opened by CTranslate2.
 
     Raises:
         ValueError: CTranslate2 or transformers is not installed; the converter does not know a part of the model, or
-            what it makes computes something else: then nothing is written.
+            what it makes computes something else: then nothing is written. As in `export_folder`, too.
     """
-    for name in ("ctranslate2", "transformers"):
+    _need("ctranslate2")
+    texts = checked(texts)
+    with export_folder(model, folder, "ctranslate2") as (part, told), against.quiet():
+        made = loaded(model)
+        if not isinstance(made, TextEncoder | TextToText):
+            raise ValueError(f"CTranslate2 has no place for the head of {model}")
+        with tempfile.TemporaryDirectory() as held:
+            plain, whole = Path(held) / "plain", Path(held) / "whole"
+            made.save_pretrained(plain)
+            try:
+                _convert(made, plain, whole)
+                told.error["in float32"] = against.ctranslate2(made, whole, texts)
+                _convert(made, plain, part, "int8" if int8 else None)
+            except ValueError as problem:
+                raise ValueError(f"CTranslate2 cannot hold {model}: {problem}{_parts(made)}") from None
+        if int8:
+            told.loss.update(against.ctranslate2_loss(made, part, texts))
+        if isinstance(made, TextEncoder):
+            told.missing = "pooling, normalisation and prompts"
+            made.tokenizer.save(part, made.settings.max_length)
+        else:
+            told.missing = "the settings of generation"
+            made.tokenizer.save(part, made.max_length)
+    return told
+
+
+def _need(*libraries: str) -> None:
+    """Makes libraries ready, without transformers' bars.
+
+    Raises:
+        ValueError: one is not installed.
+    """
+    for name in ("transformers", *libraries):
         if importlib.util.find_spec(name) is None:
-            raise ValueError(f"CTranslate2's converter needs {name}: pip install {name}")
+            raise ValueError(f"this format needs {name}: pip install {name.replace('_', '-')}")
+    logs: Any = importlib.import_module("transformers.utils.logging")  # it says nothing of its types
+    logs.disable_progress_bar()
+
+
+def _convert(made: TextEncoder | TextToText, plain: Path, place: Path, weights: str | None = None) -> None:
+    """Converts a folder of transformers.
+
+    Raises:
+        ValueError: the converter cannot.
+    """
     from ctranslate2.converters import TransformersConverter
 
-    from clearhead.export import against
+    if isinstance(made, TextEncoder):  # the converter asks for a key that transformers 5 does not know any more
+        config = directory.read_json(plain / "config.json")
+        directory.write_json(plain / "config.json", {"position_embedding_type": "absolute", **config})
+    try:
+        TransformersConverter(str(plain)).convert(str(place), quantization=weights, force=True)
+    except (NotImplementedError, AttributeError, AssertionError) as problem:
+        raise ValueError(str(problem) or type(problem).__name__) from None
 
-    made = loaded(model)
-    if not isinstance(made, TextEncoder | TextToText):
-        raise ValueError(f"CTranslate2 has no place for the head of {model}")
-    with tempfile.TemporaryDirectory() as held, whole_folder(Path(folder)) as part, against.quiet():
-        plain, whole = Path(held) / "plain", Path(held) / "whole"
-        made.save_pretrained(plain)
-        if isinstance(made, TextEncoder):  # the converter asks for a key that transformers 5 does not know any more
-            config = directory.read_json(plain / "config.json")
-            directory.write_json(plain / "config.json", {"position_embedding_type": "absolute", **config})
-        try:
-            TransformersConverter(str(plain)).convert(str(whole))
-            error = against.ctranslate2(made, whole)
-            TransformersConverter(str(plain)).convert(str(part), "int8" if int8 else None, force=True)
-        except (ValueError, NotImplementedError, AttributeError, AssertionError) as problem:
-            raise ValueError(f"CTranslate2 cannot hold {model}: {problem or type(problem).__name__}") from None
-        for path in plain.glob("*.json"):  # its tokenizer is wanted too; config.json is the converter's own
-            if not (part / path.name).exists():
-                (part / path.name).write_bytes(path.read_bytes())
-    return error
+
+def _parts(made: TextEncoder | TextToText) -> str:
+    """The parts of an encoder–decoder that the converter is known to leave out, as the end of a message."""
+    if not isinstance(made, TextToText):
+        return ""
+    config, parts = made.model.config, []
+    if config.decoder_num_heads not in (None, config.num_heads):
+        parts.append(f"its decoder has {config.decoder_num_heads} heads; it gets as many as the encoder")
+    elif made.family.model_type == "marian":
+        (start,) = made.tokenizer.words([config.start_id])
+        if made.model.target_embedding.tokens.weight[config.start_id].any():
+            parts.append(f"the embedding of its start token, {start}, is not zero; it gets a vector of zeros")
+        else:
+            parts.append(f"{start} is left out of its target's vocabulary, which shows where it has probability")
+    return "".join(f" ({part})" for part in parts)

@@ -1,48 +1,28 @@
 """ONNX files: written, opened by ONNX Runtime, compared with the model on real texts, and only then there."""
 
 import importlib.util
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from clearhead.checkpoints import directory
-from clearhead.export import graphs
-from clearhead.export.against import check, greedy, quiet
-from clearhead.export.folders import Model, loaded
+from clearhead.export import trials
+from clearhead.export.against import away, check, cosines, moved, quiet
 from clearhead.export.graphs import Graph
-from clearhead.export.texts import TEXTS
-from clearhead.files import whole_folder
-from clearhead.run.answers import QuestionAnswerer
+from clearhead.export.models import Model, loaded
+from clearhead.export.place import Exported, export_folder
+from clearhead.export.texts import TEXTS, checked
+from clearhead.export.trials import Batch, Trial
 from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
-from clearhead.run.onnx import NOTE, compute, session
-from clearhead.run.tasks import TextClassifier
+from clearhead.run.onnx import compute, session
 
 _OPSET = 18
 _LARGEST = 1_800_000_000
 """Bytes of weights that go into a graph's own file: a protocol buffer holds at most 2 GiB."""
-
-Batch = Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Exported:
-    """What was written.
-
-    Args:
-        folder: where.
-        error: for each graph the largest difference to the model's outputs, of the largest number there.
-        loss: what 8 bits cost, by name; {} for float32.
-    """
-
-    folder: Path
-    error: dict[str, float]
-    loss: dict[str, float]
 
 
 def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: Sequence[str] = TEXTS) -> Exported:
@@ -53,47 +33,45 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
         folder: where to; tokenizer, config.json and generation_config.json go there too.
         int8: all products in 8 bits, the weights' scales fixed and the activations' found while running; what that
             costs is measured on the texts.
-        texts: what the graphs are compared on with the model, in float32.
+        texts: what the graphs are compared on with the model, in float32; a row as long as the model takes is added.
 
     Raises:
         ValueError: no such model, one that a graph cannot hold, or a graph whose outputs are not the model's: then
-            nothing is written.
+            nothing is written. As in `export_folder`, too.
 
     Batch and lengths are free. Files, inputs and outputs are named as Optimum names them.
     """
     for name in ("onnx", "onnxscript", "onnxruntime"):
         if importlib.util.find_spec(name) is None:
             raise ValueError(f'exporting to ONNX needs {name}: pip install "clearhead[export]"')
-    made = loaded(model)
-    with whole_folder(Path(folder)) as part, quiet():
-        if isinstance(made, TextToText):
-            drawn, batches = _of_seq2seq(made, texts)
-        elif isinstance(made, TextEncoder):
-            drawn, batches = _of_encoder(made, texts)
-        else:
-            drawn, batches = _of_head(made, texts)
+    texts = checked(texts)
+    with export_folder(model, folder, "onnx") as (part, told), quiet():
+        made = loaded(model)
+        if isinstance(made, TextEncoder) and made.settings.prompts and not made.settings.pool_prompt:
+            raise ValueError(
+                "this model leaves its prompts out of the pooling (include_prompt=false): no graph holds that"
+            )
         made.save_pretrained(part)
         for weights in part.glob("*.safetensors*"):
             weights.unlink()  # they are in the graphs
-        error = {graph.name: _written(graph, part, batches[graph.name]) for graph in drawn}
+        tried = trials.of(made, texts)
+        told.error.update({f"{trial.graph.name}.onnx": _written(trial, part) for trial in tried})
         body = made.model if isinstance(made, TextEncoder | TextToText) else made.model.body
-        note = {"plan": asdict(body.config), "error": error}
-        directory.write_json(part / NOTE, note)
-        loss: dict[str, float] = {}
+        told.plan["plan"] = asdict(body.config)
         if int8:
-            for graph in drawn:
-                _quantize(part / f"{graph.name}.onnx")
-            loss = _loss(made, part, texts)
-            directory.write_json(part / NOTE, note | {"int8": loss})
-    return Exported(Path(folder), error, loss)
+            for trial in tried:
+                _quantize(part / f"{trial.graph.name}.onnx")
+            told.loss.update(_loss(made, part, tried))
+    return told
 
 
-def _written(graph: Graph, part: Path, batch: Batch) -> float:
+def _written(trial: Trial, part: Path) -> float:
     """Writes a graph and compares it; gives the largest difference.
 
     Raises:
         ValueError: it is above the bound.
     """
+    graph = trial.graph
     path = part / f"{graph.name}.onnx"
     size = sum(tensor.numel() * tensor.element_size() for tensor in graph.module.state_dict().values())
     try:
@@ -113,9 +91,8 @@ def _written(graph: Graph, part: Path, batch: Batch) -> float:
     assert program is not None
     program.save(str(path), external_data=size > _LARGEST)
     error = 0.0
-    for found, wanted in zip(*_both(graph, part, batch), strict=True):
-        away = (found - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)
-        error = max(error, float(away.nan_to_num(nan=float("inf"))))
+    for batch in trial.all:
+        error = max(error, *(away(found, wanted) for found, wanted in zip(*_both(graph, part, batch), strict=True)))
     return check(error, f"{path.name}: its outputs are")
 
 
@@ -127,53 +104,6 @@ def _both(graph: Graph, part: Path, batch: Batch) -> tuple[list[Tensor], list[Te
     return [found[name] for name in graph.outputs], list(wanted) if isinstance(wanted, tuple) else [wanted]
 
 
-def _of_encoder(made: TextEncoder, texts: Sequence[str]) -> tuple[list[Graph], dict[str, Batch]]:
-    """The graph of an encoder, and what it is tried with: the texts."""
-    settings = made.settings
-    if settings.prompts and not settings.pool_prompt:
-        raise ValueError("this model leaves its prompts out of the pooling (include_prompt=false): no graph holds that")
-    ids, mask = _padded([tokens.ids for tokens in made.tokenize(texts)], made.model.config.pad_id)
-    drawn = graphs.of_encoder(made.model, settings.pooling, settings.normalize)
-    return drawn, {"model": {"input_ids": ids, "attention_mask": mask}}
-
-
-def _of_head(made: TextClassifier | QuestionAnswerer, texts: Sequence[str]) -> tuple[list[Graph], dict[str, Batch]]:
-    """The graph of an encoder with a head, and what it is tried with: the texts, as a first one and a second."""
-    rows = [tokens.ids for tokens in made.tokenizer.encode(texts, made.max_length)]
-    ids, mask = _padded(rows, made.model.body.config.pad_id)
-    drawn = graphs.of_head(made.model)
-    batch = {"input_ids": ids, "attention_mask": mask}
-    if "token_type_ids" in drawn[0].inputs:
-        batch["token_type_ids"] = (torch.arange(ids.shape[1]) > ids.shape[1] // 2) * mask
-    return drawn, {"model": batch}
-
-
-def _of_seq2seq(made: TextToText, texts: Sequence[str]) -> tuple[list[Graph], dict[str, Batch]]:
-    """The graphs of an encoder–decoder, and what they are tried with: the texts, and what it makes of them greedily, of
-    which the cached step has the last token."""
-    config, before = made.model.config, made.prompts.before
-    sources = made.tokenizer.encode([before + text for text in texts], made.max_length)
-    ids, mask = _padded([tokens.ids for tokens in sources], config.pad_id)
-    outputs = greedy(made, texts)
-    targets, _ = _padded([(config.start_id, *output.token_ids) for output in outputs], config.pad_id)
-    with torch.inference_mode():
-        memory = made.model.encode(ids, graphs.padding(mask))
-        first = {"input_ids": targets[:, :-1], "encoder_hidden_states": memory, "encoder_attention_mask": mask}
-        _, *held = graphs.FirstStep(made.model)(*first.values())
-    past = dict(zip(graphs.past_names(made.model), held, strict=True))
-    return graphs.of_seq2seq(made.model), {
-        "encoder_model": {"input_ids": ids, "attention_mask": mask},
-        "decoder_model": first,
-        "decoder_with_past_model": {"input_ids": targets[:, -1:], "encoder_attention_mask": mask, **past},
-    }
-
-
-def _padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
-    tensors = [torch.tensor(row) for row in rows]
-    masks = [torch.ones_like(row) for row in tensors]
-    return pad_sequence(tensors, batch_first=True, padding_value=pad), pad_sequence(masks, batch_first=True)
-
-
 def _quantize(path: Path) -> None:
     """Puts a graph's products in 8 bits."""
     import onnx
@@ -182,24 +112,43 @@ def _quantize(path: Path) -> None:
     drawn = onnx.load(path)
     del drawn.graph.value_info[:]  # shapes that the quantizer, which turns matrices about, would find to be others
     apart = path.with_name(f"{path.name}.data").exists()
-    quantize_dynamic(drawn, path, weight_type=QuantType.QInt8, per_channel=True, use_external_data_format=apart)
+    place = path.with_name("8-bits")  # the quantizer would add to weights that lie beside a graph of the same name
+    place.mkdir()
+    quantize_dynamic(
+        drawn, place / path.name, weight_type=QuantType.QInt8, per_channel=True, use_external_data_format=apart
+    )
+    for file in place.iterdir():
+        file.replace(path.with_name(file.name))
+    shutil.rmtree(place)
 
 
-def _loss(made: Model, part: Path, texts: Sequence[str]) -> dict[str, float]:
+def _loss(made: Model, part: Path, tried: Sequence[Trial]) -> dict[str, float]:
     """Of an encoder the cosine of each text's vector with that of float32; of one with a head the largest difference of
-    a logit; of an encoder–decoder how many texts it still turns greedily into the same tokens."""
-    if isinstance(made, TextClassifier | QuestionAnswerer):
-        (graph,), batches = _of_head(made, texts)
-        found, wanted = _both(graph, part, batches["model"])
-        return {
-            "largest difference of a logit": max(float((a - b).abs().max()) for a, b in zip(found, wanted, strict=True))
-        }
+    a logit; of an encoder–decoder how many of the tokens that it writes are still the most probable after those before
+    them, and how far their log-probabilities move."""
+    if isinstance(made, TextToText):
+        return _loss_of_tokens(part, tried, made.model.config.pad_id)
+    (trial,) = tried
+    pairs = [_both(trial.graph, part, batch) for batch in trial.texts]
     if isinstance(made, TextEncoder):
-        (graph,), batches = _of_encoder(made, texts)
-        one, other = (outputs[0].numpy() for outputs in _both(graph, part, batches["model"]))
-        cosines = (one * other).sum(1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
-        return {"smallest cosine": float(cosines.min()), "mean cosine": float(cosines.mean())}
-    small = TextToText.from_pretrained(part, runtime="onnx")
-    after, before = greedy(small, texts), greedy(made, texts)
-    same = [one.token_ids == other.token_ids for one, other in zip(after, before, strict=True)]
-    return {f"share of {len(same)} texts with the same greedy output": sum(same) / len(same)}
+        return cosines(*(torch.cat([outputs[side][0] for outputs in pairs]) for side in (0, 1)))
+    largest = max(float((a - b).abs().max()) for pair in pairs for a, b in zip(*pair, strict=True))
+    return {"largest difference of a logit": largest}
+
+
+def _loss_of_tokens(part: Path, tried: Sequence[Trial], pad: int) -> dict[str, float]:
+    encoder, decoder, cached = tried
+    same, changes = [], []
+    for source, target, last in zip(encoder.texts, decoder.texts, cached.texts, strict=True):
+        _, (logits, *_) = _both(decoder.graph, part, target)
+        memory = compute(session(part / "encoder_model.onnx"), dict(source))["last_hidden_state"]
+        small = compute(session(part / "decoder_model.onnx"), {**target, "encoder_hidden_states": memory})["logits"]
+        written = torch.cat([target["input_ids"][:, 1:], last["input_ids"]], dim=1)
+        real = written != pad
+        of_each = [scores.log_softmax(-1).gather(2, written[..., None])[..., 0][real] for scores in (small, logits)]
+        changes.append(of_each[0] - of_each[1])
+        same.append((small.argmax(-1) == logits.argmax(-1))[real])
+    kept = torch.cat(same)
+    return {f"share of {len(kept)} tokens that stay the most probable": float(kept.float().mean())} | moved(
+        torch.cat(changes)
+    )

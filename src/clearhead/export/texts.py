@@ -1,5 +1,7 @@
 """Sentences to compare an exported model on with the model itself."""
 
+from collections.abc import Sequence
+
 TEXTS = (
     "Hello.",
     "Where can I buy a ticket to Hamburg?",
@@ -23,3 +25,15 @@ TEXTS = (
     "Please, please, please do not press that button!",
     "He bought apples, pears, plums, cherries and, because they were cheap, two melons.",
 )
+
+
+def checked(texts: Sequence[str]) -> list[str]:
+    """The texts that are not empty.
+
+    Raises:
+        ValueError: there are none.
+    """
+    found = [text for text in texts if text.strip()]
+    if not found:
+        raise ValueError("there is no text to compare the export on; give --texts a file with a text in some line")
+    return found

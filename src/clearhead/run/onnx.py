@@ -17,8 +17,8 @@ from clearhead.models.config import Seq2SeqConfig
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-NOTE = "onnx.json"
-"""The file beside the graphs: the model's plan, and what was measured when they were written."""
+NOTE = "export.json"
+"""The file that an export leaves: what was measured when it was written, its files, and beside graphs the plan."""
 
 
 def session(path: Path) -> "InferenceSession":
