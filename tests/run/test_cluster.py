@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,12 @@ from support.command import COMMAND, clearhead, refused_inside
 from support.tiny import make_bert
 
 from clearhead import TextEncoder
+from clearhead.run import workers
+from clearhead.run.cluster import encode_shards
+from clearhead.run.corpus import Counts, encode_corpus
+from clearhead.run.encode import EncodeOptions
+from clearhead.run.workers import Job
+from clearhead.text.corpus import Corpus
 
 WORDS = ["hello", "world", "this", "is", "test", "the", "old", "bridge", "was", "closed", "after", "storm"]
 
@@ -63,6 +68,18 @@ def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
     check(tmp_path / "out", shards, bert)
     err = refused_inside(*given, "--pooling", "cls")
     assert "was filled with pooling=None; now it is 'cls'" in err
+    # a shard that has changed is encoded again, also with an older time; one of another folder is no such shard
+    shards["c"] = texts_of(4, 2)
+    pq.write_table(pa.table({"text": shards["c"]}), tmp_path / "c.parquet")
+    os.utime(tmp_path / "c.parquet", (0, 0))
+    status, _, err = clearhead(*given)
+    assert status == 0, err
+    check(tmp_path / "out", shards, bert)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
+    err = refused_inside("encode", tmp_path / "deep" / "a.txt", *given[4:])
+    assert f"a.parquet was made from {tmp_path / 'a.txt'}" in err
+    check(tmp_path / "out", shards, bert)
 
 
 @pytest.mark.slow
@@ -76,7 +93,7 @@ def test_a_worker_that_is_killed_costs_no_row(bert, tmp_path):
     killed = 0
     while killed < 2 and process.poll() is None:
         begun = any((tmp_path / "out").glob(".*.part"))
-        busy = [pid for pid, name in running() if b"ray::_Worker.encode" in name]
+        busy = [pid for pid, name in running() if "ray::Worker.encode" in name]
         if begun and busy:
             os.kill(busy[0], signal.SIGKILL)
             killed += 1
@@ -91,11 +108,10 @@ def test_a_worker_that_is_killed_costs_no_row(bert, tmp_path):
 
 def running():
     """The processes of this machine, with their names."""
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            yield int(place.name), (place / "cmdline").read_bytes()
-        except OSError:
-            continue
+    listed = subprocess.run(["ps", "-axo", "pid,command"], capture_output=True, text=True, check=True).stdout
+    for line in listed.splitlines()[1:]:
+        pid, _, name = line.strip().partition(" ")
+        yield int(pid), name
 
 
 def test_what_cannot_be_is_said_before_any_work(bert, tmp_path):
@@ -129,3 +145,94 @@ def test_a_bad_shard_does_not_stop_the_others(bert, tmp_path):
     assert "1 of 2 shards could not be encoded, the others are in" in err
     assert "bad.txt, line 1" in err
     check(tmp_path / "out", {"good": ["hello"]}, bert)
+
+
+def cluster(folder, model, *given):
+    """Encodes `folder/a.txt` to `folder/out`, the model's folder given from where it stands."""
+    options = ("--engine", "ray", "--workers", 1, "--output", folder / "out", "--model", model.name)
+    return clearhead("encode", folder / "a.txt", *options, *given, cwd=model.parent)
+
+
+@pytest.mark.slow
+def test_what_was_begun_with_another_shard_begins_anew(bert, tmp_path):
+    shard, place = tmp_path / "a.txt", tmp_path / "out" / "a.parquet"
+    shard.write_text("hello\n" * 9000, encoding="utf-8")
+    place.parent.mkdir()
+
+    def stop(done, tokens):
+        raise KeyboardInterrupt
+
+    encoder = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        encode_corpus(encoder, Corpus([shard]), place, advance=stop)
+    assert place.with_name(".a.parquet.resume.json").exists()
+    shard.write_text("hello\nworld\n", encoding="utf-8")
+    status, _, err = cluster(tmp_path, bert, "--precision", "float32")
+    assert status == 0, err
+    check(tmp_path / "out", {"a": ["hello", "world"]}, bert)
+
+
+def job_of(model, **changes):
+    return Job(str(model), EncodeOptions(), "float32", "cpu", **changes)
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    """A cluster of this process, of which a test says how many processors it has."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(workers, "_STARTS", 1)
+
+    def start(processors):
+        ray.init(num_cpus=processors, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+
+    yield start
+    ray.shutdown()
+
+
+@pytest.mark.slow
+def test_workers_that_cannot_start_say_why_and_leave_the_queue(bert, tmp_path, ray):
+    ray(1)
+    shards = {str(tmp_path / f"{n}.txt"): tmp_path / f"{n}.parquet" for n in range(3)}
+    with pytest.raises(ValueError, match="no worker is left, 3 shards wait; the last one: no such model folder"):
+        list(workers.Crew(shards, job_of(tmp_path / "nowhere"), None).work())
+
+
+@pytest.mark.slow
+def test_a_shard_that_kills_its_workers_leaves_the_others(bert, tmp_path, ray, monkeypatch):
+    def fatal(self, shard, output):  # inside: the workers do not know this file
+        if shard == "bad":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Counts(1, 1, 0)
+
+    ray(1)
+    monkeypatch.setattr(workers, "_DEATHS", 2)
+    monkeypatch.setattr(workers.Worker, "encode", fatal)
+    shards = {name: tmp_path / name for name in ("bad", "good")}
+    found = dict(workers.Crew(shards, job_of(bert), 1).work())
+    assert found["good"] == Counts(1, 1, 0)
+    assert "bad: 2 workers died on it, the last one so: The actor is dead because its worker" in str(found["bad"])
+
+
+@pytest.mark.slow
+def test_a_cluster_without_processors_is_said(bert, tmp_path, ray):
+    ray(0)
+    with pytest.raises(ValueError, match="the Ray cluster has 0 CPUs, and a worker takes one; 1 are wanted"):
+        workers.Crew({"a": tmp_path / "a.parquet"}, job_of(bert), None)
+
+
+def test_workers_are_told_what_this_process_found_out(bert, tmp_path, monkeypatch):
+    told = []
+
+    class NoCrew:
+        def __init__(self, shards, job, workers):
+            told.append(job)
+
+        def work(self):
+            return iter(())
+
+    monkeypatch.setattr("clearhead.run.cluster.Crew", NoCrew)
+    monkeypatch.chdir(bert.parent)
+    (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
+    encoder = TextEncoder.from_pretrained(bert, precision="bfloat16", device="cpu")
+    encode_shards([tmp_path / "a.txt"], tmp_path / "out", Job(bert.name, EncodeOptions()), encoder)
+    assert (told[0].model, told[0].precision, told[0].device) == (str(bert), "bfloat16", "cpu")

@@ -1,6 +1,7 @@
 """Several processes learn what one learns."""
 
 import signal
+import socket
 import subprocess
 import sys
 from functools import partial
@@ -12,6 +13,7 @@ from support import forks
 from support.training import KILLED, losses, metrics, outcome, same, tiny, weights, write_tiny
 
 from clearhead.train.run import train
+from clearhead.train.world import World
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -126,6 +128,35 @@ def test_torchrun_starts_the_command(folder):
     assert done.stdout.decode().count("step 6") == 1
     train(tiny(folder, "alone", **WITHOUT_CHANCE))
     alike(folder, "alone", "torchrun")
+
+
+@pytest.mark.slow
+def test_one_command_on_each_of_two_machines(folder):
+    recipe = write_tiny(folder, "machines", **WITHOUT_CHANCE)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(port), "--no-python"]
+    started = [
+        subprocess.Popen(
+            [*command, "--node-rank", rank, Path(sys.executable).with_name("clearhead"), "train", recipe],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    ends = [process.communicate(timeout=300) for process in started]
+    assert [process.returncode for process in started] == [0, 0], ends
+    assert [out.count("step 6") for out, _ in ends] == [1, 0]
+    train(tiny(folder, "one", **WITHOUT_CHANCE))
+    alike(folder, "one", "machines")
+
+
+def test_processes_on_processors_talk_by_gloo(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [World(device).backend for device in ("cpu", "mps", "cuda")] == ["gloo", "gloo", "nccl"]
 
 
 def test_the_second_says_a_line_where_the_first_has_ended(folder):

@@ -60,7 +60,8 @@ def encode(
     model: options.Model = options.DEFAULT_MODEL,
     column: options.Column = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run to the same --output.")
+        bool,
+        typer.Option("--resume", help="Go on with an interrupted run to the same --output; --engine ray always does."),
     ] = False,
     pooling: Annotated[PoolingOption | None, typer.Option(help="Default: as the model says.")] = None,
     normalize: Annotated[
@@ -109,10 +110,11 @@ def encode(
         raise ValueError("--resume goes with --output: what went to standard output is not here any more")
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
     # torch comes after what can go wrong without it
-    from clearhead.run.cluster import Job, encode_shards
+    from clearhead.run.cluster import encode_shards
     from clearhead.run.corpus import encode_corpus
     from clearhead.run.encode import EncodeOptions
     from clearhead.run.progress import token_progress
+    from clearhead.run.workers import Job
 
     choices = EncodeOptions(
         pooling=None if pooling is None else pooling.value,

@@ -23,6 +23,10 @@ from clearhead.text.corpus import Corpus
 log = logging.getLogger(__name__)
 
 
+class ResumeError(ValueError):
+    """An interrupted run that cannot be gone on with, but begun anew."""
+
+
 @dataclass(frozen=True)
 class Counts:
     """What a run has done so far.
@@ -72,7 +76,8 @@ def encode_corpus(
         advance: called with the bytes read and the tokens computed since the last call.
 
     Raises:
-        ValueError: a resume with another model, option or input (with the difference), or of standard input.
+        ValueError: a resume of standard input; a `ResumeError` with another model, option or input (with the
+            difference).
         OSError: the disk is full.
     """
     check_output(output)
@@ -136,7 +141,7 @@ def _continued(note: Path, part: PartFile, settings: dict[str, Any]) -> tuple[Co
         former = data["settings"]
         for name, now in settings.items():
             if former[name] != now:
-                raise ValueError(
+                raise ResumeError(
                     f"{part.path} cannot be resumed: {name} was {json.dumps(former[name])} "
                     f"and is now {json.dumps(now)}; without --resume it starts anew"
                 )
@@ -146,8 +151,8 @@ def _continued(note: Path, part: PartFile, settings: dict[str, Any]) -> tuple[Co
             raise TypeError
         if part.part.is_file() and part.part.stat().st_size >= size:
             return counts, size
-        raise ValueError(f"{part.part} is not as long as {note.name} says; without --resume it starts anew")
-    raise ValueError(f"{note} is not what a run leaves; without --resume it starts anew")
+        raise ResumeError(f"{part.part} is not as long as {note.name} says; without --resume it starts anew")
+    raise ResumeError(f"{note} is not what a run leaves; without --resume it starts anew")
 
 
 def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, window: int) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     PosixPath('runs/tiny-translation')
     """
     _quiet()
-    device_named(recipe.training.device)
+    device = device_named(recipe.training.device).type
     if recipe.training.shard:
         shards.check(recipe)
     folder = Path(recipe.output)
@@ -85,7 +85,7 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     saved = read_state(shelf.state) if resume else None
     if saved is not None:
         _check_recipe(saved["clearhead"]["recipe"], recipe)
-    world = World()
+    world = World(device)
     torch.manual_seed(recipe.seed)
     with world.first():
         folder.mkdir(parents=True, exist_ok=True)
@@ -211,7 +211,10 @@ def _trainer(recipe: Recipe, course: Course, world: World) -> lightning.Trainer:
         if told.shard:
             strategy = shards.ShardsStrategy(world.size, world.backend)
         else:  # layers may be left out, and a part frozen
-            strategy = DDPStrategy(find_unused_parameters=True, process_group_backend=world.backend)
+            # gradients lie in the buckets that are sent: another copy of them would be as large as the weights
+            strategy = DDPStrategy(
+                find_unused_parameters=True, gradient_as_bucket_view=True, process_group_backend=world.backend
+            )
     return lightning.Trainer(
         accelerator=accelerator,
         devices=devices,

@@ -9,9 +9,14 @@ import torch
 
 
 class World:
-    """The processes of a run: this one alone, or those that `torchrun` started."""
+    """The processes of a run: this one alone, or those that `torchrun` started.
 
-    def __init__(self) -> None:
+    Args:
+        device: what they compute on: "cpu", "cuda" ...
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0")) if self.size > 1 else 0
         self.local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -22,7 +27,7 @@ class World:
     @property
     def backend(self) -> str:
         """What the processes talk by."""
-        return "nccl" if torch.cuda.is_available() else "gloo"
+        return "nccl" if self.device == "cuda" else "gloo"
 
     @contextlib.contextmanager
     def first(self) -> Iterator[None]:
