@@ -51,18 +51,21 @@ def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
     shards = {"a": texts_of(1, 50), "b": texts_of(2, 20), "c": texts_of(3, 1)}
     (tmp_path / "a.txt").write_text("\n".join(shards["a"]) + "\n", encoding="utf-8")
     (tmp_path / "b.jsonl").write_text("".join(f'{{"text": "{t}"}}\n' for t in shards["b"]), encoding="utf-8")
-    pq.write_table(pa.table({"text": shards["c"]}), tmp_path / "c.parquet")
-    given = ["encode", *(tmp_path / name for name in ("a.txt", "b.jsonl", "c.parquet")), "--engine", "ray"]
+    # another schema than what it becomes, and than others: the column alone must be there
+    pq.write_table(pa.table({"n": [1], "text": pa.array(shards["c"], pa.large_string())}), tmp_path / "c.parquet")
+    shards["d"] = texts_of(5, 2)
+    pq.write_table(pa.table({"text": pa.array(shards["d"]), "label": [0.5, 1.5]}), tmp_path / "d.parquet")
+    given = ["encode", *(tmp_path / name for name in ("a.txt", "b.jsonl", "c.parquet", "d.parquet")), "--engine", "ray"]
     given += ["--model", bert, "--precision", "float32", "--workers", 1, "--output", tmp_path / "out"]
     status, _, err = clearhead(*given)
     assert status == 0, err
-    assert "71 texts" in err
+    assert "73 texts" in err
     check(tmp_path / "out", shards, bert)
     before = (tmp_path / "out" / "a.parquet").stat().st_mtime_ns
     (tmp_path / "out" / "b.parquet").unlink()
     status, _, err = clearhead(*given)
     assert status == 0, err
-    assert "2 of 3 shards are there already" in err
+    assert "3 of 4 shards are there already" in err
     assert "20 texts" in err
     assert (tmp_path / "out" / "a.parquet").stat().st_mtime_ns == before
     check(tmp_path / "out", shards, bert)
@@ -77,7 +80,7 @@ def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
     check(tmp_path / "out", shards, bert)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
-    err = refused_inside("encode", tmp_path / "deep" / "a.txt", *given[4:])
+    err = refused_inside("encode", tmp_path / "deep" / "a.txt", *given[5:])
     assert f"a.parquet was made from {tmp_path / 'a.txt'}" in err
     check(tmp_path / "out", shards, bert)
 
