@@ -226,6 +226,7 @@ def main():
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
     texts, references = read(asked.texts, asked.references, asked.number)
     found = {model: tried(model, texts, references) for model in asked.models}
     if asked.json:
