@@ -11,6 +11,7 @@ from support.command import clearhead
 from support.page import TEXT, weights
 
 from clearhead import TextEncoder
+from clearhead.run.generate import TextToText
 from clearhead.see.heads import looks
 from clearhead.see.page import gather
 from clearhead.see.page.document import document
@@ -194,7 +195,7 @@ def test_tokens_of_bytes_are_shown_as_text(opened, bytelevel):
 
 
 def test_a_trace_shows_tokens_of_bytes_as_text(bytelevel):
-    (encoder, *_) = looks(bytelevel, "a ü", 0, 0, target="b ü")
+    (encoder, *_) = looks(TextToText.from_pretrained(bytelevel, precision="float32"), "a ü", 0, 0, target="b ü")
     assert encoder.queries == ["<s>", "a", "▁", "<0xC3>", "<0xBC>", "</s>"]
     status, out, err = clearhead("trace", "a ü", "--model", bytelevel)
     assert status == 0, err
