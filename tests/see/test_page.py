@@ -23,6 +23,7 @@ HOSTILE = [
     "&lt;b&gt; &amp; \"quotes\" 'more' <!-- -->",
     "\u202eright to left\u202c שלום عالم",
     "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G̴̻͈͍͔̹̑͗̎̅͛́Ǫ̵̹̻̝̳͂̌̌͘!͖̬̰̙̗̿̋ͥͥ̂ͣ̐́́͜͞",
+    "ด" + "้็" * 150,
     "👩‍👩‍👧 \ufeff\u2028\u2029\u0007 \\u003c ${1+1} {{7*7}}",
 ]
 
@@ -122,7 +123,7 @@ def assert_shown_as_text(page, tokens):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_whatever_a_text_holds_it_shows_as_text(opened, text):
-    page = opened(gather.of_text("all-MiniLM-L6-v2", text))
+    page = opened(gather.of_text("all-MiniLM-L6-v2", text), 390)
     assert page.locator("h1").evaluate("element => element.textContent") == text
     assert "hacked" not in page.title() or "hacked" in text[:60]
     assert page.locator("h1 *").count() == 0
@@ -133,7 +134,7 @@ def test_whatever_a_text_holds_it_shows_as_text(opened, text):
 @pytest.mark.parametrize("width", [1100, 390])
 def test_whatever_a_token_holds_it_shows_as_text(opened, translation, width):
     """Also tokens that are wide, and of people's letters that are many characters."""
-    data = as_tokens(translation, ["ด" + "้็" * 150, *HOSTILE, "W" * 24, "👩‍👩‍👧‍👦" * 20])
+    data = as_tokens(translation, [*HOSTILE, "W" * 24, "👩‍👩‍👧‍👦" * 20])
     page = opened(data, width)
     page.locator("#attention-view button[data-part=encoder]").click()
     page.locator("h3", has_text="Encoder, layer 0").wait_for()
