@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.command import COMMAND, clearhead, refused
+from support.command import COMMAND, clearhead, refused, refused_inside
 
 TEXTS = "The old bridge was closed.\n\nA penguin \u2028 and 😀.\n"
 
@@ -119,17 +119,17 @@ def test_a_bar_on_a_terminal(texts, tmp_path, tiny_bert):
 def test_bad_input_to_encode(tmp_path, texts, tiny_bert):
     out = tmp_path / "v.npy"
     assert "no such file: nowhere.txt" in refused("encode", "nowhere.txt", "-m", tiny_bert, "-o", out)
-    assert "is a folder" in refused("encode", tmp_path, "-m", tiny_bert, "-o", out)
+    assert "is a folder" in refused_inside("encode", tmp_path, "-m", tiny_bert, "-o", out)
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good\nalso good\n\xc3(\n")
-    assert "bad.txt, line 3: not UTF-8" in refused("encode", bad, "-m", tiny_bert, "-o", out)
-    assert ".npy, .jsonl, .parquet" in refused("encode", texts, "-m", tiny_bert, "-o", tmp_path / "v.txt")
-    assert "does not exist" in refused("encode", texts, "-m", tiny_bert, "-o", tmp_path / "no" / "v.npy")
-    assert "no such model folder" in refused("encode", texts, "-m", "./no-model", "-o", out)
-    assert "not a whole safetensors" in refused("encode", texts, "-m", broken(tiny_bert, tmp_path), "-o", out)
-    assert "batch_tokens must be at least 1" in refused("encode", texts, "-m", tiny_bert, "--batch-tokens", 0)
-    assert "truncate_dim" in refused("encode", texts, "-m", tiny_bert, "-o", out, "--truncate-dim", 0)
-    assert "device 'warp'" in refused("encode", texts, "-m", tiny_bert, "-o", out, "--device", "warp")
+    assert "bad.txt, line 3: not UTF-8" in refused_inside("encode", bad, "-m", tiny_bert, "-o", out)
+    assert ".npy, .jsonl, .parquet" in refused_inside("encode", texts, "-m", tiny_bert, "-o", tmp_path / "v.txt")
+    assert "does not exist" in refused_inside("encode", texts, "-m", tiny_bert, "-o", tmp_path / "no" / "v.npy")
+    assert "no such model folder" in refused_inside("encode", texts, "-m", "./no-model", "-o", out)
+    assert "not a whole safetensors" in refused_inside("encode", texts, "-m", broken(tiny_bert, tmp_path), "-o", out)
+    assert "batch_tokens must be at least 1" in refused_inside("encode", texts, "-m", tiny_bert, "--batch-tokens", 0)
+    assert "truncate_dim" in refused_inside("encode", texts, "-m", tiny_bert, "-o", out, "--truncate-dim", 0)
+    assert "device 'warp'" in refused_inside("encode", texts, "-m", tiny_bert, "-o", out, "--device", "warp")
     assert not out.exists()
     status, _, err = clearhead("encode", bad, "-m", tiny_bert, "-o", out, "--errors", "replace")
     assert status == 0, err

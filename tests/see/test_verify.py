@@ -189,6 +189,7 @@ def test_a_compiled_encoder_decoder_is_the_eager_one(tmp_path):
     assert "holds" in next(line for line in out.splitlines() if line.startswith("compiled = eager"))
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_certificate_beside_the_weights(tmp_path):
     families.make("bert", tmp_path)
     status, out, err = clearhead("verify", tmp_path)
