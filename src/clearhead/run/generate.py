@@ -345,7 +345,7 @@ class TextToText:
     ) -> tuple[GenerationConfig, PreparedText]:
         """What a text becomes before the model runs: the settings of its search, its tokens, and its target's first.
 
-        `generate` starts from it, and so does whoever looks at one run from outside.
+        For whoever looks at one run from outside: `generate` prepares its texts alike, and `stream` starts from this.
 
         Args: as in `generate`.
 
