@@ -82,7 +82,7 @@ def torch_nn(folder, threads):
     from clearhead.checkpoints import load_encoder, torch_nn
 
     torch.set_num_threads(threads)
-    model, _ = load_encoder(folder)
+    model, _ = load_encoder(Path(folder))
     model.eval()
     stack = torch_nn.to_torch_nn(model.encoder).eval()
 

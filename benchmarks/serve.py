@@ -146,7 +146,7 @@ def draw(path, times, batches):
     left, right = picture.subplots(1, 2)
     left.hist(1000 * np.array(times), bins=60)
     left.set(xlabel="ms from request to answer", ylabel="requests")
-    right.bar(list(batches), list(batches.values()))
+    right.bar([size.removesuffix(".0") for size in batches], list(batches.values()))
     right.set(xlabel="texts in a batch, at most", ylabel="batches")
     with whole_file(path) as file:
         picture.savefig(file, format="png", dpi=110)
@@ -211,7 +211,8 @@ async def flood(server, texts, rate, seconds):
 def overload(texts, options):
     """Ten times what the server can do: what was measured, and which bounds it missed."""
     with Server(options.precision, "--queue-tokens", str(FLOOD_QUEUE)) as server:
-        warm, seconds = asyncio.run(load(server.address, texts, 8, 5))
+        # a server that is as busy as it can be: what more memory it takes is the flood's
+        warm, seconds = asyncio.run(load(server.address, texts, options.connections, 15))
         capacity = sum(len(some) for *_, some, _ in warm) / seconds / FLOOD_TEXTS
         memory = server.memory()
         found, fullest = asyncio.run(flood(server, texts, 10 * capacity, options.seconds))

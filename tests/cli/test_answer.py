@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from support.command import clearhead, refused, refused_inside
+from support.command import clearhead, refused, started
 from support.families import make
 
 from clearhead import QuestionAnswerer
@@ -34,7 +34,7 @@ def context(tmp_path):
 def test_answer(folder, reader, context):
     arguments = ["answer", "-m", folder, "--question", QUESTION]
     expected = reader.answer(QUESTION, CONTEXT, n_best=3)
-    status, out, err = clearhead(*arguments, "--context", context, "--n-best", 3)
+    status, out, err = started(*arguments, "--context", context, "--n-best", 3)
     assert (status, err) == (0, "")
     assert out.split("\n")[:-1] == [" ".join(one.text.split()) for one in expected.n_best]
     status, out, err = clearhead(*arguments, "--context", "-", "--json", stdin=CONTEXT.encode())
@@ -61,11 +61,11 @@ def test_bad_input_is_one_line(folder, context, tmp_path, tiny_bert):
     ask = ["answer", "-m", folder, "--question", QUESTION, "--context"]
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     assert "the context of pair 0 is empty" in refused(*ask, "-")
-    assert "latin.txt is not UTF-8" in refused_inside(*ask, tmp_path / "latin.txt")
-    assert "no such file" in refused_inside(*ask, tmp_path / "nowhere.txt")
+    assert "latin.txt is not UTF-8" in refused(*ask, tmp_path / "latin.txt")
+    assert "no such file" in refused(*ask, tmp_path / "nowhere.txt")
     for question, words in (("", "is empty"), ("a " * 50, "ask in fewer words")):
-        assert words in refused_inside("answer", "-m", folder, "--question", question, "--context", context)
-    assert "has no qa_outputs.weight" in refused_inside("answer", "-m", tiny_bert, *ask[3:], context)
+        assert words in refused("answer", "-m", folder, "--question", question, "--context", context)
+    assert "has no qa_outputs.weight" in refused("answer", "-m", tiny_bert, *ask[3:], context)
 
 
 @pytest.fixture

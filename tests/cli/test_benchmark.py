@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.command import clearhead
+from support.command import started
 
 ROOT = Path(__file__).parents[2]
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 def test_encoding_is_measured_in_both_precisions(tmp_path):
     path, picture = tmp_path / "a.json", tmp_path / "a.png"
-    status, out, err = clearhead(
+    status, out, err = started(
         *("benchmark", "encode", "--number", "20", "--rounds", "2", "--threads", "1"),
         *("--json", str(path), "--plot", str(picture)),
     )
@@ -28,14 +28,14 @@ def test_encoding_is_measured_in_both_precisions(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
     texts = tmp_path / "a.txt"
     texts.write_text("one line\nanother\n\none line\n")
-    status, _, err = clearhead("benchmark", "encode", str(texts), "--rounds", "1", "--threads", "1")
+    status, _, err = started("benchmark", "encode", str(texts), "--rounds", "1", "--threads", "1")
     assert status == 0, err
 
 
 @pytest.mark.slow
 def test_generation_is_measured_in_both_precisions(tmp_path):
     path = tmp_path / "a.json"
-    status, _, err = clearhead(
+    status, _, err = started(
         *("benchmark", "generate", "--number", "3", "--steps", "4", "--beam-size", "2", "--rounds", "1"),
         *("--threads", "1", "--json", str(path)),
     )
@@ -49,7 +49,7 @@ def test_generation_is_measured_in_both_precisions(tmp_path):
 def test_training_is_measured_beside_a_plain_loop(tmp_path):
     path = tmp_path / "a.json"
     source, target = (ROOT / "recipes" / "tiny" / "data" / f"valid.{side}" for side in ("en", "de"))
-    status, out, err = clearhead(
+    status, out, err = started(
         *("benchmark", "train", source, target, "--updates", "1", "--rounds", "1", "--threads", "1", "--json", path)
     )
     assert status == 0, err
@@ -70,7 +70,7 @@ def test_training_is_measured_beside_a_plain_loop(tmp_path):
     ],
 )
 def test_what_cannot_be_measured_is_said(arguments, message):
-    status, _, err = clearhead("benchmark", *arguments)
+    status, _, err = started("benchmark", *arguments)
     assert status != 0
     assert message in err
     assert "Traceback" not in err

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.command import COMMAND, clearhead, refused, refused_inside
+from support.command import COMMAND, clearhead, refused, started
 
 TEXTS = "The old bridge was closed.\n\nA penguin \u2028 and 😀.\n"
 
@@ -39,8 +39,8 @@ def test_help_and_version_import_no_torch():
         assert verb in done.stdout
     from clearhead import __version__
 
-    assert clearhead("--version") == (0, f"clearhead {__version__}\n", "")
-    status, _, err = clearhead("fly")
+    assert started("--version") == (0, f"clearhead {__version__}\n", "")
+    status, _, err = started("fly")
     assert status == 2
     assert "fly" in err
 
@@ -55,7 +55,7 @@ def test_encode_to_each_format_and_to_standard_output(texts, tmp_path, minilm):
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-6)
     table = pyarrow.parquet.read_table(tmp_path / "v.parquet")
     np.testing.assert_allclose(np.array(table["embedding"].to_pylist()), expected, atol=1e-6)
-    status, out, err = clearhead("encode", "--quiet", "--precision", "float32", stdin=TEXTS.encode())
+    status, out, err = started("encode", "--quiet", "--precision", "float32", stdin=TEXTS.encode())
     assert (status, err) == (0, "")
     assert out == (tmp_path / "v.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in out.removesuffix("\n").split("\n")]
@@ -118,18 +118,18 @@ def test_a_bar_on_a_terminal(texts, tmp_path, tiny_bert):
 
 def test_bad_input_to_encode(tmp_path, texts, tiny_bert):
     out = tmp_path / "v.npy"
-    assert "no such file: nowhere.txt" in refused("encode", "nowhere.txt", "-m", tiny_bert, "-o", out)
-    assert "is a folder" in refused_inside("encode", tmp_path, "-m", tiny_bert, "-o", out)
+    assert "no such file: nowhere.txt" in refused("encode", "nowhere.txt", "-m", tiny_bert, "-o", out, run=started)
+    assert "is a folder" in refused("encode", tmp_path, "-m", tiny_bert, "-o", out)
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good\nalso good\n\xc3(\n")
-    assert "bad.txt, line 3: not UTF-8" in refused_inside("encode", bad, "-m", tiny_bert, "-o", out)
-    assert ".npy, .jsonl, .parquet" in refused_inside("encode", texts, "-m", tiny_bert, "-o", tmp_path / "v.txt")
-    assert "does not exist" in refused_inside("encode", texts, "-m", tiny_bert, "-o", tmp_path / "no" / "v.npy")
-    assert "no such model folder" in refused_inside("encode", texts, "-m", "./no-model", "-o", out)
-    assert "not a whole safetensors" in refused_inside("encode", texts, "-m", broken(tiny_bert, tmp_path), "-o", out)
-    assert "batch_tokens must be at least 1" in refused_inside("encode", texts, "-m", tiny_bert, "--batch-tokens", 0)
-    assert "truncate_dim" in refused_inside("encode", texts, "-m", tiny_bert, "-o", out, "--truncate-dim", 0)
-    assert "device 'warp'" in refused_inside("encode", texts, "-m", tiny_bert, "-o", out, "--device", "warp")
+    assert "bad.txt, line 3: not UTF-8" in refused("encode", bad, "-m", tiny_bert, "-o", out)
+    assert ".npy, .jsonl, .parquet" in refused("encode", texts, "-m", tiny_bert, "-o", tmp_path / "v.txt")
+    assert "does not exist" in refused("encode", texts, "-m", tiny_bert, "-o", tmp_path / "no" / "v.npy")
+    assert "no such model folder" in refused("encode", texts, "-m", "./no-model", "-o", out)
+    assert "not a whole safetensors" in refused("encode", texts, "-m", broken(tiny_bert, tmp_path), "-o", out)
+    assert "batch_tokens must be at least 1" in refused("encode", texts, "-m", tiny_bert, "--batch-tokens", 0)
+    assert "truncate_dim" in refused("encode", texts, "-m", tiny_bert, "-o", out, "--truncate-dim", 0)
+    assert "device 'warp'" in refused("encode", texts, "-m", tiny_bert, "-o", out, "--device", "warp")
     assert not out.exists()
     status, _, err = clearhead("encode", bad, "-m", tiny_bert, "-o", out, "--errors", "replace")
     assert status == 0, err
@@ -150,7 +150,7 @@ def test_a_full_disk_and_a_reader_that_goes_away(texts, tmp_path, tiny_bert):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
 
-    err = refused("encode", texts, "-m", tiny_bert, "-o", target / "v.npy", preexec_fn=limit)
+    err = refused("encode", texts, "-m", tiny_bert, "-o", target / "v.npy", run=started, preexec_fn=limit)
     assert "File too large" in err
     assert os.listdir(target) == []
     many = tmp_path / "many.txt"
@@ -204,7 +204,7 @@ def test_trace_of_a_text_and_of_a_model(tiny_bert):
     assert steps[5]["shape"] == [["B", 1], ["H", 8], ["Lq", 6], ["Lk", 6]]
     assert set(steps[0]["values"]) == {"mean", "std", "min", "max"}
     assert steps[0]["parameters"] == 6 * 512
-    status, out, _ = clearhead("trace", "hello world", "--model", tiny_bert)
+    status, out, _ = started("trace", "hello world", "--model", tiny_bert)
     assert status == 0
     assert "[CLS] hello world [SEP]" in out
     assert "[B=1, H=4, Lq=4, Lk=4]" in out
@@ -223,7 +223,7 @@ def test_evaluate_similarity(tmp_path, tiny_bert):
     assert set(result) == {"spearman", "pearson", "pairs"}
     assert result["pairs"] == 4
     pairs.write_text("\n".join(rows))
-    status, out, _ = clearhead("evaluate", "similarity", pairs, "-m", tiny_bert)
+    status, out, _ = started("evaluate", "similarity", pairs, "-m", tiny_bert)
     assert out == f"Spearman {result['spearman']:.4f}  Pearson {result['pearson']:.4f}  (4 pairs)\n"
     for content, words in (
         ("a,b,1\na,b\n", "line 2: 2 columns"),
@@ -246,7 +246,7 @@ def test_convert(tiny_bert, tmp_path):
     (folder / "model.safetensors").unlink()
     torch.save(weights, folder / "pytorch_model.bin")
     assert f"clearhead convert {folder}" in refused("encode", "-m", folder)
-    status, _, err = clearhead("convert", folder)
+    status, _, err = started("convert", folder)
     assert (status, err) == (0, f"wrote {folder / 'model.safetensors'}\n")
     assert clearhead("encode", "-m", folder, "-q", stdin=b"hello\n")[0] == 0
     assert "is there already" in refused("convert", folder)

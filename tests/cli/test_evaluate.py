@@ -1,13 +1,13 @@
 """`evaluate translation`, `summarization` and `classification`: what a person types, and what comes back."""
 
-import importlib.util
 import json
 import os
+from functools import partial
 
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
-from support import folders
-from support.command import clearhead, inside, refused, refused_inside
+from support import folders, forks
+from support.command import clearhead, refused
 from support.families import make
 
 from clearhead.evaluate.classification import classification_scores
@@ -55,7 +55,7 @@ def test_translations_that_are_there(data):
     for more, options in (([], {}), (["--lowercase", "--tokenize", "none"], {"lowercase": True, "tokenize": "none"})):
         bleu, chrf = BLEU(**options), CHRF(lowercase=options.get("lowercase", False))
         first, second = (metric.corpus_score(said, [FIRST, SECOND]).score for metric in (bleu, chrf))
-        run = inside if more else clearhead
+        run = clearhead
         assert run(*evaluate, *more) == (
             0,
             f"BLEU {first:.2f}  chrF {second:.2f}  (5 sentences)\n"
@@ -63,7 +63,7 @@ def test_translations_that_are_there(data):
             "",
         )
     # a SOURCE beside them changes nothing
-    _, out, _ = inside("evaluate", "translation", data / "source", *evaluate[2:], "--json")
+    _, out, _ = clearhead("evaluate", "translation", data / "source", *evaluate[2:], "--json")
     scores = json.loads(out)
     assert set(scores) == {"bleu", "chrf", "bleu_signature", "chrf_signature", "sentences"}
     assert scores["chrf"] == CHRF().corpus_score(said, [FIRST, SECOND]).score
@@ -79,7 +79,7 @@ def test_a_translator(data, marian, generator, tmp_path):
     assert json.loads(out) == vars(translation_scores(wanted, [FIRST]))
     assert "outputs did not end by themselves" in err
     # what was written gives the same scores
-    assert inside("evaluate", "translation", "--hypotheses", output, "-r", data / "first", "--json")[1] == out
+    assert clearhead("evaluate", "translation", "--hypotheses", output, "-r", data / "first", "--json")[1] == out
 
 
 def test_repeated_sources(data, marian, generator, tmp_path):
@@ -88,25 +88,20 @@ def test_repeated_sources(data, marian, generator, tmp_path):
     said = generator.generate(once, beam_size=2, max_new_tokens=6)
     references = [[*FIRST[:3], FIRST[4]], [FIRST[3], None, None, None]]
     evaluate = ["evaluate", "translation", data / "source", "-r", data / "first", "--join-repeated", "--json"]
-    status, out, _ = inside(*evaluate, "-m", marian, *OPTIONS, "-o", output)
+    status, out, _ = clearhead(*evaluate, "-m", marian, *OPTIONS, "-o", output)
     assert status == 0
     assert json.loads(out) == vars(translation_scores(said, references))
     # a line for each line of the source
     assert output.read_text(encoding="utf-8").split("\n") == [*said[:3], said[0], said[3], ""]
-    assert inside(*evaluate, "--hypotheses", output)[1] == out
+    assert clearhead(*evaluate, "--hypotheses", output)[1] == out
     lines(output, ["a", "b", "c", "d", "e"])
-    assert "lines 1 and 4 translate the same source in two ways" in refused_inside(*evaluate, "--hypotheses", output)
+    assert "lines 1 and 4 translate the same source in two ways" in refused(*evaluate, "--hypotheses", output)
 
 
-def test_a_missing_extra_says_what_brings_it(data, monkeypatch):
-    found = importlib.util.find_spec
-    missing = ("sacrebleu", "rouge_score")
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name in missing else found(name, *rest)
-    )
+def test_a_missing_extra_says_what_brings_it(data):
     given = ["-r", data / "first", "--hypotheses", data / "said"]
     for package, arguments in (("sacrebleu", ["translation"]), ("rouge_score", ["summarization", data / "source"])):
-        said = refused_inside("evaluate", *arguments, *given)
+        said = refused("evaluate", *arguments, *given, hook=partial(forks.lack, package))
         assert f'{package}: pip install "clearhead[evaluate]"' in said
 
 
@@ -133,7 +128,7 @@ def test_translation_refuses(data, marian, tmp_path):
         ([*given, "--tokenize", "moses"], "no tokeniser 'moses'; it has none"),
         ([data / "source", "-r", data / "first", "-m", marian, "--target-lang", "de"], "knows no languages"),
     ]:
-        assert message in refused_inside(*evaluate, *arguments)
+        assert message in refused(*evaluate, *arguments)
     assert not os.path.exists(tmp_path / "o")
 
 
@@ -164,10 +159,10 @@ def test_summaries_of_a_jsonl_file(marian, generator, tmp_path):
     ]
     path = lines(tmp_path / "docs.jsonl", map(json.dumps, rows))
     references = [["Closed.", "A small boat."], ["A closed bridge.", None]]
-    _, out, _ = inside("evaluate", "summarization", path, "--baseline", "first-sentence", "--json")
+    _, out, _ = clearhead("evaluate", "summarization", path, "--baseline", "first-sentence", "--json")
     assert json.loads(out) == vars(summary_scores(["The bridge, e. g.", "A boat came."], references))
     output = tmp_path / "out"
-    _, out, err = inside("evaluate", "summarization", path, "-m", marian, *OPTIONS, "--json", "-o", output)
+    _, out, err = clearhead("evaluate", "summarization", path, "-m", marian, *OPTIONS, "--json", "-o", output)
     documents = ["The bridge, e. g. It was closed.", "A boat came. It was small."]
     wanted = [summarize(generator, text, beam_size=2, max_new_tokens=6) for text in documents]
     assert output.read_text().splitlines() == [summary.text for summary in wanted]
@@ -189,7 +184,7 @@ def test_summarization_refuses(data, marian, tmp_path):
         ([docs, "-r", docs, "--reference-column", "x", "--baseline", "first-sentence"], "leave --reference out"),
         ([rows, "--baseline", "first-sentence"], "no such file"),
     ]:
-        assert message in refused_inside(*evaluate, *arguments)
+        assert message in refused(*evaluate, *arguments)
     for content, message in [
         ("\n", "is empty"),
         ('{"source": "a"}', "line 1: no column 'target'; it has: source"),
@@ -199,7 +194,7 @@ def test_summarization_refuses(data, marian, tmp_path):
         ("{", "line 1: not JSON"),
     ]:
         rows.write_text(content)
-        assert message in refused_inside(*evaluate, rows, "--baseline", "first-sentence")
+        assert message in refused(*evaluate, rows, "--baseline", "first-sentence")
 
 
 @pytest.fixture(scope="module")
@@ -229,14 +224,14 @@ def test_a_classifier(classifier, tmp_path):
         (tmp_path / name).write_text(content, newline="")
         columns = {"d.tsv": ["said", "kind"], "e.csv": ["2", "0"]}.get(name, [])
         columns = columns and ["--text-column", columns[0], "--label-column", columns[1]]
-        run = clearhead if name == "a.tsv" else inside
+        run = clearhead
         status, out, err = run("evaluate", "classification", tmp_path / name, "-m", classifier, "--json", *columns)
         assert (status, err) == (0, ""), (name, err)
         found = json.loads(out)
         assert found["confusion"] == scores.confusion
         assert found["accuracy"] == scores.accuracy
         assert found["labels"]["bad"] == vars(scores.labels["bad"])
-    _, out, _ = inside("evaluate", "classification", tmp_path / "a.tsv", "-m", classifier)
+    _, out, _ = clearhead("evaluate", "classification", tmp_path / "a.tsv", "-m", classifier)
     assert out.startswith(f"accuracy {scores.accuracy:.2f}  macro F1 {scores.macro_f1:.2f}  (6 texts)\n\nlabel ")
     assert [line.split()[0] for line in out.splitlines()[3:]] == ["good", "bad", "odd"]
 
@@ -253,7 +248,7 @@ def test_classification_refuses(classifier, tmp_path):
         ("a.txt", "x\tgood\n", [], ".tsv, .csv, .jsonl or .parquet file"),
     ]:
         (tmp_path / name).write_text(content)
-        assert message in refused_inside("evaluate", "classification", tmp_path / name, "-m", classifier, *columns)
+        assert message in refused("evaluate", "classification", tmp_path / name, "-m", classifier, *columns)
     (tmp_path / "a.tsv").write_bytes(b"\xff\tgood\n")
     assert "not UTF-8" in refused("evaluate", "classification", tmp_path / "a.tsv", "-m", classifier)
-    assert "no such file" in refused_inside("evaluate", "classification", tmp_path / "no.tsv", "-m", classifier)
+    assert "no such file" in refused("evaluate", "classification", tmp_path / "no.tsv", "-m", classifier)

@@ -3,7 +3,7 @@
 import json
 
 import torch
-from support.command import clearhead, inside, refused_inside
+from support.command import clearhead, refused, started
 from support.seq2seq import make
 from support.spm import ENGLISH, GERMAN
 from transformers import AutoTokenizer
@@ -23,10 +23,10 @@ def test_a_tokenizer_of_both_languages_in_a_translator(tmp_path):
     made = train_bpe([*ENGLISH.splitlines(), *GERMAN.splitlines()], vocab_size=400)
     train = ["tokenizer", "train", *sources, "--output", folder, "--vocab-size", 400]
     share = tokens_per_word(made, [*ENGLISH.splitlines(), *GERMAN.splitlines()])
-    assert clearhead(*train) == (0, f"400 tokens, {share:.2f} for a word, to {folder}\n", "")
+    assert started(*train) == (0, f"400 tokens, {share:.2f} for a word, to {folder}\n", "")
     assert Tokenizer.from_folder(folder).backend.to_str() == made.backend.to_str()
     # again into the same folder, as data
-    _, out, _ = inside(*train, "--json")
+    _, out, _ = clearhead(*train, "--json")
     assert json.loads(out) == {"vocab_size": 400, "tokens_per_word": share, "output": str(folder)}
     ids = {"pad_token_id": 399, "decoder_start_token_id": 399, "eos_token_id": 0}
     theirs = make("marian", folder, lively=True, vocab_size=400, decoder_vocab_size=400, **ids)
@@ -40,14 +40,14 @@ def test_a_tokenizer_of_both_languages_in_a_translator(tmp_path):
     assert status == 0
     assert json.loads(out)["text"] == wanted
     assert json.loads(out)["token_ids"] == said[0, 1:].tolist()
-    assert "holds config.json already" in refused_inside(*train)
+    assert "holds config.json already" in refused(*train)
 
 
 def test_an_encoders_tokenizer(tmp_path):
     rows = "".join(json.dumps({"body": line}) + "\n" for line in ENGLISH.splitlines())
     (tmp_path / "a.jsonl").write_text(rows)
     options = ["--vocab-size", 300, "--for", "encoder", "--lowercase", "--column", "body", "--max-length", 64]
-    status, _, err = inside("tokenizer", "train", tmp_path / "a.jsonl", "-o", tmp_path / "out", *options)
+    status, _, err = clearhead("tokenizer", "train", tmp_path / "a.jsonl", "-o", tmp_path / "out", *options)
     assert (status, err) == (0, "")
     tokenizer = Tokenizer.from_folder(tmp_path / "out")
     assert tokenizer.words(tokenizer.encode(["THE"])[0].ids)[:2] == ["[CLS]", "▁the"]
@@ -62,7 +62,7 @@ def test_small_texts_are_said(tmp_path):
     assert (status, err.count("\n")) == (0, 1)
     assert f"gave a vocabulary of {size} tokens, not of 9000: no more pairs come 2 times or more" in err
     assert out.startswith(f"{size} tokens, ")
-    assert int(inside(*train, "--min-frequency", 1)[1].split()[0]) > size
+    assert int(clearhead(*train, "--min-frequency", 1)[1].split()[0]) > size
 
 
 def test_train_refuses(tmp_path):
@@ -80,5 +80,5 @@ def test_train_refuses(tmp_path):
         ([source, "-o", tmp_path, "--vocab-size", 400], "holds bytes already"),
         ([source, "-o", tmp_path / "out", "--vocab-size", 400, "--min-frequency", 0], "min_frequency must be 1"),
     ]:
-        assert message in refused_inside("tokenizer", "train", *arguments)
+        assert message in refused("tokenizer", "train", *arguments)
     assert not (tmp_path / "out").exists()

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from support import folders
-from support.command import clearhead, refused
+from support.command import clearhead, refused, started
 
 LINES = "The old bridge was closed.\n\nA small boat took the children.\nIs it safe?\n"
 
@@ -30,7 +30,7 @@ def expected(marian):
 def test_lines_in_lines_out(marian, expected, tmp_path):
     (tmp_path / "in.txt").write_text(LINES)
     options = ["--model", marian, "--beam-size", 3, "--max-new-tokens", 6, "--precision", "float32"]
-    status, out, err = clearhead("translate", *options, tmp_path / "in.txt")
+    status, out, err = started("translate", *options, tmp_path / "in.txt")
     cut = sum(not one.complete for one in expected)
     assert (status, err.count("\n")) == (0, cut > 0)
     assert not cut or f"{cut} of 4 outputs did not end by themselves and were cut" in err
@@ -119,7 +119,7 @@ def test_summaries_of_long_documents(tmp_path):
     (tmp_path / "short.txt").write_text("The old bridge.\n")
     (tmp_path / "empty.txt").write_text("\n")
     files = [tmp_path / name for name in ("long.txt", "short.txt", "empty.txt")]
-    status, out, err = clearhead("summarize", "--model", model, *files, "--precision", "float32")
+    status, out, err = started("summarize", "--model", model, *files, "--precision", "float32")
     assert status == 0
     assert out.count("\n") == 3
     assert out.split("\n")[2] == ""

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 from support import folders
-from support.command import clearhead, inside, refused_inside
+from support.command import clearhead, refused, started
 
 from clearhead import TextToText, masks
 from clearhead.see.page import gather
@@ -35,7 +35,7 @@ def shown(path):
 
 
 def viewed(folder, tmp_path, *arguments):
-    status, _, err = inside("view", TEXT, "--model", folder, "-o", tmp_path / "a.html", *arguments)
+    status, _, err = clearhead("view", TEXT, "--model", folder, "-o", tmp_path / "a.html", *arguments)
     assert status == 0, err
     return shown(tmp_path / "a.html")
 
@@ -43,7 +43,7 @@ def viewed(folder, tmp_path, *arguments):
 def test_a_model_of_many_languages_is_told_them_as_translate_tells_it(multilingual, tmp_path):
     folder, german, french = multilingual
     made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
-    assert "name the target" in refused_inside("view", TEXT, "--model", folder, "-o", tmp_path / "a.html")
+    assert "name the target" in refused("view", TEXT, "--model", folder, "-o", tmp_path / "a.html")
     for source, target in ((None, german), (german, french)):
         told = [] if source is None else ["--source-lang", source]
         data = viewed(folder, tmp_path, "--target-lang", target, *told)
@@ -60,25 +60,25 @@ def test_a_trace_is_told_languages_too(multilingual):
     made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     (best,) = made.generate([TEXT], target_lang=german, beam_size=1, return_details=True)
     told = ["--model", folder, "--target-lang", german]
-    status, out, err = inside("trace", TEXT, *told)
+    status, out, err = clearhead("trace", TEXT, *told)
     assert status == 0, err
     headings = [line for line in out.splitlines() if line.startswith("decoder step")]
     tokens = [line.split(" → ")[1].split()[0] for line in headings]
     assert tokens == list(best.tokens[:3])
     encoder = next(line for line in out.splitlines() if line.startswith("encoder"))
     assert ("eng_Latn" if "Latn" in german else "en_XX") in encoder
-    looked = json.loads(inside("trace", TEXT, *told, "--attention", "0.0", "--json")[1])
+    looked = json.loads(clearhead("trace", TEXT, *told, "--attention", "0.0", "--json")[1])
     assert looked[1]["queries"][1:4] == list(best.tokens[: len(looked[1]["queries"]) - 1][:3])
-    given = json.loads(inside("trace", TEXT, *told, "--attention", "0.0", "--target", "Die Br", "--json")[1])
+    given = json.loads(clearhead("trace", TEXT, *told, "--attention", "0.0", "--target", "Die Br", "--json")[1])
     assert german in given[1]["queries"][:2]
-    assert "name the target" in refused_inside("trace", TEXT, "--model", folder)
+    assert "name the target" in refused("trace", TEXT, "--model", folder)
 
 
 def test_who_is_told_no_languages_says_so(tiny_bert):
     message = "is an encoder, which is told no languages"
-    assert message in refused_inside("view", TEXT, "--model", tiny_bert, "--target-lang", "de")
-    assert message in refused_inside("trace", TEXT, "--model", tiny_bert, "--source-lang", "de")
-    assert "are for a --model" in refused_inside("trace", TEXT, "--target-lang", "de")
+    assert message in refused("view", TEXT, "--model", tiny_bert, "--target-lang", "de")
+    assert message in refused("trace", TEXT, "--model", tiny_bert, "--source-lang", "de")
+    assert "are for a --model" in refused("trace", TEXT, "--target-lang", "de")
 
 
 def test_beams_are_the_checkpoints_unless_asked_for(tmp_path):
@@ -116,7 +116,7 @@ def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(
 
 def test_a_place_that_cannot_be_written_to_is_said_before_the_model_runs(tmp_path):
     for place, message in ((tmp_path / "no" / "a.html", "no does not exist"), (tmp_path, "is a folder")):
-        err = refused_inside("view", TEXT, "--model", "no/such-model", "-o", place)
+        err = refused("view", TEXT, "--model", "no/such-model", "-o", place)
         assert message in err
         assert ".part" not in err
 
@@ -128,8 +128,8 @@ def test_a_map_that_there_is_not_is_refused(tiny_bert, tmp_path):
         ("cross.0.0", "no attention cross.0.0"),
         ("encoder.1", "got 'encoder.1'"),
     ):
-        assert message in refused_inside("view", TEXT, "--model", tiny_bert, "--whole", asked, "-o", path)
-    status, _, err = clearhead("view", TEXT, "--model", tiny_bert, "--whole", "encoder.2.3", "-o", path)
+        assert message in refused("view", TEXT, "--model", tiny_bert, "--whole", asked, "-o", path)
+    status, _, err = started("view", TEXT, "--model", tiny_bert, "--whole", "encoder.2.3", "-o", path)
     assert status == 0, err
     assert shown(path)["attention"][2]["heads"][3]["head"] == 3
 

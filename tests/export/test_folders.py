@@ -1,17 +1,18 @@
 """Models in the folders of other libraries, opened by those libraries."""
 
+from functools import partial
+
 import ctranslate2
 import numpy as np
 import pytest
 import sentence_transformers
 import torch
 import transformers
-from support import families, folders
-from support.command import clearhead, inside, refused_inside
+from support import families, folders, forks
+from support.command import clearhead, refused, started
 from support.tiny import make_bert
 
 from clearhead import TextEncoder, TextToText
-from clearhead.export import folders as formats
 
 TEXTS = ["hello", "the old bridge was closed after the storm", "is this the world ?"]
 LINES = ["The old bridge was closed.", "A small boat took the children to school every morning", "Is it safe?"]
@@ -30,7 +31,7 @@ def marian(tmp_path_factory):
 
 
 def test_sentence_transformers_gives_the_same_vectors(bert, tmp_path):
-    status, _, err = inside("export", bert, tmp_path / "out", "--to", "sentence-transformers")
+    status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "sentence-transformers")
     assert status == 0, err
     theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS)
     ours = TextEncoder.from_pretrained(bert, precision="float32", device="cpu").encode(TEXTS)
@@ -38,7 +39,7 @@ def test_sentence_transformers_gives_the_same_vectors(bert, tmp_path):
 
 
 def test_transformers_translates_the_same(marian, tmp_path):
-    status, _, err = inside("export", marian, tmp_path / "out", "--to", "transformers")
+    status, _, err = started("export", marian, tmp_path / "out", "--to", "transformers")
     assert status == 0, err
     theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()
     ours = TextToText.from_pretrained(marian, precision="float32", device="cpu")
@@ -64,7 +65,7 @@ def test_ctranslate2_translates_the_same(tmp_path):
 
 
 def test_ctranslate2_gives_the_same_hidden_states(bert, tmp_path):
-    status, _, err = inside("export", bert, tmp_path / "out", "--to", "ctranslate2")
+    status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "ctranslate2")
     assert status == 0, err
     ours = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
     theirs = ctranslate2.Encoder(str(tmp_path / "out"), device="cpu")
@@ -79,7 +80,7 @@ def test_ctranslate2_gives_the_same_hidden_states(bert, tmp_path):
 @pytest.mark.parametrize("kind", ["Model", "ForSequenceClassification", "ForQuestionAnswering"])
 def test_transformers_computes_the_same(tmp_path, family, kind):
     theirs = families.make(family, tmp_path / "model", kind)
-    status, _, err = inside("export", tmp_path / "model", tmp_path / "out", "--to", "transformers")
+    status, _, err = clearhead("export", tmp_path / "model", tmp_path / "out", "--to", "transformers")
     assert status == 0, err
     assert "in float32: at most" in err
     again = type(theirs).from_pretrained(tmp_path / "out").eval()
@@ -90,64 +91,48 @@ def test_transformers_computes_the_same(tmp_path, family, kind):
                 assert torch.allclose(found, wanted, atol=1e-4)
 
 
-def wrong(monkeypatch, folder_class):
-    """What is saved is not what was loaded."""
-    right = folder_class.save_pretrained
-
-    def save(self, folder):
-        weights = next(self.model.parameters())
-        with torch.no_grad():
-            weights.mul_(1.01)
-            right(self, folder)
-            weights.div_(1.01)
-
-    monkeypatch.setattr(folder_class, "save_pretrained", save)
-
-
 @pytest.mark.parametrize("to", ["transformers", "sentence-transformers"])
-def test_a_wrong_folder_is_not_written(bert, tmp_path, monkeypatch, to):
-    wrong(monkeypatch, TextEncoder)
-    assert "from the model's, of the largest number" in refused_inside("export", bert, tmp_path / "out", "--to", to)
+def test_a_wrong_folder_is_not_written(bert, tmp_path, to):
+    err = refused("export", bert, tmp_path / "out", "--to", to, hook=forks.save_wrongly)
+    assert "from the model's, of the largest number" in err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_ctranslate2_has_what_it_can_hold_and_says_what_not(bert, tmp_path):
-    status, _, err = inside("export", bert, tmp_path / "out", "--to", "ctranslate2", "--int8")
+    status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "ctranslate2", "--int8")
     assert status == 0, err
     assert "pooling, normalisation and prompts are not in it" in err
     assert "8 bits: mean cosine" in err
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *("config.json", "export.json", "model.bin", "tokenizer.json", "tokenizer_config.json", "vocabulary.json"),
     ]
-    status, _, err = inside("export", bert, tmp_path / "whole", "--to", "ctranslate2")
+    status, _, err = clearhead("export", bert, tmp_path / "whole", "--to", "ctranslate2")
     assert status == 0, err
     small, whole = ((tmp_path / name / "model.bin").stat().st_size for name in ("out", "whole"))
     assert small < whole
 
 
 def test_8_bits_of_a_translator_in_ctranslate2_tell_their_loss(tmp_path):
-    status, _, err = inside("export", "tatoeba-en-de", tmp_path / "out", "--to", "ctranslate2", "--int8")
+    status, _, err = clearhead("export", "tatoeba-en-de", tmp_path / "out", "--to", "ctranslate2", "--int8")
     assert status == 0, err
     assert "8 bits: mean change of a token's log-probability 0.0" in err
     assert "the settings of generation are not in it" in err
 
 
-def test_a_library_that_is_missing_is_named(bert, tmp_path, monkeypatch):
+def test_a_library_that_is_missing_is_named(bert, tmp_path):
     for missing, to in (
         ("ctranslate2",) * 2,
         ("transformers",) * 2,
         ("sentence_transformers", "sentence-transformers"),
     ):
-        found = lambda name, missing=missing: None if name == missing else name  # noqa: E731
-        monkeypatch.setattr(formats.importlib.util, "find_spec", found)
-        err = refused_inside("export", bert, tmp_path / "out", "--to", to)
+        err = refused("export", bert, tmp_path / "out", "--to", to, hook=partial(forks.lack, missing))
         assert f"this format needs {missing}: pip install {missing.replace('_', '-')}" in err
 
 
 def test_a_format_says_which_part_it_cannot_hold(marian, tmp_path):
-    err = refused_inside("export", marian, tmp_path / "out", "--to", "sentence-transformers")
+    err = refused("export", marian, tmp_path / "out", "--to", "sentence-transformers")
     assert "no place for a decoder" in err
-    err = refused_inside("export", marian, tmp_path / "out", "--to", "ctranslate2")
+    err = refused("export", marian, tmp_path / "out", "--to", "ctranslate2")
     assert "its log-probabilities are" in err
     assert "its decoder has 2 heads" in err
     (tmp_path / "started").mkdir()
@@ -156,10 +141,10 @@ def test_a_format_says_which_part_it_cannot_hold(marian, tmp_path):
     with torch.no_grad():
         ours.model.target_embedding.tokens.weight[ours.model.config.start_id] += 1
     ours.save_pretrained(tmp_path / "started")
-    err = refused_inside("export", tmp_path / "started", tmp_path / "out", "--to", "ctranslate2")
+    err = refused("export", tmp_path / "started", tmp_path / "out", "--to", "ctranslate2")
     assert "the embedding of its start token, <pad>, is not zero" in err
     families.make("mpnet", tmp_path / "mpnet")
-    err = refused_inside("export", tmp_path / "mpnet", tmp_path / "out", "--to", "ctranslate2")
+    err = refused("export", tmp_path / "mpnet", tmp_path / "out", "--to", "ctranslate2")
     assert "CTranslate2 cannot hold" in err
     assert "MPNet" in err
     assert not (tmp_path / "out").exists()

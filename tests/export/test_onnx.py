@@ -3,18 +3,19 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
-from support import families, folders
-from support.command import clearhead, refused_inside
+from support import families, folders, forks
+from support.command import clearhead, refused
 from support.tiny import make_bert
 
 from clearhead import TextEncoder, TextToText
-from clearhead.export import onnx, trials
+from clearhead.export import trials
 from clearhead.export.models import loaded
 from clearhead.run.onnx import NOTE
 
@@ -250,20 +251,19 @@ def test_a_wrong_graph_is_not_written(bert, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_is_said(bert, tmp_path, monkeypatch):
+def test_what_cannot_be_is_said(bert, tmp_path):
     folder, graphs = bert
-    err = refused_inside("export", folder, tmp_path / "a", "--to", "transformers", "--int8")
+    err = refused("export", folder, tmp_path / "a", "--to", "transformers", "--int8")
     assert "--int8 is for onnx and ctranslate2" in err
     (tmp_path / "empty.txt").write_text("\n \n", encoding="utf-8")
     for to in ("onnx", "transformers", "ctranslate2"):
-        err = refused_inside("export", folder, tmp_path / "a", "--to", to, "--texts", tmp_path / "empty.txt")
+        err = refused("export", folder, tmp_path / "a", "--to", to, "--texts", tmp_path / "empty.txt")
         assert "there is no text to compare the export on" in err
-    err = refused_inside("translate", "--runtime", "onnx")
+    err = refused("translate", "--runtime", "onnx")
     assert "export.json" in err
-    err = refused_inside("translate", "--model", graphs, "--runtime", "onnx")
+    err = refused("translate", "--model", graphs, "--runtime", "onnx")
     assert "no plan of an encoder–decoder" in err
-    monkeypatch.setattr(onnx.importlib.util, "find_spec", lambda name: None if name == "onnxscript" else name)
-    err = refused_inside("export", folder, tmp_path / "a", "--to", "onnx")
+    err = refused("export", folder, tmp_path / "a", "--to", "onnx", hook=partial(forks.lack, "onnxscript"))
     assert 'needs onnxscript: pip install "clearhead[export]"' in err
 
 
@@ -272,5 +272,5 @@ def test_prompts_outside_the_pooling_are_refused(tmp_path):
     from clearhead.checkpoints import sentence_transformers as layout
 
     layout.write(folder, layout.SentenceSettings(prompts={"query": "query: "}, pool_prompt=False), 32)
-    assert "include_prompt=false" in refused_inside("export", folder, tmp_path / "out", "--to", "onnx")
+    assert "include_prompt=false" in refused("export", folder, tmp_path / "out", "--to", "onnx")
     assert not (tmp_path / "out").exists()

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from support.command import clearhead, refused
+from support.command import clearhead, refused, started
 from support.families import make
 from transformers import AutoTokenizer
 
@@ -75,7 +75,7 @@ def test_bfloat16_says_nearly_the_same(pair):
 def test_the_command(pair, tmp_path, tiny_bert):
     folder, theirs = pair
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-    status, out, err = clearhead("classify", tmp_path / "texts.txt", "--model", folder)
+    status, out, err = started("classify", tmp_path / "texts.txt", "--model", folder)
     assert (status, err) == (0, "")
     lines = [line.split("\t") for line in out.split("\n")[:-1]]
     expected = logits(folder, theirs).softmax(dim=-1)

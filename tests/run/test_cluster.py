@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.command import COMMAND, clearhead, refused_inside
+from support.command import COMMAND, refused, started
 from support.tiny import make_bert
 
 from clearhead import TextEncoder
@@ -57,30 +57,30 @@ def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
     pq.write_table(pa.table({"text": pa.array(shards["d"]), "label": [0.5, 1.5]}), tmp_path / "d.parquet")
     given = ["encode", *(tmp_path / name for name in ("a.txt", "b.jsonl", "c.parquet", "d.parquet")), "--engine", "ray"]
     given += ["--model", bert, "--precision", "float32", "--workers", 1, "--output", tmp_path / "out"]
-    status, _, err = clearhead(*given)
+    status, _, err = started(*given)
     assert status == 0, err
     assert "73 texts" in err
     check(tmp_path / "out", shards, bert)
     before = (tmp_path / "out" / "a.parquet").stat().st_mtime_ns
     (tmp_path / "out" / "b.parquet").unlink()
-    status, _, err = clearhead(*given)
+    status, _, err = started(*given)
     assert status == 0, err
     assert "3 of 4 shards are there already" in err
     assert "20 texts" in err
     assert (tmp_path / "out" / "a.parquet").stat().st_mtime_ns == before
     check(tmp_path / "out", shards, bert)
-    err = refused_inside(*given, "--pooling", "cls")
+    err = refused(*given, "--pooling", "cls")
     assert "was filled with pooling=None; now it is 'cls'" in err
     # a shard that has changed is encoded again, also with an older time; one of another folder is no such shard
     shards["c"] = texts_of(4, 2)
     pq.write_table(pa.table({"text": shards["c"]}), tmp_path / "c.parquet")
     os.utime(tmp_path / "c.parquet", (0, 0))
-    status, _, err = clearhead(*given)
+    status, _, err = started(*given)
     assert status == 0, err
     check(tmp_path / "out", shards, bert)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
-    err = refused_inside("encode", tmp_path / "deep" / "a.txt", *given[5:])
+    err = refused("encode", tmp_path / "deep" / "a.txt", *given[5:])
     assert f"a.parquet was made from {tmp_path / 'a.txt'}" in err
     check(tmp_path / "out", shards, bert)
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_is_said_before_any_work(bert, tmp_path):
     out, ray = tmp_path / "out", ("--engine", "ray", "--model", bert)
 
     def said(*given):
-        return refused_inside("encode", *given)
+        return refused("encode", *given)
 
     assert "takes files, and a folder as --output" in said(tmp_path / "a.txt", *ray)
     assert "--workers goes with --engine ray" in said(tmp_path / "a.txt", "--workers", 2)
@@ -143,7 +143,7 @@ def test_a_bad_shard_does_not_stop_the_others(bert, tmp_path):
     (tmp_path / "good.txt").write_text("hello\n", encoding="utf-8")
     (tmp_path / "bad.txt").write_bytes(b"caf\xe9\n")
     given = ["encode", tmp_path / "bad.txt", tmp_path / "good.txt", "--engine", "ray", "--model", bert, "--workers", 1]
-    status, _, err = clearhead(*given, "--precision", "float32", "--output", tmp_path / "out")
+    status, _, err = started(*given, "--precision", "float32", "--output", tmp_path / "out")
     assert status == 1
     assert "1 of 2 shards could not be encoded, the others are in" in err
     assert "bad.txt, line 1" in err
@@ -153,7 +153,7 @@ def test_a_bad_shard_does_not_stop_the_others(bert, tmp_path):
 def cluster(folder, model, *given):
     """Encodes `folder/a.txt` to `folder/out`, the model's folder given from where it stands."""
     options = ("--engine", "ray", "--workers", 1, "--output", folder / "out", "--model", model.name)
-    return clearhead("encode", folder / "a.txt", *options, *given, cwd=model.parent)
+    return started("encode", folder / "a.txt", *options, *given, cwd=model.parent)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.command import COMMAND, clearhead, refused
+from support.command import COMMAND, clearhead, refused, started
 
 from clearhead import TextEncoder
 from clearhead.run.corpus import Counts, encode_corpus
@@ -260,7 +260,7 @@ def test_a_full_disk_can_be_resumed(corpus, tiny_bert, tmp_path, name, encoder):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
-    err = refused(*arguments, preexec_fn=limit)
+    err = refused(*arguments, run=started, preexec_fn=limit)
     assert "File too large" in err
     assert os.listdir(tmp_path) == ["texts.txt"]
     # after a first window the part file is kept

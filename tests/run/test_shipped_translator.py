@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.command import clearhead
+from support.command import started
 
 from clearhead import TextToText
 from clearhead.checkpoints import directory
@@ -37,7 +37,7 @@ def test_ten_sentences(translator):
 
 
 def test_it_is_what_translates_when_no_model_is_named():
-    status, out, err = clearhead("translate", "--precision", "float32", ENGLISH)
+    status, out, err = started("translate", "--precision", "float32", ENGLISH)
     assert (status, err) == (0, "")
     assert out.splitlines() == GERMAN
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from support import folders
-from support.command import clearhead, inside, refused
+from support.command import clearhead, refused, started
 from support.tiny import VOCABULARY
 
 from clearhead.models import heads
@@ -26,7 +26,7 @@ def mispadded(tiny_bert, tmp_path):
 
 
 def test_nothing_is_found_in_a_good_checkpoint_and_what_was_checked_is_said():
-    status, out, err = clearhead("lint", "--model", MINILM)
+    status, out, err = started("lint", "--model", MINILM)
     assert (status, out) == (0, "")
     assert err.splitlines() == [
         "checked: the padding id of config.json, 0, against the tokenizer's, 0 ([PAD])",
@@ -54,14 +54,14 @@ def test_a_padding_id_that_is_a_words_is_found(mispadded):
     assert out.startswith("the padding id is another token's (config.json, pad_token_id): It is ")
     assert "which is 'hello'; the tokenizer pads with 0 ([PAD])" in out
     assert err.endswith("1 mistake found\n")
-    status, out, _ = inside("lint", "--model", mispadded, "--json")
+    status, out, _ = clearhead("lint", "--model", mispadded, "--json")
     assert status == 1
     assert [finding["mistake"] for finding in json.loads(out)["findings"]] == ["the padding id is another token's"]
 
 
 @pytest.mark.parametrize("texts", [[""], ["hello"], ["hello", "world"]])
 def test_there_is_padding_whatever_the_texts(tiny_bert, texts):
-    status, _, err = inside("lint", *texts, "--model", tiny_bert)
+    status, _, err = clearhead("lint", *texts, "--model", tiny_bert)
     assert status == 0
     assert f"in {len(texts) + 2} texts of {2 if texts == [''] else 3} to 24 tokens" in err
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 from support import families, seq2seq
-from support.command import clearhead, refused_inside
+from support.command import clearhead, refused, started
 
 from clearhead import checkpoints, verify
 from clearhead.equations import positions
@@ -205,14 +205,14 @@ def test_the_command_writes_the_certificate_beside_the_weights(tmp_path):
     weights = checkpoints.directory.read_weights(tmp_path)[0]
     weights["encoder.layer.0.output.LayerNorm.weight"].fill_(3e38)
     checkpoints.directory.write_weights(tmp_path / "model.safetensors", weights)
-    status, out, err = clearhead("verify", tmp_path, "--output", tmp_path / "other.json")
+    status, out, err = started("verify", tmp_path, "--output", tmp_path / "other.json")
     assert status == 1
     assert "FAILS" in out
     assert json.loads((tmp_path / "other.json").read_text())["holds"] is False
 
 
 def test_what_cannot_be_verified_is_said(tmp_path):
-    assert "no does not exist" in refused_inside("verify", "all-MiniLM-L6-v2", "-o", tmp_path / "no" / "a.json")
+    assert "no does not exist" in refused("verify", "all-MiniLM-L6-v2", "-o", tmp_path / "no" / "a.json")
     with pytest.raises(ValueError, match="no-such-model"):
         verify("no/no-such-model")
     with pytest.raises(ValueError, match="compared with transformers; got 'jax'"):

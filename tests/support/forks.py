@@ -1,5 +1,6 @@
 """Commands in processes of their own that can be killed for real; the libraries are imported once for all of them."""
 
+import importlib.util
 import io
 import multiprocessing
 import os
@@ -13,20 +14,35 @@ from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["clearhead.cli.main", "clearhead.train.run", "clearhead.train.tasks.text_to_text", "torch.utils.tensorboard"]
+    [
+        "clearhead.cli.main",
+        "clearhead.evaluate.translation",
+        "clearhead.run.answers",
+        "clearhead.run.corpus",
+        "clearhead.run.summarize",
+        "clearhead.run.tasks",
+        "clearhead.see.checkpoint_lint",
+        "clearhead.see.page.document",
+        "clearhead.see.verify",
+        "clearhead.train.run",
+        "clearhead.train.tasks.text_to_text",
+        "torch.utils.tensorboard",
+    ]
 )
 
 
-def start(*arguments, said, hook=None, place=None):
-    """Starts `clearhead` with arguments; what it says on standard error goes into the file `said`."""
-    process = CONTEXT.Process(target=_run, args=([str(argument) for argument in arguments], str(said), hook, place))
+def start(*arguments, said, hook=None, place=None, stdin=os.devnull, cwd=None):
+    """Starts `clearhead` with arguments; what it says on standard error goes into the file `said`, and on standard
+    output into that file's name with `.out`."""
+    here = (str(said), str(stdin), str(cwd or Path.cwd()), dict(os.environ))
+    process = CONTEXT.Process(target=_run, args=([str(argument) for argument in arguments], here, hook, place))
     process.start()
     return process
 
 
-def run(*arguments, said, hook=None):
+def run(*arguments, said, **options):
     """Runs `clearhead`; gives its status (negative: the signal that ended it) and what it said on standard error."""
-    return _end(start(*arguments, said=said, hook=hook)), Path(said).read_text()
+    return _end(start(*arguments, said=said, **options)), Path(said).read_bytes().decode()
 
 
 def run_together(*arguments, said, hooks=(None, None)):
@@ -51,7 +67,10 @@ def _end(process):
     return process.exitcode
 
 
-def _run(arguments, said, hook, place):
+def _run(arguments, here, hook, place):
+    said, stdin, cwd, environment = here
+    os.environ.clear()
+    os.environ.update(environment)
     if place is not None:
         rank, world, port = place
         names = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
@@ -59,6 +78,9 @@ def _run(arguments, said, hook, place):
         os.environ.update({name: str(value) for name, value in names.items()})
     for stream, path in ((2, said), (1, f"{said}.out")):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    os.dup2(os.open(stdin, os.O_RDONLY), 0)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    os.chdir(cwd)
     import torch
 
     from clearhead.cli.main import main
@@ -185,6 +207,30 @@ def full_state(step):
 def fill():
     """No file of this process gets any longer than 2,000 bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+
+
+def lack(*names):
+    """These packages are not installed."""
+    found = importlib.util.find_spec
+    importlib.util.find_spec = lambda name, *rest: None if name in names else found(name, *rest)
+
+
+def save_wrongly():
+    """What an encoder writes is not what was loaded."""
+    import torch
+
+    from clearhead import TextEncoder
+
+    right = TextEncoder.save_pretrained
+
+    def save(encoder, folder):
+        weights = next(encoder.model.parameters())
+        with torch.no_grad():
+            weights.mul_(1.01)
+            right(encoder, folder)
+            weights.div_(1.01)
+
+    TextEncoder.save_pretrained = save
 
 
 def poison(number):

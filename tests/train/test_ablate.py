@@ -4,7 +4,7 @@ import json
 
 import pytest
 import yaml
-from support.command import clearhead, refused
+from support.command import clearhead, refused, started
 from support.training_data import recipe, write_data
 
 from clearhead.train.ablate import SWITCHES, ablate, switched
@@ -30,7 +30,7 @@ def written(data, folder, **sections):
 def test_table_numbers_and_picture(data, tmp_path):
     path = written(data, tmp_path, regularize={"dropout": 0.1, "label_smoothing": 0.1})
     changes = ["--without", "dropout,label_smoothing", "--with", "r_drop", "--seeds", 2]
-    status, out, err = clearhead("ablate", path, *changes, "--quiet")
+    status, out, err = started("ablate", path, *changes, "--quiet")
     assert (status, err) == (0, "")
     names = ["as the recipe says", "without dropout", "without label_smoothing", "with r_drop"]
     assert all(name.replace("_", " ") in out for name in names)

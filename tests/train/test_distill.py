@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
-from support.command import clearhead, refused
+from support.command import refused, started
 from support.training_data import SIZES, recipe, write_data
 
 from clearhead import TextToText
@@ -77,7 +77,7 @@ def _lines(path):
 @pytest.mark.slow
 def test_a_student_learns_the_texts_that_its_teacher_writes(data, teacher, tmp_path):
     path = written(student(data, teacher, tmp_path, sequence=True), tmp_path)
-    status, out, err = clearhead("distill", path)
+    status, out, err = started("distill", path)
     assert (status, out.split()[0]) == (0, str(tmp_path / "student")), err
     made = tmp_path / "student" / "data" / "teacher.jsonl"
     sources = (data / "a.en").read_text(encoding="utf-8").splitlines()

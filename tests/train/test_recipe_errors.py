@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import yaml
-from support.command import COMMAND, clearhead, refused
+from support.command import COMMAND, refused, started
 from support.training_data import recipe, write_data
 
 from clearhead.train.reading import read_recipe, recipe_of
@@ -221,7 +221,7 @@ def test_what_is_left_out_or_cut_is_counted(data, tmp_path):
     files = {field: str(tmp_path / field) for field in rows}
     for field, text in rows.items():
         (tmp_path / field).write_text(text, encoding="utf-8")
-    status, _, err = clearhead(
+    status, _, err = started(
         "train", _written(data, tmp_path, data={"train": files, "max_length": 20, "max_target_length": 20})
     )
     assert status == 0, err

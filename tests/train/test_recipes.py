@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 from support.command import clearhead
+from support.once import once
 
 from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
 from clearhead.train.distill import distill
@@ -120,34 +121,37 @@ def test_a_warm_up_that_the_training_never_leaves_is_refused_by_its_key(tmp_path
         train(read_recipe(TINY / "classification.yaml", changes))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def runs(tmp_path_factory):
-    """Every tiny recipe, two steps of it; by name its folder."""
-    place = tmp_path_factory.mktemp("runs")
-    folders = {name: place / name for name in OPENED_BY}
-    taught = [f"{key}={folders['translation']}" for key in ("regularize.distillation.teacher", "tokenizer.path")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT)
-        for name, folder in folders.items():
-            more = taught if name == "distillation" else []
-            recipe = read_recipe(TINY / f"{name}.yaml", [*SHORT, f"output={folder}", *more])
+    """The folder of a tiny recipe, two steps of it."""
+
+    def folder(name):
+        return once(tmp_path_factory, f"begun-{name}", lambda place: fill(name, place))
+
+    def fill(name, place):
+        taught = ("regularize.distillation.teacher", "tokenizer.path") if name == "distillation" else ()
+        changes = [f"{key}={folder('translation')}" for key in taught]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(ROOT)
+            recipe = read_recipe(TINY / f"{name}.yaml", [*SHORT, f"output={place}", *changes])
             trained = (distill if name == "distillation" else train)(recipe)
-            assert (trained.finished, trained.step) == (True, 2)
-    return folders
+        assert (trained.finished, trained.step) == (True, 2)
+
+    return folder
 
 
 @pytest.mark.parametrize("name", OPENED_BY)
 def test_a_tiny_run_writes_a_model_that_opens(runs, name):
-    told = json.loads((runs[name] / "training.json").read_text(encoding="utf-8"))
+    told = json.loads((runs(name) / "training.json").read_text(encoding="utf-8"))
     assert told["step"] == 2
     assert told["scores"]["loss"] > 0
-    OPENED_BY[name].from_pretrained(str(runs[name]), device="cpu")
+    OPENED_BY[name].from_pretrained(str(runs(name)), device="cpu")
 
 
 def test_the_padding_row_of_a_new_translator_stays_zero(runs):
     """CTranslate2 counts on it: it begins with zeros, Marian with the padding token."""
-    config = json.loads((runs["translation"] / "config.json").read_text())
-    weights = load_file(runs["translation"] / "model.safetensors")["model.shared.weight"]
+    config = json.loads((runs("translation") / "config.json").read_text())
+    weights = load_file(runs("translation") / "model.safetensors")["model.shared.weight"]
     assert (weights.abs().amax(dim=1) == 0).nonzero().tolist() == [[config["pad_token_id"]]]
     assert config["pad_token_id"] == len(weights) - 1
 
@@ -161,13 +165,13 @@ def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
     tiny = flat(read_recipe(TINY / f"{name}.yaml"))
     changes = [f"{key}={value}" for key, value in tiny.items() if key.startswith(("data.train", "data.validation"))]
     if name == "summarization":
-        changes += ["data.columns.target=headline", f"model.encoder={runs['classification']}"]
+        changes += ["data.columns.target=headline", f"model.encoder={runs('classification')}"]
     if name == "generative-answers":
-        changes += [f"model.start={runs['generative-answers']}"]
+        changes += [f"model.start={runs('generative-answers')}"]
     if name in ("span-answers", "classification", "sentence-embeddings"):
-        changes += [f"model.start={runs['classification']}"]
+        changes += [f"model.start={runs('classification')}"]
     if name == "distillation":
-        changes += [f"{key}={runs['translation']}" for key in ("regularize.distillation.teacher", "tokenizer.path")]
+        changes += [f"{key}={runs('translation')}" for key in ("regularize.distillation.teacher", "tokenizer.path")]
     short = [*SHORT, "data.batch_tokens=512", "training.accumulate=1", "training.save_every=2"]
     recipe = read_recipe(ROOT / "recipes" / f"{name}.yaml", [*changes, *short, f"output={tmp_path / 'run'}"])
     assert (distill if name == "distillation" else train)(recipe).step == 2
@@ -195,17 +199,12 @@ def test_the_comment_says_the_score_to_expect(name):
     assert ("near 0" if name == "sentence-embeddings" else f"r {score}") in comment
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def learned(tmp_path_factory):
-    """The whole of a tiny recipe, through the command, once."""
-    place = tmp_path_factory.mktemp("learned")
-    done = {}
+    """The folder of a tiny recipe, the whole of it, through the command."""
 
     def folder(name):
-        if name not in done:
-            done[name] = place / name
-            run("train", name, "--quiet", folder=done[name])
-        return done[name]
+        return once(tmp_path_factory, f"learned-{name}", lambda place: run("train", name, "--quiet", folder=place))
 
     return folder
 
@@ -214,38 +213,57 @@ def scores(folder):
     return json.loads((folder / "training.json").read_text(encoding="utf-8"))["scores"]
 
 
+def translates(folder):
+    sentence = "Today the old dog sees a red apple.\n"
+    german = opened("translate", "--model", folder, stdin=sentence)
+    assert german == "Heute sieht der alte Hund einen roten Apfel.\n"
+
+
+def summarizes(folder):
+    report = "The storm came to Oslo on Friday. The market had to be closed.\n"
+    assert opened("summarize", "-", "--model", folder, stdin=report) == "Storm closes market in Oslo.\n"
+
+
+def answers(folder):
+    context = "Anna painted the boat in Oslo on Monday. Buses were late.\n"
+    asked = ("--question", "Who painted the boat?", "--context", "-")
+    assert opened("answer", "--model", folder, *asked, stdin=context) == "Anna\n"
+    told = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", folder, "--json")
+    assert json.loads(told)["exact_match"] > 70
+
+
+def classifies(folder):
+    told = opened("classify", "-", "--model", folder, stdin="The soup was not very fresh.\n")
+    assert told.startswith("complaint")
+
+
+def compares(folder):
+    told = opened("evaluate similarity", TINY / "data/scored-valid.csv", "--model", folder, "--json")
+    assert json.loads(told)["spearman"] > 0.85
+
+
+def encodes(folder):
+    assert opened("encode", TINY / "data/valid.en", "--model", folder).count("\n") == 50
+
+
+USES = {
+    "translation": translates,
+    "summarization": summarizes,
+    "generative-answers": answers,
+    "span-answers": answers,
+    "classification": classifies,
+    "sentence-embeddings": compares,
+    "masked-language-model": encodes,
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_tiny_recipe_learns_what_its_comment_says(learned, name):
+def test_t3_8_a_tiny_recipe_learns_what_its_comment_says_and_does_its_work(learned, name):
     measure, least = EXPECTED[name]
     found = scores(learned(name))[measure]
     assert (-found if measure == "loss" else found) > least
-
-
-@pytest.mark.slow
-def test_t3_8_the_learned_models_do_their_work(learned, tmp_path):
-    sentence = "Today the old dog sees a red apple.\n"
-    german = opened("translate", "--model", learned("translation"), stdin=sentence)
-    assert german == "Heute sieht der alte Hund einen roten Apfel.\n"
-    assert opened(
-        "classify", "-", "--model", learned("classification"), stdin="The soup was not very fresh.\n"
-    ).startswith("complaint")
-    report = "The storm came to Oslo on Friday. The market had to be closed.\n"
-    assert (
-        opened("summarize", "-", "--model", learned("summarization"), stdin=report) == "Storm closes market in Oslo.\n"
-    )
-    (tmp_path / "context.txt").write_text(
-        "Anna painted the boat in Oslo on Monday. Buses were late.\n", encoding="utf-8"
-    )
-    for name in ("generative-answers", "span-answers"):
-        asked = ("--question", "Who painted the boat?", "--context", tmp_path / "context.txt")
-        assert opened("answer", "--model", learned(name), *asked) == "Anna\n"
-        told = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", learned(name), "--json")
-        assert json.loads(told)["exact_match"] > EXPECTED[name][1]
-    vectors = ("--model", learned("sentence-embeddings"), "--json")
-    told = json.loads(opened("evaluate similarity", TINY / "data/scored-valid.csv", *vectors))
-    assert told["spearman"] > 0.85
-    assert opened("encode", TINY / "data/valid.en", "--model", learned("masked-language-model")).count("\n") == 50
+    USES[name](learned(name))
 
 
 @pytest.mark.slow
