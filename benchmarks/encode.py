@@ -110,7 +110,7 @@ def exported(folder, into):
     dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     torch.onnx.export(
         Hidden().eval(),
-        (example, example, example * 0),
+        (example, example.clone(), example * 0),  # one tensor twice would be one input
         str(into),
         input_names=["input_ids", "attention_mask", "token_type_ids"],
         output_names=["hidden"],
