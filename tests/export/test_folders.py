@@ -13,6 +13,8 @@ from support.command import clearhead, refused, started
 from support.tiny import make_bert
 
 from clearhead import TextEncoder, TextToText
+from clearhead.export import against
+from clearhead.export import folders as formats
 
 TEXTS = ["hello", "the old bridge was closed after the storm", "is this the world ?"]
 LINES = ["The old bridge was closed.", "A small boat took the children to school every morning", "Is it safe?"]
@@ -49,6 +51,19 @@ def test_transformers_translates_the_same(marian, tmp_path):
             ids = theirs.generate(torch.tensor([list(tokens.ids)]), num_beams=3, max_new_tokens=9)[0, 1:]
         (found,) = ours.generate([text], beam_size=3, max_new_tokens=9, return_details=True)
         assert list(found.token_ids) == ids.tolist()
+
+
+@pytest.mark.parametrize("family", ["bart", "mbart", "mbart50", "nllb", "pegasus", "t5"])
+def test_every_encoder_decoder_goes_to_transformers_and_to_ctranslate2(tmp_path, family):
+    (tmp_path / "model").mkdir()
+    as_many = {"decoder_attention_heads": 4}  # CTranslate2 knows one number of heads
+    if family == "bart":
+        folders.bart(tmp_path / "model", lively=True, vocab_size=319, **as_many)  # and no token without a word
+    else:
+        folders.plain(family, tmp_path / "model", lively=True, **({} if family == "t5" else as_many))
+    for to in (formats.to_transformers, formats.to_ctranslate2):
+        told = to(tmp_path / "model", tmp_path / to.__name__)
+        assert told.error["in float32"] <= against.BOUND
 
 
 def test_ctranslate2_translates_the_same(tmp_path):

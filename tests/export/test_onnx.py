@@ -261,6 +261,9 @@ def test_what_cannot_be_is_said(bert, tmp_path):
         assert "there is no text to compare the export on" in err
     err = refused("translate", "--runtime", "onnx")
     assert "export.json" in err
+    for asked in (("--precision", "bfloat16"), ("--device", "cuda")):
+        err = refused("translate", "--model", graphs, "--runtime", "onnx", *asked)
+        assert f"computes in float32 on the CPU; got {'bfloat16' if '--precision' in asked else 'auto'!r}" in err
     err = refused("translate", "--model", graphs, "--runtime", "onnx")
     assert "no plan of an encoder–decoder" in err
     err = refused("export", folder, tmp_path / "a", "--to", "onnx", hook=partial(forks.lack, "onnxscript"))

@@ -78,6 +78,8 @@ def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
     status, _, err = started(*given)
     assert status == 0, err
     check(tmp_path / "out", shards, bert)
+    err = refused("encode", tmp_path / "c.parquet", "--engine", "ray", "--output", tmp_path / "c.parquet")
+    assert f"{tmp_path / 'c.parquet'} is a file; the vectors of shards go into a folder" in err
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
     err = refused("encode", tmp_path / "deep" / "a.txt", *given[5:])

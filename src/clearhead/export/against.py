@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from clearhead.checkpoints import directory
 from clearhead.equations import masks
 from clearhead.export import trials
 from clearhead.export.models import Model
@@ -100,7 +101,9 @@ def transformers(made: Model, folder: Path, texts: Sequence[str]) -> float:
         if isinstance(made, TextEncoder):
             pairs = [(outputs.last_hidden_state[keep], wanted[1][keep])]
         elif isinstance(made, TextToText):
-            pairs = [(outputs.logits, wanted[0])]
+            real = batch["input_ids"] != made.model.config.pad_id
+            real[:, 0] = True  # the start may be the padding token
+            pairs = [(outputs.logits[real], wanted[0][real])]
         elif isinstance(made, TextClassifier):
             pairs = [(outputs.logits, wanted)]
         else:
@@ -170,6 +173,8 @@ def _log_probs(made: TextToText, folder: Path, texts: Sequence[str], kind: str) 
     import ctranslate2 as library
 
     translator, config = library.Translator(str(folder), device="cpu", compute_type=kind), made.model.config
+    # a folder that names no start, as mBART's, is given it as the first word of the target
+    start = [] if directory.read_json(folder / "config.json").get("decoder_start_token") else [config.start_id]
     for tokens, output in zip(made.tokenizer.encode(texts, made.max_length), trials.greedy(made, texts), strict=True):
         given = [id_ for id_ in output.token_ids if id_ not in config.eos_ids]
         target = torch.tensor([[config.start_id, *given, config.eos_ids[0]]])
@@ -177,6 +182,6 @@ def _log_probs(made: TextToText, folder: Path, texts: Sequence[str], kind: str) 
             source = torch.tensor([tokens.ids])
             logits = made.model(source, target[:, :-1], masks.padding(torch.ones_like(source, dtype=torch.bool)))
         wanted = logits.log_softmax(-1).gather(2, target[:, 1:, None])[0, :, 0]
-        words = [made.tokenizer.words(list(ids)) for ids in (tokens.ids, given)]
+        words = [made.tokenizer.words(list(ids)) for ids in (tokens.ids, [*start, *given])]
         (scored,) = translator.score_batch([words[0]], [words[1]])
         yield torch.tensor(scored.log_probs), wanted

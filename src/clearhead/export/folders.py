@@ -86,7 +86,7 @@ def to_ctranslate2(
                 _convert(made, plain, whole)
                 told.error["in float32"] = against.ctranslate2(made, whole, texts)
                 _convert(made, plain, part, "int8" if int8 else None)
-            except ValueError as problem:
+            except (ValueError, RuntimeError) as problem:  # CTranslate2 raises RuntimeErrors
                 raise ValueError(f"CTranslate2 cannot hold {model}: {problem}{_parts(made)}") from None
         if int8:
             told.loss.update(against.ctranslate2_loss(made, part, texts))
@@ -120,13 +120,20 @@ def _convert(made: TextEncoder | TextToText, plain: Path, place: Path, weights: 
     """
     from ctranslate2.converters import TransformersConverter
 
-    if isinstance(made, TextEncoder):  # the converter asks for a key that transformers 5 does not know any more
-        config = directory.read_json(plain / "config.json")
-        directory.write_json(plain / "config.json", {"position_embedding_type": "absolute", **config})
+    # the converter asks for keys that transformers 5 does not know any more
+    if isinstance(made, TextEncoder):
+        asked: dict[str, Any] = {"position_embedding_type": "absolute"}
+    else:
+        plan = made.model.config
+        asked = {"normalize_before": plan.norm_order == "pre", "normalize_embedding": plan.embedding_norm}
+    directory.write_json(plain / "config.json", {**asked, **directory.read_json(plain / "config.json")})
     try:
         TransformersConverter(str(plain)).convert(str(place), quantization=weights, force=True)
     except (NotImplementedError, AttributeError, AssertionError) as problem:
         raise ValueError(str(problem) or type(problem).__name__) from None
+    written = directory.read_json(place / "config.json")
+    if written.get("bos_token", "") is None:  # a tokenizer without one, as mBART-50's; CTranslate2 would not open it
+        directory.write_json(place / "config.json", {**written, "bos_token": written["eos_token"]})
 
 
 def _parts(made: TextEncoder | TextToText) -> str:

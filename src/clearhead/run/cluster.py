@@ -58,8 +58,11 @@ def encode_shards(
     places = _places(shards, output)
     # says before all work what it can of a bad one
     now = {shard: Corpus([shard], column=job.column, errors=job.errors).describe() for shard in places}
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file; the vectors of shards go into a folder")
     output.mkdir(parents=True, exist_ok=True)
-    check_output(output / "any.parquet")
+    for place in places.values():
+        check_output(place)
     _agree(output, job, encoder)
     left = {shard: place for shard, place in places.items() if not _done(now[shard], place)}
     if len(left) < len(places):

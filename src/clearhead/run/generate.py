@@ -114,6 +114,8 @@ class TextToText:
         folder = directory.find(name, revision)
         runner: OnnxSeq2Seq | None = None
         if runtime == "onnx":
+            if (precision, device) not in itertools.product(("auto", "float32"), ("auto", "cpu")):
+                raise ValueError(f"runtime='onnx' computes in float32 on the CPU; got {precision!r} on {device!r}")
             runner, family = OnnxSeq2Seq(folder), checkpoints.seq2seq_family(folder)
             with torch.device("meta"):
                 model = Seq2Seq(runner.config)
