@@ -17,7 +17,8 @@ def batch(config):
 
 
 def assert_within(ours, theirs, bound=1e-5):
-    assert ((ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)).max() < bound
+    # of the largest: three logits of one text can nearly cancel, and what was rounded is as large as in the others
+    assert (ours - theirs).norm(dim=-1).max() < bound * theirs.norm(dim=-1).max()
 
 
 @pytest.mark.parametrize("name", FAMILIES)

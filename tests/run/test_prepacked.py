@@ -17,18 +17,19 @@ from clearhead.train.regularize import without_norms
 ACTIVATIONS = [None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()]
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(not prepacked.usable(torch.float32), reason="no oneDNN operators in this torch")
+HALF = pytest.mark.skipif(not prepacked.usable(torch.bfloat16), reason="this processor packs no bfloat16")
 
 
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), pytest.param(torch.bfloat16, 0.06, marks=HALF)])
 @given(st.integers(0, 9), st.integers(1, 40), st.integers(1, 40), st.sampled_from(ACTIVATIONS), st.booleans())
 @settings(max_examples=40)
-def test_it_is_the_plain_map(rows, inputs, outputs, activation, bias):
+def test_it_is_the_plain_map(dtype, bound, rows, inputs, outputs, activation, bias):
     linear, x = nn.Linear(inputs, outputs, bias=bias), torch.randn(2, rows, inputs)
     with torch.inference_mode():
         plain = linear(x) if activation is None else activation(linear(x))
-        torch.testing.assert_close(PrepackedLinear(linear, torch.float32, activation)(x), plain, atol=1e-5, rtol=1e-5)
-        low = PrepackedLinear(linear, torch.bfloat16, activation)(x.bfloat16())
-    assert low.dtype == torch.bfloat16
-    torch.testing.assert_close(low.float(), plain, atol=0.06, rtol=0.06)
+        found = PrepackedLinear(linear, dtype, activation)(x.to(dtype))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), plain, atol=bound, rtol=bound)
 
 
 def test_a_row_does_not_depend_on_the_others():
@@ -65,17 +66,17 @@ def test_gradients_are_refused_instead_of_wrong():
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("vocabulary", [9, 5000])
-def test_the_best_logits_are_exact_in_16_bits_too(vocabulary, bias, scale):
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), pytest.param(torch.bfloat16, 0.1, marks=HALF)])
+def test_the_best_logits_are_exact_in_16_bits_too(dtype, bound, vocabulary, bias, scale):
     output = Unembedding(TokenEmbedding(vocabulary, 16), bias=bias, scale=scale)
     if bias:
         nn.init.normal_(output.bias)
     h = torch.randn(3, 1, 16).bfloat16()
     with torch.inference_mode():
         plain, best = output(h.float()), 5
-        torch.testing.assert_close(PrepackedUnembedding(output, torch.float32)(h), plain, atol=1e-5, rtol=1e-5)
-        low = PrepackedUnembedding(output, torch.bfloat16)(h)
-        torch.testing.assert_close(low, plain, atol=0.1, rtol=0.1)
-        torch.testing.assert_close(low.topk(best), plain.topk(best), atol=1e-5, rtol=1e-5)
+        found = PrepackedUnembedding(output, dtype)(h)
+        torch.testing.assert_close(found, plain, atol=bound, rtol=bound)
+        torch.testing.assert_close(found.topk(best), plain.topk(best), atol=1e-5, rtol=1e-5)
 
 
 def test_models_share_their_weights_with_their_siblings():
