@@ -11,6 +11,7 @@ from support.linting import (
     FULL,
     FUTURE,
     IDS,
+    IGNORED,
     INVERTED,
     KEEP,
     MARIAN,
@@ -30,6 +31,8 @@ from support.linting import (
     UPSIDE_DOWN,
     MeanOfOurs,
     MeanOfTheirs,
+    OurMemoryMask,
+    TheirMemoryMask,
     X,
     Y,
     attention,
@@ -78,7 +81,7 @@ PLANTED = {
         encoder,
         {"ids": IDS, "mask": masks.padding(KEEP & (torch.arange(6) != 1))},
         {},
-        "text is ignored",
+        IGNORED,
     ),
     "ours: pooled with padding": (lambda: MeanOfOurs(encoder()), {"ids": IDS, "mask": MASK}, {}, "padding leaks into the pooled vector"),
     "ours: swapped": (
@@ -296,6 +299,24 @@ PLANTED = {
         SWAPPED,
     ),
 }  # fmt: skip
+MEMORY_MASKS = {
+    "inverted": (~KEEP, INVERTED),
+    "is the target's": (TARGET_KEEP, SWAPPED),
+    "hides text": (KEEP & (torch.arange(6) < 1), IGNORED),
+}
+for fault, (kept, named) in MEMORY_MASKS.items():
+    theirs = {"input_ids": IDS, "decoder_input_ids": TARGET, "memory_mask": kept}
+    PLANTED |= {
+        f"ours: memory mask {fault}": (OurMemoryMask, {"ids": IDS, "target_ids": TARGET, "memory_mask": masks.padding(kept)}, BOTH, named),
+        f"torch.nn: memory mask {fault}": (torch_transformer, right_torch(memory_key_padding_mask=~kept), BOTH, named),
+        f"torch.nn: memory mask {fault}, the length first": (
+            lambda: torch_transformer(batch_first=False),
+            right_torch(src=X.transpose(0, 1), tgt=Y.transpose(0, 1), memory_key_padding_mask=~kept),
+            BOTH,
+            named,
+        ),
+        f"transformers: memory mask {fault}": (TheirMemoryMask, theirs, BOTH, named),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -331,7 +352,7 @@ def test_a_long_text_beside_a_short_one():
     for model in (encoder(), EncoderModel(EncoderConfig(**SIZES, windows=(3, 3)))):
         assert lint(model, {"ids": ids, "mask": masks.padding(keep)}) == []
     cut = masks.padding(keep & (torch.arange(150) != 77))
-    assert [finding.mistake for finding in lint(encoder(), {"ids": ids, "mask": cut})] == ["text is ignored"]
+    assert [finding.mistake for finding in lint(encoder(), {"ids": ids, "mask": cut})] == [IGNORED]
 
 
 def test_the_place_of_a_row_without_keys_and_of_a_weight_that_is_no_number_is_said():

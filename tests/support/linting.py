@@ -4,7 +4,7 @@ import torch
 import transformers
 from torch import nn
 
-from clearhead import EncoderConfig, EncoderModel, masks
+from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, masks
 
 PAD = 0
 LENGTHS, TARGETS = [6, 4, 2], [3, 6, 5]
@@ -42,6 +42,7 @@ INVERTED, ATTENDED, SWAPPED = (
     "source and target padding are swapped",
 )
 FUTURE, FULL, NOTHING = "the decoder sees the future", "a row is fully masked", "a float mask masks nothing"
+IGNORED = "text is ignored"
 UPSIDE_DOWN, NOT_A_NUMBER = "the causal mask is upside down", "a weight is not a number"
 EVERY = torch.ones(6, 6, dtype=torch.bool)
 ONE_CLOSED = (EVERY & (torch.arange(6) != 2)[:, None]) & KEEP[:, None, None]
@@ -94,6 +95,34 @@ class MeanOfOurs(MeanOfAll):
 class MeanOfTheirs(MeanOfAll):
     def forward(self, input_ids, attention_mask):
         return super().forward(input_ids=input_ids, attention_mask=attention_mask)
+
+
+class OurMemoryMask(nn.Module):
+    """An encoder–decoder whose memory is masked on its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = Seq2Seq(Seq2SeqConfig(**SIZES))
+        self.encoder = self.model.encoder
+
+    def forward(self, ids, target_ids, memory_mask):
+        memory = self.model.encode(ids, MASK)
+        return self.model.decode(target_ids, memory, TARGET_MASK, memory_mask)
+
+
+class TheirMemoryMask(nn.Module):
+    """The same of transformers, where the memory's mask goes by the source's name."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = transformers.BartModel(transformers.BartConfig(**MARIAN_SIZES))
+        self.encoder = self.model.get_encoder()
+
+    def forward(self, input_ids, decoder_input_ids, memory_mask):
+        encoded = self.encoder(input_ids=input_ids, attention_mask=KEEP.long())
+        return self.model(
+            encoder_outputs=encoded, attention_mask=memory_mask.long(), decoder_input_ids=decoder_input_ids
+        )
 
 
 def right_torch(**changes):

@@ -67,7 +67,7 @@ def lint(
             return found
     findings: list[Finding] = []
     for attended in _attentions(seen, real, target_real, spoilt_B):
-        if attended.same or not findings:  # what is wrong before shows in cross-attention, too
+        if attended.same or not findings:  # what is wrong before may show in cross-attention, too
             findings += judged(attended)
     full = _fully_masked(seen, real, target_real, spoilt_B)
     if full:
@@ -91,7 +91,8 @@ def _attentions(seen: Observed, real: Tensor, target_real: Tensor | None, spoilt
     if not seen.alone:
         own = _reached(seen.states, seen.target, asking)
         yield Attended("the decoder's self-attention", own, asking, target_real, causal=True)
-    across = _reached(seen.states, seen.source, asking)
+    # each vector of the memory is of one token alone only as a key: what went in was mixed by the encoder before
+    across = _reached(seen.states, seen.source if seen.memory is None else seen.memory, asking)
     yield Attended("cross-attention", across, asking, real, same=False, other_BM=other)
 
 
