@@ -1,5 +1,6 @@
 """The certificate: every good family passes, every planted fault is found."""
 
+import copy
 import hashlib
 import importlib.util
 import json
@@ -11,8 +12,10 @@ from support import families, seq2seq
 from support.command import clearhead, refused, started
 
 from clearhead import checkpoints, verify
+from clearhead.checkpoints.family import Family
 from clearhead.equations import positions
 from clearhead.equations.fused import fused_scaled_dot_product
+from clearhead.models import heads
 from clearhead.models.encoder import EncoderModel
 from clearhead.see import checks
 
@@ -35,6 +38,53 @@ def test_a_good_encoder_passes(name, tmp_path):
     found = verify(tmp_path, against="transformers")
     assert found.holds, failed(found)
     assert {check.name for check in found.checks} >= {"padding on the left", "packed = padded", "bfloat16"}
+
+
+@pytest.mark.parametrize("kind", ["ForSequenceClassification", "ForQuestionAnswering"])
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_a_good_head_passes(name, kind, tmp_path):
+    families.make(name, tmp_path, kind)
+    found = verify(tmp_path)
+    assert found.holds, failed(found)
+    assert found.summary == "all hold"
+    assert {check.name for check in found.checks} >= {"head: padding on the left", "head: parity with transformers"}
+
+
+def test_a_planted_fault_in_a_head_is_found(tmp_path, monkeypatch):
+    families.make("bert", tmp_path, "ForSequenceClassification")
+    whole, saved = heads.EncoderClassifier, Family.save_with_head
+    monkeypatch.setattr(whole, "answer", lambda self, hidden, keep: self.head(hidden.mean(dim=1)))
+    assert failed(verify(tmp_path)) == {
+        "head: padding on the right",
+        "head: padding on the left",
+        "head: each text alone",
+        "head: parity with transformers",
+    }
+    monkeypatch.undo()
+    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+
+    def forgetful(self, model, folder):
+        model = copy.deepcopy(model)
+        model.head.out.bias += 1
+        saved(self, model, folder)
+
+    monkeypatch.setattr(Family, "save_with_head", forgetful)
+    assert failed(verify(tmp_path)) == {"saved and opened again"}
+    monkeypatch.undo()
+    weights = checkpoints.directory.read_weights(tmp_path)[0]
+    weights["classifier.weight"].fill_(torch.nan)
+    checkpoints.directory.write_weights(tmp_path / "model.safetensors", weights)
+    with pytest.raises(ValueError, match="classifier.weight holds NaN"):
+        verify(tmp_path)
+
+
+def test_a_head_that_was_not_tried_is_said(tmp_path):
+    families.make("bert", tmp_path, "ForMaskedLM")
+    found = verify(tmp_path)
+    assert found.holds
+    assert found.summary == "all that was tried holds; its head was not tried"
+    (check,) = (check for check in found.checks if check.name == "head")
+    assert "BertForMaskedLM" in check.note
 
 
 @pytest.mark.parametrize("name", seq2seq.FAMILIES)

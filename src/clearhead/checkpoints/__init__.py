@@ -42,9 +42,14 @@ def is_seq2seq(folder: Path) -> bool:
     return config.is_file() and str(directory.read_json(config).get("model_type")) in SEQ2SEQ_FAMILIES
 
 
+def architecture(folder: Path) -> str:
+    """The class that transformers opens a folder with, as its config.json names it; "" where it names none."""
+    return str((directory.read_json(folder / "config.json").get("architectures") or [""])[0])
+
+
 def head_in(folder: Path) -> Literal["classification", "span"] | None:
     """The head over the encoder in a folder, as its config.json names the architecture."""
-    named = str((directory.read_json(folder / "config.json").get("architectures") or [""])[0])
+    named = architecture(folder)
     if named.endswith("ForSequenceClassification"):
         return "classification"
     return "span" if named.endswith("ForQuestionAnswering") else None

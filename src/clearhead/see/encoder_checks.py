@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead import checkpoints
 from clearhead.checkpoints.family import Family
 from clearhead.equations import masks
 from clearhead.models.encoder import EncoderModel
 from clearhead.run.packing import packed_batches
-from clearhead.see.certificate import Check
+from clearhead.see.certificate import HEAD, Check
 from clearhead.see.checks import (
     CPU,
     LEAST_COSINE,
+    LOGITS,
     MEANS,
     TOKENS,
     Checks,
@@ -26,6 +27,7 @@ from clearhead.see.checks import (
     means,
     padded,
     tried,
+    untried,
 )
 from clearhead.text.interface import Tokens
 
@@ -70,6 +72,11 @@ class EncoderChecks(Checks):
 
         return tried("each text alone", both, TOKENS, MEANS)
 
+    def own(self) -> list[Check]:
+        named = checkpoints.architecture(self.folder)
+        known = checkpoints.head_in(self.folder) is not None or "For" not in named
+        return [] if known else untried(HEAD, LOGITS, f"that of a {named} is not looked at")
+
     def foreign(self) -> Rows:
         from transformers import AutoModel
 
@@ -77,7 +84,7 @@ class EncoderChecks(Checks):
         ids, keep = padded(self.rows, self.model.config.pad_id)
         return _real(theirs(input_ids=ids, attention_mask=keep.long()).last_hidden_state, keep)
 
-    def saved(self, folder: Path) -> EncoderModel:
+    def saved(self, folder: Path) -> nn.Module:
         self.family.save(self.model, folder)
         return checkpoints.load_encoder(folder)[0]
 

@@ -10,6 +10,7 @@ from clearhead.checkpoints import directory
 from clearhead.see.certificate import Certificate, hashes, versions
 from clearhead.see.checks import Checks
 from clearhead.see.encoder_checks import EncoderChecks
+from clearhead.see.head_checks import HeadChecks
 from clearhead.see.seq2seq_checks import Seq2SeqChecks
 
 
@@ -40,10 +41,17 @@ def verify(model: str | Path, against: str | None = None) -> Certificate:
         raise ValueError("transformers is not installed: pip install transformers")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        checks: Checks
-        if checkpoints.is_seq2seq(folder):
-            checks = Seq2SeqChecks(folder, *checkpoints.load_seq2seq(folder))
-        else:
-            checks = EncoderChecks(folder, *checkpoints.load_encoder(folder))
-        found = checks.all(there)
+        found = _checks(folder).all(there)
     return Certificate(str(model), tuple(found), versions(), hashes(folder))
+
+
+def _checks(folder: Path) -> Checks:
+    """Those of the kind of model in a folder."""
+    if checkpoints.is_seq2seq(folder):
+        return Seq2SeqChecks(folder, *checkpoints.load_seq2seq(folder))
+    head = checkpoints.head_in(folder)
+    if head == "classification":
+        return HeadChecks(folder, *checkpoints.load_classifier(folder))
+    if head == "span":
+        return HeadChecks(folder, *checkpoints.load_span_reader(folder))
+    return EncoderChecks(folder, *checkpoints.load_encoder(folder))
