@@ -209,6 +209,25 @@ def test_a_phone_needs_no_scrolling_sideways(opened, translation):
     assert page.locator("html").get_attribute("data-theme") == "dark"
 
 
+@pytest.mark.parametrize("width", [1100, 390])
+def test_a_long_text_leaves_room_for_what_follows(opened, translation, width):
+    long = "the old bridge " * 1365
+    page = opened(translation | {"text": long, "output": long}, width)
+    assert page.locator("#tokens").bounding_box()["y"] < 900
+    for part in (page.locator("h1"), page.locator("#output")):
+        assert part.evaluate("element => element.textContent") == long
+        part.focus()
+        for _ in range(100):  # the browser scrolls smoothly, in its own time
+            page.keyboard.press("End")
+            if part.evaluate("element => element.scrollTop") > 1000:
+                break
+            page.wait_for_timeout(50)
+        assert part.evaluate("element => element.scrollTop") > 1000
+    page = opened(translation, width)
+    for part in (page.locator("h1"), page.locator("#output")):
+        assert part.evaluate("element => [element.tabIndex, element.scrollHeight - element.clientHeight]") == [-1, 0]
+
+
 def test_the_page_names_nothing_outside_itself(translation):
     page = document(translation)
     assert not re.search(r"(src|href)=[\"'](?!#)", page)

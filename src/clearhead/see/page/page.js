@@ -64,6 +64,9 @@ if (data.output !== undefined) {
   byId("output").textContent = data.output;
   byId("output").hidden = false;
 }
+for (const long of [byId("text"), byId("output")]) {
+  if (long.scrollHeight > long.clientHeight) long.tabIndex = 0; // for those who scroll by keyboard
+}
 for (const part of document.querySelectorAll("[data-for=seq2seq]")) part.hidden = !data.tree;
 
 const redraws = new Set(); // what has colors of its own
