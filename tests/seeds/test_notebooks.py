@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import tomllib
 from pathlib import Path
 
 import nbclient
@@ -49,5 +50,8 @@ def test_it_opens_where_the_repository_is(path):
     spec.loader.exec_module(told)
     text = path.read_text(encoding="utf-8")
     assert f"({told.link()}{path.name})" in text
-    assert told.LINK.sub(told.link(), text) == text
-    assert json.loads(text)["nbformat"] == 4
+    assert told.carried(text) == text
+    first = next(cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
+    address = tomllib.loads((NOTEBOOKS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    assert f'package = "clearhead @ git+{address["Repository"]}"\n' in "".join(first["source"])
+    assert '"install", package, "matplotlib"]' in "".join(first["source"])
