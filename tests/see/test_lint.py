@@ -136,6 +136,13 @@ PLANTED = {
         BOTH,
         UPSIDE_DOWN,
     ),
+    "torch.nn: a causal mask of floats 0 and 1": (torch_transformer, right_torch(tgt_mask=EVERY.float().triu(1)), BOTH, NOTHING),
+    "ours: a causal mask of floats 0 and 1": (
+        lambda: Decoder(8, 12, 2, 0.1, 2),
+        {"x": Y, "memory": X, "mask": EVERY.float().triu(1), "memory_mask": MASK},
+        BOTH,
+        NOTHING,
+    ),
     "torch.nn: no memory mask": (torch_transformer, right_torch(memory_key_padding_mask=None), BOTH, ATTENDED),
     "torch.nn: swapped": (
         torch_transformer,

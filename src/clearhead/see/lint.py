@@ -20,6 +20,9 @@ _MOST = 12
 _FOLLOWS = ("padding is attended", "text is ignored", "the decoder sees the future")
 """A query that is masked by finite numbers everywhere attends to all alike, and hands that on in the next layer."""
 
+_OF_QUERIES = ("tgt_mask", "target_mask", "attn_mask", "mask")
+"""Names under which a causal mask is given."""
+
 
 def lint(
     model: nn.Module,
@@ -242,12 +245,16 @@ def _weights_or_inputs(model: nn.Module, seen: Observed) -> list[Finding]:
 
 
 def _by_floats(batch: Mapping[str, Any], findings: list[Finding]) -> list[Finding]:
-    """The findings; padding that is attended is explained by a mask of floats that masks nothing, if there is one."""
-    told: list[Finding] = []
+    """The findings; what is attended, and should not be, is explained by a mask of floats that masks nothing."""
+    told: list[tuple[str, Finding]] = []
     for name, value in batch.items():
         added = value.added() if isinstance(value, masks.Mask) else value
         if "mask" not in name or not isinstance(added, Tensor) or not added.is_floating_point():
             continue
         if "attention_mask" not in name or added.ndim > 2:  # as (B, M), transformers takes 0 and 1 as floats, too
-            told += masks_nothing(name, added)
-    return [told[0] if told and finding.mistake == "padding is attended" else finding for finding in findings]
+            told += [(name, finding) for finding in masks_nothing(name, added)]
+    reasons = {
+        "padding is attended": [finding for _, finding in told],
+        "the decoder sees the future": [finding for name, finding in told if name in _OF_QUERIES],
+    }
+    return [next(iter(reasons.get(finding.mistake, [])), finding) for finding in findings]
