@@ -347,6 +347,14 @@ def test_a_batch_without_a_source_is_said():
         lint(encoder(), {"words": IDS})
 
 
+def test_a_decoder_without_an_encoder_is_refused():
+    sizes = {"vocab_size": 20, "n_embd": 8, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 1}
+    for make in (transformers.GPT2Model, transformers.GPT2LMHeadModel):
+        model = make(transformers.GPT2Config(**sizes, pad_token_id=PAD))
+        with pytest.raises(ValueError, match=f"attn is causal: a {make.__name__} is a decoder without an encoder"):
+            lint(model, {"input_ids": IDS, "attention_mask": KEEP.long()})
+
+
 def test_an_encoders_stack_is_looked_at_too():
     stack, x = Encoder(8, 12, 2, 0.0, 1), torch.randn(3, 6, 8)
     assert lint(stack, {"x": x, "mask": MASK}, keep=KEEP) == []

@@ -48,7 +48,8 @@ def lint(
         The mistakes; none where everything is as it should be.
 
     Raises:
-        ValueError: no source is found among the names, or the model's output is not understood or depends on none.
+        ValueError: no source is found among the names, or the model's output is not understood or depends on none; or
+            the model is a decoder without an encoder, such as GPT-2.
 
     >>> import torch; from clearhead import EncoderConfig, EncoderModel, lint
     >>> model, ids = EncoderModel(EncoderConfig(vocab_size=9, num_layers=1)), torch.tensor([[4, 5, 6], [7, 8, 0]])

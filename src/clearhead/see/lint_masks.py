@@ -231,7 +231,8 @@ def _triangle(attended: Attended, pairs: _Pairs) -> list[Finding]:
             "the encoder is causal",
             pairs.later,
             "No token reaches any that comes after it.",
-            "Leave the causal mask to the decoder: an encoder sees the whole text.",
+            "Leave the causal mask to the decoder: an encoder sees the whole text. (In a decoder without an encoder, "
+            "it is right.)",
         )
     return []
 

@@ -63,10 +63,13 @@ def observe(model: nn.Module, batch: Mapping[str, Any]) -> Observed:
     """Runs the model once, in evaluation mode, so that gradients by what went in can be asked for.
 
     Raises:
-        ValueError: no source among the names, none that is embedded, no batch, or an output that is not understood.
+        ValueError: no source among the names, none that is embedded, no batch, an output that is not understood, or a
+            decoder without an encoder.
     """
     batch = _with_target(model, dict(batch))
     names, first = _names(model, batch), _batch_first(model)
+    if "target" not in names:
+        _check_encodes(model)
     given = {role: batch[name] for role, name in names.items()}
     for role, name in names.items():
         wanted = "(batch, length, width)" if given[role].is_floating_point() else "(batch, length)"
@@ -124,6 +127,17 @@ def _names(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, str]:
     if source is None:
         raise ValueError(f"the batch has no source: one of {', '.join(_SOURCES)} is wanted; got {', '.join(batch)}")
     return {"source": source} | ({} if target is None else {"target": target})
+
+
+def _check_encodes(model: nn.Module) -> None:
+    """In a decoder without an encoder no token sees those after it, and rightly so."""
+    for path, module in model.named_modules():
+        joined = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
+        if getattr(module, "is_causal", False) is True and not joined:  # as transformers marks its attentions
+            raise ValueError(
+                f"{path or 'this attention'} is causal: a {type(model).__name__} is a decoder without an encoder, and "
+                "only encoders and encoder–decoders are looked at; lint_masks(mask, keep, causal=True) takes its mask"
+            )
 
 
 @contextlib.contextmanager
