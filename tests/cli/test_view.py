@@ -81,6 +81,11 @@ def test_who_is_told_no_languages_says_so(tiny_bert):
     assert "are for a --model" in refused("trace", TEXT, "--target-lang", "de")
 
 
+def test_an_encoder_searches_no_output(tiny_bert, tmp_path):
+    given = ["view", TEXT, "--model", tiny_bert, "--beam-size", "3", "-o", tmp_path / "a.html"]
+    assert "is an encoder, which searches no output: leave --beam-size out" in refused(*given)
+
+
 def test_beams_are_the_checkpoints_unless_asked_for(tmp_path):
     folders.marian(tmp_path, lively=True)
     written(tmp_path, min_new_tokens=4, max_new_tokens=8)
@@ -127,6 +132,7 @@ def test_a_map_that_there_is_not_is_refused(tiny_bert, tmp_path):
         ("encoder.99.99", "no attention encoder.99.99; the last are encoder.2.3"),
         ("cross.0.0", "no attention cross.0.0"),
         ("encoder.1", "got 'encoder.1'"),
+        ("encoder.².0", "got 'encoder.².0'"),
     ):
         assert message in refused("view", TEXT, "--model", tiny_bert, "--whole", asked, "-o", path)
     status, _, err = started("view", TEXT, "--model", tiny_bert, "--whole", "encoder.2.3", "-o", path)

@@ -1,5 +1,8 @@
 """The linter: planted mistakes are found, in ours, torch.nn's and transformers' models; right ones are left alone."""
 
+import inspect
+from types import SimpleNamespace
+
 import pytest
 import torch
 import transformers
@@ -345,6 +348,30 @@ def test_a_planted_mistake_is_found(name):
 def test_a_batch_without_a_source_is_said():
     with pytest.raises(ValueError, match="no source.*got words"):
         lint(encoder(), {"words": IDS})
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "known", "said"),
+    [
+        (encoder(), IDS, {}, "the batch holds what the model is called with, by name, .*; got a Tensor"),
+        (SimpleNamespace(model=encoder()), {"ids": IDS}, {}, "a module is looked at; got a SimpleNamespace: give its `model`"),
+        (3, {"ids": IDS}, {}, "a module is looked at; got a int$"),
+        (encoder(), {"ids": IDS}, {"keep": KEEP.tolist()}, "keep is a tensor .*; got a list: torch.tensor makes one"),
+        (encoder(), {"ids": IDS}, {"keep": KEEP.float()}, r"keep is a tensor .*; got float32 of shape \(3, 6\)"),
+        (encoder(), {"ids": IDS}, {"keep": 2 * KEEP.long()}, r"keep is a tensor .*; got int64 of shape \(3, 6\)"),
+        (encoder(), {"ids": IDS}, {"target_keep": KEEP[0]}, r"target_keep is a tensor .*; got bool of shape \(6,\)"),
+        (encoder(), {"ids": IDS.tolist()}, {}, "ids is a tensor of token ids or vectors; got a list"),
+        (encoder(), {"ids": IDS[:0]}, {}, r"ids has a shape of \(0, 6\); \(batch, length\) is wanted, with a text or more"),
+    ],
+)  # fmt: skip
+def test_what_is_given_in_another_way_is_said(model, batch, known, said):
+    with pytest.raises(ValueError, match=said):
+        inspect.unwrap(lint)(model, batch, **known)  # without the tests' own checks of types
+
+
+def test_real_tokens_may_be_told_as_transformers_tells_them():
+    for told in (KEEP.long(), KEEP.int()):
+        assert lint(torch_encoder(), {"src": X, "src_key_padding_mask": ~KEEP}, keep=told) == []
 
 
 def test_a_decoder_without_an_encoder_is_refused():

@@ -1,5 +1,7 @@
 """Masks that are wrong, and masks that are right, without a model."""
 
+import inspect
+
 import pytest
 import torch
 from support.linting import (
@@ -66,6 +68,17 @@ def test_a_mistake_in_a_mask_is_found_without_a_model(mask, options, mistake):
 )
 def test_nothing_is_said_of_a_right_mask(mask, options):
     assert lint_masks(mask, **{"keep": KEEP} | options) == []
+
+
+def test_real_tokens_are_told_as_bools_or_as_0_and_1():
+    assert lint_masks(MASK, KEEP.long(), queries=TARGET_KEEP.long(), other=TARGET_KEEP.int()) == []
+    bare = inspect.unwrap(lint_masks)  # without the tests' own checks of types
+    for wrong, got in ((KEEP[0], r"bool of shape \(6,\)"), (KEEP.float(), "float32"), (KEEP.tolist(), "a list")):
+        for known in ({"keep": wrong}, {"keep": KEEP, "queries": wrong}, {"keep": KEEP, "other": wrong}):
+            with pytest.raises(
+                ValueError, match=rf"{[*known][-1]} is a tensor \(batch, length\) of bools.*; got {got}"
+            ):
+                bare(MASK, **known)
 
 
 def test_whole_numbers_are_refused():

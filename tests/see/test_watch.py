@@ -25,6 +25,7 @@ from clearhead import (
 from clearhead.equations import attention
 from clearhead.generation.search import Source, search
 from clearhead.see.checks import explicit_attention
+from clearhead.see.watch import _several
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 3, 7, 0, 0]])
 KEEP = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
@@ -167,8 +168,16 @@ def test_a_picture_is_made(tmp_path):
     assert titles == [f"{part} {layer}.{head}" for layer in (0, 1) for part in ("decoder", "cross") for head in (0, 1)]
     with pytest.raises(ValueError, match=r"row 3 was not seen; the batch has rows 0 to 0"):
         seen.plot(row=3)
+    with pytest.raises(ValueError, match=r"the folder .*no does not exist"):
+        seen.plot(tmp_path / "no" / "a.png")
     with pytest.raises(ValueError, match=r"call 5 was not seen; decoder 0 ran in calls 0 to 0"):
         seen.of(0, 0, "decoder", call=5)
+
+
+def test_one_number_in_place_of_several_is_said():
+    for given in (1, "01", [0.5]):
+        with pytest.raises(ValueError, match=r"layers are several whole numbers, such as \[0, 3\]; got "):
+            _several("layers", given)  # the tests' own checks of types refuse it before
 
 
 def test_each_part_has_its_name():

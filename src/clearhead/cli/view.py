@@ -34,10 +34,13 @@ def view(
 
     maps = [_map(asked) for asked in whole or []]
     check_place(output)
+    from clearhead.run.encode import TextEncoder
     from clearhead.see.page.document import write
     from clearhead.see.page.gather import of_model
 
     made, source_lang, target_lang = loaded(model, source_lang, target_lang)
+    if beam_size is not None and isinstance(made, TextEncoder):
+        raise ValueError(f"{model} is an encoder, which searches no output: leave --beam-size out")
     found = of_model(model, made, text, beams=beam_size, whole=maps, source_lang=source_lang, target_lang=target_lang)
     write(found, output)
     typer.echo(f"{output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
@@ -47,6 +50,6 @@ def view(
 
 def _map(asked: str) -> tuple[str, int, int]:
     part, *numbers = asked.split(".")
-    if part not in ("encoder", "decoder", "cross") or len(numbers) != 2 or not all(n.isdigit() for n in numbers):
+    if part not in ("encoder", "decoder", "cross") or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
         raise ValueError(f"--whole takes encoder.LAYER.HEAD, decoder.LAYER.HEAD or cross.LAYER.HEAD; got {asked!r}")
     return part, int(numbers[0]), int(numbers[1])

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from clearhead.equations import masks
-from clearhead.see.lint_masks import Attended, Finding, fully_masked, judged, masks_nothing
+from clearhead.see.lint_masks import Attended, Finding, fully_masked, judged, kept, masks_nothing
 from clearhead.see.lint_observed import Observed, observe, padding_id
 
 _MOST = 12
@@ -28,8 +28,8 @@ def lint(
     model: nn.Module,
     batch: Mapping[str, Any],
     *,
-    keep: Bool[Tensor, "B M"] | None = None,
-    target_keep: Bool[Tensor, "B L"] | None = None,
+    keep: Bool[Tensor, "B M"] | Int[Tensor, "B M"] | None = None,
+    target_keep: Bool[Tensor, "B L"] | Int[Tensor, "B L"] | None = None,
 ) -> list[Finding]:
     """Mistakes in how a model is called: masks inverted, swapped, missing or in the wrong place, padding that leaks.
 
@@ -38,24 +38,30 @@ def lint(
     Args:
         model: any module of this library; `nn.Transformer`, its halves and layers, `nn.MultiheadAttention`; a
             transformers model; or a module around one of these, which takes ids or vectors under one of the usual
-            names.
+            names. Of what runs texts, such as a `TextEncoder`, its `model`.
         batch: what the model is called with, by name. For the checks of padding some rows must be padded. The `labels`
             of transformers' encoder–decoders are shifted right for a target, as they do it.
-        keep: which source tokens are real; for ids, those that are not the model's padding id where it is not given.
+        keep: which source tokens are real, as bools or as 0 and 1; for ids, those that are not the model's padding id
+            where it is not given.
         target_keep: which target tokens are; alike.
 
     Returns:
         The mistakes; none where everything is as it should be.
 
     Raises:
-        ValueError: no source is found among the names, or the model's output is not understood or depends on none; or
-            the model is a decoder without an encoder, such as GPT-2.
+        ValueError: no module, no batch by name, or real tokens that are told in another way; no source is found among
+            the names, or the model's output is not understood or depends on none; or the model is a decoder without an
+            encoder, such as GPT-2.
 
     >>> import torch; from clearhead import EncoderConfig, EncoderModel, lint
     >>> model, ids = EncoderModel(EncoderConfig(vocab_size=9, num_layers=1)), torch.tensor([[4, 5, 6], [7, 8, 0]])
     >>> [finding.mistake for finding in lint(model, {"ids": ids})]
     ['padding is attended']
     """
+    _check_given(model, batch)
+    keep, target_keep = (
+        None if given is None else kept(name, given) for name, given in (("keep", keep), ("target_keep", target_keep))
+    )
     seen = observe(model, batch)
     assert seen.source is not None
     real = _real(model, seen.given["source"], seen.source, keep)
@@ -80,6 +86,17 @@ def lint(
     if not findings and seen.pooled is not None:
         findings = _pooled(seen.pooled, seen.source, real)
     return findings
+
+
+def _check_given(model: object, batch: object) -> None:
+    if not isinstance(model, nn.Module):
+        inside = ": give its `model`" if isinstance(getattr(model, "model", None), nn.Module) else ""
+        raise ValueError(f"a module is looked at; got a {type(model).__name__}{inside}")
+    if not isinstance(batch, Mapping):
+        raise ValueError(
+            "the batch holds what the model is called with, by name, such as "
+            f"{{'ids': ids, 'mask': mask}}; got a {type(batch).__name__}"
+        )
 
 
 def _attentions(seen: Observed, real: Tensor, target_real: Tensor | None, spoilt_B: Tensor) -> Iterator[Attended]:

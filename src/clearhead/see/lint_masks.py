@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from clearhead.equations import masks
@@ -62,18 +62,18 @@ class Attended:
 
 def lint_masks(
     mask: MaskLike,
-    keep: Bool[Tensor, "B M"],
+    keep: Bool[Tensor, "B M"] | Int[Tensor, "B M"],
     *,
-    queries: Bool[Tensor, "B L"] | None = None,
+    queries: Bool[Tensor, "B L"] | Int[Tensor, "B L"] | None = None,
     causal: bool = False,
-    other: Bool[Tensor, "B M"] | None = None,
+    other: Bool[Tensor, "B N"] | Int[Tensor, "B N"] | None = None,
 ) -> list[Finding]:
     """Mistakes in one mask, before any model sees it.
 
     Args:
         mask: as everywhere here: True = may attend, or floats that are added. Other libraries' masks come through
             `masks.from_torch_nn` or `masks.from_transformers`.
-        keep: which keys are real tokens.
+        keep: which keys are real tokens: bools, or 0 and 1 as transformers' tokenizers give them.
         queries: which queries are; as keep where queries and keys are the same tokens.
         causal: whether no query may attend to a later key: a decoder's self-attention.
         other: which tokens of the other sequence (target or source) are real, to tell masks that were swapped.
@@ -81,13 +81,17 @@ def lint_masks(
     Returns:
         The mistakes; none where the mask does what it should.
 
+    Raises:
+        ValueError: a mask that does not fit, or real tokens that are told in another way.
+
     >>> import torch; from clearhead import lint_masks
     >>> keep = torch.tensor([[True, True, False]])
     >>> [finding.mistake for finding in lint_masks(~keep[:, None, None], keep)]
     ['the padding mask is inverted']
     """
-    same = queries is None
-    real = keep if queries is None else queries
+    keep, same = kept("keep", keep), queries is None
+    real = keep if queries is None else kept("queries", queries)
+    other = None if other is None else kept("other", other)
     batch, length = real.shape
     if isinstance(mask, Tensor) and not mask.is_floating_point() and mask.dtype != torch.bool:
         raise ValueError(
@@ -103,6 +107,25 @@ def lint_masks(
     attended = Attended("the mask", allowed, asking, keep, causal=causal, same=same, other_BM=other)
     full = [fully_masked("the mask", row, place) for row, place in empty.nonzero().tolist()[:1]]
     return findings or judged(attended) or full
+
+
+def kept(name: str, given: object) -> Bool[Tensor, "B L"]:
+    """Which tokens are real, as bools.
+
+    Args:
+        name: the argument's.
+        given: bools or 0 and 1, of (batch, length).
+
+    Raises:
+        ValueError: anything else.
+    """
+    wanted = f"{name} is a tensor (batch, length) of bools, or of the integers 0 and 1, True or 1 at real tokens; got "
+    if not isinstance(given, Tensor):
+        raise ValueError(f"{wanted}a {type(given).__name__}: torch.tensor makes one of lists")
+    told = given.dtype == torch.bool or (not given.is_floating_point() and bool(((given == 0) | (given == 1)).all()))
+    if not told or given.ndim != 2 or given.numel() == 0:
+        raise ValueError(f"{wanted}{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}")
+    return given.bool()
 
 
 def fully_masked(where: str, row: int, place: int) -> Finding:

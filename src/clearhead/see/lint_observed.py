@@ -72,9 +72,7 @@ def observe(model: nn.Module, batch: Mapping[str, Any]) -> Observed:
         _check_encodes(model)
     given = {role: batch[name] for role, name in names.items()}
     for role, name in names.items():
-        wanted = "(batch, length, width)" if given[role].is_floating_point() else "(batch, length)"
-        if given[role].ndim != wanted.count(",") + 1:
-            raise ValueError(f"{name} has a shape of {tuple(given[role].shape)}; {wanted} is wanted")
+        _check_tokens(name, given[role])
     seen = Observed(given, isinstance(model, nn.MultiheadAttention | MultiHeadAttention | CrossAttention))
     inner = _encoder(model)
     with contextlib.ExitStack() as stack:
@@ -95,6 +93,15 @@ def observe(model: nn.Module, batch: Mapping[str, Any]) -> Observed:
     if names["source"] == "memory":
         seen.memory = None  # it went in, and is nobody's result here
     return seen
+
+
+def _check_tokens(name: str, given: object) -> None:
+    if not isinstance(given, Tensor):
+        raise ValueError(f"{name} is a tensor of token ids or vectors; got a {type(given).__name__}")
+    wanted = "(batch, length, width)" if given.is_floating_point() else "(batch, length)"
+    if given.ndim != wanted.count(",") + 1 or given.numel() == 0:
+        empty = ", with a text or more" if given.numel() == 0 else ""
+        raise ValueError(f"{name} has a shape of {tuple(given.shape)}; {wanted} is wanted{empty}")
 
 
 def _with_target(model: nn.Module, batch: dict[str, Any]) -> dict[str, Any]:

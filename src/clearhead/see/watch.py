@@ -4,6 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from clearhead.equations import attention, masks
-from clearhead.files import whole_file
+from clearhead.files import check_place, whole_file
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.run.answers import QuestionAnswerer
 from clearhead.run.encode import TextEncoder
@@ -120,8 +121,11 @@ class Seen:
             matplotlib's figure.
 
         Raises:
-            ValueError: nothing was seen, there is no such text, or matplotlib is not installed.
+            ValueError: nothing was seen, there is no such text, the path's folder does not exist, or matplotlib is not
+                installed.
         """
+        if path is not None:
+            check_place(Path(path))
         last = {record.path: record for record in self.records}
         if not last:
             raise ValueError(_NOTHING)
@@ -153,7 +157,8 @@ def watch(model: Watched, *, layers: Iterable[int] | None = None, heads: Iterabl
         What was seen: `records`, `arrays()`, `of(layer, head)`, `plot()`.
 
     Raises:
-        ValueError: a layer or head that there is not, a model without attention, or one that runs in ONNX Runtime.
+        ValueError: a layer or head that there is not, or one number in place of several, a model without attention, or
+            one that runs in ONNX Runtime.
 
     >>> import torch; from clearhead import Encoder, watch
     >>> model = Encoder(512, 2048, 8, 0.1, 2).eval()
@@ -222,11 +227,11 @@ def _asked(
     known = {place.layer for place in places}
     if not known:
         raise ValueError("there is no attention in this model")
-    wanted = known if layers is None else set(layers)
+    wanted = known if layers is None else set(_several("layers", layers))
     if wanted - known:
         missing = ", ".join(map(str, sorted(wanted - known)))
         raise ValueError(f"there is no attention in layer {missing}; the layers are 0 to {max(known)}")
-    asked_heads = None if heads is None else tuple(heads)
+    asked_heads = None if heads is None else _several("heads", heads)
     found = []
     for place in places:
         if place.layer in wanted:
@@ -234,6 +239,13 @@ def _asked(
             if any(not 0 <= head < place.num_heads for head in chosen):
                 raise ValueError(f"{place.path} has heads 0 to {place.num_heads - 1}; got {chosen}")
             found.append((place, chosen))
+    return found
+
+
+def _several(name: str, given: object) -> tuple[int, ...]:
+    found = tuple(given) if isinstance(given, Iterable) else ()
+    if not isinstance(given, Iterable) or not all(isinstance(one, Integral) for one in found):
+        raise ValueError(f"{name} are several whole numbers, such as [0, 3]; got {given!r}")
     return found
 
 
