@@ -17,6 +17,7 @@ from support.linting import (
     IGNORED,
     INVERTED,
     KEEP,
+    LEAKS,
     MARIAN,
     MARIAN_SIZES,
     MASK,
@@ -86,7 +87,7 @@ PLANTED = {
         {},
         IGNORED,
     ),
-    "ours: pooled with padding": (lambda: MeanOfOurs(encoder()), {"ids": IDS, "mask": MASK}, {}, "padding leaks into the pooled vector"),
+    "ours: pooled with padding": (lambda: MeanOfOurs(encoder()), {"ids": IDS, "mask": MASK}, {}, LEAKS),
     "ours: swapped": (
         lambda: Seq2Seq(Seq2SeqConfig(**SIZES)),
         {"ids": IDS, "target_ids": TARGET, "mask": TARGET_MASK, "target_mask": MASK},
@@ -172,7 +173,7 @@ PLANTED = {
         lambda: MeanOfTheirs(transformers.BertModel(BERT)),
         {"input_ids": IDS, "attention_mask": KEEP.long()},
         {},
-        "padding leaks into the pooled vector",
+        LEAKS,
     ),
     "transformers: a translator without a mask": (
         lambda: transformers.MarianMTModel(MARIAN),
@@ -409,6 +410,16 @@ def test_the_place_of_a_row_without_keys_and_of_a_weight_that_is_no_number_is_sa
     src[0, 0, 0] = torch.nan
     (found,) = lint(torch_encoder(), {"src": src, "src_key_padding_mask": ~KEEP}, keep=KEEP)
     assert (found.mistake, found.where) == ("an input is not a number", "the source")
+
+
+def test_the_first_tokens_vector_with_padding_on_the_left():
+    left = KEEP.flip(1)
+    batch = {"input_ids": torch.where(left, IDS.flip(1), PAD), "attention_mask": left.long()}
+    (found,) = lint(transformers.BertForSequenceClassification(BERT), batch)
+    assert (found.mistake, found.where) == (LEAKS, "pooling, row 1, position 0")
+    assert found.mend == "Take the first real token's, or pad on the right."
+    (found,) = lint(MeanOfTheirs(transformers.BertModel(BERT)), batch)
+    assert "Pool with the mask" in found.mend
 
 
 def test_each_module_keeps_its_own_mode():

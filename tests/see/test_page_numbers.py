@@ -170,6 +170,15 @@ def test_however_incompressible_the_maps_they_stay_under_40_megabytes(translatio
     ).tolist() == expected.tolist()
 
 
+def test_maps_kept_whole_that_leave_no_room_are_refused():
+    record = Weights("", "encoder", 0, (0, 1), 0, torch.rand(1, 2, 300, 300))
+    made = arrays.maps(record, frozenset({("encoder", 0, 1)}))
+    with pytest.raises(
+        ValueError, match=r"take 0\.1 MB of the page, which has 0\.0 for them: keep fewer maps whole than 1"
+    ):
+        arrays.pack([({}, made)], 30_000, arrays.Blobs())
+
+
 @pytest.mark.slow
 def test_long_texts_are_pooled_and_chosen_maps_kept_whole(opened):
     text = " ".join(f"word{number}" for number in range(400))
@@ -193,6 +202,7 @@ def test_4096_tokens_are_at_most_40_megabytes_and_open(opened, tmp_path):
     assert sizes == {256, 4096}
     assert len(document(data)) < 40_000_000
     page = opened(data)
+    assert page.locator("#tokens").bounding_box()["y"] < 900
     page.locator("#attention-view select").first.select_option("1")
     page.locator(".grid button").nth(3).click()
     page.locator("h3", has_text="layer 1, head 3").wait_for()

@@ -42,7 +42,7 @@ INVERTED, ATTENDED, SWAPPED = (
     "source and target padding are swapped",
 )
 FUTURE, FULL, NOTHING = "the decoder sees the future", "a row is fully masked", "a float mask masks nothing"
-IGNORED = "text is ignored"
+IGNORED, LEAKS = "text is ignored", "padding leaks into the pooled vector"
 UPSIDE_DOWN, NOT_A_NUMBER = "the causal mask is upside down", "a weight is not a number"
 EVERY = torch.ones(6, 6, dtype=torch.bool)
 ONE_CLOSED = (EVERY & (torch.arange(6) != 2)[:, None]) & KEEP[:, None, None]

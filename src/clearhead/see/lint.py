@@ -186,14 +186,16 @@ def _pooled(pooled: Tensor, inputs: Tensor, real: Tensor) -> list[Finding]:
     if not leaks.any():
         return []
     row, place = leaks.nonzero()[0].tolist()
-    return [
-        Finding(
-            "padding leaks into the pooled vector",
-            f"pooling, row {row}, position {place}",
-            "Attention leaves the padding out, but the mean or maximum over the tokens takes it in.",
-            "Pool with the mask: sum over real tokens, divided by their number.",
+    why, mend = (
+        "Attention leaves the padding out, but the mean or maximum over the tokens takes it in.",
+        "Pool with the mask: sum over real tokens, divided by their number.",
+    )
+    if bool((~real[:, 1:]).any()) and not bool(leaks[:, 1:].any()):
+        why, mend = (
+            "The vector is that of the first place, and with padding on the left no real token stands there.",
+            "Take the first real token's, or pad on the right.",
         )
-    ]
+    return [Finding("padding leaks into the pooled vector", f"pooling, row {row}, position {place}", why, mend)]
 
 
 def _real(model: nn.Module, given: Tensor, vectors: Tensor, keep: Tensor | None) -> Tensor:

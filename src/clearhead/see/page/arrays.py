@@ -145,14 +145,23 @@ def pack(layers: Sequence[tuple[Json, list[Map]]], room: int, blobs: Blobs) -> l
         layers: what is said of each layer, and its maps.
         room: letters that they may take.
         blobs: where their bytes go.
+
+    Raises:
+        ValueError: those that stay whole leave no room for the others at their smallest.
     """
     every = [one for _, heads in layers for one in heads]
     kept = {id(one): deflated(one.cells) for one in every if one.kept}
     size = _MAP
     while True:
         texts = kept | {id(one): deflated(one.cells) for one in every if not one.kept}
-        if sum(map(len, texts.values())) <= room or size == _LEAST:
+        letters = sum(map(len, texts.values()))
+        if letters <= room:
             break
+        if size == _LEAST:
+            raise ValueError(
+                f"the attention maps take {letters / 1e6:.1f} MB of the page, which has {room / 1e6:.1f} for them: "
+                f"keep fewer maps whole than {len(kept)}"
+            )
         size //= 2  # blocks of powers of two hold whole blocks of the size before: the largest stays the largest
         for one in every:
             one.cells = one.cells if one.kept else _at_most(one.cells, size)
