@@ -346,6 +346,12 @@ def test_a_planted_mistake_is_found(name):
     assert found[0].mend
 
 
+def test_an_eager_model_changes_no_later_one():
+    assert eager_bert().config._attn_implementation == "eager"
+    batch = {"input_ids": IDS, "attention_mask": ONE_CLOSED}
+    assert [finding.mistake for finding in lint(transformers.BertModel(BERT), batch)] == [FULL]
+
+
 def test_a_batch_without_a_source_is_said():
     with pytest.raises(ValueError, match="no source.*got words"):
         lint(encoder(), {"words": IDS})

@@ -1,5 +1,7 @@
 """Models, texts and masks for the tests of the linter, and the mistakes by name."""
 
+import copy
+
 import torch
 import transformers
 from torch import nn
@@ -69,7 +71,8 @@ def attention(**changes):
 
 
 def eager_bert():
-    return transformers.BertModel._from_config(BERT, attn_implementation="eager")
+    # it writes "eager" into the config, and a bool mask of four dimensions is then added as 0 and 1 in all later models
+    return transformers.BertModel._from_config(copy.deepcopy(BERT), attn_implementation="eager")
 
 
 class MeanOfAll(nn.Module):
