@@ -114,7 +114,8 @@ def test_summaries_answers_and_labels(address):
         ("/translate", {"text": ["a"] * 2048, "beam_size": 16}, 400, "send fewer texts", None),
         ("/summarize", {"text": "a", "target_lang": "xx"}, 400, "xx", None),
         ("/classify", {"text": ["a", "long " * 99]}, 400, "text 1: the text has 398 tokens", None),
-        ("/view", {"text": "long " * 99, "model": "bert"}, 400, "takes at most 36", None),
+        ("/view", {"text": "long " * 99, "model": "bert"}, 400, "takes at most 36; send less", None),
+        ("/view", {"text": " \t", "model": "marian"}, 422, "text: it is blank", "text"),
         ("/answer", {"question": "", "context": "a"}, 422, "question: it is blank; a text is wanted", "question"),
         ("/answer", {"question": "a", "context": " \t"}, 422, "context: it is blank; a text is wanted", "context"),
         ("/answer", {"question": "a " * 50, "context": "a"}, 400, "the question takes ", None),
@@ -129,6 +130,10 @@ def test_what_is_wrong_is_said(address, path, body, status, said, param):
     assert said in error["message"]
     assert error["param"] == param
     assert response.headers["x-request-id"]
+
+
+def test_a_blank_text_can_be_looked_at_in_an_encoder(address):
+    assert post(address, "/view", {"text": " ", "model": "bert"}).status_code == 200
 
 
 def test_a_text_that_is_too_long_is_cut_where_that_is_asked_for(address):

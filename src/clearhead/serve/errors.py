@@ -9,7 +9,16 @@ from starlette.exceptions import HTTPException
 
 
 class RefusedError(Exception):
-    """What was asked for is well formed, and cannot be; the message is for the client who asked."""
+    """What was asked for is well formed, and cannot be; the message is for the client who asked.
+
+    Args:
+        said: the message.
+        field: the field that no text or option like that may be in, where one is wrong as such.
+    """
+
+    def __init__(self, said: str, field: str | None = None) -> None:
+        super().__init__(said)
+        self.field = field
 
 
 class OverloadedError(Exception):
@@ -60,7 +69,7 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RefusedError)
     async def refused(request: Request, error: RefusedError) -> JSONResponse:
-        return JSONResponse(error_body(str(error), "invalid_request"), 400)
+        return JSONResponse(error_body(str(error), "invalid_request", error.field), 422 if error.field else 400)
 
     @app.exception_handler(OverloadedError)
     async def full(request: Request, error: OverloadedError) -> JSONResponse:

@@ -9,6 +9,7 @@ from clearhead.text.interface import TextTokenizer, Tokens
 
 Name = Literal["embed", "translate", "summarize", "answer", "classify", "view"]
 
+_ADVICE = "truncate=true cuts it"
 _CHARACTERS = 4
 """Characters to a token, for a guess before they are counted."""
 
@@ -54,23 +55,31 @@ def guess(texts: Sequence[str], limit: int | None = None) -> int:
     return sum(counts) if limit is None else sum(min(count, limit) for count in counts)
 
 
-def lengths(tokenizer: TextTokenizer, texts: Sequence[str], limit: int | None, *, cut: bool) -> list[int]:
+def lengths(
+    tokenizer: TextTokenizer, texts: Sequence[str], limit: int | None, *, cut: bool, advice: str = _ADVICE
+) -> list[int]:
     """How many tokens of each text the model sees.
+
+    Args:
+        tokenizer: the model's.
+        texts: the texts.
+        limit: how many the model takes.
+        cut: whether what is longer is cut.
+        advice: what a client is told to do about a text that is too long.
 
     Raises:
         RefusedError: one is too long, and may not be cut.
     """
     tokens = tokenizer.encode(texts)
     if not cut:
-        check_lengths(tokens, limit)
+        check_lengths(tokens, limit, advice)
     return [len(one.ids) if limit is None else min(len(one.ids), limit) for one in tokens]
 
 
-def check_lengths(tokens: Sequence[Tokens], limit: int | None) -> None:
-    """Raises a RefusedError for a text that is longer than the model takes."""
+def check_lengths(tokens: Sequence[Tokens], limit: int | None, advice: str = _ADVICE) -> None:
+    """Raises a RefusedError for a text that is longer than the model takes, with what to do about it."""
     for number, one in enumerate(tokens):
         if limit is not None and len(one.ids) > limit:
             raise RefusedError(
-                f"text {number}: the text has {len(one.ids)} tokens; this model takes at most {limit}; "
-                "truncate=true cuts it"
+                f"text {number}: the text has {len(one.ids)} tokens; this model takes at most {limit}; {advice}"
             )

@@ -7,6 +7,7 @@ from typing import Any
 from clearhead.run.encode import TextEncoder
 from clearhead.run.generate import TextToText
 from clearhead.serve import schemas, site
+from clearhead.serve.errors import RefusedError
 from clearhead.serve.uses.interface import Work, guess, lengths
 
 _BEAMS = 4
@@ -32,10 +33,12 @@ class View:
         """As `Use.prepare`."""
         made = self.made
         if isinstance(made, TextToText):
+            if not asked.text.strip():
+                raise RefusedError("text: it is blank; of that nothing is generated", "text")
             before, limit = made.prompts.before, made.max_length
         else:
             before, limit = made._prompt(None), made.settings.max_length
-        (count,) = lengths(made.tokenizer, [before + asked.text], limit, cut=False)
+        (count,) = lengths(made.tokenizer, [before + asked.text], limit, cut=False, advice="send less")
         return Work([(asked.text, self._cost(count))])
 
     def perform(self, payloads: Sequence[str], **options: Any) -> Sequence[Any]:
