@@ -44,6 +44,12 @@ class Metrics:
             "Tokens that wait or are computed, those to generate as they are expected",
             registry=self.registry,
         )
+        self.connections = Counter(
+            "clearhead_connections_refused", "Connections that were one too many", registry=self.registry
+        )
+        self.untaken = Counter(
+            "clearhead_answers_untaken", "Answers that were given up, for nobody took them", registry=self.registry
+        )
         self._refused = Counter("clearhead_refused", "Requests for which there was no room", registry=self.registry)
 
     def request(self, path: str, method: str, status: int, seconds: float) -> None:

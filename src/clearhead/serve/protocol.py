@@ -1,53 +1,126 @@
-"""uvicorn's HTTP protocol, which waits for a request's headers only so long."""
+"""uvicorn's HTTP protocol, with a bound on what clients can hold: connections, time, answers that nobody takes."""
 
 import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from clearhead.serve.metrics import Metrics
+
+
+class Connections:
+    """What all connections have in common.
+
+    Args:
+        most: how many there may be at a time.
+        header_seconds: how long one may take to send the headers of a request.
+        answer_seconds: how long one may take to take an answer.
+        held_answers: bytes of all answers that wait to be taken; beyond it the one that waits longest is given up.
+        metrics: where it is counted what was closed.
+    """
+
+    def __init__(
+        self, most: int, *, header_seconds: float, answer_seconds: float, held_answers: int, metrics: Metrics
+    ) -> None:
+        self.most, self.header_seconds, self.answer_seconds = most, header_seconds, answer_seconds
+        self.held_answers, self.metrics = held_answers, metrics
+        self._waiting: dict[PatientProtocol, None] = {}  # in their order
+
+    def wait(self, one: "PatientProtocol") -> None:
+        """An answer waits to be taken; one alone may, of whatever size."""
+        self._waiting[one] = None
+        while len(self._waiting) > 1 and self._held() > self.held_answers:
+            next(iter(self._waiting)).give_up()
+
+    def forget(self, one: "PatientProtocol") -> None:
+        """It waits no more."""
+        self._waiting.pop(one, None)
+
+    def _held(self) -> int:
+        return sum(one.transport.get_write_buffer_size() for one in self._waiting)
+
 
 class PatientProtocol(H11Protocol):
-    """Closes a connection whose headers do not come; without it each would be held for ever."""
+    """Closes a connection that is one too many, whose headers do not come, or whose client takes no answer.
 
-    header_seconds: float
+    Without it each would be held for ever.
+    """
+
+    shared: Connections
     _late: asyncio.TimerHandle | None = None
+    _untaken: asyncio.TimerHandle | None = None
+    _complete = False  # an answer of which not all is taken
 
     def connection_made(self, transport: Any) -> None:
         """Begins to wait for the first request."""
         super().connection_made(transport)
+        if len(self.connections) > self.shared.most:
+            self.shared.metrics.connections.inc()
+            transport.abort()
+            return
+        # a single byte that is not taken counts, or small answers could be held for ever
+        transport.set_write_buffer_limits(high=0)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
         """Waits on until a request has begun; the time for its body is the guard's."""
-        if self._late is None:
+        if self._late is None and not self._complete:
             self._wait()
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
 
     def on_response_complete(self) -> None:
-        """Between two requests uvicorn's own time for idle connections counts."""
+        """Between two requests uvicorn's own time for idle connections counts; the next one waits for this answer."""
         self._stop()
-        super().on_response_complete()
+        self._complete = self._untaken is not None
+        if not self._complete:
+            super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not take at once what is sent."""
+        super().pause_writing()
+        self._untaken = self.loop.call_later(self.shared.answer_seconds, self.give_up)
+        self.shared.wait(self)
+
+    def resume_writing(self) -> None:
+        """It has taken all of it."""
+        super().resume_writing()
+        self._forget()
+        if self._complete:
+            self.on_response_complete()
+
+    def give_up(self) -> None:
+        """Ends the connection, and lets go of what was to be sent."""
+        self.shared.metrics.untaken.inc()
+        self._forget()
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Waits for nothing more."""
         self._stop()
+        self._forget()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
-        self._late = self.loop.call_later(self.header_seconds, self._close)
+        self._late = self.loop.call_later(self.shared.header_seconds, self._close)
 
     def _stop(self) -> None:
         if self._late is not None:
             self._late.cancel()
             self._late = None
 
+    def _forget(self) -> None:
+        self.shared.forget(self)
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
+
     def _close(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
 
 
-def patient(seconds: float) -> type[PatientProtocol]:
-    """The protocol that waits so long for the headers of a request that has begun."""
-    return type("Patient", (PatientProtocol,), {"header_seconds": seconds})
+def patient(shared: Connections) -> type[PatientProtocol]:
+    """The protocol of connections that have this in common."""
+    return type("Patient", (PatientProtocol,), {"shared": shared})

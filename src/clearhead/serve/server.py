@@ -14,11 +14,15 @@ from types import FrameType
 import uvicorn
 
 from clearhead.serve.app import create_app
-from clearhead.serve.protocol import patient
+from clearhead.serve.protocol import Connections, patient
 from clearhead.serve.settings import Settings
 from clearhead.serve.state import State
 
 log = logging.getLogger("clearhead.serve")
+
+_BACKLOG = 128
+_OTHER_FILES = 128 + 4 * _BACKLOG
+"""Open files beside the connections: the models', the listening socket, and what is taken before it can be closed."""
 
 
 def keys_in(path: Path) -> list[str]:
@@ -45,15 +49,22 @@ def serve(settings: Settings, host: str, port: int) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s clearhead: %(message)s", force=True)
     logging.getLogger("clearhead.serve").setLevel(logging.INFO)
     state = State(settings)
+    connections = Connections(
+        _room_for(settings.connections),
+        header_seconds=settings.header_seconds,
+        answer_seconds=settings.answer_seconds,
+        held_answers=settings.held_answers,
+        metrics=state.metrics,
+    )
     config = uvicorn.Config(
         create_app(state),
         host=host,
         port=port,
-        http=patient(settings.header_seconds),
+        http=patient(connections),
+        backlog=_BACKLOG,
         access_log=False,
         log_config=None,
         log_level="warning",
-        limit_concurrency=settings.connections,
         timeout_keep_alive=math.ceil(settings.idle_seconds),
         # one second later than what computes has given up, and has said so to the clients
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds) + 1,
@@ -72,6 +83,29 @@ def serve(settings: Settings, host: str, port: int) -> None:
         logging.shutdown()
         os._exit(status if isinstance(status, int) else 1)
     sys.exit(status)
+
+
+def _room_for(connections: int) -> int:
+    """How many connections there can be of those wanted: each is an open file, whose number the system limits.
+
+    Raises:
+        ValueError: it leaves room for none.
+    """
+    if sys.platform == "win32":
+        return connections
+    import resource
+
+    wanted = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if limit <= _OTHER_FILES:
+        raise ValueError(f"this process may open {limit} files; serving takes more than {_OTHER_FILES}: see ulimit -n")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    if limit < wanted:
+        log.warning("room for %d connections: this process may open %d files (ulimit -n)", limit - _OTHER_FILES, limit)
+    return limit - _OTHER_FILES
 
 
 class _Server(uvicorn.Server):

@@ -19,8 +19,10 @@ class Settings:
         held_bodies: bytes of all bodies that are held at a time.
         header_seconds: how long a connection may take to send the headers of a request that it has begun.
         body_seconds: how long a body may take to come.
+        answer_seconds: how long a client may take to take an answer, or what of a stream is there.
+        held_answers: bytes of all answers that wait to be taken; beyond it the one that waits longest is given up.
         idle_seconds: how long a connection may wait between two requests; a proxy's time must be shorter.
-        connections: how many there may be at a time.
+        connections: how many there may be at a time; what comes beyond them is closed at once.
         batch_tokens: tokens that are computed together, of all clients.
         queue_tokens: tokens that may wait or be computed, those that are expected to be generated among them.
         generated_tokens: most tokens that a request may make the server generate: texts × beams × new tokens.
@@ -40,6 +42,8 @@ class Settings:
     held_bodies: int = 64 * 2**20
     header_seconds: float = 10.0
     body_seconds: float = 30.0
+    answer_seconds: float = 60.0
+    held_answers: int = 256 * 2**20
     idle_seconds: float = 10.0
     connections: int = 1024
     batch_tokens: int = 16_384
