@@ -3,8 +3,10 @@
 import concurrent.futures
 import json
 import signal
+import socket
 import subprocess
 import time
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -54,6 +56,22 @@ def test_sigterm_lets_it_finish_and_end_with_0(folders):
             until(lambda: queue(server) == 6)  # three tokens each
             assert server.ends()[0] == 0
             assert [one.result().status_code for one in asked] == [200, 200]
+        assert "Traceback" not in server.said()
+
+
+def test_sigterm_while_a_body_comes(folders):
+    head = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{"
+    with served.server({"bert": folders / "bert"}) as server:
+        parts = urlsplit(server.address)
+        with socket.create_connection((parts.hostname, parts.port), timeout=20) as slow:
+            slow.sendall(head)
+            time.sleep(0.3)
+            status, seconds = server.ends()
+            said = slow.makefile("rb").read()
+        assert status == 0
+        assert seconds < 8
+        assert said.startswith(b"HTTP/1.1 503 ")
+        assert json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"] == "draining"
         assert "Traceback" not in server.said()
 
 

@@ -9,7 +9,6 @@ from fastapi import FastAPI
 
 from clearhead import __version__
 from clearhead.serve import schemas
-from clearhead.serve.bodies import Bodies
 from clearhead.serve.errors import handle_errors
 from clearhead.serve.guard import Guard
 from clearhead.serve.routes.about import about, pages
@@ -37,9 +36,7 @@ def create_app(state: State) -> FastAPI:
     app = FastAPI(
         title="Clearhead", version=__version__, lifespan=lifespan, responses=errors, docs_url=None, redoc_url=None
     )
-    settings = state.settings
-    bodies = Bodies(largest=settings.largest_body, budget=settings.held_bodies, seconds=settings.body_seconds)
-    app.add_middleware(Guard, keys=settings.keys, bodies=bodies, metrics=state.metrics)
+    app.add_middleware(Guard, keys=state.settings.keys, bodies=state.bodies, metrics=state.metrics)
     handle_errors(app)
     about(app, state)
     pages(app)

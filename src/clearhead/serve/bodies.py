@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 from starlette.types import Message, Receive
 
@@ -39,6 +39,30 @@ class Bodies:
     def __init__(self, *, largest: int, budget: int, seconds: float) -> None:
         self.largest, self.budget, self.seconds = largest, budget, seconds
         self.held = 0
+        self.closed = False
+        self._waits: set[asyncio.Timeout] = set()
+
+    def close(self) -> None:
+        """Waits for no body any more; those that are whole are still taken."""
+        self.closed, now = True, asyncio.get_running_loop().time()
+        for wait in self._waits:
+            if not wait.expired():
+                wait.reschedule(now)
+
+    @contextlib.asynccontextmanager
+    async def in_time(self) -> AsyncIterator[None]:
+        """Ends what is inside with a TurnedAwayError when a body's time is over, or the server's."""
+        try:
+            async with asyncio.timeout(0 if self.closed else self.seconds) as wait:
+                self._waits.add(wait)
+                try:
+                    yield
+                finally:
+                    self._waits.remove(wait)
+        except TimeoutError:
+            if self.closed:
+                raise TurnedAwayError(503, "the server is about to end", "draining") from None
+            raise TurnedAwayError(408, f"the body did not come within {self.seconds:g} s", "body_too_slow") from None
 
     def check(self, length: int) -> None:
         """Raises a TurnedAwayError for a body that is larger than one may be."""
@@ -74,23 +98,19 @@ class Reading:
         It is read before the application begins, which would take any error while it reads for a body that is broken.
 
         Raises:
-            TurnedAwayError: it is too large, or too slow, or there is no room for it.
+            TurnedAwayError: it is too large, or too slow, there is no room for it, or the server ends.
             ClientGoneError: so.
         """
-        try:
-            async with asyncio.timeout(self._bodies.seconds):
-                while not self.whole:
-                    part = await self._next(receive)
-                    self._held += len(part)
-                    self._bodies.held += len(part)
-                    self._bodies.check(self._held)
-                    if self._bodies.held > self._bodies.budget:
-                        said = "the bodies of other requests fill the memory that there is for them; try again in 1 s"
-                        raise TurnedAwayError(503, said, "overloaded")
-                    self._parts.append(part)
-        except TimeoutError:
-            said = f"the body did not come within {self._bodies.seconds:g} s"
-            raise TurnedAwayError(408, said, "body_too_slow") from None
+        async with self._bodies.in_time():
+            while not self.whole:
+                part = await self._next(receive)
+                self._held += len(part)
+                self._bodies.held += len(part)
+                self._bodies.check(self._held)
+                if self._bodies.held > self._bodies.budget:
+                    said = "the bodies of other requests fill the memory that there is for them; try again in 1 s"
+                    raise TurnedAwayError(503, said, "overloaded")
+                self._parts.append(part)
         body, self._parts = b"".join(self._parts), []
         return body
 

@@ -87,8 +87,8 @@ class Guard:
         except ClientGoneError:
             return
         except TurnedAwayError as error:
-            # one that dawdles is not waited for again; who waits to be told to go on has not begun to send
-            if error.status != 408 and b"expect" not in headers:
+            # one whose time is over is not waited for again; who waits to be told to go on has not begun to send
+            if error.code not in ("body_too_slow", "draining") and b"expect" not in headers:
                 await reading.drain(receive)
             await _respond(answer, error.status, error.said, error.code, close=not reading.whole)
             return

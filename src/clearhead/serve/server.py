@@ -127,6 +127,11 @@ class _Server(uvicorn.Server):
         """Whether it ends: also where a model could not be loaded."""
         return await super().on_tick(counter) or self._state.failed is not None
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends; what has not come whole by now is not waited for."""
+        self._state.bodies.close()
+        await super().shutdown(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Ends gently; at a second SIGINT at once."""
         if not self.should_exit:

@@ -1,4 +1,4 @@
-"""What the server holds: its models, its queue, its numbers."""
+"""What the server holds: its models, its queue, its clients' bodies, its numbers."""
 
 import logging
 import threading
@@ -7,6 +7,7 @@ import time
 from starlette.exceptions import HTTPException
 
 from clearhead.serve.batching import Batcher
+from clearhead.serve.bodies import Bodies
 from clearhead.serve.metrics import Metrics, Part
 from clearhead.serve.models import Served, asked, load
 from clearhead.serve.settings import Settings
@@ -19,7 +20,7 @@ _LAST_STEP = 2.0
 
 
 class State:
-    """The server's models, queue and numbers.
+    """The server's models, queue, bodies and numbers.
 
     Args:
         settings: how it works.
@@ -34,6 +35,7 @@ class State:
         self.served: dict[str, Served] = {}
         self.started = int(time.time())
         self.failed: ValueError | None = None
+        self.bodies = Bodies(largest=settings.largest_body, budget=settings.held_bodies, seconds=settings.body_seconds)
         self._loading = threading.Thread(target=self._load, name="load", daemon=True)
         self.batcher = Batcher(
             lambda key, payloads: self.served[key.model].perform(key, payloads),
