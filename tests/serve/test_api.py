@@ -120,6 +120,21 @@ def test_summaries_answers_and_labels(address):
         ("/answer", {"question": "a", "context": " \t"}, 422, "context: it is blank; a text is wanted", "context"),
         ("/answer", {"question": "a " * 50, "context": "a"}, 400, "the question takes ", None),
         ("/classify", {"text": "a", **{f"key{n}": 1 for n in range(99)}}, 422, "it has 100 fields", "body"),
+        ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": "5"}, 422, "dimensions: ", "dimensions"),
+        ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": True}, 422, "dimensions: ", "dimensions"),
+        ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": 5.5}, 422, "dimensions: ", "dimensions"),
+        ("/v1/embeddings", {"input": [5.5], "model": "bert"}, 422, "input: ", "input"),
+        ("/v1/embeddings", {"input": [True], "model": "bert"}, 422, "input: ", "input"),
+        ("/v1/embeddings", {"input": "a", "model": "bert", "truncate": "yes"}, 422, "truncate: ", "truncate"),
+        ("/v1/embeddings", {"input": "a", "model": "bert", "truncate": 1}, 422, "truncate: ", "truncate"),
+        ("/translate", {"text": "a", "beam_size": "2"}, 422, "beam_size: ", "beam_size"),
+        ("/translate", {"text": "a", "beam_size": True}, 422, "beam_size: ", "beam_size"),
+        ("/translate", {"text": "a", "length_penalty": "1"}, 422, "length_penalty: ", "length_penalty"),
+        ("/translate", {"text": "a", "stream": "on"}, 422, "stream: ", "stream"),
+        ("/answer", {"question": "a", "context": "a", "n_best": "2"}, 422, "n_best: ", "n_best"),
+        ("/translate", {"text": "a", "source_lang": "x" * 300}, 422, "source_lang: ", "source_lang"),
+        ("/translate", {"text": "a", "model": "x" * 300}, 422, "model: ", "model"),
+        ("/translate", {"text": "a", "x" * 300: 1}, 422, "Extra inputs", "x" * 200),
         ("/nowhere", {}, 404, "Not Found", None),
     ],
 )
@@ -130,6 +145,19 @@ def test_what_is_wrong_is_said(address, path, body, status, said, param):
     assert said in error["message"]
     assert error["param"] == param
     assert response.headers["x-request-id"]
+
+
+def test_numbers_that_are_whole_are_integers_however_they_are_written(address):
+    for body in ({"input": "a", "dimensions": 5.0}, {"input": [2.0, 3, 4]}, {"input": [[2, 3.0]], "dimensions": 5}):
+        assert post(address, "/v1/embeddings", {"model": "bert", **body}).status_code == 200
+    assert post(address, "/translate", {"text": "a", "length_penalty": 1, "max_new_tokens": 2.0}).status_code == 200
+
+
+@pytest.mark.parametrize("body", [b'{"text": "\xff"}', b"[" * 100_000, b'{"text": ' + b"9" * 5000 + b"}", b"{"])
+def test_a_body_that_cannot_be_read_is_422(address, body):
+    response = httpx.post(f"{address}/translate", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 422
+    assert response.json()["error"]["param"] == "body"
 
 
 def test_a_blank_text_can_be_looked_at_in_an_encoder(address):
@@ -174,10 +202,7 @@ def test_texts_of_many_clients_at_once_each_get_their_own_answer(address, folder
     assert len(np.unique(wanted.round(4), axis=0)) == len(texts)
 
 
-def test_malformed_json_is_422_and_another_method_405(address):
-    response = httpx.post(f"{address}/translate", content=b'{"text": ', headers={"content-type": "application/json"})
-    assert response.status_code == 422
-    assert response.json()["error"]["param"] == "body"
+def test_another_method_is_405(address):
     assert httpx.get(f"{address}/translate").status_code == 405
 
 

@@ -7,6 +7,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+_FIELD = 200
+"""Most characters of a field's name that are repeated."""
+
 
 class RefusedError(Exception):
     """What was asked for is well formed, and cannot be; the message is for the client who asked.
@@ -62,6 +65,9 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
+        if isinstance(error.__cause__, ValueError | RecursionError):
+            # FastAPI's of a body with bytes that are no Unicode, too many brackets, or too long a number
+            return JSONResponse(error_body("body: it is no JSON that can be read", "invalid_request", "body"), 422)
         codes = {404: "not_found", 405: "method_not_allowed", 503: "not_ready"}
         kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
         body = error_body(str(error.detail), codes.get(error.status_code, "invalid_request"), kind=kind)
@@ -91,4 +97,5 @@ def _field(error: Any) -> str:
     if error["type"] == "json_invalid":
         return "body"
     place: list[str | int] = [*error["loc"][1:], "body"]
-    return ".".join([str(place[0]), *(str(one) for one in place[1:] if isinstance(one, int))])
+    # a field that is not known is called what the client calls it
+    return ".".join([str(place[0])[:_FIELD], *(str(one) for one in place[1:] if isinstance(one, int))])

@@ -2,14 +2,26 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Options = tuple[tuple[str, Any], ...]
 """What requests have in common that are computed together."""
 
+
+def _whole(given: Any) -> Any:
+    """Numbers such as 5.0 as integers, which they are to a JSON schema; a list's too."""
+    if isinstance(given, float) and given.is_integer():
+        return int(given)
+    return [_whole(one) for one in given] if isinstance(given, list) and float in map(type, given) else given
+
+
 # a list's first error ends its validation: a body may hold a million of them
+Integer = Annotated[int, BeforeValidator(_whole)]
 Text = Annotated[str, Field(max_length=1_000_000)]
-Ids = Annotated[list[Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1, max_length=100_000, fail_fast=True)]
+Called = Annotated[str, Field(max_length=200)]
+"""A name, short enough to be repeated in an error."""
+_Id = Annotated[int, Field(ge=0)]
+Ids = Annotated[list[_Id], Field(min_length=1, max_length=100_000, fail_fast=True), BeforeValidator(_whole)]
 TextList = Annotated[list[Text], Field(min_length=1, max_length=2048, fail_fast=True)]
 IdLists = Annotated[list[Ids], Field(min_length=1, max_length=2048, fail_fast=True)]
 _KEYS = 32
@@ -28,7 +40,8 @@ Spoken = Annotated[str, AfterValidator(_not_blank), Field(json_schema_extra={"pa
 class Asked(BaseModel):
     """What every request body has."""
 
-    model_config = ConfigDict(extra="forbid")
+    # of JSON's types no other is taken for the one that is wanted
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -45,9 +58,9 @@ class EmbeddingsRequest(Asked):
         Text | TextList | Ids | IdLists,
         Field(description="Texts, or token ids of this model with its special tokens, such as [CLS] and [SEP]."),
     ]
-    model: Text
+    model: Called
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[int, Field(ge=1)] | None = None
+    dimensions: Annotated[Integer, Field(ge=1)] | None = None
     user: Text | None = None
     truncate: bool = Field(False, description="Cut what is longer than the model takes, in place of an error.")
 
@@ -94,7 +107,7 @@ class TextsRequest(Asked):
     """What requests have in common that are of one text or several."""
 
     text: Text | TextList
-    model: Text | None = Field(None, description="A loaded model; by default the first that can.")
+    model: Called | None = Field(None, description="A loaded model; by default the first that can.")
 
     @property
     def texts(self) -> list[str]:
@@ -105,10 +118,10 @@ class TextsRequest(Asked):
 class GenerationRequest(TextsRequest):
     """What translations and summaries have in common."""
 
-    source_lang: Text | None = None
-    target_lang: Text | None = None
-    beam_size: Annotated[int, Field(ge=1, le=16)] | None = None
-    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
+    source_lang: Called | None = None
+    target_lang: Called | None = None
+    beam_size: Annotated[Integer, Field(ge=1, le=16)] | None = None
+    max_new_tokens: Annotated[Integer, Field(ge=1, le=4096)] | None = None
     length_penalty: Annotated[float, Field(ge=-10, le=10)] | None = None
 
     @property
@@ -129,7 +142,7 @@ class ViewRequest(Asked):
     """A text to look into."""
 
     text: Annotated[str, Field(min_length=1, max_length=2000)]
-    model: Text | None = Field(None, description="A loaded model; by default the first that can.")
+    model: Called | None = Field(None, description="A loaded model; by default the first that can.")
 
 
 class Translation(BaseModel):
@@ -169,9 +182,9 @@ class AnswerRequest(Asked):
 
     question: Annotated[Spoken, Field(max_length=10_000)]
     context: Annotated[Spoken, Field(max_length=1_000_000)]
-    model: Text | None = Field(None, description="A loaded model; by default the first that can.")
+    model: Called | None = Field(None, description="A loaded model; by default the first that can.")
     allow_no_answer: bool = False
-    n_best: Annotated[int, Field(ge=1, le=20)] = 1
+    n_best: Annotated[Integer, Field(ge=1, le=20)] = 1
 
     @property
     def options(self) -> Options:
