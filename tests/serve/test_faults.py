@@ -332,8 +332,8 @@ def test_after_sigkill_under_load_a_restart_serves_at_once(folders):
 
 def test_neither_errors_nor_logs_hold_texts_paths_or_traces(folders):
     secret = "the bridge zebra-4711"
-    models = {name: folders / name for name in ("bert", "marian")}
-    with served.server(models, before=SLOWED) as server:
+    models = {name: folders / name for name in ("bert", "marian", "reader")}
+    with served.server(models, before=SLOWED, uses=["marian=translate,summarize,answer"]) as server:
         address = server.address
         answers = [
             embed(address, secret),
@@ -342,8 +342,12 @@ def test_neither_errors_nor_logs_hold_texts_paths_or_traces(folders):
             httpx.post(f"{address}/v1/embeddings", json={"model": "bert", "input": {"a": secret}}),
             httpx.post(f"{address}/v1/embeddings", content=f'{{"input": "{secret}'.encode(), headers=JSON),
             httpx.get(f"{address}/{secret}"),
+            httpx.post(f"{address}/answer", json={"question": f"{secret} " * 50, "context": "a"}),
+            httpx.post(f"{address}/answer", json={"question": f"{secret} " * 50, "context": "a", "model": "reader"}),
+            httpx.post(f"{address}/summarize", json={"text": secret, "source_lang": f"{secret} " * 50}),
         ]
-        assert [one.status_code for one in answers] == [500, 500, 404, 422, 422, 404]
+        assert [one.status_code for one in answers] == [500, 500, 404, 422, 422, 404, 400, 400, 422]
+        assert re.search(r"question is too long: .* \d+ tokens.* in the \d+", answers[6].json()["error"]["message"])
         for one in answers:
             assert not re.search(f"Traceback|{folders}|site-packages|/secret/path", one.text)
         for one in (*answers[:2], *answers[3:]):  # the model's name is said, for the client to find its mistake

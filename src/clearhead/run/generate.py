@@ -306,7 +306,7 @@ class TextToText:
         (taken,) = count([own])
         if taken >= longest:
             raise ValueError(
-                f"{own!r} has {taken} tokens and leaves no room for a text in the {longest} that are taken"
+                f"what stands before the text has {taken} tokens; it leaves no room in the {longest} that are taken"
             )
         return [before + part for part in in_parts(text, count, longest - taken)]
 

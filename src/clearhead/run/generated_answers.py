@@ -85,7 +85,10 @@ class GeneratedAnswerer(QuestionAnswerer):
         for name, text in (("question", question), ("context", context)):
             if not text.strip():
                 raise ValueError(f"pair {number}: the {name} is empty")
-        return self.generator.parts(context, f"question: {question} context: ", max_length)
+        try:
+            return self.generator.parts(context, f"question: {question} context: ", max_length)
+        except ValueError as error:
+            raise ValueError(f"pair {number}: the question is too long: {error}") from None
 
 
 def _best(outputs: Sequence[Generated], context: str, n_best: int, allow_no_answer: bool) -> Answer:

@@ -38,7 +38,7 @@ def about(app: FastAPI, state: State) -> None:
         return schemas.ModelsResponse(data=[told(one) for one in list(state.served.values())])
 
     @app.get("/v1/models/{name:path}")
-    async def model(name: str) -> schemas.ModelOut:
+    async def model(name: schemas.Called) -> schemas.ModelOut:
         """A loaded model, and what it can do."""
         if name not in state.served:
             raise HTTPException(404, f"model {name!r} is not loaded; these are: {', '.join(state.served)}")
