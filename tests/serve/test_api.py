@@ -11,7 +11,9 @@ import openai
 import pytest
 from support import served
 
-from clearhead import TextEncoder, TextToText
+from clearhead import QuestionAnswerer, TextEncoder, TextToText
+from clearhead.run.generated_answers import GeneratedAnswerer
+from clearhead.run.summarize import summaries
 
 TEXTS = ["the old bridge", "a", "", "closed after the storm"]
 
@@ -70,6 +72,29 @@ def test_translations_are_those_offline_and_stream(address, folders):
     assert lines[-1] == "[DONE]"
     pieces = [json.loads(line) for line in lines[:-1]]
     assert "".join(piece["text"] for piece in pieces) == offline.generate(TEXTS[:1], beam_size=1, max_new_tokens=6)[0]
+
+
+def test_what_is_computed_in_parts_is_as_offline(address, folders):
+    how = {"precision": "float32", "device": "cpu"}
+    generator = TextToText.from_pretrained(folders / "marian", **how)
+    reader = QuestionAnswerer.from_pretrained(folders / "reader", **how)
+    document = " ".join(f"the {word} bridge was closed after the storm." for word in ("old", "a", "storm", "was") * 8)
+    body = {"text": [document, "", "the old bridge"], "max_new_tokens": 4, "beam_size": 2}
+    found = post(address, "/summarize", body).json()["summaries"]
+    wanted = list(summaries(generator, body["text"], max_new_tokens=4, beam_size=2))
+    assert found == [{"text": one.text, "parts": len(one.parts)} for one in wanted]
+    assert [one["parts"] for one in found] == [found[0]["parts"], 0, 1]
+    assert found[0]["parts"] > 3
+    question = "what was closed?"
+    for model, made in (("reader", reader), ("marian", GeneratedAnswerer(generator))):
+        body = {"question": question, "context": document, "model": model, "n_best": 3}
+        found = post(address, "/answer", body).json()["answers"]
+        wanted = made.answer(question, document, n_best=3).n_best
+        assert [(one["text"], one["start"], one["end"]) for one in found] == [
+            (one.text, one.start, one.end) for one in wanted
+        ]
+        np.testing.assert_allclose([one["score"] for one in found], [one.score for one in wanted], rtol=1e-4)
+    assert post(address, "/summarize", {"text": " "}).json()["summaries"] == [{"text": "", "parts": 0}]
 
 
 def test_summaries_answers_and_labels(address):

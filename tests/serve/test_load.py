@@ -93,3 +93,26 @@ def test_a_short_translation_beside_many_embeddings_has_its_share(folders, strea
         assert time.monotonic() - start < 2.5 * BATCH_SECONDS  # and not 20 batches
         assert not heavy.done()
         assert heavy.result().status_code == 200
+
+
+DOCUMENT = "the old bridge was closed after the storm. " * 12
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/summarize", {"text": DOCUMENT, "max_new_tokens": 2}),
+        ("/answer", {"question": "what?", "context": DOCUMENT, "model": "marian"}),
+        ("/answer", {"question": "what?", "context": DOCUMENT, "model": "reader"}),
+    ],
+)
+def test_a_long_document_takes_turns_with_others(folders, path, body):
+    slowed = SLOWED.replace('if key.use == "embed" else 0.0', "/ 4")
+    models = {name: folders / name for name in ("reader", "marian", "bert")}
+    limits = {"uses": ["marian=summarize,answer"], "batch_tokens": 12}
+    with served.server(models, before=slowed, **limits) as server, concurrent.futures.ThreadPoolExecutor() as pool:
+        long = pool.submit(httpx.post, f"{server.address}{path}", json=body, timeout=120)
+        until(lambda: served.metric(server.address, "batch_jobs_count") > 0)  # it has begun
+        assert embed(server.address).status_code == 200
+        assert not long.done()
+        assert long.result().status_code == 200, long.result().text

@@ -229,7 +229,7 @@ class QuestionAnswerer:
                 windows = pair_windows(self.tokenizer, some, longest, stride, before=len(found))
                 logits = iter(self._logits([window for those in windows for window in those], batch_tokens))
                 for (_, context), those in zip(some, windows, strict=True):
-                    found.append(_answer(context, those, list(islice(logits, len(those))), reading))
+                    found.append(best_answer(context, those, list(islice(logits, len(those))), reading))
                 advance(len(some), sum(len(window.ids) for those in windows for window in those))
         return found
 
@@ -250,10 +250,20 @@ class QuestionAnswerer:
         return logits
 
 
-def _answer(
+def best_answer(
     context: str, windows: Sequence[PairWindow], logits: Sequence[tuple[Logits, Logits]], reading: Reading
 ) -> Answer:
-    """The best answer over all windows of a context."""
+    """The best answer over all windows of a context.
+
+    Args:
+        context: the whole of it.
+        windows: what the model saw of it.
+        logits: for each window those of beginnings and of ends: of [CLS], then of the context's tokens.
+        reading: what is asked for.
+
+    Raises:
+        ValueError: there is no text in it.
+    """
     spans: dict[tuple[int, int], Span] = {}
     none = 0.0
     for window, (begin, end) in zip(windows, logits, strict=True):

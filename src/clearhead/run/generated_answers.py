@@ -68,15 +68,8 @@ class GeneratedAnswerer(QuestionAnswerer):
         with token_progress(total, show_progress) as advance:
             for number, (question, context) in enumerate(pairs):
                 sources = self._sources(question, context, max_length, number)
-                beams = max(self.generator.settings.beam_size, n_best)
-                outputs = self.generator.generate(
-                    sources,
-                    beam_size=beams,
-                    num_return_sequences=beams,
-                    max_new_tokens=max_answer_length,
-                    return_details=True,
-                )
-                found.append(_best(outputs, context, n_best, allow_no_answer))
+                outputs = self._written(sources, n_best, max_answer_length)
+                found.append(best_answer(outputs, context, n_best, allow_no_answer))
                 advance(1, sum(len(output.token_ids) for output in outputs))
         return found
 
@@ -90,8 +83,23 @@ class GeneratedAnswerer(QuestionAnswerer):
         except ValueError as error:
             raise ValueError(f"pair {number}: the question is too long: {error}") from None
 
+    def _written(self, sources: Sequence[str], n_best: int, max_answer_length: int) -> list[Generated]:
+        """What the model answers from each of them."""
+        beams = max(self.generator.settings.beam_size, n_best)
+        return self.generator.generate(
+            sources,
+            beam_size=beams,
+            num_return_sequences=beams,
+            max_new_tokens=max_answer_length,
+            return_details=True,
+        )
 
-def _best(outputs: Sequence[Generated], context: str, n_best: int, allow_no_answer: bool) -> Answer:
+
+def best_answer(outputs: Sequence[Generated], context: str, n_best: int, allow_no_answer: bool) -> Answer:
+    """The best of what was written from each part of a context.
+
+    Args: as in `GeneratedAnswerer.answers`.
+    """
     every = [one for output in outputs for one in (output.n_best or (output,))]
     spoken = [one for one in every if one.text.strip()]
     every = spoken if spoken and not allow_no_answer else every

@@ -75,5 +75,9 @@ def summaries(
     every = itertools.chain.from_iterable(parts)
     outputs = model.each(every, source_lang=source_lang, target_lang=target_lang, **options)
     for length, some in zip(lengths, parts, strict=True):
-        own = tuple(itertools.islice(outputs, len(some)))
-        yield Summary(" ".join(output.text.strip() for output in own if output.text.strip()), length, own)
+        yield joined(length, tuple(itertools.islice(outputs, len(some))))
+
+
+def joined(tokens: int, parts: tuple[Generated, ...]) -> Summary:
+    """The summary of a document of so many tokens, from what was generated for each of its parts."""
+    return Summary(" ".join(part.text.strip() for part in parts if part.text.strip()), tokens, parts)

@@ -186,11 +186,6 @@ class AnswerRequest(Asked):
     allow_no_answer: bool = False
     n_best: Annotated[Integer, Field(ge=1, le=20)] = 1
 
-    @property
-    def options(self) -> Options:
-        """What is said of the answers."""
-        return (("allow_no_answer", self.allow_no_answer), ("n_best", self.n_best))
-
 
 class AnswerOut(BaseModel):
     """An answer, with where it stands in the context, if it does."""

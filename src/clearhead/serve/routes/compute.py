@@ -25,7 +25,7 @@ class _Done:
 
     Args:
         model: by which model.
-        results: a result for each of its jobs.
+        results: a result for each of its texts.
         cost: of all of them.
     """
 
@@ -41,8 +41,10 @@ async def _computed(state: State, request: Request, use: Name, body: Any) -> _Do
     with state.batcher.place(does.estimate(body)) as place:
         work = await asyncio.to_thread(does.prepare, body)
         key = Key(model.name, use, work.options)
-        found = await results(request, place, [(key, payload, cost) for payload, cost in work.jobs])
-    return _Done(model.name, found, sum(cost for _, cost in work.jobs))
+        jobs = [(key, payload, cost) for payload, cost in work.jobs]
+        found = await results(request, place, jobs) if jobs else []
+        joined = await asyncio.to_thread(work.join, found)
+    return _Done(model.name, joined, sum(cost for _, cost in work.jobs))
 
 
 def compute(app: FastAPI, state: State) -> None:

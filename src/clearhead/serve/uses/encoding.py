@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from clearhead.run.answers import WINDOW_LENGTH, QuestionAnswerer
+from clearhead.run.answers import WINDOW_LENGTH, QuestionAnswerer, Reading, best_answer
 from clearhead.run.encode import EncodeOptions, TextEncoder
 from clearhead.run.tasks import TextClassifier
 from clearhead.serve import schemas
 from clearhead.serve.errors import RefusedError
-from clearhead.serve.uses.interface import Work, check_lengths, guess, lengths
+from clearhead.serve.uses.interface import ANSWER_TOKENS, Work, check_lengths, guess, lengths
 from clearhead.text.interface import Tokens
-from clearhead.text.pairs import pair_windows
+from clearhead.text.pairs import PairWindow, pair_windows
 
 _STRIDE = 128
 
@@ -70,16 +70,24 @@ class Answer:
 
     def prepare(self, asked: schemas.AnswerRequest) -> Work:
         """As `Use.prepare`."""
-        pair, longest = (asked.question, asked.context), min(WINDOW_LENGTH, self.made.max_length)
+        context, longest = asked.context, min(WINDOW_LENGTH, self.made.max_length)
+        reading = Reading(asked.n_best, asked.allow_no_answer, 0.0, ANSWER_TOKENS, longest, _STRIDE)
         try:
-            (windows,) = pair_windows(self.made.tokenizer, [pair], longest, _STRIDE)
+            (windows,) = pair_windows(self.made.tokenizer, [(asked.question, context)], longest, _STRIDE)
         except ValueError as error:
             raise RefusedError(str(error).replace(" of pair 0", "")) from None
-        return Work([(pair, sum(len(window.ids) for window in windows))], asked.options)
 
-    def perform(self, payloads: Sequence[tuple[str, str]], **options: Any) -> Sequence[Any]:
-        """As `Use.perform`: an `Answer` each."""
-        return list(self.made.answers(payloads, stride=_STRIDE, **options))
+        def join(logits: list[Any]) -> list[Any]:
+            try:
+                return [best_answer(context, windows, logits, reading)]
+            except ValueError as error:
+                raise RefusedError(str(error)) from None
+
+        return Work([(window, len(window.ids)) for window in windows], join=join)
+
+    def perform(self, payloads: Sequence[PairWindow], **options: Any) -> Sequence[Any]:
+        """As `Use.perform`: the logits of each window."""
+        return self.made._logits(payloads, None)
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,17 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from clearhead.generation.settings import GenerationConfig
 from clearhead.run.generate import TextToText
-from clearhead.run.generated_answers import GeneratedAnswerer
+from clearhead.run.generated_answers import GeneratedAnswerer, best_answer
 from clearhead.run.outputs import StreamedToken
-from clearhead.run.summarize import TASK, summaries
+from clearhead.run.summarize import TASK, joined
 from clearhead.serve import schemas
 from clearhead.serve.errors import RefusedError
-from clearhead.serve.uses.interface import Work, guess, lengths
-
-_ANSWER_TOKENS = 30
-"""Most tokens of an answer, as in `QuestionAnswerer.answers`."""
+from clearhead.serve.uses.interface import ANSWER_TOKENS, Work, guess, lengths
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,11 @@ class _Generating:
     def cost(self, tokens: int, settings: GenerationConfig, parts: int = 1) -> int:
         """The tokens of a text, and those that its beams will need: hardly an output is more than twice as long."""
         return tokens + settings.beam_size * min(parts * self.longest(settings), 2 * tokens + 16)
+
+    def jobs(self, texts: Sequence[str], settings: GenerationConfig) -> list[tuple[str, int]]:
+        """Texts that the model takes, each with its cost."""
+        counts = lengths(self.made.tokenizer, texts, self.made.max_length, cut=True)
+        return [(text, self.cost(count, settings)) for text, count in zip(texts, counts, strict=True)]
 
     def check_work(self, outputs: int, settings: GenerationConfig) -> None:
         """Raises a RefusedError for more than a request may make the server generate."""
@@ -101,13 +104,19 @@ class Summarize(_Generating):
         """As `Use.prepare`."""
         settings = self.settings(asked.texts, **dict(asked.options))
         counts = lengths(self.made.tokenizer, asked.texts, None, cut=True)
-        self.check_work(sum(map(self._parts, counts)), settings)
-        costs = [self.cost(count, settings, self._parts(count)) for count in counts]
-        return Work(list(zip(asked.texts, costs, strict=True)), asked.options)
+        self.check_work(sum(map(self._parts, counts)), settings)  # at least; to cut them takes longer
+        documents = [self.made.parts(text) for text in asked.texts]
+        self.check_work(sum(map(len, documents)), settings)
+
+        def join(outputs: list[Any]) -> list[Any]:
+            left = iter(outputs)
+            return [joined(count, tuple(islice(left, len(own)))) for count, own in zip(counts, documents, strict=True)]
+
+        return Work(self.jobs(list(chain.from_iterable(documents)), settings), asked.options, join)
 
     def perform(self, payloads: Sequence[str], **options: Any) -> Sequence[Any]:
-        """As `Use.perform`: a `Summary` each."""
-        return list(summaries(self.made, payloads, **options))
+        """As `Use.perform`: a part's `Generated` each."""
+        return self.made.generate(payloads, return_details=True, **options)
 
     def _parts(self, tokens: int) -> int:
         """Of about how many parts a document is; each is summarised."""
@@ -136,14 +145,16 @@ class WriteAnswer(_Generating):
             raise RefusedError(str(error).removeprefix("pair 0: ")) from None
         settings = self._settings(asked, parts)
         self.check_work(len(parts), settings)
-        tokens = sum(lengths(self.made.tokenizer, parts, None, cut=True))
-        job = (asked.question, asked.context), self.cost(tokens, settings, len(parts))
-        return Work([job], asked.options)
 
-    def perform(self, payloads: Sequence[tuple[str, str]], **options: Any) -> Sequence[Any]:
-        """As `Use.perform`: an `Answer` each."""
-        return GeneratedAnswerer(self.made).answers(payloads, max_answer_length=_ANSWER_TOKENS, **options)
+        def join(outputs: list[Any]) -> list[Any]:
+            return [best_answer(outputs, asked.context, asked.n_best, asked.allow_no_answer)]
+
+        return Work(self.jobs(parts, settings), (("n_best", asked.n_best),), join)
+
+    def perform(self, payloads: Sequence[str], **options: Any) -> Sequence[Any]:
+        """As `Use.perform`: a part's `Generated` each."""
+        return GeneratedAnswerer(self.made)._written(payloads, options["n_best"], ANSWER_TOKENS)
 
     def _settings(self, asked: schemas.AnswerRequest, parts: Sequence[str]) -> GenerationConfig:
         beams = max(self.made.settings.beam_size, asked.n_best)
-        return self.settings(parts, beam_size=beams, max_new_tokens=_ANSWER_TOKENS)
+        return self.settings(parts, beam_size=beams, max_new_tokens=ANSWER_TOKENS)

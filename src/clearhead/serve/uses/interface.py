@@ -1,6 +1,6 @@
 """A use of a model: from a request's body to jobs, and from jobs of many requests to their results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -9,6 +9,8 @@ from clearhead.text.interface import TextTokenizer, Tokens
 
 Name = Literal["embed", "translate", "summarize", "answer", "classify", "view"]
 
+ANSWER_TOKENS = 30
+"""Most tokens of an answer, as in `QuestionAnswerer.answers`."""
 _ADVICE = "truncate=true cuts it"
 _CHARACTERS = 4
 """Characters to a token, for a guess before they are counted."""
@@ -21,10 +23,12 @@ class Work:
     Args:
         jobs: what `Use.perform` takes of each text, with its cost.
         options: what is computed together has the same.
+        join: from the jobs' results to the request's, where a job is but a part; it may raise a RefusedError.
     """
 
     jobs: list[tuple[Any, int]]
     options: tuple[tuple[str, Any], ...] = ()
+    join: Callable[[list[Any]], list[Any]] = list
 
 
 @runtime_checkable
@@ -39,7 +43,7 @@ class Use(Protocol):
         """
 
     def prepare(self, asked: Any) -> Work:
-        """The work of a request.
+        """The work of a request; what is long is several jobs, between which others have their turn.
 
         Raises:
             RefusedError: what cannot be, such as a text that is too long.
