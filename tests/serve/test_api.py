@@ -234,6 +234,9 @@ def test_another_method_is_405(address):
 def test_health_metrics_and_request_ids(address):
     assert httpx.get(f"{address}/health/live").json() == {"status": "alive"}
     assert httpx.get(f"{address}/health/ready").json() == {"status": "ready"}
+    for path in ("live", "ready"):
+        told = httpx.head(f"{address}/health/{path}")
+        assert (told.status_code, told.content) == (200, b"")
     given = httpx.get(f"{address}/health/live", headers={"x-request-id": "my-id.1"})
     assert given.headers["x-request-id"] == "my-id.1"
     other = httpx.get(f"{address}/health/live", headers={"x-request-id": "no good\tid"})

@@ -41,6 +41,7 @@ def test_it_is_not_ready_until_all_is_loaded(folders):
     with served.server(models, before=SLOWED, ready=False) as server:
         told = httpx.get(f"{server.address}/health/ready")
         assert (told.status_code, told.json()) == (503, {"status": "loading"})
+        assert httpx.head(f"{server.address}/health/ready").status_code == 503
         assert httpx.get(f"{server.address}/health/live").status_code == 200
         until(lambda: len(httpx.get(f"{server.address}/v1/models").json()["data"]) == 1)
         assert httpx.get(f"{server.address}/health/ready").status_code == 503

@@ -12,11 +12,13 @@ from clearhead.serve.state import State
 def about(app: FastAPI, state: State) -> None:
     """Adds health, metrics and models."""
 
+    @app.head("/health/live", include_in_schema=False)
     @app.get("/health/live")
     async def live() -> schemas.Health:
         """Whether the process answers."""
         return schemas.Health(status="alive")
 
+    @app.head("/health/ready", include_in_schema=False)
     @app.get("/health/ready", responses={503: {"model": schemas.Health}})
     async def ready(response: Response) -> schemas.Health:
         """Whether all models are loaded."""
