@@ -4,11 +4,13 @@ import contextlib
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -132,3 +134,16 @@ def failed(*arguments):
     """Runs `clearhead serve`, which must end by itself; gives what subprocess.run gives."""
     command = [COMMAND, "serve", "--port", "0", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, check=False, timeout=120)
+
+
+def connected(address):
+    """A socket to a server."""
+    parts = urlsplit(address)
+    return socket.create_connection((parts.hostname, parts.port), timeout=10)
+
+
+def request(path, body):
+    """The bytes of a request."""
+    sent = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(sent)}\r\n\r\n"
+    return head.encode() + sent

@@ -1,0 +1,127 @@
+"""What clients can hold, against the real server: bodies, answers that they do not read, connections."""
+
+import contextlib
+import socket
+import time
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from support import served
+from support.served import connected, request, until
+
+
+def embed(address, texts):
+    return httpx.post(f"{address}/v1/embeddings", json={"model": "bert", "input": texts}, timeout=30)
+
+
+def answered(server):
+    """How many requests for vectors have been answered."""
+    return served.metric(server.address, "requests_total", method="POST", path="/v1/embeddings", status="200")
+
+
+TIMES = 6
+
+
+def untaken(server):
+    return served.metric(server.address, "answers_untaken_total")
+
+
+class Deaf:
+    """A client that asks for vectors, more than the system's buffers hold, and at first reads no answer."""
+
+    def __init__(self, address):
+        parts = urlsplit(address)
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._socket.settimeout(10)
+        self._socket.connect((parts.hostname, parts.port))
+        self._socket.sendall(TIMES * request("/v1/embeddings", {"model": "bert", "input": ["a"] * 2048}))
+
+    def heard(self):
+        """Reads as long as anything comes; gives how many bytes did."""
+        count = 0
+        with self._socket, contextlib.suppress(ConnectionResetError, TimeoutError):
+            self._socket.settimeout(2)
+            while part := self._socket.recv(2**16):
+                count += len(part)
+        return count
+
+    def close(self):
+        self._socket.close()
+
+
+@pytest.mark.slow
+def test_bodies_that_do_not_end_are_held_within_a_budget(folders):
+    with served.server({"bert": folders / "bert"}, held_bodies=8 * 2**20, largest_body=2**20) as server:
+        before, head = server.memory(), b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n"
+        held = [connected(server.address) for _ in range(60)]
+        try:
+            for one in held:
+                one.sendall(head + b" " * 999_000)
+            until(
+                lambda: served.metric(server.address, "requests_total", method="POST", path="/translate", status="503")
+            )
+            assert server.memory() - before < 60
+        finally:
+            for one in held:
+                one.close()
+        until(lambda: embed(server.address, "a").status_code == 200)
+
+
+def test_answers_that_nobody_takes_are_given_up(folders):
+    limits = {"answer_seconds": 1.0, "held_answers": 10**9, "drain_seconds": 1.0}
+    with served.server({"bert": folders / "bert"}, **limits) as server:
+        answer = len(embed(server.address, ["a"] * 2048).content)
+        deaf = [Deaf(server.address) for _ in range(3)]
+        until(lambda: untaken(server) == 3)
+        computed = answered(server)
+        assert computed < 1 + 3 * TIMES  # what is asked for behind an answer that is not taken waits
+        for one in deaf:
+            assert one.heard() < TIMES * answer
+        slow = Deaf(server.address)
+        time.sleep(0.5)
+        assert slow.heard() > TIMES * answer  # who takes them in time has them whole
+        assert answered(server) == computed + TIMES
+        with contextlib.closing(Deaf(server.address)):
+            assert server.ends()[0] == 0
+
+
+def test_answers_that_wait_are_held_within_a_budget(folders):
+    with served.server({"bert": folders / "bert"}, held_answers=2**16, drain_seconds=1.0) as server:
+        deaf = [Deaf(server.address) for _ in range(6)]
+        until(lambda: untaken(server) == 5)  # one alone may wait
+        assert embed(server.address, "a").status_code == 200
+        assert untaken(server) == 5
+        status, seconds = server.ends()
+        assert status == 0
+        assert seconds < 8
+        for one in deaf:
+            one.close()
+
+
+def test_a_connection_too_many_is_closed_at_once(folders):
+    with served.server({"bert": folders / "bert"}, connections=4, header_seconds=2.0) as server:
+        held = [connected(server.address) for _ in range(4)]
+        start = time.monotonic()
+        with connected(server.address) as more, contextlib.suppress(ConnectionResetError):
+            assert more.recv(1) == b""
+        assert time.monotonic() - start < 1.5
+        for one in held:
+            assert one.recv(1) == b""  # those that send nothing have had their time
+            one.close()
+        assert embed(server.address, "a").status_code == 200
+        assert served.metric(server.address, "connections_refused_total") == 1
+
+
+def test_there_are_no_more_connections_than_the_system_gives_files(folders):
+    few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (700, 700))"
+    with served.server({"bert": folders / "bert"}, before=few, header_seconds=2.0) as server:
+        assert "room for 60 connections: this process may open 700 files" in server.said()
+        held = [connected(server.address) for _ in range(800)]
+        time.sleep(3.0)
+        assert embed(server.address, "a").status_code == 200
+        assert served.metric(server.address, "connections_refused_total") >= 700
+        for one in held:
+            one.close()
+        assert "out of system resource" not in server.said()
