@@ -453,3 +453,40 @@ def test_what_cannot_be_compared_is_said():
     silent.forward = torch.no_grad()(silent.forward)
     with pytest.raises(ValueError, match="it runs under torch.no_grad"):
         lint(silent, {"ids": IDS})
+
+
+class Told(nn.Module):
+    """An encoder that gives its padding beside its states, as many do."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.inner = encoder
+
+    def forward(self, src, padding):
+        return self.inner(src, src_key_padding_mask=padding), padding
+
+
+class Around(nn.Module):
+    """Texts before batches, and a padding mask of floats that is compared with 0."""
+
+    def __init__(self):
+        super().__init__()
+        whole = nn.Transformer(8, 2, 1, 1, 12)
+        self.encoder, self.decoder = Told(whole.encoder), whole.decoder
+
+    def forward(self, src, tgt, mask, tgt_mask=None):
+        memory, padding = self.encoder(src, mask == 0)
+        return self.decoder(tgt, memory, tgt_mask=tgt_mask, memory_key_padding_mask=padding)
+
+
+def test_an_encoder_that_gives_more_than_its_states_is_looked_through():
+    batch = {"src": X.transpose(0, 1), "tgt": Y.transpose(0, 1), "mask": KEEP.float(), "tgt_mask": CAUSAL}
+    known = {"keep": KEEP, "target_keep": torch.ones_like(TARGET_KEEP)}
+    assert lint(Around(), batch, **known) == []
+    del batch["tgt_mask"]
+    assert [finding.mistake for finding in lint(Around(), batch, **known)] == [FUTURE]
+
+
+def test_the_name_of_what_has_another_shape_is_said():
+    with pytest.raises(ValueError, match=r"target_keep has a shape of \(3, 5\); the tokens have \(3, 6\)"):
+        lint(torch_transformer(), right_torch(), keep=KEEP, target_keep=TARGET_KEEP[:, :5])

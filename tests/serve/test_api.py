@@ -185,6 +185,12 @@ def test_a_body_that_cannot_be_read_is_422(address, body):
     assert response.json()["error"]["param"] == "body"
 
 
+def test_numbers_in_ever_deeper_lists_are_422(address):
+    body = b'{"model": "bert", "input": ' + b"[1.0," * 700 + b"[1.0]" + b"]" * 700 + b"}"
+    response = httpx.post(f"{address}/v1/embeddings", content=body, headers={"content-type": "application/json"})
+    assert (response.status_code, response.json()["error"]["param"]) == (422, "input")
+
+
 def test_a_blank_text_can_be_looked_at_in_an_encoder(address):
     assert post(address, "/view", {"text": " ", "model": "bert"}).status_code == 200
 

@@ -1,5 +1,6 @@
 """The batcher: all are answered, together where they can be, within its bounds."""
 
+import asyncio
 import threading
 import time
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from clearhead.serve.batching import Batcher
 from clearhead.serve.errors import AbandonedError, DrainingError, OverloadedError, RefusedError
+from clearhead.serve.waiting import results
 
 
 def submit(batcher, jobs):
@@ -159,6 +161,32 @@ def test_what_was_left_is_not_computed():
     assert batcher.drain(5.0)
     assert slow.batches == [("a", [0]), ("a", [3])]
     assert batcher.waiting == 0
+
+
+def test_a_part_that_fails_ends_its_request():
+    seen = []
+
+    def compute(key, payloads):
+        time.sleep(0.01)
+        seen.extend(payloads)
+        if 0 in payloads:
+            raise RuntimeError("no")
+        return payloads
+
+    class There:
+        async def receive(self):
+            await asyncio.sleep(60)
+
+    async def ask():
+        with batcher.place(1) as place:
+            await results(There(), place, [("a", number, 1) for number in range(200)])
+
+    batcher = Batcher(compute, batch_cost=1, queue_cost=1000)
+    batcher.start()
+    with pytest.raises(RuntimeError, match="no"):
+        asyncio.run(ask())
+    assert batcher.drain(5.0)
+    assert len(seen) < 100
 
 
 def test_a_batch_that_nobody_wants_ends_at_its_next_step():

@@ -30,13 +30,13 @@ def untaken(server):
 class Deaf:
     """A client that asks for vectors, more than the system's buffers hold, and at first reads no answer."""
 
-    def __init__(self, address):
+    def __init__(self, address, then=b""):
         parts = urlsplit(address)
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self._socket.settimeout(10)
         self._socket.connect((parts.hostname, parts.port))
-        self._socket.sendall(TIMES * request("/v1/embeddings", {"model": "bert", "input": ["a"] * 2048}))
+        self._socket.sendall(TIMES * request("/v1/embeddings", {"model": "bert", "input": ["a"] * 2048}) + then)
 
     def heard(self):
         """Reads as long as anything comes; gives how many bytes did."""
@@ -85,6 +85,15 @@ def test_answers_that_nobody_takes_are_given_up(folders):
         assert answered(server) == computed + TIMES
         with contextlib.closing(Deaf(server.address)):
             assert server.ends()[0] == 0
+
+
+def test_what_is_broken_behind_an_answer_that_waits_breaks_nothing(folders):
+    with served.server({"bert": folders / "bert"}) as server:
+        deaf = Deaf(server.address, b"\x00 no request\r\n\r\n")
+        time.sleep(1)
+        assert deaf.heard() > TIMES * 2048 * 32
+        assert server.ends()[0] == 0
+        assert "Traceback" not in server.said()
 
 
 def test_answers_that_wait_are_held_within_a_budget(folders):

@@ -52,6 +52,10 @@ class Answer:
     n_best: "tuple[Answer, ...]" = ()
 
 
+class NothingReadError(ValueError):
+    """A context holds nothing that the model's tokenizer takes for text."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """How a context is read; the meanings are told in `QuestionAnswerer.answer`."""
@@ -262,7 +266,8 @@ def best_answer(
         reading: what is asked for.
 
     Raises:
-        ValueError: there is no text in it.
+        NothingReadError: there is no text in it.
+        ValueError: the logits are not finite.
     """
     spans: dict[tuple[int, int], Span] = {}
     none = 0.0
@@ -281,6 +286,6 @@ def best_answer(
     if reading.allow_no_answer:
         ranked.append((none - reading.no_answer_threshold, Answer("", math.exp(none), None, None)))
     if not ranked:
-        raise ValueError("the context holds nothing that this model's tokenizer takes for text")
+        raise NothingReadError("the context holds nothing that this model's tokenizer takes for text")
     best = [answer for _, answer in heapq.nlargest(reading.n_best, ranked, key=lambda one: one[0])]
     return replace(best[0], n_best=tuple(best)) if reading.n_best > 1 else best[0]

@@ -23,6 +23,7 @@ from clearhead.run.prompts import TaskPrompts
 from clearhead.run.windows import in_windows
 from clearhead.text.folder import tokenizer_of
 from clearhead.text.interface import TextTokenizer, check_texts
+from clearhead.text.pairs import NoRoomError
 from clearhead.text.sentences import in_parts
 
 log = logging.getLogger(__name__)
@@ -291,7 +292,7 @@ class TextToText:
             max_length: longest source in tokens, where it shall be less than the model takes.
 
         Raises:
-            ValueError: what is before leaves no room for a text.
+            NoRoomError: what is before leaves no room for a text.
         """
 
         def count(texts: Sequence[str]) -> list[int]:
@@ -305,7 +306,7 @@ class TextToText:
             return [before + text]
         (taken,) = count([own])
         if taken >= longest:
-            raise ValueError(
+            raise NoRoomError(
                 f"what stands before the text has {taken} tokens; it leaves no room in the {longest} that are taken"
             )
         return [before + part for part in in_parts(text, count, longest - taken)]

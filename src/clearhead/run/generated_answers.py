@@ -10,6 +10,7 @@ from clearhead.run.answers import Answer, QuestionAnswerer, Reading
 from clearhead.run.generate import TextToText
 from clearhead.run.outputs import Generated
 from clearhead.run.progress import token_progress
+from clearhead.text.pairs import NoRoomError
 
 
 class GeneratedAnswerer(QuestionAnswerer):
@@ -80,8 +81,8 @@ class GeneratedAnswerer(QuestionAnswerer):
                 raise ValueError(f"pair {number}: the {name} is empty")
         try:
             return self.generator.parts(context, f"question: {question} context: ", max_length)
-        except ValueError as error:
-            raise ValueError(f"pair {number}: the question is too long: {error}") from None
+        except NoRoomError as error:
+            raise NoRoomError(f"pair {number}: the question is too long: {error}") from None
 
     def _written(self, sources: Sequence[str], n_best: int, max_answer_length: int) -> list[Generated]:
         """What the model answers from each of them."""

@@ -10,7 +10,7 @@ NAME = "certificate.json"
 PARITY, HEAD = "parity with transformers", "head"
 _OPEN = {
     PARITY: f"{PARITY} was not tried, and it alone finds wrong positions or weights in the wrong places",
-    HEAD: "its head was not tried",
+    HEAD: "its head, if it has one, was not tried",
 }
 """What it leaves open that these were not tried."""
 

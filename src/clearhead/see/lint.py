@@ -64,10 +64,10 @@ def lint(
     )
     seen = observe(model, batch)
     assert seen.source is not None
-    real = _real(model, seen.given["source"], seen.source, keep)
+    real = _real(model, seen.given["source"], seen.source, "keep", keep)
     target_real = None
     if seen.target is not None:
-        target_real = _real(model, seen.given["target"], seen.target, target_keep)
+        target_real = _real(model, seen.given["target"], seen.target, "target_keep", target_keep)
         if target_keep is None:
             target_real = _with_start(model, target_real)
     spoilt_B = _not_numbers(seen, real, target_real)
@@ -82,7 +82,8 @@ def lint(
     full = _fully_masked(seen, real, target_real, spoilt_B)
     if full:
         findings = [finding for finding in findings if finding.mistake not in _FOLLOWS] or full
-    findings = _by_floats(batch, findings)
+    queries = (seen.source if seen.target is None else seen.target).shape[1]
+    findings = _by_floats(batch, findings, queries)
     if not findings and seen.pooled is not None:
         findings = _pooled(seen.pooled, seen.source, real)
     return findings
@@ -198,11 +199,11 @@ def _pooled(pooled: Tensor, inputs: Tensor, real: Tensor) -> list[Finding]:
     return [Finding("padding leaks into the pooled vector", f"pooling, row {row}, position {place}", why, mend)]
 
 
-def _real(model: nn.Module, given: Tensor, vectors: Tensor, keep: Tensor | None) -> Tensor:
+def _real(model: nn.Module, given: Tensor, vectors: Tensor, name: str, keep: Tensor | None) -> Tensor:
     """Which tokens are real: what was said, or those that are not padding."""
     if keep is not None:
         if keep.shape != vectors.shape[:2]:
-            raise ValueError(f"keep has a shape of {tuple(keep.shape)}; the tokens have {tuple(vectors.shape[:2])}")
+            raise ValueError(f"{name} has a shape of {tuple(keep.shape)}; the tokens have {tuple(vectors.shape[:2])}")
         return keep.cpu()
     pad = None if given.is_floating_point() else padding_id(model)
     if pad is None:
@@ -264,17 +265,17 @@ def _weights_or_inputs(model: nn.Module, seen: Observed) -> list[Finding]:
     return []
 
 
-def _by_floats(batch: Mapping[str, Any], findings: list[Finding]) -> list[Finding]:
+def _by_floats(batch: Mapping[str, Any], findings: list[Finding], queries: int) -> list[Finding]:
     """The findings; what is attended, and should not be, is explained by a mask of floats that masks nothing."""
-    told: list[tuple[str, Finding]] = []
+    told: list[Finding] = []
+    causal: list[Finding] = []  # of masks that may be meant as causal ones
     for name, value in batch.items():
         added = value.added() if isinstance(value, masks.Mask) else value
         if "mask" not in name or not isinstance(added, Tensor) or not added.is_floating_point():
             continue
         if "attention_mask" not in name or added.ndim > 2:  # as (B, M), transformers takes 0 and 1 as floats, too
-            told += [(name, finding) for finding in masks_nothing(name, added)]
-    reasons = {
-        "padding is attended": [finding for _, finding in told],
-        "the decoder sees the future": [finding for name, finding in told if name in _OF_QUERIES],
-    }
+            found = masks_nothing(name, added)
+            told += found
+            causal += found if name in _OF_QUERIES and added.shape[-2:] == (queries, queries) else []
+    reasons = {"padding is attended": told, "the decoder sees the future": causal}
     return [next(iter(reasons.get(finding.mistake, [])), finding) for finding in findings]

@@ -177,12 +177,15 @@ def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: boo
         if isinstance(module, nn.Embedding | TokenEmbedding):
             yield module.register_forward_hook(embedded)
 
-    def encoded(module: nn.Module, inputs: Any, output: Any) -> Tensor | None:
+    def encoded(module: nn.Module, inputs: Any, output: Any) -> Any:
         states = _result(output, seen)
         if states.ndim != 3 or not states.requires_grad:
             return None
         seen.memory = _turned(states, first)
-        return _turned(seen.memory, first) if output is states else None  # what comes after depends on what was kept
+        back = _turned(seen.memory, first)  # what comes after depends on what was kept
+        if type(output) in (tuple, list):
+            return type(output)(back if part is states else part for part in output)
+        return back if output is states else None
 
     if inner is not None:
         yield inner.register_forward_hook(encoded)

@@ -50,15 +50,21 @@ class Bodies:
                 wait.reschedule(now)
 
     @contextlib.asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[None]:
+        """Ends what is inside with a TimeoutError after some seconds, or when the server ends."""
+        async with asyncio.timeout(0 if self.closed else seconds) as wait:
+            self._waits.add(wait)
+            try:
+                yield
+            finally:
+                self._waits.remove(wait)
+
+    @contextlib.asynccontextmanager
     async def in_time(self) -> AsyncIterator[None]:
         """Ends what is inside with a TurnedAwayError when a body's time is over, or the server's."""
         try:
-            async with asyncio.timeout(0 if self.closed else self.seconds) as wait:
-                self._waits.add(wait)
-                try:
-                    yield
-                finally:
-                    self._waits.remove(wait)
+            async with self.within(self.seconds):
+                yield
         except TimeoutError:
             if self.closed:
                 raise TurnedAwayError(503, "the server is about to end", "draining") from None
@@ -119,7 +125,7 @@ class Reading:
         self.drop()
         left = _DRAIN * self._bodies.largest
         with contextlib.suppress(TimeoutError, ClientGoneError):
-            async with asyncio.timeout(_DRAIN_SECONDS):
+            async with self._bodies.within(_DRAIN_SECONDS):
                 while not self.whole and left > 0:
                     left -= len(await self._next(receive))
 

@@ -87,8 +87,8 @@ class PatientProtocol(H11Protocol):
         """It has taken all of it."""
         super().resume_writing()
         self._forget()
-        if self._complete:
-            self.on_response_complete()
+        if self._complete:  # soon: the transport that calls this must not be closed in it
+            self.loop.call_soon(self.on_response_complete)
 
     def give_up(self) -> None:
         """Ends the connection, and lets go of what was to be sent."""

@@ -9,10 +9,10 @@ Options = tuple[tuple[str, Any], ...]
 
 
 def _whole(given: Any) -> Any:
-    """Numbers such as 5.0 as integers, which they are to a JSON schema; a list's too."""
-    if isinstance(given, float) and given.is_integer():
-        return int(given)
-    return [_whole(one) for one in given] if isinstance(given, list) and float in map(type, given) else given
+    """Numbers such as 5.0 as integers, which they are to a JSON schema; a list's too, but not those of lists in it."""
+    if isinstance(given, list):
+        return [int(one) if isinstance(one, float) and one.is_integer() else one for one in given]
+    return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
 # a list's first error ends its validation: a body may hold a million of them

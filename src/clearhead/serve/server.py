@@ -44,7 +44,8 @@ def serve(settings: Settings, host: str, port: int) -> None:
     """Serves until it is told to stop: SIGTERM and SIGINT let it finish what it has taken, for a while.
 
     Raises:
-        ValueError: settings that contradict each other, or a model that cannot be loaded.
+        ValueError: settings that contradict each other, a model that cannot be loaded, or a process that may open too
+            few files.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s clearhead: %(message)s", force=True)
     logging.getLogger("clearhead.serve").setLevel(logging.INFO)

@@ -26,14 +26,20 @@ async def results(request: Request, place: Place, jobs: Sequence[tuple[Hashable,
     futures, finished = place.submit(jobs), asyncio.Event()
     loop, left = asyncio.get_running_loop(), len(futures)
 
-    def count() -> None:
+    failed: list[BaseException] = []
+
+    def count(error: BaseException | None) -> None:
         nonlocal left
         left -= 1
-        if not left:
+        if error is not None:
+            failed.append(error)
+        if not left or failed:  # the others are not waited for, and when their place is left not computed
             finished.set()
 
     for one in futures:
-        one.add_done_callback(lambda _: loop.call_soon_threadsafe(count))
+        one.add_done_callback(
+            lambda one: loop.call_soon_threadsafe(count, None if one.cancelled() else one.exception())
+        )
     # not by asyncio's futures: it writes the errors of those that nobody awaits any more into the log
     waits: set[asyncio.Task[bool]] = {asyncio.create_task(finished.wait()), asyncio.create_task(_gone(request))}
     try:
@@ -43,6 +49,8 @@ async def results(request: Request, place: Place, jobs: Sequence[tuple[Hashable,
             wait.cancel()
     if not finished.is_set():
         raise AbandonedError
+    if failed:
+        raise failed[0]
     return [one.result() for one in futures]
 
 

@@ -9,7 +9,7 @@ from clearhead.text.tokenizer import Tokenizer
 
 
 class NoRoomError(ValueError):
-    """A question is so long that a window has no room for its context."""
+    """A question, or what else stands before a text, is so long that there is no room for the text."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from clearhead.run.answers import WINDOW_LENGTH, QuestionAnswerer, Reading, best_answer
+from clearhead.run.answers import WINDOW_LENGTH, NothingReadError, QuestionAnswerer, Reading, best_answer
 from clearhead.run.encode import EncodeOptions, TextEncoder
 from clearhead.run.tasks import TextClassifier
 from clearhead.serve import schemas
@@ -80,7 +80,7 @@ class Answer:
         def join(logits: list[Any]) -> list[Any]:
             try:
                 return [best_answer(context, windows, logits, reading)]
-            except ValueError as error:
+            except NothingReadError as error:
                 raise RefusedError(str(error)) from None
 
         return Work([(window, len(window.ids)) for window in windows], join=join)

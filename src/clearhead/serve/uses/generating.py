@@ -49,9 +49,13 @@ class _Generating:
         """The tokens of a text, and those that its beams will need: hardly an output is more than twice as long."""
         return tokens + settings.beam_size * min(parts * self.longest(settings), 2 * tokens + 16)
 
-    def jobs(self, texts: Sequence[str], settings: GenerationConfig) -> list[tuple[str, int]]:
-        """Texts that the model takes, each with its cost."""
-        counts = lengths(self.made.tokenizer, texts, self.made.max_length, cut=True)
+    def jobs(self, texts: Sequence[str], settings: GenerationConfig, *, cut: bool = True) -> list[tuple[str, int]]:
+        """Texts, each with its cost.
+
+        Raises:
+            RefusedError: one is too long, and may not be cut.
+        """
+        counts = lengths(self.made.tokenizer, texts, self.made.max_length, cut=cut)
         return [(text, self.cost(count, settings)) for text, count in zip(texts, counts, strict=True)]
 
     def check_work(self, outputs: int, settings: GenerationConfig) -> None:
@@ -76,11 +80,9 @@ class Translate(_Generating):
 
     def prepare(self, asked: schemas.TranslateRequest) -> Work:
         """As `Use.prepare`."""
-        settings, made = self.settings(asked.texts, **dict(asked.options)), self.made
+        settings = self.settings(asked.texts, **dict(asked.options))
         self.check_work(len(asked.texts), settings)
-        counts = lengths(made.tokenizer, asked.texts, made.max_length, cut=asked.truncate)
-        jobs = [(text, self.cost(count, settings)) for text, count in zip(asked.texts, counts, strict=True)]
-        return Work(jobs, asked.options)
+        return Work(self.jobs(asked.texts, settings, cut=asked.truncate), asked.options)
 
     def perform(self, payloads: Sequence[str], **options: Any) -> Sequence[Any]:
         """As `Use.perform`: a `Generated` each."""
