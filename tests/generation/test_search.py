@@ -127,11 +127,10 @@ def check_beams(pair, beams, power, rule, changes):
     return found
 
 
-@pytest.mark.parametrize("beams", [2, 4, 5])
-def test_beams_with_every_rule(pair, beams):
+def test_beams_with_every_rule(pair):
     lengths = set()
     for number, (power, rule) in enumerate(RULES):
-        found = check_beams(pair, beams, power, rule, CHANGES[number % len(CHANGES)])
+        found = check_beams(pair, 4, power, rule, CHANGES[number % len(CHANGES)])
         lengths |= {len(hypothesis.ids) for best in found for hypothesis in best}
     assert len(lengths) > 2  # else nothing was decided by lengths
 
