@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 def test_encoding_is_measured_in_both_precisions(tmp_path):
     path, picture = tmp_path / "a.json", tmp_path / "a.png"
     status, out, err = started(
-        *("benchmark", "encode", "--number", "20", "--rounds", "2", "--threads", "1"),
+        *("benchmark", "encode", "--number", "8", "--rounds", "2", "--threads", "1"),
         *("--json", str(path), "--plot", str(picture)),
     )
     assert status == 0, err
@@ -21,7 +21,7 @@ def test_encoding_is_measured_in_both_precisions(tmp_path):
     assert lines[1].startswith("clearhead float32")
     assert lines[2].startswith("clearhead bfloat16")
     found = json.loads(path.read_text())
-    assert found["texts"] == 20
+    assert found["texts"] == 8
     assert found["machine"]["threads"] == 1
     assert [len(figure["rates"]) for figure in found["figures"]] == [2, 2]
     assert float(found["notes"]["clearhead bfloat16"].split()[1]) >= 0.9995
@@ -50,7 +50,8 @@ def test_training_is_measured_beside_a_plain_loop(tmp_path):
     path = tmp_path / "a.json"
     source, target = (ROOT / "recipes" / "tiny" / "data" / f"valid.{side}" for side in ("en", "de"))
     status, out, err = started(
-        *("benchmark", "train", source, target, "--updates", "1", "--rounds", "1", "--threads", "1", "--json", path)
+        *("benchmark", "train", source, target, "--updates", "1", "--rounds", "1", "--threads", "1", "--json", path),
+        *("--batch-tokens", "256"),
     )
     assert status == 0, err
     names = [line.split("  ")[0] for line in out.splitlines()[1:]]
