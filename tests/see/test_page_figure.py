@@ -184,7 +184,7 @@ def test_the_large_map_has_its_tokens_on_both_sides(opened, translation):
     head = next(one for one in translation["attention"] if one["part"] == "cross")["heads"][0]
     row = weights(translation, head)[1]
     first = page.locator(".in-words li").nth(1).inner_text()
-    assert first.startswith(f"1 “Meine” attends most to {row.argmax()} “{shown[row.argmax()]}” {row.max():.2f}")
+    assert first.startswith(f"1 “Meine” attends most to {row.argmax()} “{shown[row.argmax()]}” {row.max():#.3g}")
 
 
 def test_what_nearly_won_is_not_cut(opened, translation):

@@ -42,7 +42,7 @@ def test_the_numbers_are_the_tensors(translation):
     for one, record in zip(translation["attention"], seen.records, strict=True):
         assert (one["part"], one["layer"]) == (record.part, record.layer)
         for head, expected in zip(one["heads"], record.values[0], strict=True):
-            assert np.abs(weights(translation, head) - expected.numpy()).max() <= 0.002
+            assert np.abs(weights(translation, head) - expected.numpy()).max() <= float(expected.max()) / 510 + 1e-6
 
 
 @pytest.mark.parametrize("name", ["scores", "mask", "softmax", "split_heads", "qkv", "out"])
@@ -130,6 +130,30 @@ def test_the_page_says_what_a_pooled_map_shows(opened, translation):
     assert 5 < page.locator(".axis.across span").count() <= 40  # the tokens beside the map are thinned
 
 
+@pytest.mark.parametrize("length", [12, 200])
+def test_weights_that_are_all_small_are_seen_and_told(opened, translation, length):
+    values = torch.rand(1, 1, length, length).softmax(dim=-1)  # all near 1 / length
+    values[..., -1] = 0.0
+    about = {"part": "encoder", "layer": 0, "queries": length, "keys": length}
+    blobs = arrays.Blobs()
+    blobs.texts += translation["blobs"]
+    made = arrays.maps(Weights("", "encoder", 0, (0,), 0, values), frozenset())
+    attention = arrays.pack([(about, made)], 10**6, blobs)
+    page = opened(translation | {"attention": attention, "source": ["a"] * length, "blobs": blobs.texts})
+    told = page.locator("#attention-view .hint").first.inner_text()
+    assert float(told.split()[3].removesuffix(",")) == pytest.approx(float(values.max()), rel=0.01)
+    assert ("square root" in told) == (length > 60)
+    colors = page.locator("#map canvas").evaluate(
+        "(map) => Array.from(map.getContext('2d').getImageData(0, 0, map.width, 1).data)"
+    )
+    distances = np.abs(np.reshape(colors, (length, 4))[:, :3] - colors[-4:-1]).sum(1)  # from the color of nothing
+    assert (distances[:-1] > 40).all()
+    page.locator("#map").focus()
+    _, _, _, value, _, error = page.locator("#said").inner_text().rsplit(maxsplit=5)
+    assert float(error) < 0.01 / length
+    assert abs(float(value) - float(values[0, 0, 0, 0])) <= float(error)
+
+
 def test_a_short_sentences_page_is_small(translation):
     assert len(document(translation)) < 2_000_000
     assert len(document(gather.of_text("all-MiniLM-L6-v2", TEXT))) < 2_000_000
@@ -153,7 +177,7 @@ def test_however_incompressible_the_maps_they_stay_under_40_megabytes(translatio
     noise = np.random.default_rng(0)
 
     def random(size, kept=False):
-        return arrays.Map(0, noise.integers(0, 256, (size, size), dtype=np.uint8), kept)
+        return arrays.Map(0, noise.integers(0, 256, (size, size), dtype=np.uint8), 1.0, kept)
 
     layers = [({"part": "encoder", "layer": layer}, [random(256) for _ in range(16)]) for layer in range(24)]
     layers[3][1][5] = random(4096, kept=True)

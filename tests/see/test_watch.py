@@ -164,7 +164,7 @@ def test_a_picture_is_made(tmp_path):
     seen.plot(path, queries=["$a^$", "_{", "$\\frac$"], keys=["v", "w", "x", "y", "z"])
     assert path.read_bytes().startswith(b"\x89PNG")
     figure = seen.plot()
-    titles = [panel.get_title() for panel in figure.axes]
+    titles = [panel.get_title().partition(" (to ")[0] for panel in figure.axes]
     assert titles == [f"{part} {layer}.{head}" for layer in (0, 1) for part in ("decoder", "cross") for head in (0, 1)]
     with pytest.raises(ValueError, match=r"row 3 was not seen; the batch has rows 0 to 0"):
         seen.plot(row=3)
@@ -172,6 +172,19 @@ def test_a_picture_is_made(tmp_path):
         seen.plot(tmp_path / "no" / "a.png")
     with pytest.raises(ValueError, match=r"call 5 was not seen; decoder 0 ran in calls 0 to 0"):
         seen.of(0, 0, "decoder", call=5)
+
+
+@pytest.mark.parametrize("length", [12, 200])
+def test_weights_that_are_all_small_are_seen_in_the_picture(length):
+    layer = CrossAttention(8, 2).eval()
+    torch.nn.init.zeros_(layer.q.weight)  # every weight is about 1 / length
+    with watch(layer) as seen:
+        layer(torch.randn(1, length, 8), torch.randn(1, length, 8))
+    (panel, _) = seen.plot().axes
+    assert panel.get_title().endswith(f"(to {1 / length:.2g})")
+    (image,) = panel.images
+    assert image.norm.vmax == pytest.approx(1 / length, rel=1e-4)
+    assert image.norm(image.norm.vmax / 4) == pytest.approx(0.5 if length > 60 else 0.25)
 
 
 def test_one_number_in_place_of_several_is_said():

@@ -20,7 +20,7 @@ def unpacked(data, place, dtype, *shape):
 
 def weights(data, head):
     """A head's attention weights."""
-    return unpacked(data, head["data"], np.uint8, head["rows"], head["columns"]) / 255
+    return unpacked(data, head["data"], np.uint8, head["rows"], head["columns"]) * (head["largest"] / 255)
 
 
 class _Results(Teller):

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clearhead.see.watch import Weights
 
+_MANY = 60
+
 
 def maps(
     records: "Sequence[Weights]", row: int, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None
 ) -> Any:
     """A map for each layer and head, a line of them for each record.
+
+    Full color is the head's largest weight, which stands above the map; of more than 60 tokens the colors go with the
+    square root of the weights, which are small then.
 
     Args:
         records: one for each layer.
@@ -28,6 +33,7 @@ def maps(
         raise ValueError(f"row {row} was not seen; the batch has rows 0 to {texts - 1}")
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.colors import PowerNorm
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError('a picture needs matplotlib: pip install "clearhead[train]"') from None
@@ -42,8 +48,10 @@ def maps(
         shown = record.values[row, :, :length, :length].float().cpu()
         for panel, head, weights in zip(line, record.heads, shown, strict=False):
             panel.set_axis_on()
-            panel.imshow(weights.numpy(), vmin=0, vmax=1, cmap="Blues", aspect="auto")
-            panel.set_title(f"{record.part} {record.layer}.{head}", fontsize="small")
+            largest = float(weights.max()) or 1.0
+            colors = PowerNorm(0.5 if max(weights.shape) > _MANY else 1.0, vmin=0, vmax=largest)
+            panel.imshow(weights.numpy(), norm=colors, cmap="Blues", aspect="auto")
+            panel.set_title(f"{record.part} {record.layer}.{head} (to {largest:.2g})", fontsize="small")
             _label(panel.set_yticks, queries, weights.shape[0])
             _label(panel.set_xticks, keys or queries, weights.shape[1], rotation=90)
     return figure

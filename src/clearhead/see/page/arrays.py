@@ -116,10 +116,11 @@ def _blocks(joined: np.ufunc, numbers: np.ndarray, rows: int, columns: int) -> n
 
 @dataclass
 class Map:
-    """One head's weights as bytes: each is its byte divided by 255, of a block the largest."""
+    """One head's weights as bytes, of a block the largest: a byte times the largest weight, divided by 255, is one."""
 
     head: int
     cells: np.ndarray
+    largest: float
     kept: bool
     """Whole, also where the page would be too large."""
 
@@ -130,7 +131,8 @@ def maps(record: Weights, whole: frozenset[tuple[str, int, int]]) -> list[Map]:
     for number, weights in zip(record.heads, record.values[0], strict=True):
         kept = (record.part, record.layer, number) in whole
         cells = weights.numpy() if kept else _at_most(weights.numpy(), _MAP)
-        found.append(Map(number, np.round(cells * 255).astype(np.uint8), kept))
+        largest = float(cells.max()) or 1.0
+        found.append(Map(number, np.round(cells * (255 / largest)).astype(np.uint8), largest, kept))
     return found
 
 
@@ -173,6 +175,7 @@ def pack(layers: Sequence[tuple[Json, list[Map]]], room: int, blobs: Blobs) -> l
                     "head": one.head,
                     "rows": one.cells.shape[0],
                     "columns": one.cells.shape[1],
+                    "largest": one.largest,
                     "data": blobs.add(texts[id(one)]),
                 }
                 for one in heads

@@ -1,6 +1,9 @@
 /* attention: a grid of heads, one large map, and lines between tokens */
 const PART_NAMES = { encoder: "Encoder", decoder: "Decoder (causal)", cross: "Cross" };
 const MOST_LINES = 60;
+// Among many keys a weight is small; its square root is still seen.
+const many = ({ queries, keys }) => Math.max(queries, keys) > MOST_LINES;
+const color = (map, byte) => (many(map) ? Math.sqrt(byte / 255) : byte / 255);
 
 function tokensOf(part) {
   if (part === "cross") return [data.target, data.source];
@@ -22,11 +25,11 @@ async function attention() {
   const grid = element("div", { class: "grid", role: "listbox", "aria-label": "Heads", "aria-orientation": "horizontal" });
   const field = element("div", { id: "map", tabindex: "0", role: "application" }, panel());
   const [down, across] = ["down", "across"].map((side) => element("div", { class: `axis ${side}`, "aria-hidden": "true" }));
-  const heading = element("h3"), pooling = element("p", { class: "hint" }), caption = element("p", { class: "hint", id: "cell" });
+  const heading = element("h3"), scale = element("p", { class: "hint" }), caption = element("p", { class: "hint", id: "cell" });
   const lines = element("div", { class: "scroll", id: "lines" });
   const inWords = element("details", { class: "in-words", ontoggle: () => tellAll() }, element("summary", {}, "In words"), element("ul"));
   byId("attention-view").append(tabs, grid, element("div", { class: "large" },
-    element("div", {}, heading, pooling, element("div", { class: "map" }, across, down, field), caption, inWords),
+    element("div", {}, heading, scale, element("div", { class: "map" }, across, down, field), caption, inWords),
     element("div", {}, element("h3", {}, "Lines"), lines)));
 
   const current = () => data.attention.find((one) => one.part === view.part && one.layer === view.layer);
@@ -36,9 +39,10 @@ async function attention() {
     const these = data.attention.filter((one) => one.part === view.part);
     layers.replaceChildren(...these.map((one) => element("option", { value: one.layer, selected: one.layer === view.layer }, String(one.layer))));
     grid.replaceChildren();
-    current().heads.forEach((head, place) => {
+    const one = current();
+    one.heads.forEach((head, place) => {
       const small = element("canvas", { "aria-hidden": "true" });
-      bytes(head.data).then((numbers) => shade(small, head.rows, head.columns, (at) => numbers[at] / 255));
+      bytes(head.data).then((numbers) => shade(small, head.rows, head.columns, (at) => color(one, numbers[at])));
       grid.append(element("button", { type: "button", role: "option", "aria-selected": String(place === view.head), tabindex: place === view.head ? "0" : "-1", "aria-label": `Head ${head.head}`, onclick: () => pick(place) }, small, `head ${head.head}`));
     });
     await large();
@@ -66,12 +70,12 @@ async function attention() {
     const one = current(), head = one.heads[view.head], numbers = await bytes(head.data);
     if (one !== current() || head !== one.heads[view.head]) return; // another head was chosen meanwhile
     const [queries, keys] = tokensOf(one.part), [rows, columns] = [head.rows, head.columns];
-    map = { ...one, rows, columns, numbers, queryTokens: queries, keyTokens: keys };
+    map = { ...one, rows, columns, numbers, largest: head.largest, queryTokens: queries, keyTokens: keys };
     heading.textContent = `${PART_NAMES[one.part] || one.part}, layer ${one.layer}, head ${head.head}`;
     const pooled = rows < one.queries || columns < one.keys;
-    pooling.hidden = !pooled;
-    pooling.textContent = `${one.queries} × ${one.keys} tokens in ${rows} × ${columns} cells: each shows the largest weight of its block.`;
-    shade(field.querySelector("canvas"), rows, columns, (place) => numbers[place] / 255);
+    scale.textContent = `${pooled ? `${one.queries} × ${one.keys} tokens in ${rows} × ${columns} cells: each shows the largest weight of its block. ` : ""}`
+      + `Full color is ${digits(head.largest)}, the head's largest weight${many(one) ? "; the others go with the square root" : ""}.`;
+    shade(field.querySelector("canvas"), rows, columns, (place) => color(one, numbers[place]));
     field.setAttribute("aria-label", `Attention map, ${rows} queries down by ${columns} keys across${pooled ? `, of ${one.queries} by ${one.keys} tokens` : ""}. Arrow keys move from cell to cell.`);
     caption.textContent = describe(moveInto());
     label();
@@ -83,11 +87,11 @@ async function attention() {
   function name(tokens, [first, last]) {
     return last > first ? `${first} to ${last}` : `${first} “${shown(tokens[first] ?? "")}”`;
   }
-  const weight = (row, column) => map.numbers[row * map.columns + column] / 255;
+  const weight = (row, column) => (map.numbers[row * map.columns + column] * map.largest) / 255;
   function describe({ row, column }) {
     if (!map) return "";
     const query = name(map.queryTokens, span(row, map.rows, map.queries)), key = name(map.keyTokens, span(column, map.columns, map.keys));
-    return `${query} attends to ${key}: ${measured(weight(row, column), 1 / 510)}`;
+    return `${query} attends to ${key}: ${measured(weight(row, column), map.largest / 510)}`;
   }
   const moveInto = readable(field, describe, (at) => { caption.textContent = describe(at); emphasize(at.row); }, () => emphasize(null));
 
@@ -110,7 +114,7 @@ async function attention() {
     if (!inWords.open || !map) return;
     inWords.querySelector("ul").replaceChildren(...Array.from({ length: map.rows }, (_, row) => {
       const heaviest = Array.from({ length: map.columns }, (_, column) => [weight(row, column), column]).sort((one, other) => other[0] - one[0]).slice(0, 3);
-      const keys = heaviest.filter(([share]) => share > 0.004).map(([share, column]) => `${name(map.keyTokens, span(column, map.columns, map.keys))} ${share.toFixed(2)}`);
+      const keys = heaviest.filter(([share]) => share > 0).map(([share, column]) => `${name(map.keyTokens, span(column, map.columns, map.keys))} ${digits(share)}`);
       return element("li", {}, `${name(map.queryTokens, span(row, map.rows, map.queries))} attends most to ${keys.join(", ") || "nothing"}`);
     }));
   }
@@ -120,7 +124,7 @@ async function attention() {
 }
 
 // Draws the lines of a head, and gives what makes those of one row stand out, or all of them again.
-function drawLines(place, { queries, keys, rows, columns, numbers, queryTokens, keyTokens }) {
+function drawLines(place, { queries, keys, rows, columns, numbers, largest, queryTokens, keyTokens }) {
   const step = 21, width = 420;
   if (rows < queries || columns < keys || rows > MOST_LINES || columns > MOST_LINES) {
     place.replaceChildren(element("p", { class: "hint" }, `Lines are drawn for up to ${MOST_LINES} tokens.`));
@@ -131,7 +135,7 @@ function drawLines(place, { queries, keys, rows, columns, numbers, queryTokens, 
   const paths = [];
   for (let row = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++) {
-      const share = numbers[row * columns + column] / 255;
+      const share = (numbers[row * columns + column] * largest) / 255;
       if (share < 0.04) continue;
       const line = drawn("line", { x1: 132, y1: row * step + 14, x2: width - 132, y2: column * step + 14, stroke: "var(--accent)", "stroke-width": 0.6 + 4 * share, "stroke-opacity": 0.12 + 0.88 * share });
       paths.push([row, line]);
