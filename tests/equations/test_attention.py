@@ -66,7 +66,7 @@ def gradients(function, tensors, mask):
 def gradient_by(request, monkeypatch):
     """Gradients of few queries and keys are taken step by step on a CPU, of many by the kernel: both, at small sizes."""
     if request.param == "long":
-        monkeypatch.setattr(fused, "_SHORT", 0)
+        monkeypatch.setattr(fused, "_short", lambda q, k, v: False)
 
 
 @pytest.mark.usefixtures("gradient_by")
@@ -86,6 +86,41 @@ def test_fused_equals_explicit_in_values_and_gradients(dtype):
             torch.testing.assert_close(one, other, atol=bound, rtol=bound)
 
     check()
+
+
+@pytest.mark.parametrize("kind", ["none", "padding", "bool", "causal"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_texts_a_few_at_a_time_are_texts_together(monkeypatch, dtype, kind):
+    q, k, v = torch.randn(3, 5, 2, 20, 8, dtype=dtype).unbind()
+    mask = {
+        "none": None,
+        "padding": masks.padding(torch.arange(20) < torch.tensor([[20], [1], [0], [7], [19]])),
+        "bool": torch.rand(1, 2, 20, 20) < 0.7,
+        "causal": masks.causal(20),
+    }[kind]
+    with torch.no_grad():
+        together = fused_scaled_dot_product(q, k, v, mask)
+        for texts in (1, 2, 4):
+            monkeypatch.setattr(fused, "_SCORES", texts * 2 * 20 * 20)
+            found = fused_scaled_dot_product(q, k, v, mask)
+            bound = 1e-6 if dtype == torch.float32 else 0.01
+            torch.testing.assert_close(found, together, atol=bound, rtol=bound)
+
+
+def test_no_packed_text_meets_the_numbers_of_another():
+    q, k, v = torch.randn(3, 1, 2, 12, 8).unbind()
+    mask = masks.packed([3, 5, 4])
+    with torch.no_grad():
+        healthy = fused_scaled_dot_product(q, k, v, mask)
+        for broken in (float("nan"), float("inf")):
+            for tensor in (k, v):
+                kept = tensor[:, :, 3:8].clone()
+                tensor[:, :, 3:8] = broken
+                values = fused_scaled_dot_product(q, k, v, mask)
+                tensor[:, :, 3:8] = kept
+                for others in (slice(0, 3), slice(8, 12)):
+                    assert torch.equal(values[:, :, others], healthy[:, :, others])
+                assert not values[:, :, 3:8].isfinite().any()
 
 
 @given(problems(dtype=torch.bfloat16))

@@ -79,6 +79,20 @@ def test_the_best_logits_are_exact_in_16_bits_too(dtype, bound, vocabulary, bias
         torch.testing.assert_close(found.topk(best), plain.topk(best), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_an_activation_stands_in_the_product_only_where_it_is_cheap_there(monkeypatch, capability, activation):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    plan = EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1, activation=activation)
+    model = EncoderModel(plan).eval()
+    runs = sibling(model, torch.float32, CPU)
+    alone = any(isinstance(part, nn.GELU) for part in runs.modules())
+    assert alone == (activation == "gelu" and capability == "AVX2")
+    ids = torch.randint(20, (2, 5))
+    with torch.inference_mode():
+        torch.testing.assert_close(runs(ids), model(ids), atol=1e-5, rtol=1e-5)
+
+
 def test_models_share_their_weights_with_their_siblings():
     model = EncoderModel(EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=2)).eval()
     exact, low = sibling(model, torch.float32, CPU), sibling(model, torch.bfloat16, CPU)

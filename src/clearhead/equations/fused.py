@@ -19,8 +19,10 @@ from clearhead.equations.masks import MaskLike
 _BLOCK = 512
 _SHORT = 128
 """Queries and keys up to which, on a CPU, the gradient step by step takes less time than the fused kernel's."""
-_FEW = 32
-"""Queries up to which the values do, of keys up to `_SHORT`."""
+_FEW = {torch.float32: 256, torch.bfloat16: 256}
+"""Queries up to which the values do, of no more keys than `_SHORT` or this."""
+_SCORES = 2**19
+"""Scores that are held at a time where no gradient is wanted: they stay in the cache of a core."""
 _ROW = 16
 """Keys below which torch's softmax on a CPU takes ten times as long as with as many."""
 
@@ -50,7 +52,16 @@ def fused_scaled_dot_product(
         return _packed(q, k, v, checked, drop_prob, scale)
     no_floats = checked is None or checked.added() is None
     if no_floats and q.device.type == "cpu" and (_short(q, k, v) or (drop_prob and queries <= _BLOCK)):
-        return _stepwise(q, k, v, None if checked is None else checked.allowed(queries), drop_prob, scale)
+        allowed = None if checked is None else checked.allowed(queries)
+        texts = max(1, _SCORES // max(1, heads * queries * k.shape[2]))
+        if batch <= texts or _wanted(q, k, v) or torch.compiler.is_compiling():
+            return _stepwise(q, k, v, allowed, drop_prob, scale)
+        values = q.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
+        for start in range(0, batch, texts):
+            some = slice(start, start + texts)
+            near = allowed[some] if allowed is not None and allowed.ndim == 4 and len(allowed) > 1 else allowed
+            values[some] = _stepwise(q[some], k[some], v[some], near, drop_prob, scale)
+        return values
     if checked is None:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=drop_prob, scale=scale)
     # a kernel aligns a non-square causal mask at the top left, ours at the last query
@@ -75,8 +86,13 @@ def fused_scaled_dot_product(
 def _short(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether there are so few queries and keys that the kernel, which is made for many, takes longer: up to twice as
     long for the values, and eight times for the gradients, of sentences of 10 to 60 tokens."""
-    wanted = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    return k.shape[2] <= _SHORT and q.shape[2] <= (_SHORT if wanted else _FEW)
+    queries = _SHORT if _wanted(q, k, v) else _FEW.get(q.dtype, 0)
+    return q.shape[2] <= queries and k.shape[2] <= max(_SHORT, queries)
+
+
+def _wanted(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether a gradient is."""
+    return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
 
 
 def _stepwise(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob: float, scale: float | None) -> Tensor:
@@ -86,11 +102,14 @@ def _stepwise(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, drop_prob
         k, v, allowed = _filled(k, v, allowed)
     exact = torch.promote_types(q.dtype, torch.float32)
     with torch.autocast("cpu", enabled=False):
-        scores_BHLM = (q @ k.transpose(-2, -1)).to(exact) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-        some: Tensor | None = None
-        if allowed is not None:
+        scores_BHLM = (q @ k.transpose(-2, -1)).to(exact)
+        scale, some = 1 / math.sqrt(q.shape[-1]) if scale is None else scale, None
+        if allowed is None:
+            scores_BHLM = scores_BHLM * scale
+        else:
             # finite, so that a row without any key has weights, which are then made zero
-            scores_BHLM += torch.zeros(allowed.shape, dtype=exact).masked_fill_(~allowed, torch.finfo(exact).min / 2)
+            added = torch.zeros(allowed.shape, dtype=exact).masked_fill_(~allowed, torch.finfo(exact).min / 2)
+            scores_BHLM = torch.add(added, scores_BHLM, alpha=scale)
             some = allowed.any(dim=-1, keepdim=True)
         weights_BHLM = torch.softmax(scores_BHLM, dim=-1)
         if drop_prob:
@@ -130,21 +149,32 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float,
     if _has_variable_lengths(q) and not drop_prob and mask.scores is None:
         return _variable_lengths(q, k, v, mask, scale)
     longest = -(-max(mask.lengths, default=0) // 16) * 16  # one kernel, and one order of sums, for all lengths near by
-    place_T = torch.cat([torch.arange(length) + number * longest for number, length in enumerate(mask.lengths)]).to(
-        q.device
-    )
+    padded_N, real_T = _places(mask.lengths, longest, q.device)
 
     def rows(x_1HTK: Tensor) -> Tensor:
-        _, heads, _, width = x_1HTK.shape
-        padded = x_1HTK.new_zeros(len(mask.lengths or ()) * longest, heads, width)
-        padded = padded.index_copy(0, place_T, x_1HTK[0].transpose(0, 1))
-        return padded.reshape(-1, longest, heads, width).transpose(1, 2)
+        padded_NHK = x_1HTK[0].transpose(0, 1).index_select(0, padded_N)
+        return padded_NHK.view(-1, longest, *padded_NHK.shape[1:]).transpose(1, 2)
 
     within = mask.within(longest)
     if within.keep_BM is not None and within.keep_BM.device != q.device:
         within = replace(within, keep_BM=within.keep_BM.to(q.device))
     values = fused_scaled_dot_product(rows(q), rows(k), rows(v), within, drop_prob=drop_prob, scale=scale)
-    return values.transpose(1, 2).flatten(0, 1)[place_T].transpose(0, 1)[None]
+    return values.transpose(1, 2).flatten(0, 1).index_select(0, real_T).transpose(0, 1)[None]
+
+
+@functools.lru_cache(maxsize=8)
+def _places(lengths: tuple[int, ...], longest: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """For each place of the padded rows the token of the packed row that stands there, and for each token its place;
+    alike for all layers. At the padding, which no query attends to, stands the text's own first token: no text ever
+    meets the numbers of another."""
+    with torch.inference_mode(False):  # what is kept here may serve in training, too
+        length_B, tokens = torch.tensor(lengths), sum(lengths)
+        start_B, column_L = length_B.cumsum(0) - length_B, torch.arange(longest)
+        padded_BL = start_B[:, None] + torch.where(column_L < length_B[:, None], column_L, 0)
+        ahead_B = torch.arange(len(lengths)) * longest - start_B
+        real_T = torch.arange(tokens) + ahead_B.repeat_interleave(length_B, output_size=tokens)
+        # a text without a token may stand at the end, where none is left
+        return padded_BL.flatten().clamp(max=max(tokens - 1, 0)).to(device), real_T.to(device)
 
 
 def _has_variable_lengths(q: Tensor) -> bool:

@@ -53,7 +53,8 @@ class Packed:
         # for all texts at once: an accelerator would have an order to take for each
         ahead = np.repeat(np.arange(len(starts)) * longest - starts, self.lengths)
         place_T = _there(torch.from_numpy(ahead + np.arange(self.tokens)), hidden.device)
-        rows = hidden.new_zeros(len(starts) * longest, hidden.shape[2]).index_copy(0, place_T, hidden[0, : self.tokens])
+        rows = hidden.new_zeros(len(starts) * longest, hidden.shape[2])
+        rows.index_copy_(0, place_T, hidden[0, : self.tokens])
         keep = torch.arange(longest) < torch.tensor(self.lengths)[:, None]
         return rows.reshape(len(starts), longest, -1), _there(keep, hidden.device)
 
