@@ -1,7 +1,7 @@
 """What changes the scores of the next token before one is chosen.
 
-Each takes the scores (N, V) and the target's tokens so far (N, T), and gives new scores. In a beam search the scores
-are log-probabilities, else logits, as in transformers.
+Each takes the scores (N, V), which it may write into, and the target's tokens so far (N, T), and gives new scores. In a
+beam search the scores are log-probabilities, else logits, as in transformers.
 """
 
 from collections.abc import Callable, Sequence
@@ -85,7 +85,6 @@ def forbid_source_ngrams(scores: Scores, ids: Ids, source: Int[Tensor, "N M"], *
 
 def forbid_words(scores: Scores, ids: Ids, *, words: Sequence[tuple[int, ...]]) -> Scores:
     """No token that would complete one of these sequences of ids."""
-    scores = scores.clone()
     for word in words:
         *begun, last = word
         if len(begun) <= ids.shape[1]:
@@ -98,7 +97,7 @@ def forbid_early_end(scores: Scores, ids: Ids, *, least: int, eos_ids: Sequence[
     """No end before the least length."""
     if ids.shape[1] >= least:
         return scores
-    return scores.index_fill(1, ids.new_tensor(eos_ids), _NEVER)
+    return scores.index_fill_(1, ids.new_tensor(eos_ids), _NEVER)
 
 
 def force(scores: Scores, ids: Ids, *, at: int, allowed: Sequence[int]) -> Scores:

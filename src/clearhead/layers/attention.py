@@ -194,13 +194,18 @@ class CrossAttention(nn.Module):
         checked = masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=keys)
         if each > 1 and checked is not None and not checked.only_padding:
             raise ValueError(f"{each} rows share each row of the memory, which goes with a mask that is padding alone")
-        k, v = self._keys_and_values(memory) if cache is None else cache.filled(lambda: self._keys_and_values(memory))
+        k, v = self._keys_and_values(memory) if cache is None else cache.filled(lambda: self._held(memory))
         # the rows that share a memory stand as queries of one row, so that nothing is copied
         q = attention.split_heads(self.q(x).reshape(batch, each * length, -1), self.num_heads)
         drop_prob = self.drop_prob if self.training else 0.0
         values = fused_scaled_dot_product(q, k, v, checked, drop_prob=drop_prob, scale=self.scale)
         mixed: Tensor = self.out(attention.merge_heads(values))
         return mixed.reshape(rows, length, -1)
+
+    def _held(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values head by head in memory: every step reads them so."""
+        k, v = self._keys_and_values(memory)
+        return k.contiguous(), v.contiguous()
 
     def _keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         k, v = (attention.split_heads(part, self.num_heads) for part in self.kv(memory).chunk(2, dim=-1))

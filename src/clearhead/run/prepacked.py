@@ -85,14 +85,15 @@ class PrepackedUnembedding(nn.Module):
     def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
         (output,) = self._output
         weight_VD, h = output.tokens.weight, output.scaled(h).float()
+        if self.dtype == torch.float32:
+            return self._packed.product(h, weight_VD, output.bias)
         logits = self._packed.product(h.to(self.dtype), weight_VD).float()
         if output.bias is not None:
             logits += output.bias
-        if self.dtype != torch.float32:
-            logits_NV = logits.flatten(0, -2)
-            _, places_NC = best(logits_NV, _EXACT)
-            exact_NC = torch.einsum("nd,ncd->nc", h.flatten(0, -2), weight_VD[places_NC])
-            logits_NV.scatter_(1, places_NC, exact_NC if output.bias is None else exact_NC + output.bias[places_NC])
+        logits_NV = logits.flatten(0, -2)
+        _, places_NC = best(logits_NV, _EXACT)
+        exact_NC = torch.einsum("nd,ncd->nc", h.flatten(0, -2), weight_VD[places_NC])
+        logits_NV.scatter_(1, places_NC, exact_NC if output.bias is None else exact_NC + output.bias[places_NC])
         return logits
 
     def extra_repr(self) -> str:
