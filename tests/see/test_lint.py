@@ -47,6 +47,7 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
+from support.linting_around import Turned, TurnedBoth
 from torch import nn
 
 from clearhead import (
@@ -485,6 +486,62 @@ def test_an_encoder_that_gives_more_than_its_states_is_looked_through():
     assert lint(Around(), batch, **known) == []
     del batch["tgt_mask"]
     assert [finding.mistake for finding in lint(Around(), batch, **known)] == [FUTURE]
+
+
+class Both(nn.Module):
+    """States, and a vector for each text that takes padding in, or does not."""
+
+    def __init__(self, how, leaks):
+        super().__init__()
+        self.encoder, self.head, self.how, self.leaks = encoder(), nn.Linear(8, 1), how, leaks
+
+    def forward(self, ids):
+        keep = ids != PAD
+        states = self.encoder(ids, masks.padding(keep))
+        real = torch.ones_like(keep)[..., None] if self.leaks else keep[..., None]
+        pooled = (states * real).sum(dim=1) / real.sum(dim=1)
+        given = {"states": states, "pooled": pooled}
+        return {"tuple": (states, pooled), "names": given, "number": self.head(pooled)[:, 0]}[self.how]
+
+
+@pytest.mark.parametrize("leaks", [True, False])
+@pytest.mark.parametrize("how", ["tuple", "names", "number"])
+def test_the_vector_of_each_text_is_looked_at_beside_states_and_as_one_number(how, leaks):
+    found = lint(Both(how, leaks), {"ids": IDS})
+    assert [finding.mistake for finding in found] == (["padding leaks into the pooled vector"] if leaks else [])
+
+
+@pytest.mark.parametrize("rows", [2, 6])  # as many texts as tokens: shapes say nothing
+def test_mistakes_around_torch_nn_are_found_whichever_way_round_its_tensors_are(rows):
+    torch.manual_seed(0)
+    ids = torch.where(
+        torch.arange(6) < torch.tensor([6, 3, 2, 6, 5, 4])[:rows, None], torch.randint(3, 20, (rows, 6)), PAD
+    )
+    assert [one.mistake for one in lint(Turned(masked=False), {"src": ids})] == [ATTENDED]
+    assert [one.mistake for one in lint(Turned(masked=False, first=False), {"src": ids.T})] == [ATTENDED]
+    assert [one.mistake for one in lint(TurnedBoth(causal=False), {"src": ids, "tgt": ids})] == [FUTURE]
+
+
+def test_a_last_target_token_that_is_hidden_from_itself_is_found():
+    keep = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
+    target_keep = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+    x, y = torch.randn(2, 2, 6, 8).unbind()
+    batch = {"src": x, "tgt": y, "tgt_mask": CAUSAL, "src_key_padding_mask": ~keep, "memory_key_padding_mask": ~keep}
+    for first in (True, False):
+        turned = {name: batch[name] if first else batch[name].transpose(0, 1) for name in ("src", "tgt")}
+        for mask, mistakes in ((keep, [SWAPPED]), (target_keep, [])):
+            given = batch | turned | {"tgt_key_padding_mask": ~mask}
+            found = lint(torch_transformer(batch_first=first), given, keep=keep, target_keep=target_keep)
+            assert [finding.mistake for finding in found] == mistakes
+    ids, target = (torch.where(kept, torch.randint(3, 20, (2, 6)), PAD) for kept in (keep, target_keep))
+    given = {"ids": ids, "target_ids": target, "mask": masks.padding(keep), "target_mask": masks.padding(keep)}
+    found = lint(Seq2Seq(Seq2SeqConfig(**SIZES)), given, keep=keep, target_keep=target_keep)
+    assert [finding.mistake for finding in found] == [SWAPPED]
+
+
+def test_no_gradients_are_known_in_inference_mode():
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"inference_mode\(\) knows none"):
+        lint(encoder(), {"ids": IDS})
 
 
 def test_the_name_of_what_has_another_shape_is_said():

@@ -22,12 +22,17 @@ from support.linting import (
 
 from clearhead import lint_masks, masks
 
+HIDDEN = KEEP & ~(KEEP.flip(1).cumsum(dim=1).flip(1) == 1)
+"""The last real token of each text is hidden."""
+
 
 @pytest.mark.parametrize(
     ("mask", "options", "mistake"),
     [
         (~KEEP[:, None, None], {}, INVERTED),
         (None, {}, ATTENDED),
+        (MASK & masks.causal(6) & masks.padding(HIDDEN), {"causal": True}, "text is ignored"),
+        (MASK & masks.causal(6) & masks.padding(HIDDEN), {"causal": True, "other": HIDDEN}, SWAPPED),
         (masks.padding(TARGET_KEEP), {"other": TARGET_KEEP}, SWAPPED),
         (masks.causal(6) & MASK, {}, "the encoder is causal"),
         (MASK, {"causal": True}, FUTURE),

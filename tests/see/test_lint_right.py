@@ -17,6 +17,7 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
+from support.linting_around import Turned, TurnedBoth
 from torch import nn
 
 from clearhead import Decoder, Seq2Seq, Seq2SeqConfig, lint, masks
@@ -24,6 +25,7 @@ from clearhead import Decoder, Seq2Seq, Seq2SeqConfig, lint, masks
 RIGHT = [
     *("ours", "our seq2seq", "our decoder", "torch.nn", "torch.nn transformer", "bert", "marian", "t5", "pooled"),
     *("bert eager", "spans", "labels", "one attention", "one causal attention", "one cross-attention"),
+    *("around torch.nn", "around torch.nn, the length first", "around torch.nn, pooled", "around torch.nn transformer"),
 ]
 FLOATS = [None, -torch.inf, -1e4, torch.finfo(torch.float32).min]
 
@@ -65,6 +67,14 @@ def right(kind, keep, target_keep, fill):
             return Decoder(8, 12, 2, 0.1, 2), batch, known | {"target_keep": torch.ones_like(target_keep)}
         case "torch.nn":
             return torch_encoder(), {"src": x, "src_key_padding_mask": shut(keep, fill)}, {"keep": keep}
+        case "around torch.nn":
+            return Turned(), {"src": ids}, {}
+        case "around torch.nn, the length first":
+            return Turned(first=False), {"src": ids.T.contiguous()}, {}
+        case "around torch.nn, pooled":
+            return Turned(pooled=True), {"src": ids}, {}
+        case "around torch.nn transformer":
+            return TurnedBoth(), {"src": ids, "tgt": torch.where(target == PAD, 2, target)}, {"keep": keep}
         case "torch.nn transformer":
             padding = {"src_key_padding_mask": shut(keep, fill), "memory_key_padding_mask": shut(keep, fill)}
             padding |= {"tgt_key_padding_mask": shut(target_keep, fill)}

@@ -138,6 +138,8 @@ def test_what_cannot_be_watched_is_said():
     model = Encoder(8, 8, 2, 0.1, 1)
     with pytest.raises(ValueError, match=r"has heads 0 to 1; got \(2,\)"), watch(model, heads=[2]):
         pass
+    with pytest.raises(ValueError, match=r"heads are several whole numbers, such as \[0, 3\]; got \[\]"):
+        watch(model, heads=[]).__enter__()
     for layers, missing in (([1], "1"), ([0, 7], "7"), ([-1, 0], "-1")):
         message = f"no attention in layer {missing}; the layers are 0 to 0"
         with pytest.raises(ValueError, match=message), watch(model, layers=layers):
@@ -152,6 +154,24 @@ def test_what_cannot_be_watched_is_said():
     with pytest.raises(RuntimeError, match="stop"), watch(model):
         raise RuntimeError("stop")
     assert hooks_of(model) == 0
+
+
+def test_a_picture_of_a_generation_is_of_texts_that_belong_together():
+    translator = TextToText.from_pretrained("tatoeba-en-de", precision="float32")
+    texts = ["Oh, what a lovely day it is!", "I do not know what to do about it."]
+    with watch(translator, layers=[0], heads=[0]) as seen:
+        translator.generate(texts, beam_size=1)
+    together = [record for record in seen.records if record.part == "cross" and len(record.values) == 2]
+    assert seen.records[-1].values.shape[0] == 1  # one ends first
+    for row, text in enumerate(texts):
+        with watch(translator, layers=[0], heads=[0]) as alone:
+            translator.generate([text], beam_size=1)
+        encoder, _, cross = (panel.images[0].get_array() for panel in seen.plot(row=row).axes)
+        wanted = alone.of(0, 0, "cross", call=len(together) - 1)[0]
+        torch.testing.assert_close(torch.tensor(cross[:, : wanted.shape[1]]), wanted, atol=1e-5, rtol=1e-5)
+        tokens = wanted.shape[1]
+        own = torch.tensor(encoder[:tokens, :tokens])
+        torch.testing.assert_close(own, alone.of(0, 0)[0], atol=1e-5, rtol=1e-5)
 
 
 def test_a_picture_is_made(tmp_path):

@@ -18,7 +18,7 @@ from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import pool
 from clearhead.run.packing import packed_batches
-from clearhead.run.precision import Precision, device_named, dtype_for, sibling
+from clearhead.run.precision import Precision, device_named, dtype_for, give_pages_back, sibling
 from clearhead.run.progress import token_progress
 from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
 from clearhead.run.writers import Vectors
@@ -234,6 +234,7 @@ class TextEncoder:
 
         for some, tokens in one_ahead(prepared()):
             vectors = cast(Vectors, self.encode_tokens(tokens, options))
+            give_pages_back()
             yield Window(some, vectors, sum(len(text.ids) for text in tokens), sum(text.truncated for text in tokens))
 
     def encode_tokens(
@@ -270,12 +271,16 @@ class TextEncoder:
                 for index, row, kept in zip(indices, hidden, keep, strict=True):
                     rows[index] = finish(row[kept]).cpu().numpy()
             return rows
-        found: list[tuple[list[int], Tensor]] = []
+        vectors = np.empty((len(tokens), width), np.float32)
+        later: list[tuple[list[int], Tensor]] = []
         for indices, hidden, keep in runs:
             after_prompt = torch.arange(keep.shape[1], device=keep.device) >= skip
-            found.append((indices, finish(pool(hidden.float(), keep & after_prompt, pooling))))
-        vectors = np.empty((len(tokens), width), np.float32)
-        for indices, pooled in found:  # fetched last: an accelerator computes while the next batch is made
+            pooled = finish(pool(hidden.float(), keep & after_prompt, pooling))
+            if pooled.device.type == "cpu":  # what is held among large blocks keeps their memory from being used again
+                vectors[indices] = pooled.numpy()
+            else:
+                later.append((indices, pooled))
+        for indices, pooled in later:  # an accelerator computes while the next batch is made
             vectors[indices] = pooled.cpu().numpy()
         return vectors
 

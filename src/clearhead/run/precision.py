@@ -91,14 +91,26 @@ def siblings(model: nn.Module) -> list[nn.Module]:
     return list(_MADE.get(model, ()))
 
 
+def give_pages_back() -> None:
+    """Gives back what is free between blocks in use: with texts of ever new lengths these grow apart, and a long run
+    would take ever more memory."""
+    trim = getattr(_libc(), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 @functools.cache
 def _keep_pages() -> None:
     """Tells glibc, once a process, to keep the pages of what a layer frees for the next: it gave them back to the
     system, and a fifth of the time of a float32 encoder went into getting them again. Elsewhere nothing is done."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    mallopt = getattr(_libc(), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 32 * 2**20)  # the most that it takes
         mallopt(_M_TRIM_THRESHOLD, 256 * 2**20)
+
+
+def _libc() -> ctypes.CDLL | None:
+    return ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def _fast_bfloat16(device: torch.device) -> bool:

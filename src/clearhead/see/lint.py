@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from clearhead.equations import masks
-from clearhead.see.lint_masks import Attended, Finding, fully_masked, judged, kept, masks_nothing
+from clearhead.see.lint_masks import Attended, Finding, fully_masked, judged, kept, masks_nothing, unseen
 from clearhead.see.lint_observed import Observed, observe, padding_id
 
 _MOST = 12
@@ -33,7 +33,8 @@ def lint(
 ) -> list[Finding]:
     """Mistakes in how a model is called: masks inverted, swapped, missing or in the wrong place, padding that leaks.
 
-    The model runs as it is, once, in evaluation mode; its weights, gradients and modes stay as they are.
+    The model runs as it is, in evaluation mode, once (twice around torch.nn's modules with the length first, to see
+    which way round its tensors are); its weights, gradients and modes stay as they are.
 
     Args:
         model: any module of this library; `nn.Transformer`, its halves and layers, `nn.MultiheadAttention`; a
@@ -83,9 +84,9 @@ def lint(
     if full:
         findings = [finding for finding in findings if finding.mistake not in _FOLLOWS] or full
     queries = (seen.source if seen.target is None else seen.target).shape[1]
-    findings = _by_floats(batch, findings, queries)
+    findings = _by_floats(batch, findings, queries) or _unseen(seen, real, target_real)
     if not findings and seen.pooled is not None:
-        findings = _pooled(seen.pooled, seen.source, real)
+        findings = _pooled(seen.pooled, seen.source, real, beside=seen.beside)
     return findings
 
 
@@ -93,6 +94,8 @@ def _check_given(model: object, batch: object) -> None:
     if not isinstance(model, nn.Module):
         inside = ": give its `model`" if isinstance(getattr(model, "model", None), nn.Module) else ""
         raise ValueError(f"a module is looked at; got a {type(model).__name__}{inside}")
+    if torch.is_inference_mode_enabled():
+        raise ValueError("gradients are asked for here, and torch.inference_mode() knows none: call lint outside it")
     if not isinstance(batch, Mapping):
         raise ValueError(
             "the batch holds what the model is called with, by name, such as "
@@ -148,6 +151,17 @@ def _fully_masked(seen: Observed, real: Tensor, target_real: Tensor | None, spoi
     ]
 
 
+def _unseen(seen: Observed, real: Tensor, target_real: Tensor | None) -> list[Finding]:
+    """Real tokens that may not attend to themselves, in any of the layers."""
+    for own in seen.unseen:
+        asking, other = (target_real, real) if own.decoding else (real, target_real)
+        if asking is not None:
+            found = unseen(own.path or "attention", own.queries_BL & asking, other)
+            if found:
+                return found
+    return []
+
+
 def _some(asking_BL: Tensor) -> Tensor:
     """These tokens; of a long text some, spread over it."""
     some_BL = torch.zeros_like(asking_BL)
@@ -177,14 +191,15 @@ def _not_zero(gradient: Tensor) -> Tensor:
     return (gradient.detach() != 0).any(dim=-1).cpu()
 
 
-def _pooled(pooled: Tensor, inputs: Tensor, real: Tensor) -> list[Finding]:
-    """Whether padding has a part in the one vector of a text."""
+def _pooled(pooled: Tensor, inputs: Tensor, real: Tensor, *, beside: bool) -> list[Finding]:
+    """Whether padding has a part in the one vector of a text. The first token's beside states, which many models give
+    and few take, is let be."""
     direction = torch.randn(pooled.shape[-1], generator=torch.Generator().manual_seed(0)).to(pooled)
     (gradient,) = torch.autograd.grad((pooled * direction).sum(), inputs, retain_graph=True, allow_unused=True)
     if gradient is None:
         raise ValueError("the model's output depends on nothing that went in")
     leaks = _not_zero(gradient) & ~real
-    if not leaks.any():
+    if not leaks[:, 1:].any() if beside else not leaks.any():
         return []
     row, place = leaks.nonzero()[0].tolist()
     why, mend = (
@@ -208,8 +223,7 @@ def _real(model: nn.Module, given: Tensor, vectors: Tensor, name: str, keep: Ten
     pad = None if given.is_floating_point() else padding_id(model)
     if pad is None:
         return torch.ones(vectors.shape[:2], dtype=torch.bool)
-    ids = given if given.shape == vectors.shape[:2] else given.T
-    return (ids != pad).cpu()
+    return (given != pad).cpu()
 
 
 def _with_start(model: nn.Module, real: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""Queries that no key is left for, seen at every attention of a running model, whatever its masks are called."""
+"""What masks leave over, seen at every attention of a running model, whatever they are called: queries without any key,
+and tokens that may not attend to themselves."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from clearhead.equations import masks
+from clearhead.layers.attention import MultiHeadAttention
 from clearhead.see.lint_masks import SHUT
 
 _SOFTMAXES = (torch.softmax, torch.special.softmax, Tensor.softmax, functional.softmax)
@@ -18,14 +20,21 @@ _MASKED_SCORE = -5e3
 
 
 @contextlib.contextmanager
-def keyless_told(model: nn.Module, told: Callable[[str, Tensor], None]) -> Iterator[None]:
+def keyless_told(model: nn.Module, told: Callable[[str, Tensor, Tensor | None], None]) -> Iterator[None]:
     """Tells, of every attention of the model that runs inside the block, which queries have no key.
 
     Args:
         model: any module.
-        told: is called with the attention's path in the model and a bool tensor, whose last dimension is the queries.
+        told: is called with the attention's path in the model and two bool tensors, whose last dimension is the
+            queries: which have no key, and, of the self-attention of this library and of torch.nn, which may not
+            attend to themselves.
     """
     running: list[str] = []
+
+    def seen(keyless: Tensor, unseen: Tensor | None, same: bool | None) -> None:
+        path = running[-1] if running else ""
+        ours = same is None and isinstance(model.get_submodule(path), MultiHeadAttention)
+        told(path, keyless, unseen if same or ours else None)
 
     def left(*_: Any) -> None:
         running.pop()
@@ -35,14 +44,14 @@ def keyless_told(model: nn.Module, told: Callable[[str, Tensor], None]) -> Itera
             before = module.register_forward_pre_hook(lambda *_, path=path: running.append(path))
             stack.callback(before.remove)
             stack.callback(module.register_forward_hook(left).remove)
-        stack.enter_context(_Attentions(lambda keyless: told(running[-1] if running else "", keyless)))
+        stack.enter_context(_Attentions(seen))
         yield
 
 
 class _Attentions(TorchFunctionMode):
     """Looks at the masks of attention that is fused, torch.nn's, or written out with a softmax."""
 
-    def __init__(self, told: Callable[[Tensor], None]) -> None:
+    def __init__(self, told: Callable[[Tensor, Tensor | None, bool | None], None]) -> None:
         super().__init__()
         self.told = told
 
@@ -51,21 +60,35 @@ class _Attentions(TorchFunctionMode):
         if func is functional.scaled_dot_product_attention:
             self._fused(*args, **kwargs)
         elif func is functional.multi_head_attention_forward:
-            self._torch_nn(args[0], args[4], kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
+            self._torch_nn(args[0], args[1], args[4], kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
         elif func in _SOFTMAXES and args and args[0].ndim in (3, 4):
-            self.told(args[0].detach().amax(dim=-1) < _MASKED_SCORE)
+            scores = args[0].detach()
+            self.told(scores.amax(dim=-1) < _MASKED_SCORE, _own(scores, scores.shape[-2], _MASKED_SCORE), None)
         return func(*args, **kwargs)
 
     def _fused(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **others: Any
     ) -> None:
         if attn_mask is not None:
-            self.told(_shut(attn_mask).expand(query.shape[:-1]))
+            self.told(_shut(attn_mask).expand(query.shape[:-1]), _own(attn_mask.detach(), query.shape[-2], SHUT), None)
 
-    def _torch_nn(self, query_LBD: Tensor, heads: int, attn_mask: Tensor | None, padding: Tensor | None) -> None:
+    def _torch_nn(
+        self, query_LBD: Tensor, key: Tensor, heads: int, attn_mask: Tensor | None, padding: Tensor | None
+    ) -> None:
         mask, (length, batch) = masks.from_torch_nn(attn_mask, padding, num_heads=heads), query_LBD.shape[:2]
         if mask is not None:
-            self.told(_shut(masks.additive(mask, length)).expand(batch, heads, length))
+            dense = masks.additive(mask, length)
+            dense = dense.expand(batch, heads, length, dense.shape[-1])
+            self.told(_shut(dense), _own(dense, length, SHUT), key is query_LBD)
+
+
+def _own(mask: Tensor, queries: int, shut: float) -> Tensor | None:
+    """Whether a token's own place in its row is masked; None where there are fewer keys than queries."""
+    if mask.shape[-1] < queries:
+        return None
+    # one row may serve all queries; keys that fill a row up come last
+    own = mask.expand(*mask.shape[:-2], queries, mask.shape[-1]).diagonal(dim1=-2, dim2=-1)
+    return ~own if mask.dtype == torch.bool else own <= shut
 
 
 def _shut(mask: Tensor) -> Tensor:

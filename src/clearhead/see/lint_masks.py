@@ -106,7 +106,10 @@ def lint_masks(
     asking = real & ~empty if bool((real & ~empty).any()) else real
     attended = Attended("the mask", allowed, asking, keep, causal=causal, same=same, other_BM=other)
     full = [fully_masked("the mask", row, place) for row, place in empty.nonzero().tolist()[:1]]
-    return findings or judged(attended) or full
+    findings = findings or judged(attended) or full
+    if not findings and same:
+        findings = unseen("the mask", keep & ~allowed.diagonal(dim1=1, dim2=2), other)
+    return findings
 
 
 def kept(name: str, given: object) -> Bool[Tensor, "B L"]:
@@ -136,6 +139,23 @@ def fully_masked(where: str, row: int, place: int) -> Finding:
         "This token may attend to nothing: some kernels give NaN for it, others the mean of all tokens or zeros.",
         "Let each token attend to one at least, itself for instance, and look at the mask's polarity.",
     )
+
+
+def unseen(part: str, own_BL: Tensor, other_BL: Tensor | None) -> list[Finding]:
+    """Says that a real token may not attend to itself: under a causal mask nobody else tells of the last one.
+
+    Args:
+        part: which attention.
+        own_BL: the real tokens that may not.
+        other_BL: the padding of the other sequence.
+    """
+    if not bool(own_BL.any()):
+        return []
+    row, place = own_BL.nonzero()[0].tolist()
+    where = f"{part}, row {row}, position {place}"
+    if other_BL is not None and other_BL.shape == own_BL.shape and not bool((own_BL & other_BL).any()):
+        return [_swapped(where)]
+    return [_ignored(where, "This real token may not attend to itself.")]
 
 
 def masks_nothing(name: str, added: Tensor) -> list[Finding]:
@@ -273,14 +293,7 @@ def _padding(attended: Attended, pairs: _Pairs) -> list[Finding]:
     others = other_BM is not None and other_BM.shape == keep_BM.shape and not bool(other_BM.all())
     if other_BM is not None and others and bool(((reached_BM == other_BM) | ~asked_BM).all()):
         row, key = ((keep_BM != other_BM) & asked_BM).nonzero()[0].tolist()
-        return [
-            Finding(
-                "source and target padding are swapped",
-                f"{attended.part}, row {row}, position {key}",
-                "What is attended is what is real in the other sequence.",
-                "Give each attention the padding of its own keys; cross-attention's keys are the source's.",
-            )
-        ]
+        return [_swapped(f"{attended.part}, row {row}, position {key}")]
     if leaks_BLM.any():
         row, query, key = leaks_BLM.nonzero()[0].tolist()
         return [
@@ -293,14 +306,25 @@ def _padding(attended: Attended, pairs: _Pairs) -> list[Finding]:
             )
         ]
     row, key = ignored_BM.nonzero()[0].tolist()
-    return [
-        Finding(
-            "text is ignored",
-            f"{attended.part}, row {row}, position {key}",
-            "No other token reaches this real one.",
-            "Look where the mask says padding: is pad_id a word here, or was the mask made for another batch?",
-        )
-    ]
+    return [_ignored(f"{attended.part}, row {row}, position {key}", "No other token reaches this real one.")]
+
+
+def _swapped(where: str) -> Finding:
+    return Finding(
+        "source and target padding are swapped",
+        where,
+        "What is attended is what is real in the other sequence.",
+        "Give each attention the padding of its own keys; cross-attention's keys are the source's.",
+    )
+
+
+def _ignored(where: str, why: str) -> Finding:
+    return Finding(
+        "text is ignored",
+        where,
+        why,
+        "Look where the mask says padding: is pad_id a word here, or was the mask made for another batch?",
+    )
 
 
 def _floats(mask: masks.Mask, keep_BM: Tensor) -> list[Finding]:

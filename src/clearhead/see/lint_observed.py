@@ -18,11 +18,15 @@ from clearhead.see.lint_keyless import keyless_told
 _SOURCES = ("ids", "input_ids", "src", "memory", "inputs_embeds", "value", "x")
 _TARGETS = ("target_ids", "decoder_input_ids", "tgt", "decoder_inputs_embeds", "query", "x")
 _OF_ATTENTION = ("query", "key", "value")
+_PROBES = 24
+"""Places of a result that are looked at, to see which way round it is."""
 
 
 @dataclass(frozen=True)
 class Keyless:
     """Queries of one attention that no key is left for.
+
+    Or that may not attend to themselves.
 
     Args:
         path: the attention's place in the model.
@@ -40,13 +44,15 @@ class Observed:
     """What was observed of one call.
 
     Args:
-        given: source and target as the batch has them.
+        given: source and target as the batch has them, but the batch first.
         alone: whether the model is one attention, without a stack around it.
         source, target: the vectors that went in, the batch first.
         memory: what the encoder gave.
         states: what the decoder gave.
         pooled: the one vector of each text.
+        beside: whether it was given beside the states.
         keyless: the attentions in which some query had no key.
+        unseen: the self-attentions in which some token could not attend to itself.
     """
 
     given: dict[str, Tensor]
@@ -56,7 +62,19 @@ class Observed:
     memory: Tensor | None = None
     states: Tensor | None = None
     pooled: Tensor | None = None
+    beside: bool = False
     keyless: list[Keyless] = field(default_factory=list)
+    unseen: list[Keyless] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _BatchFirst:
+    """Of which tensors the batch is the first dimension: of all, or not of those of torch.nn's modules."""
+
+    source: bool = True
+    target: bool = True
+    memory: bool = True
+    result: bool = True
 
 
 def observe(model: nn.Module, batch: Mapping[str, Any]) -> Observed:
@@ -67,12 +85,26 @@ def observe(model: nn.Module, batch: Mapping[str, Any]) -> Observed:
             decoder without an encoder.
     """
     batch = _with_target(model, dict(batch))
-    names, first = _names(model, batch), _batch_first(model)
+    names = _names(model, batch)
     if "target" not in names:
         _check_encodes(model)
-    given = {role: batch[name] for role, name in names.items()}
-    for role, name in names.items():
-        _check_tokens(name, given[role])
+    for name in names.values():
+        _check_tokens(name, batch[name])
+    first = _batch_first(model, batch, names)
+    seen, output = _run(model, batch, names, first)
+    _keep_output(seen, output, first.result)
+    if names["source"] == "memory":
+        seen.memory = None  # it went in, and is nobody's result here
+    for role, given in seen.given.items():
+        seen.given[role] = given if getattr(first, role) else given.transpose(0, 1)
+    return seen
+
+
+def _run(
+    model: nn.Module, batch: Mapping[str, Any], names: Mapping[str, str], first: _BatchFirst
+) -> tuple[Observed, Any]:
+    """One run, with leaves in the place of what was embedded; and what the model gives."""
+    batch, given = dict(batch), {role: batch[name] for role, name in names.items()}
     seen = Observed(given, isinstance(model, nn.MultiheadAttention | MultiHeadAttention | CrossAttention))
     inner = _encoder(model)
     with contextlib.ExitStack() as stack:
@@ -80,19 +112,17 @@ def observe(model: nn.Module, batch: Mapping[str, Any]) -> Observed:
         stack.enter_context(torch.enable_grad())
         for role, name in names.items():
             if given[role].is_floating_point():
-                setattr(seen, role, _leaf(given[role], first))
+                leaf = _leaf(given[role], getattr(first, role))
+                setattr(seen, role, leaf)
                 for same in {name, *_OF_ATTENTION}:
                     if batch.get(same) is given[role]:
-                        batch[same] = _turned(getattr(seen, role), first)
+                        batch[same] = _turned(leaf, getattr(first, role))
         for handle in _hooks(model, inner, seen, first):
             stack.callback(handle.remove)
         stack.enter_context(keyless_told(model, functools.partial(_note, seen, inner)))
         output = model(**batch)
     _check_embedded(seen, names)
-    _keep_output(seen, output, first)
-    if names["source"] == "memory":
-        seen.memory = None  # it went in, and is nobody's result here
-    return seen
+    return seen, output
 
 
 def _check_tokens(name: str, given: object) -> None:
@@ -159,7 +189,7 @@ def _evaluated(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: bool) -> Iterator[Any]:
+def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: _BatchFirst) -> Iterator[Any]:
     """Hooks that put leaves in the place of the embeddings of source and target, and keep what the encoder gives."""
 
     def embedded(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
@@ -168,9 +198,9 @@ def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: boo
             if not isinstance(asked, Tensor) or getattr(seen, role) is not None:
                 continue
             if asked.shape == ids.shape and not ids.is_floating_point() and torch.equal(asked, ids):
-                leaf = _leaf(output, first)
+                leaf = _leaf(output, getattr(first, role))
                 setattr(seen, role, leaf)
-                return _turned(leaf, first)
+                return _turned(leaf, getattr(first, role))
         return None
 
     for module in model.modules():
@@ -181,8 +211,8 @@ def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: boo
         states = _result(output, seen)
         if states.ndim != 3 or not states.requires_grad:
             return None
-        seen.memory = _turned(states, first)
-        back = _turned(seen.memory, first)  # what comes after depends on what was kept
+        seen.memory = _turned(states, first.memory)
+        back = _turned(seen.memory, first.memory)  # what comes after depends on what was kept
         if type(output) in (tuple, list):
             return type(output)(back if part is states else part for part in output)
         return back if output is states else None
@@ -191,16 +221,18 @@ def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: boo
         yield inner.register_forward_hook(encoded)
 
 
-def _note(seen: Observed, inner: nn.Module | None, path: str, keyless: Tensor) -> None:
-    """Keeps which queries have no key, in any of the heads, where there are some."""
+def _note(seen: Observed, inner: nn.Module | None, path: str, keyless: Tensor, unseen: Tensor | None) -> None:
+    """Keeps which queries have no key, or not their own, in any of the heads, where there are some."""
     decoding = "target" in seen.given and (inner is None or seen.memory is not None)
     sequence = seen.target if decoding else seen.source
-    if sequence is None or not bool(keyless.any()):
+    if sequence is None:
         return
     batch, length = sequence.shape[:2]
-    if keyless.shape[-1] == length and keyless.numel() % (batch * length) == 0:
-        queries_BL = keyless.reshape(batch, -1, length).any(dim=1).cpu()
-        seen.keyless.append(Keyless(path, decoding, queries_BL))
+    for kept, told in ((seen.keyless, keyless), (seen.unseen, unseen)):
+        if told is None or not bool(told.any()):
+            continue
+        if told.shape[-1] == length and told.numel() % (batch * length) == 0:
+            kept.append(Keyless(path, decoding, told.reshape(batch, -1, length).any(dim=1).cpu()))
 
 
 def _encoder(model: nn.Module) -> nn.Module | None:
@@ -214,7 +246,8 @@ def _encoder(model: nn.Module) -> nn.Module | None:
     for name in ("encoder", "body", "base_model"):
         found = getattr(model, name, None)
         if isinstance(found, nn.Module) and found is not model:
-            return found
+            whole = hasattr(found, "decoder")  # and not the encoder alone
+            return _encoder(found) or found if whole else found
     for module in model.modules():
         if module is not model and isinstance(module, nn.TransformerEncoder | nn.Transformer):
             return module.encoder if isinstance(module, nn.Transformer) else module
@@ -237,12 +270,18 @@ def _keep_output(seen: Observed, output: Any, first: bool) -> None:
         raise ValueError(
             "the model's output depends on nothing that went in, as far as gradients show: it runs under torch.no_grad"
         )
+    if result.ndim == 0:
+        raise ValueError(
+            "the model gives one number for the whole batch; states, or a vector for each text, are wanted"
+        )
     if result.ndim < 3:
-        seen.pooled = result
+        seen.pooled = result if result.ndim == 2 else result[:, None]
         return
     result = _turned(result, first)
     sequence = seen.source if seen.target is None else seen.target
     assert sequence is not None
+    if seen.target is None:
+        seen.pooled, seen.beside = _vector_of_each(output, len(sequence), sequence.shape[1]), True
     if result.shape[:2] != sequence.shape[:2]:
         raise ValueError(
             f"the model gives {result.shape[1]} vectors for each text, but "
@@ -253,6 +292,15 @@ def _keep_output(seen: Observed, output: Any, first: bool) -> None:
         seen.states = result
     else:
         seen.memory = result
+
+
+def _vector_of_each(output: Any, texts: int, length: int) -> Tensor | None:
+    """The one vector of each text that some models give beside the states."""
+    parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    for part in parts:
+        if isinstance(part, Tensor) and part.ndim == 2 and len(part) == texts != 0 and part.shape[1] != length:
+            return part if part.requires_grad else None
+    return None
 
 
 def _result(output: Any, seen: Observed) -> Tensor:
@@ -304,9 +352,58 @@ def _turned(x: Tensor, first: bool) -> Tensor:
     return x if first or x.ndim < 3 else x.transpose(0, 1)
 
 
-def _batch_first(model: nn.Module) -> bool:
-    """Whether the batch is the first dimension: everywhere but in torch.nn's modules that were told otherwise."""
-    for module in model.modules():
-        if isinstance(module, nn.MultiheadAttention):
-            return bool(module.batch_first)
-    return True
+def _batch_first(model: nn.Module, batch: Mapping[str, Any], names: Mapping[str, str]) -> _BatchFirst:
+    """Of which tensors the batch is the first dimension: of all, but in torch.nn's modules that were told otherwise.
+    What stands around such a module may turn its tensors, and is run once to see what depends on what."""
+    inside = [module for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
+    if all(module.batch_first for module in inside):
+        return _BatchFirst()
+    if type(model).__module__.startswith("torch.nn."):
+        return _BatchFirst(False, False, False, False)
+    seen, output = _run(model, batch, names, _BatchFirst())
+    assert seen.source is not None
+    result, last = _result(output, seen), seen.source if seen.target is None else seen.target
+    votes = _texts_are_rows(seen.source, result)
+    other = votes if seen.target is None else _texts_are_rows(seen.target, result)
+    source, target = (votes or other) > 0, (other or votes) > 0
+    return _BatchFirst(
+        source,
+        target,
+        seen.memory is not None and _same_way(seen.memory, seen.source, source),
+        _same_way(result, last, target),
+    )
+
+
+def _texts_are_rows(inputs: Tensor, result: Tensor) -> int:
+    """How much speaks for it that a text's tokens share the first index, or, where it is negative, the second: each
+    part of a result depends on those of one text."""
+    votes = 0
+    for place, touched in _dependent(inputs, result):
+        rows, columns = (touched.any(dim=dim).nonzero().flatten().tolist() for dim in (1, 0))
+        votes += (len(rows) == 1) - (len(columns) == 1)
+        if len(place) == 1:  # one vector a text, whose place is the text's
+            votes += (rows == place) - (columns == place)
+    if not votes and result.ndim < 3:
+        votes = (len(result) == inputs.shape[0]) - (len(result) == inputs.shape[1])
+    return votes
+
+
+def _same_way(states: Tensor, inputs: Tensor, texts_are_rows: bool) -> bool:
+    """Whether the first index of the states is that of the text on which they depend."""
+    votes = 0
+    for place, touched in _dependent(inputs, states):
+        texts = touched.any(dim=1 if texts_are_rows else 0).nonzero().flatten().tolist()
+        if len(texts) == 1 and len(place) > 1:
+            votes += (place[0] == texts[0]) - (place[1] == texts[0])
+    return votes > 0
+
+
+def _dependent(inputs: Tensor, states: Tensor) -> Iterator[tuple[list[int], Tensor]]:
+    """Some places of the states, and the places (its first two dimensions) of what went in on which each depends."""
+    places = torch.ones(states.shape[: min(2, max(1, states.ndim - 1))]).nonzero().tolist()
+    for place in places[:: -(-len(places) // _PROBES)]:
+        part = states[tuple(place)]
+        direction = torch.randn(part.shape, generator=torch.Generator().manual_seed(0)).to(part)
+        (gradient,) = torch.autograd.grad((part * direction).sum(), inputs, retain_graph=True, allow_unused=True)
+        if gradient is not None:
+            yield place, (gradient != 0).any(dim=-1).cpu()

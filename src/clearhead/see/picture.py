@@ -20,7 +20,8 @@ def maps(
     Args:
         records: one for each layer.
         row: which text of the batch.
-        queries, keys: tokens to write beside the maps; keys as queries where they are not given.
+        queries, keys: tokens to write beside the maps that have as many, 40 at most; keys as queries where they are
+            not given.
 
     Returns:
         matplotlib's figure.

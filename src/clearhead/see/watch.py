@@ -112,10 +112,14 @@ class Seen:
     ) -> Any:
         """A picture with a map for each layer and head, of the last call.
 
+        Of a generation it is the last in which all texts of the batch were still there: those that have ended leave
+        it, and rows are other texts then.
+
         Args:
             path: a PNG file to write; None for none.
             row: which text of the batch.
-            queries, keys: tokens to write beside the maps; keys as queries where they are not given.
+            queries, keys: tokens to write beside the maps that have as many, 40 at most; keys as queries where they are
+                not given.
 
         Returns:
             matplotlib's figure.
@@ -126,14 +130,25 @@ class Seen:
         """
         if path is not None:
             check_place(Path(path))
-        last = {record.path: record for record in self.records}
-        if not last:
+        if not self.records:
             raise ValueError(_NOTHING)
-        figure = picture.maps(list(last.values()), row, queries, keys)
+        figure = picture.maps(self._whole(), row, queries, keys)
         if path is not None:
             with whole_file(path) as file:
                 figure.savefig(file, format="png", dpi=110)
         return figure
+
+    def _whole(self) -> list[Weights]:
+        """Of each attention the last record of the last run in which the batch was whole."""
+        first = self.records[0].path  # an encoder's, where there is one: each run begins with it
+        once = self.records[0].part == "encoder"
+        starts = [number for number, record in enumerate(self.records) if record.path == first]
+        found: dict[str, Weights] = {}
+        for record in self.records[starts[-1] if once else 0 :]:
+            before = found.get(record.path)
+            if before is None or not once or len(record.values) >= len(before.values):
+                found[record.path] = record
+        return list(found.values())
 
 
 @contextlib.contextmanager
@@ -146,7 +161,8 @@ def watch(model: Watched, *, layers: Iterable[int] | None = None, heads: Iterabl
 
     What runs texts computes with a copy of its model, in other numbers or with packed weights; it is watched as well,
     whether the `TextEncoder` is given or its `model`. Texts that are computed together are the rows of a record in the
-    order in which they run, longest first; an encoder's are packed and filled up, and the filling comes last.
+    order in which they run, longest first; an encoder's are packed and filled up, and the filling comes last. In a
+    generation texts that have ended leave, and the rows of those after them move up.
 
     Args:
         model: any module of this library, or a module that holds some; or what runs one, such as a `TextEncoder`.
@@ -244,7 +260,7 @@ def _asked(
 
 def _several(name: str, given: object) -> tuple[int, ...]:
     found = tuple(given) if isinstance(given, Iterable) else ()
-    if not isinstance(given, Iterable) or not all(isinstance(one, Integral) for one in found):
+    if not found or not all(isinstance(one, Integral) for one in found):
         raise ValueError(f"{name} are several whole numbers, such as [0, 3]; got {given!r}")
     return found
 
