@@ -207,6 +207,11 @@ def test_a_phone_needs_no_scrolling_sideways(opened, translation):
     page = opened(translation, 390, color_scheme="dark")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.locator("html").get_attribute("data-theme") == "dark"
+    inside = """() => [...document.querySelectorAll(".many")].map(label => {
+        const box = label.getBoundingClientRect(), around = label.closest("section").getBoundingClientRect();
+        return box.left >= around.left && box.right <= around.right;
+    })"""
+    assert page.evaluate(inside) == [True, True]  # the numbers of layers are not cut off
 
 
 @pytest.mark.parametrize("width", [1100, 390])
