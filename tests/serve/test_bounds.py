@@ -131,7 +131,8 @@ def test_there_are_no_more_connections_than_the_system_gives_files(folders):
         held = [connected(server.address) for _ in range(800)]
         time.sleep(3.0)
         assert embed(server.address, "a").status_code == 200
-        assert served.metric(server.address, "connections_refused_total") >= 700
+        # those that send nothing leave after two seconds, and 60 others have their places: once or twice meanwhile
+        assert served.metric(server.address, "connections_refused_total") >= 800 - 3 * 60
         for one in held:
             one.close()
         assert "out of system resource" not in server.said()
