@@ -104,7 +104,7 @@ def give_pages_back() -> None:
 def _keep_pages() -> None:
     """Tells glibc, once a process, to keep the pages of what a layer frees for the next: it gave them back to the
     system, and a fifth of the time of a float32 encoder went into getting them again. And tells oneDNN, before its
-    first product, to keep fewer kernels: there is one for each number of rows, and 60,000 texts left 100 MiB of them."""
+    first product, to keep fewer kernels: there is one for each number of rows, 60,000 texts left 100 MiB of them."""
     for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):  # PyTorch's, and oneDNN's own
         os.environ.setdefault(cache, "64")
     mallopt = getattr(_libc(), "mallopt", None)
