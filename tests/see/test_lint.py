@@ -539,6 +539,27 @@ def test_a_last_target_token_that_is_hidden_from_itself_is_found():
     assert [finding.mistake for finding in found] == [SWAPPED]
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", ["Bart", "Marian", "T5"])
+def test_a_last_target_token_that_transformers_hides_from_itself_is_found(family, attention):
+    keep, target_keep = torch.arange(6) < torch.tensor([[6], [3]]), torch.arange(6) < torch.tensor([[6], [4]])
+    if family == "T5":
+        sizes = {"d_model": 8, "d_ff": 12, "d_kv": 4, "num_heads": 2, "num_layers": 2}
+    else:
+        sizes = {"d_model": 8, "max_position_embeddings": 16}
+        for part in ("encoder", "decoder"):
+            sizes |= {f"{part}_layers": 1, f"{part}_attention_heads": 2, f"{part}_ffn_dim": 12}
+    ids_given = {"pad_token_id": PAD, "decoder_start_token_id": PAD, "eos_token_id": 2}
+    config = getattr(transformers, f"{family}Config")(vocab_size=20, **ids_given, **sizes)
+    model = getattr(transformers, {"Marian": "MarianMTModel"}.get(family, f"{family}ForConditionalGeneration"))(config)
+    model.set_attn_implementation(attention)
+    ids, target = (torch.where(kept, torch.randint(3, 20, (2, 6)), PAD) for kept in (keep, target_keep))
+    for mask, mistakes in ((keep, [SWAPPED]), (target_keep, [])):
+        given = {"input_ids": ids, "attention_mask": keep.long()}
+        found = lint(model, given | {"decoder_input_ids": target, "decoder_attention_mask": mask.long()})
+        assert [finding.mistake for finding in found] == mistakes
+
+
 def test_no_gradients_are_known_in_inference_mode():
     with torch.inference_mode(), pytest.raises(ValueError, match=r"inference_mode\(\) knows none"):
         lint(encoder(), {"ids": IDS})

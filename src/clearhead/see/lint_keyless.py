@@ -2,6 +2,8 @@
 and tokens that may not attend to themselves."""
 
 import contextlib
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,8 @@ from clearhead.see.lint_masks import SHUT
 _SOFTMAXES = (torch.softmax, torch.special.softmax, Tensor.softmax, functional.softmax)
 _MASKED_SCORE = -5e3
 """No score is this low by itself; the least that people mask with is −10,000."""
+_OTHER_SEQUENCES = ("key_value_states", "encoder_hidden_states")
+"""What transformers' attentions call the sequence that is attended to, where it is another."""
 
 
 @contextlib.contextmanager
@@ -26,22 +30,24 @@ def keyless_told(model: nn.Module, told: Callable[[str, Tensor, Tensor | None], 
     Args:
         model: any module.
         told: is called with the attention's path in the model and two bool tensors, whose last dimension is the
-            queries: which have no key, and, of the self-attention of this library and of torch.nn, which may not
-            attend to themselves.
+            queries: which have no key, and, of self-attention in this library, torch.nn and transformers, which may
+            not attend to themselves.
     """
-    running: list[str] = []
+    running: list[tuple[str, bool]] = []
+
+    def entered(path: str, module: nn.Module, inputs: Any, kwargs: Any) -> None:
+        running.append((path, _to_itself(module, inputs, kwargs)))
 
     def seen(keyless: Tensor, unseen: Tensor | None, same: bool | None) -> None:
-        path = running[-1] if running else ""
-        ours = same is None and isinstance(model.get_submodule(path), MultiHeadAttention)
-        told(path, keyless, unseen if same or ours else None)
+        path, to_itself = running[-1] if running else ("", False)
+        told(path, keyless, unseen if same or (same is None and to_itself) else None)
 
     def left(*_: Any) -> None:
         running.pop()
 
     with contextlib.ExitStack() as stack:
         for path, module in model.named_modules():
-            before = module.register_forward_pre_hook(lambda *_, path=path: running.append(path))
+            before = module.register_forward_pre_hook(functools.partial(entered, path), with_kwargs=True)
             stack.callback(before.remove)
             stack.callback(module.register_forward_hook(left).remove)
         stack.enter_context(_Attentions(seen))
@@ -80,6 +86,18 @@ class _Attentions(TorchFunctionMode):
             dense = masks.additive(mask, length)
             dense = dense.expand(batch, heads, length, dense.shape[-1])
             self.told(_shut(dense), _own(dense, length, SHUT), key is query_LBD)
+
+
+def _to_itself(module: nn.Module, inputs: Any, kwargs: Any) -> bool:
+    """Whether an attention is called with one sequence alone, as far as its class says: it is ours, or one of
+    transformers', which name what goes in."""
+    if isinstance(module, MultiHeadAttention):
+        return True
+    signature = inspect.signature(module.forward)
+    if "hidden_states" not in signature.parameters:
+        return False
+    given = signature.bind_partial(*inputs, **kwargs).arguments
+    return all(given.get(name) is None for name in _OTHER_SEQUENCES)
 
 
 def _own(mask: Tensor, queries: int, shut: float) -> Tensor | None:
