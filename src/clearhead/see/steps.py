@@ -1,5 +1,6 @@
 """What a trace tells: steps, each with its equation, its named shape, its values."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 from clearhead.equations import stated
 
 Named = tuple[tuple[str, int], ...]
+_PART = 2**20
+"""Numbers whose statistics are taken at once."""
 
 
 @dataclass(frozen=True)
@@ -156,12 +159,18 @@ def dotted(path: str, name: str) -> str:
 
 
 def _statistics(result: Tensor) -> Statistics | None:
-    numbers = result.detach().float()
-    finite = numbers.isfinite()
-    if not finite.all():
-        numbers = numbers[finite]
-    if not numbers.numel():
-        return None
-    std, mean = torch.std_mean(numbers, correction=0)
-    low, high = numbers.aminmax()
-    return Statistics(float(mean), float(std), float(low), float(high))
+    """Over some numbers at a time: those of a long text's scores are gigabytes, and each copy would be as many."""
+    count, mean, squares, low, high = 0, 0.0, 0.0, math.inf, -math.inf
+    for part in torch.split(result.detach().flatten(), _PART):
+        numbers = part.float()
+        finite = numbers.isfinite()
+        if not finite.all():
+            numbers = numbers[finite]
+        if not (new := numbers.numel()):
+            continue
+        variance, middle = (float(one) for one in torch.var_mean(numbers, correction=0))
+        count, ahead = count + new, middle - mean
+        mean += ahead * new / count
+        squares += variance * new + ahead**2 * new * (count - new) / count
+        low, high = min(low, float(numbers.min())), max(high, float(numbers.max()))
+    return Statistics(mean, math.sqrt(squares / count), low, high) if count else None

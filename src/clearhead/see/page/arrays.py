@@ -1,6 +1,7 @@
 """Tensors as the page shows them: as bytes, in blocks where there are many numbers, deflated."""
 
 import base64
+import itertools
 import math
 import zlib
 from collections.abc import Sequence
@@ -77,11 +78,12 @@ def heat(result: Tensor, most: int, blobs: Blobs) -> Heat:
     numbers = numbers.reshape(-1, *numbers.shape[-2:])
     heads, height, width = numbers.shape
     rows, columns = _cells(heads, height, width, most)
-    cells = np.stack([_means(head, rows, columns) for head in numbers])
+    means = [_means(head, rows, columns) for head in numbers]
+    cells = np.stack([cells for cells, _ in means])
     finite = np.isfinite(cells)
     largest = float(np.abs(cells, where=finite, out=np.zeros_like(cells)).max()) or 1.0
     scaled = np.where(finite, np.round(cells * (127 / largest)), _NOTHING).astype(np.int8)
-    masked = int(sum(np.isneginf(head).sum() for head in numbers))
+    masked = sum(count for _, count in means)
     return Heat(heads, height, width, rows, columns, largest, masked, blobs.add(deflated(scaled)))
 
 
@@ -96,22 +98,35 @@ def _cells(heads: int, height: int, width: int, most: int) -> tuple[int, int]:
     return rows, columns
 
 
-def _means(numbers: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """The means of what is finite in each block; NaN where nothing is."""
-    finite = np.isfinite(numbers)
-    sums = _blocks(np.add, np.where(finite, numbers, np.float32(0)), rows, columns)
+def _means(numbers: np.ndarray, rows: int, columns: int) -> tuple[np.ndarray, int]:
+    """The means of what is finite in each block, NaN where nothing is; and how many of the numbers are −∞."""
+    sums, counts, masked = [], [], 0
+    for band in _bands(numbers, rows):  # what is made of one fits into a cache: a long text's scores are gigabytes
+        finite = np.isfinite(band)
+        if finite.all():
+            sums.append(band.sum(axis=0))
+            counts.append(np.full(band.shape[1], len(band), np.float32))
+        else:
+            sums.append(np.where(finite, band, np.float32(0)).sum(axis=0))
+            counts.append(finite.sum(axis=0, dtype=np.float32))
+            masked += int(np.isneginf(band).sum())
     with np.errstate(invalid="ignore"):
-        means: np.ndarray = sums / _blocks(np.add, finite.astype(np.float32), rows, columns)
-    return means
+        means: np.ndarray = _joined(np.add, sums, columns) / _joined(np.add, counts, columns)
+    return means, masked
 
 
-def _blocks(joined: np.ufunc, numbers: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Joins the numbers of each block: block i of k holds the places from ⌊i · n / k⌋ up to the next one's first."""
-    for axis, cells in ((1, columns), (0, rows)):  # along rows first: their numbers stand beside each other
-        length = numbers.shape[axis]
-        if cells < length:
-            numbers = joined.reduceat(numbers, np.arange(cells) * length // cells, axis=axis)
-    return numbers
+def _bands(numbers: np.ndarray, rows: int) -> list[np.ndarray]:
+    """The rows of each row of cells: those of cell i of k are from ⌊i · n / k⌋ up to the next one's first."""
+    starts = np.arange(rows + 1) * len(numbers) // rows
+    return [numbers[start:stop] for start, stop in itertools.pairwise(starts)]
+
+
+def _joined(join: np.ufunc, bands: Sequence[np.ndarray], columns: int) -> np.ndarray:
+    """Bands of which each is one row already, their columns joined to cells in the same way."""
+    numbers = np.stack(bands)
+    width = numbers.shape[1]
+    found: np.ndarray = join.reduceat(numbers, np.arange(columns) * width // columns, axis=1)
+    return found
 
 
 @dataclass
@@ -137,7 +152,8 @@ def maps(record: Weights, whole: frozenset[tuple[str, int, int]]) -> list[Map]:
 
 
 def _at_most(cells: np.ndarray, size: int) -> np.ndarray:
-    return _blocks(np.maximum, cells, min(cells.shape[0], size), min(cells.shape[1], size))
+    rows, columns = (min(length, size) for length in cells.shape)
+    return _joined(np.maximum, [band.max(axis=0) for band in _bands(cells, rows)], columns)
 
 
 def pack(layers: Sequence[tuple[Json, list[Map]]], room: int, blobs: Blobs) -> list[Json]:
