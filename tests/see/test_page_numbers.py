@@ -1,19 +1,20 @@
 """The numbers on the page are the tensors', to the precision that it states; and the page stays small."""
 
 import dataclasses
+import json
 import re
 
 import numpy as np
 import pytest
 import torch
-from support import families
+from support import families, folders
 from support.page import TEXT, hovered, results, unpacked, weights
 from transformers import BertTokenizerFast
 
 from clearhead import Seq2Seq, TextEncoder, TextToText, watch
 from clearhead.see.page import arrays, gather
 from clearhead.see.page.document import document
-from clearhead.see.watch import Weights
+from clearhead.see.watch import Place
 
 SAID = re.compile(
     r"(?:head (?P<head>\d+), )?rows? (?P<top>\d+)(?:-(?P<bottom>\d+))?, columns? (?P<left>\d+)(?:-(?P<right>\d+))?: "
@@ -97,8 +98,7 @@ def test_numbers_that_are_not_finite_are_no_part_of_a_mean():
 @pytest.mark.parametrize(("length", "room", "size"), [(300, 90_000, 256), (300, 30_000, 128), (512, 7_000, 64)])
 def test_pooled_cells_are_the_blocks_largest_weights(length, room, size):
     values = torch.rand(1, 1, length, length)
-    record = Weights("", "encoder", 0, (0,), 0, values)
-    blobs, made = arrays.Blobs(), arrays.maps(record, frozenset())
+    blobs, made = arrays.Blobs(), arrays.maps(Place("", "encoder", 0, 1), values[0], frozenset())
     (packed,) = arrays.pack([({}, made)], room, blobs)
     (head,) = packed["heads"]
     assert (head["rows"], head["columns"]) == (size, size)
@@ -114,9 +114,7 @@ def test_the_page_says_what_a_pooled_map_shows(opened, translation):
     values, about = torch.rand(1, 1, 300, 300), {"part": "encoder", "layer": 0, "queries": 300, "keys": 300}
     blobs = arrays.Blobs()
     blobs.texts += translation["blobs"]
-    attention = arrays.pack(
-        [(about, arrays.maps(Weights("", "encoder", 0, (0,), 0, values), frozenset()))], 10**6, blobs
-    )
+    attention = arrays.pack([(about, arrays.maps(Place("", "encoder", 0, 1), values[0], frozenset()))], 10**6, blobs)
     page = opened(translation | {"attention": attention, "source": ["a"] * 300, "blobs": blobs.texts})
     assert "300 × 300 tokens in 256 × 256 cells" in page.locator("#attention-view").inner_text()
     page.locator("#map").focus()
@@ -137,7 +135,7 @@ def test_weights_that_are_all_small_are_seen_and_told(opened, translation, lengt
     about = {"part": "encoder", "layer": 0, "queries": length, "keys": length}
     blobs = arrays.Blobs()
     blobs.texts += translation["blobs"]
-    made = arrays.maps(Weights("", "encoder", 0, (0,), 0, values), frozenset())
+    made = arrays.maps(Place("", "encoder", 0, 1), values[0], frozenset())
     attention = arrays.pack([(about, made)], 10**6, blobs)
     page = opened(translation | {"attention": attention, "source": ["a"] * length, "blobs": blobs.texts})
     told = page.locator("#attention-view .hint").first.inner_text()
@@ -195,8 +193,7 @@ def test_however_incompressible_the_maps_they_stay_under_40_megabytes(translatio
 
 
 def test_maps_kept_whole_that_leave_no_room_are_refused():
-    record = Weights("", "encoder", 0, (0, 1), 0, torch.rand(1, 2, 300, 300))
-    made = arrays.maps(record, frozenset({("encoder", 0, 1)}))
+    made = arrays.maps(Place("", "encoder", 0, 2), torch.rand(2, 300, 300), frozenset({("encoder", 0, 1)}))
     with pytest.raises(
         ValueError, match=r"take 0\.1 MB of the page, which has 0\.0 for them: keep fewer maps whole than 1"
     ):
@@ -231,3 +228,25 @@ def test_4096_tokens_are_at_most_40_megabytes_and_open(opened, tmp_path):
     page.locator(".grid button").nth(3).click()
     page.locator("h3", has_text="layer 1, head 3").wait_for()
     assert page.locator("#map canvas").evaluate("canvas => [canvas.width, canvas.height]") == [4096, 4096]
+
+
+@pytest.mark.slow
+def test_a_translation_of_4096_tokens_by_12_and_12_layers_of_16_heads_is_at_most_40_megabytes_and_opens(
+    opened, tmp_path
+):
+    sizes = {"d_model": 256, "max_position_embeddings": 4096}
+    for part in ("encoder", "decoder"):
+        sizes |= {f"{part}_layers": 12, f"{part}_attention_heads": 16, f"{part}_ffn_dim": 512}
+    folders.bart(tmp_path, **sizes)
+    limits = tmp_path / "tokenizer_config.json"
+    limits.write_text(json.dumps(json.loads(limits.read_text()) | {"model_max_length": 4096}))
+    made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    made.settings = made.settings.changed(max_new_tokens=24)
+    data = gather.of_model("long", made, "the old bridge " * 3000)
+    assert len(data["source"]) == 4096
+    assert len(data["attention"]) == 12 * 3
+    assert len(document(data)) < 40_000_000
+    page = opened(data)
+    page.locator("#attention-view select").first.select_option("11")
+    page.locator(".grid button").nth(15).click()
+    page.locator("h3", has_text="layer 11, head 15").wait_for()

@@ -86,7 +86,7 @@ def softmax(scores: Float[Tensor, "B H L M"]) -> Float[Tensor, "B H L M"]:
     Equation: A_ij = exp(S′_ij) / Σ_m exp(S′_im)
     Source: Section 3.2.1. exp(−∞) / 0 has no value; a query that may attend to nothing gets nothing, without NaN
     """
-    nothing_BHL1 = (scores == float("-inf")).all(dim=-1, keepdim=True)
+    nothing_BHL1 = scores.detach().amax(dim=-1, keepdim=True) == float("-inf")
     # filled before and after: a NaN inside softmax would come back through its gradient
     return torch.softmax(scores.masked_fill(nothing_BHL1, 0.0), dim=-1).masked_fill(nothing_BHL1, 0.0)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clearhead.equations import stated
 
 Named = tuple[tuple[str, int], ...]
-_PART = 2**20
+_PART = 2**18
 """Numbers whose statistics are taken at once."""
 
 
@@ -163,14 +163,17 @@ def _statistics(result: Tensor) -> Statistics | None:
     count, mean, squares, low, high = 0, 0.0, 0.0, math.inf, -math.inf
     for part in torch.split(result.detach().flatten(), _PART):
         numbers = part.float()
-        finite = numbers.isfinite()
-        if not finite.all():
-            numbers = numbers[finite]
-        if not (new := numbers.numel()):
+        if not numbers.numel():
             continue
-        variance, middle = (float(one) for one in torch.var_mean(numbers, correction=0))
+        lowest, highest = (float(one) for one in numbers.aminmax())  # NaN where one of them is
+        if not (math.isfinite(lowest) and math.isfinite(highest)):
+            numbers = numbers[numbers.isfinite()]
+            if not numbers.numel():
+                continue
+            lowest, highest = (float(one) for one in numbers.aminmax())
+        new, middle = numbers.numel(), float(numbers.mean())
         count, ahead = count + new, middle - mean
         mean += ahead * new / count
-        squares += variance * new + ahead**2 * new * (count - new) / count
-        low, high = min(low, float(numbers.min())), max(high, float(numbers.max()))
+        squares += float((numbers - middle).square_().sum()) + ahead**2 * new * (count - new) / count
+        low, high = min(low, lowest), max(high, highest)
     return Statistics(mean, math.sqrt(squares / count), low, high) if count else None

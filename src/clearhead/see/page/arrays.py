@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from clearhead.see.watch import Weights
+from clearhead.see.watch import Place
 
 _ROWS, _COLUMNS = 48, 96
 """Cells of a heat map at most; those of several heads are together no wider."""
@@ -140,11 +140,11 @@ class Map:
     """Whole, also where the page would be too large."""
 
 
-def maps(record: Weights, whole: frozenset[tuple[str, int, int]]) -> list[Map]:
-    """The maps of a layer's heads for the first text of a batch, with at most 256 x 256 cells unless wanted whole."""
+def maps(place: Place, weights_HLM: Tensor, whole: frozenset[tuple[str, int, int]]) -> list[Map]:
+    """The maps of a layer's heads, with at most 256 x 256 cells unless wanted whole."""
     found = []
-    for number, weights in zip(record.heads, record.values[0], strict=True):
-        kept = (record.part, record.layer, number) in whole
+    for number, weights in enumerate(weights_HLM):
+        kept = (place.part, place.layer, number) in whole
         cells = weights.numpy() if kept else _at_most(weights.numpy(), _MAP)
         largest = float(cells.max()) or 1.0
         found.append(Map(number, np.round(cells * (255 / largest)).astype(np.uint8), largest, kept))

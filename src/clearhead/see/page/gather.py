@@ -17,9 +17,9 @@ from clearhead.run.generate import PreparedText, TextToText
 from clearhead.see.page import search
 from clearhead.see.page.arrays import Blobs, Heat, Json, Map, heat, maps, pack
 from clearhead.see.page.mathml import mathml
-from clearhead.see.steps import Kind, Teller
+from clearhead.see.steps import Kind, Teller, dotted
 from clearhead.see.trace import watching
-from clearhead.see.watch import Weights, attentions, telling
+from clearhead.see.watch import attentions
 
 _HEAT_CELLS = 1_200_000
 """Cells of all heat maps together: a short sentence's page stays under 2 MB, however many steps the model has."""
@@ -136,26 +136,32 @@ def _translation(
     }
 
 
-class _HeatTeller(Teller):
-    """Tells steps with a heat map each."""
+class _PageTeller(Teller):
+    """Tells steps with a heat map each, and the maps of all attention."""
 
-    def __init__(self, most: int, blobs: Blobs) -> None:
+    def __init__(self, model: nn.Module, whole: frozenset[tuple[str, int, int]], most: int, blobs: Blobs) -> None:
         super().__init__(values=True)
         self.heat: list[Heat] = []
-        self._most, self._blobs = most, blobs
+        self.layers: list[tuple[Json, list[Map]]] = []
+        self._attentions = {dotted(place.path, "softmax"): place for place in attentions(model)}
+        self._whole, self._most, self._blobs = whole, most, blobs
 
     def tell(self, path: str, kind: Kind, result: Tensor, module: nn.Module | None = None) -> None:
         super().tell(path, kind, result, module)
         self.heat.append(heat(result.detach(), self._most, self._blobs))
+        place = self._attentions.get(path)
+        if place is not None:
+            about = {"part": place.part, "layer": place.layer, "path": place.path}
+            about |= {"queries": result.shape[2], "keys": result.shape[3]}
+            self.layers.append((about, maps(place, result[0].detach(), self._whole)))
 
 
 def _watched(model: nn.Module, run: Callable[[], object], whole: frozenset[tuple[str, int, int]]) -> Json:
-    """Two runs: one for attention, which counts the steps as well; one for the steps, which share their room."""
+    """Two runs: one that counts the steps, for they share their room; and one that shows them."""
     blobs, counted = Blobs(), Teller(values=False)
-    layers: list[tuple[Json, list[Map]]] = []
-    with watching(model, counted), telling(model, lambda record: layers.append((_about(record), maps(record, whole)))):
+    with watching(model, counted):
         run()
-    teller = _HeatTeller(_HEAT_CELLS // len(counted.steps), blobs)
+    teller = _PageTeller(model, whole, _HEAT_CELLS // len(counted.steps), blobs)
     with watching(model, teller):
         run()
     return {
@@ -166,11 +172,6 @@ def _watched(model: nn.Module, run: Callable[[], object], whole: frozenset[tuple
             for step, heat in zip(teller.steps, teller.heat, strict=True)
         ],
         "equations": {step.equation: mathml(step.equation) for step in teller.steps},
-        "attention": pack(layers, _MAPS, blobs),
+        "attention": pack(teller.layers, _MAPS, blobs),
         "blobs": blobs.texts,
     }
-
-
-def _about(record: Weights) -> Json:
-    _, _, queries, keys = record.values.shape
-    return {"part": record.part, "layer": record.layer, "path": record.path, "queries": queries, "keys": keys}
