@@ -94,8 +94,8 @@ def _short(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 @functools.cache
 def _has_fast_kernel() -> bool:
-    """Whether the kernel takes less time for bfloat16 values at every length: with AMX it does, down to a third. For
-    float32 it would, too, but its exponential has 20 bits: a padded text would be 1e-6 from the same text alone."""
+    """Whether the kernel takes less time for bfloat16 values at every length: with AMX it does, down to a third. In
+    float32 it does, too, but there a padded text would come out some 1e-6 from the same text alone."""
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 may have none
     return bool(capabilities.get("amx_bf16"))
 
