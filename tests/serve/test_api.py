@@ -201,7 +201,8 @@ def test_a_text_that_is_too_long_is_cut_where_that_is_asked_for(address):
     assert response.json()["usage"]["prompt_tokens"] == 36
     long, cut = "closed " * 99, "closed " * 34
     found = post(address, "/classify", {"text": [long, cut], "truncate": True}).json()["classifications"]
-    assert found[0] == found[1]
+    # a small product may sum its rows in different orders: on some processors the last digit differs
+    assert found[0]["scores"] == pytest.approx(found[1]["scores"], abs=1e-6)
     body = {"text": "the bridge " * 99, "truncate": True, "max_new_tokens": 3}
     assert post(address, "/translate", body).json()["translations"][0]["text"]
     assert post(address, "/translate", {**body, "stream": True}).text.endswith("data: [DONE]\n\n")
