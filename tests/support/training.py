@@ -41,12 +41,17 @@ def write_pairs(path, count, seed=0):
     path.write_text("\n".join(lines) + "\n")
 
 
-def told(folder, output="run"):
-    """A recipe of everything that has a state: dropout, augmentation, accumulation, early stopping, an average."""
-    folder = Path(folder)
+def write_data(folder):
+    """Writes the pairs to train with and to validate with, where they are not there yet."""
     for name, count in (("train", 48), ("valid", 8)):
         if not (folder / f"{name}.tsv").exists():
             write_pairs(folder / f"{name}.tsv", count, seed=count)
+
+
+def told(folder, output="run"):
+    """A recipe of everything that has a state: dropout, augmentation, accumulation, early stopping, an average."""
+    folder = Path(folder)
+    write_data(folder)
     return {
         "task": "text-to-text",
         "output": str(folder / output),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support import forks
-from support.training import outcome, write_tiny
+from support.training import outcome, write_data, write_tiny
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,10 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("training")
+    """A place for tiny trainings, with their data in it: any test may be a worker's first."""
+    path = tmp_path_factory.mktemp("training")
+    write_data(path)
+    return path
 
 
 @pytest.fixture(scope="session")
