@@ -19,6 +19,8 @@ _BATCH_TOKENS_ELSEWHERE = 65536
 
 _MULTIPLE = 16
 """A row is filled up to a multiple of this: so kernels, and the order of every sum, are alike whatever the batch."""
+_MULTIPLE_OF_LONG = 64
+"""The same where that adds little: oneDNN makes a kernel for each number of rows, which takes time and memory."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,9 @@ def packed_batches(
     for indices in token_batches([len(text.ids) for text in tokens], batch_tokens):
         lengths = [len(tokens[index].ids) for index in indices]
         ids = [number for index in indices for number in tokens[index].ids]
-        missing = -len(ids) % _MULTIPLE
-        fill = [min(config.max_len, missing - start) for start in range(0, missing, config.max_len)]
+        missing = -len(ids) % (_MULTIPLE if len(ids) <= 8 * _MULTIPLE_OF_LONG else _MULTIPLE_OF_LONG)
+        longest = max(lengths)  # the padding is no text that would be longer than they are
+        fill = [min(longest, missing - start) for start in range(0, missing, longest)]
         row = _there(torch.tensor([ids + [config.pad_id] * missing]), device)
         yield Packed(indices, lengths, row, masks.packed(lengths + fill))
 

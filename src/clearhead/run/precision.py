@@ -106,7 +106,7 @@ def _keep_pages() -> None:
     system, and a fifth of the time of a float32 encoder went into getting them again. And tells oneDNN, before its
     first product, to keep fewer kernels: there is one for each number of rows, 60,000 texts left 100 MiB of them."""
     for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):  # PyTorch's, and oneDNN's own
-        os.environ.setdefault(cache, "64")
+        os.environ.setdefault(cache, "24")
     mallopt = getattr(_libc(), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 32 * 2**20)  # the most that it takes
