@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.layers.embedding import TokenEmbedding
 from clearhead.see.lint_keyless import keyless_told
+from clearhead.see.lint_layout import BatchFirst, as_leaf, layout_of, turned
 
 _SOURCES = ("ids", "input_ids", "src", "memory", "inputs_embeds", "value", "x")
 _TARGETS = ("target_ids", "decoder_input_ids", "tgt", "decoder_inputs_embeds", "query", "x")
 _OF_ATTENTION = ("query", "key", "value")
-_PROBES = 24
-"""Places of a result that are looked at, to see which way round it is."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +66,6 @@ class Observed:
     unseen: list[Keyless] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _BatchFirst:
-    """Of which tensors the batch is the first dimension: of all, or not of those of torch.nn's modules."""
-
-    source: bool = True
-    target: bool = True
-    memory: bool = True
-    result: bool = True
-
-
 def observe(model: nn.Module, batch: Mapping[str, Any]) -> Observed:
     """Runs the model once, in evaluation mode, so that gradients by what went in can be asked for.
 
@@ -101,7 +90,7 @@ def observe(model: nn.Module, batch: Mapping[str, Any]) -> Observed:
 
 
 def _run(
-    model: nn.Module, batch: Mapping[str, Any], names: Mapping[str, str], first: _BatchFirst
+    model: nn.Module, batch: Mapping[str, Any], names: Mapping[str, str], first: BatchFirst
 ) -> tuple[Observed, Any]:
     """One run, with leaves in the place of what was embedded; and what the model gives."""
     batch, given = dict(batch), {role: batch[name] for role, name in names.items()}
@@ -112,11 +101,11 @@ def _run(
         stack.enter_context(torch.enable_grad())
         for role, name in names.items():
             if given[role].is_floating_point():
-                leaf = _leaf(given[role], getattr(first, role))
+                leaf = as_leaf(given[role], getattr(first, role))
                 setattr(seen, role, leaf)
                 for same in {name, *_OF_ATTENTION}:
                     if batch.get(same) is given[role]:
-                        batch[same] = _turned(leaf, getattr(first, role))
+                        batch[same] = turned(leaf, getattr(first, role))
         for handle in _hooks(model, inner, seen, first):
             stack.callback(handle.remove)
         stack.enter_context(keyless_told(model, functools.partial(_note, seen, inner)))
@@ -189,7 +178,7 @@ def _evaluated(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: _BatchFirst) -> Iterator[Any]:
+def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: BatchFirst) -> Iterator[Any]:
     """Hooks that put leaves in the place of the embeddings of source and target, and keep what the encoder gives."""
 
     def embedded(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
@@ -198,9 +187,9 @@ def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: _Ba
             if not isinstance(asked, Tensor) or getattr(seen, role) is not None:
                 continue
             if asked.shape == ids.shape and not ids.is_floating_point() and torch.equal(asked, ids):
-                leaf = _leaf(output, getattr(first, role))
+                leaf = as_leaf(output, getattr(first, role))
                 setattr(seen, role, leaf)
-                return _turned(leaf, getattr(first, role))
+                return turned(leaf, getattr(first, role))
         return None
 
     for module in model.modules():
@@ -211,8 +200,8 @@ def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: _Ba
         states = _result(output, seen)
         if states.ndim != 3 or not states.requires_grad:
             return None
-        seen.memory = _turned(states, first.memory)
-        back = _turned(seen.memory, first.memory)  # what comes after depends on what was kept
+        seen.memory = turned(states, first.memory)
+        back = turned(seen.memory, first.memory)  # what comes after depends on what was kept
         if type(output) in (tuple, list):
             return type(output)(back if part is states else part for part in output)
         return back if output is states else None
@@ -277,7 +266,7 @@ def _keep_output(seen: Observed, output: Any, first: bool) -> None:
     if result.ndim < 3:
         seen.pooled = result if result.ndim == 2 else result[:, None]
         return
-    result = _turned(result, first)
+    result = turned(result, first)
     sequence = seen.source if seen.target is None else seen.target
     assert sequence is not None
     if seen.target is None:
@@ -343,67 +332,14 @@ def padding_id(model: nn.Module) -> int | None:
     return None
 
 
-def _leaf(x: Tensor, first: bool) -> Tensor:
-    return _turned(x.detach(), first).clone().requires_grad_()
-
-
-def _turned(x: Tensor, first: bool) -> Tensor:
-    """The batch first, or as the model wants it."""
-    return x if first or x.ndim < 3 else x.transpose(0, 1)
-
-
-def _batch_first(model: nn.Module, batch: Mapping[str, Any], names: Mapping[str, str]) -> _BatchFirst:
+def _batch_first(model: nn.Module, batch: Mapping[str, Any], names: Mapping[str, str]) -> BatchFirst:
     """Of which tensors the batch is the first dimension: of all, but in torch.nn's modules that were told otherwise.
     What stands around such a module may turn its tensors, and is run once to see what depends on what."""
     inside = [module for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
     if all(module.batch_first for module in inside):
-        return _BatchFirst()
+        return BatchFirst()
     if type(model).__module__.startswith("torch.nn."):
-        return _BatchFirst(False, False, False, False)
-    seen, output = _run(model, batch, names, _BatchFirst())
+        return BatchFirst(False, False, False, False)
+    seen, output = _run(model, batch, names, BatchFirst())
     assert seen.source is not None
-    result, last = _result(output, seen), seen.source if seen.target is None else seen.target
-    votes = _texts_are_rows(seen.source, result)
-    other = votes if seen.target is None else _texts_are_rows(seen.target, result)
-    source, target = (votes or other) > 0, (other or votes) > 0
-    return _BatchFirst(
-        source,
-        target,
-        seen.memory is not None and _same_way(seen.memory, seen.source, source),
-        _same_way(result, last, target),
-    )
-
-
-def _texts_are_rows(inputs: Tensor, result: Tensor) -> int:
-    """How much speaks for it that a text's tokens share the first index, or, where it is negative, the second: each
-    part of a result depends on those of one text."""
-    votes = 0
-    for place, touched in _dependent(inputs, result):
-        rows, columns = (touched.any(dim=dim).nonzero().flatten().tolist() for dim in (1, 0))
-        votes += (len(rows) == 1) - (len(columns) == 1)
-        if len(place) == 1:  # one vector a text, whose place is the text's
-            votes += (rows == place) - (columns == place)
-    if not votes and result.ndim < 3:
-        votes = (len(result) == inputs.shape[0]) - (len(result) == inputs.shape[1])
-    return votes
-
-
-def _same_way(states: Tensor, inputs: Tensor, texts_are_rows: bool) -> bool:
-    """Whether the first index of the states is that of the text on which they depend."""
-    votes = 0
-    for place, touched in _dependent(inputs, states):
-        texts = touched.any(dim=1 if texts_are_rows else 0).nonzero().flatten().tolist()
-        if len(texts) == 1 and len(place) > 1:
-            votes += (place[0] == texts[0]) - (place[1] == texts[0])
-    return votes > 0
-
-
-def _dependent(inputs: Tensor, states: Tensor) -> Iterator[tuple[list[int], Tensor]]:
-    """Some places of the states, and the places (its first two dimensions) of what went in on which each depends."""
-    places = torch.ones(states.shape[: min(2, max(1, states.ndim - 1))]).nonzero().tolist()
-    for place in places[:: -(-len(places) // _PROBES)]:
-        part = states[tuple(place)]
-        direction = torch.randn(part.shape, generator=torch.Generator().manual_seed(0)).to(part)
-        (gradient,) = torch.autograd.grad((part * direction).sum(), inputs, retain_graph=True, allow_unused=True)
-        if gradient is not None:
-            yield place, (gradient != 0).any(dim=-1).cpu()
+    return layout_of(seen.source, seen.target, seen.memory, _result(output, seen))
