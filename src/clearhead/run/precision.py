@@ -67,7 +67,7 @@ def sibling(model: Model, dtype: torch.dtype, device: torch.device) -> Model:
     here = next(model.parameters()).device
     plain = dtype == torch.float32 and device == here
     if device.type == "cpu":
-        _keep_pages()
+        settle_memory()
     packs = device.type == "cpu" and prepacked.usable(dtype)
     if plain and not packs:
         return model
@@ -101,10 +101,11 @@ def give_pages_back() -> None:
 
 
 @functools.cache
-def _keep_pages() -> None:
+def settle_memory() -> None:
     """Tells glibc, once a process, to keep the pages of what a layer frees for the next: it gave them back to the
     system, and a fifth of the time of a float32 encoder went into getting them again. And tells oneDNN, before its
-    first product, to keep fewer kernels: there is one for each number of rows, 60,000 texts left 100 MiB of them."""
+    first product, to keep fewer kernels: there is one for each number of rows, 60,000 texts left 100 MiB of them, and
+    a training's batches of ever new lengths gigabytes."""
     for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):  # PyTorch's, and oneDNN's own
         os.environ.setdefault(cache, "24")
     mallopt = getattr(_libc(), "mallopt", None)

@@ -18,7 +18,7 @@ from clearhead import __version__
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.layers.dropout import cheap_dropout
-from clearhead.run.precision import device_named, dtype_for
+from clearhead.run.precision import device_named, dtype_for, settle_memory
 from clearhead.train import regularize, shards
 from clearhead.train.course import Advance, Course
 from clearhead.train.data import loader as loader_of
@@ -77,6 +77,8 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     """
     _quiet()
     device = device_named(recipe.training.device).type
+    if device == "cpu":
+        settle_memory()
     if recipe.training.shard:
         shards.check(recipe)
     folder = Path(recipe.output)
