@@ -1,5 +1,10 @@
 """Prepacked linear maps: the plain ones' numbers, alone and in whole models."""
 
+import ctypes
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -145,3 +150,37 @@ def test_wrong_operators_are_found(monkeypatch):
 def test_what_is_usable_is_so_under_autocast_too():
     with torch.autocast("cpu", torch.bfloat16):
         assert prepacked.usable.__wrapped__(torch.float32)
+
+
+MANY_NUMBERS_OF_ROWS = """
+import ctypes
+import torch
+from torch import nn
+from clearhead.run.precision import settle_memory
+from clearhead.run.prepacked import PrepackedLinear
+
+class Held(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "a b c d e f g in_use i j".split()]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Held
+settle_memory()
+linear = PrepackedLinear(nn.Linear(256, 256), torch.float32)
+with torch.inference_mode():
+    for rows in range(1, 201):
+        linear(torch.zeros(8 * rows, 256))
+        if rows == 100:
+            before = libc.mallinfo2().in_use
+print(libc.mallinfo2().in_use - before)
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="asks glibc what is held"
+)
+def test_the_kernels_of_many_numbers_of_rows_are_not_all_kept():
+    # a process of its own: how many are kept is settled before its first product
+    told = {name: value for name, value in os.environ.items() if "CACHE_CAPACITY" not in name}
+    run = subprocess.run([sys.executable, "-c", MANY_NUMBERS_OF_ROWS], env=told, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) < 5e6  # a hundred more: 56 MB, were they kept
