@@ -18,6 +18,7 @@ from support.linting import (
     INVERTED,
     KEEP,
     LEAKS,
+    LENGTHS,
     MARIAN,
     MARIAN_SIZES,
     MASK,
@@ -47,7 +48,7 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
-from support.linting_around import Turned, TurnedBoth
+from support.linting_around import Pooled, Turned, TurnedBoth
 from torch import nn
 
 from clearhead import (
@@ -169,6 +170,29 @@ PLANTED = {
         {"input_ids": IDS[1:], "attention_mask": (~KEEP[1:]).long()},
         {},
         INVERTED,
+    ),
+    "transformers: a causal encoder": (
+        lambda: transformers.BertModel(BERT),
+        {"input_ids": IDS, "attention_mask": (EVERY.tril() & KEEP[:, None])[:, None]},
+        {},
+        "the encoder is causal",
+    ),
+    "transformers: a decoder without its mask": (
+        lambda: transformers.MarianMTModel(MARIAN),
+        {
+            "input_ids": IDS,
+            "attention_mask": KEEP.long(),
+            "decoder_input_ids": TARGET,
+            "decoder_attention_mask": (EVERY & TARGET_KEEP[:, None])[:, None],
+        },
+        {"target_keep": TARGET_KEEP},
+        FUTURE,
+    ),
+    "transformers: floats 0 and 1": (
+        lambda: transformers.BertModel(BERT),
+        {"input_ids": IDS, "attention_mask": (EVERY & KEEP[:, None])[:, None].float()},
+        {},
+        NOTHING,
     ),
     "transformers: pooled with padding": (
         lambda: MeanOfTheirs(transformers.BertModel(BERT)),
@@ -316,6 +340,21 @@ MEMORY_MASKS = {
     "is the target's": (TARGET_KEEP, SWAPPED),
     "hides text": (KEEP & (torch.arange(6) < 1), IGNORED),
 }
+TARGET_INVERTED = {"decoder_input_ids": TARGET, "decoder_attention_mask": (~TARGET_KEEP).long()}
+for make, name, inverted in (
+    (torch_transformer, "torch.nn", right_torch(tgt_key_padding_mask=TARGET_KEEP)),
+    (
+        lambda: Seq2Seq(Seq2SeqConfig(**SIZES)),
+        "ours",
+        {"ids": IDS, "target_ids": TARGET, "mask": MASK, "target_mask": masks.padding(~TARGET_KEEP)},
+    ),
+    (
+        lambda: transformers.MarianMTModel(MARIAN),
+        "transformers",
+        {"input_ids": IDS, "attention_mask": KEEP.long()} | TARGET_INVERTED,
+    ),
+):
+    PLANTED[f"{name}: the target's mask inverted"] = (make, inverted, BOTH, INVERTED)
 for fault, (kept, named) in MEMORY_MASKS.items():
     theirs = {"input_ids": IDS, "decoder_input_ids": TARGET, "memory_mask": kept}
     PLANTED |= {
@@ -558,6 +597,53 @@ def test_a_last_target_token_that_transformers_hides_from_itself_is_found(family
         given = {"input_ids": ids, "attention_mask": keep.long()}
         found = lint(model, given | {"decoder_input_ids": target, "decoder_attention_mask": mask.long()})
         assert [finding.mistake for finding in found] == mistakes
+
+
+@pytest.mark.parametrize("pool", ["a divisor that counts padding", "a maximum over zeros"])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("embed", ["module", "function"])
+def test_padding_that_is_counted_leaks_though_no_gradient_tells(pool, first, embed):
+    (found,) = lint(Pooled(pool, first, embed), {"src": IDS})
+    assert (found.mistake, found.where) == (LEAKS, "pooling, row 2")
+    assert "Divide by the number of real tokens" in found.mend
+    assert lint(Pooled(pool, first, embed), {"src": IDS[:, :2]}) == []  # without padding nothing can
+
+
+def test_padding_that_is_counted_is_found_whatever_the_mask_is():
+    class Counted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = encoder()
+
+        def forward(self, ids, mask):
+            states = self.body(ids, mask)
+            return (states * (ids != PAD)[..., None]).mean(dim=1)
+
+    for mask in (MASK, KEEP[:, None, None], torch.where(KEEP[:, None, None], 0.0, -torch.inf)):
+        assert [found.mistake for found in lint(Counted(), {"ids": IDS, "mask": mask})] == [LEAKS]
+
+
+def test_gradients_are_turned_on_where_they_are_off():
+    with torch.no_grad():
+        assert lint(encoder(), {"ids": IDS, "mask": MASK}) == []
+        assert [finding.mistake for finding in lint(encoder(), {"ids": IDS})] == [ATTENDED]
+        assert not torch.is_grad_enabled()
+
+
+def test_a_swap_is_one_finding():
+    swapped = dict(PLANTED["torch.nn: swapped"][1])
+    assert [finding.mistake for finding in lint(torch_transformer(), swapped, **BOTH)] == [SWAPPED]
+    del swapped["tgt_mask"]
+    assert FUTURE in [finding.mistake for finding in lint(torch_transformer(), swapped, **BOTH)]
+
+
+def test_an_end_that_is_spelt_as_padding_is_real_where_the_mask_says_so():
+    model = transformers.BertModel(transformers.BertConfig(**BERT.to_diff_dict() | {"eos_token_id": PAD}))
+    ends = torch.arange(6) == torch.tensor(LENGTHS)[:, None] - 1
+    batch = {"input_ids": IDS.masked_fill(ends, PAD), "attention_mask": KEEP.long()}
+    assert lint(model, batch) == []
+    batch["attention_mask"] = torch.ones_like(KEEP).long()
+    assert [finding.mistake for finding in lint(model, batch)] == [ATTENDED]
 
 
 def test_no_gradients_are_known_in_inference_mode():

@@ -54,6 +54,10 @@ def test_a_mistake_in_a_mask_is_found_without_a_model(mask, options, mistake):
     assert [finding.mistake for finding in found] == [mistake]
 
 
+PREFIX = torch.ones(6, 6, dtype=torch.bool).tril() | (torch.arange(6) < 2)
+"""All see the first two tokens, and those after them only what comes before."""
+
+
 @pytest.mark.parametrize(
     ("mask", "options"),
     [
@@ -66,6 +70,7 @@ def test_a_mistake_in_a_mask_is_found_without_a_model(mask, options, mistake):
         (torch.where(KEEP.flip(1), 0.0, -1e9)[:, None, None], {"keep": KEEP.flip(1)}),
         (MASK & masks.causal(6), {"causal": True}),
         (MASK & masks.window(6, 1), {}),
+        (MASK & masks.of(PREFIX, batch=3, heads=1, queries=6, keys=6), {}),
         (MASK, {"queries": TARGET_KEEP, "other": TARGET_KEEP}),
         (masks.from_torch_nn(CAUSAL, ~KEEP), {"causal": True}),
         (masks.from_transformers(KEEP.long()), {}),

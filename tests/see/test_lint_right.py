@@ -17,16 +17,32 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
-from support.linting_around import Turned, TurnedBoth
+from support.linting_around import Pooled, Turned, TurnedBoth
 from torch import nn
 
 from clearhead import Decoder, Seq2Seq, Seq2SeqConfig, lint, masks
 
 RIGHT = [
     *("ours", "our seq2seq", "our decoder", "torch.nn", "torch.nn transformer", "bert", "marian", "t5", "pooled"),
-    *("bert eager", "spans", "labels", "one attention", "one causal attention", "one cross-attention"),
+    *(
+        "bert eager",
+        "xlnet",
+        "longformer",
+        "spans",
+        "labels",
+        "one attention",
+        "one causal attention",
+        "one cross-attention",
+    ),
+    *("a mean", "a maximum", "a maximum, the length first"),
     *("around torch.nn", "around torch.nn, the length first", "around torch.nn, pooled", "around torch.nn transformer"),
 ]
+XLNET = transformers.XLNetConfig(vocab_size=20, d_model=8, n_layer=2, n_head=2, d_inner=12, pad_token_id=PAD)
+# its scores have the heads where others have queries: with as many heads as tokens, one would be taken for the other
+LONGFORMER = transformers.LongformerConfig(
+    vocab_size=20, hidden_size=20, intermediate_size=12, num_attention_heads=10, num_hidden_layers=2,
+    attention_window=4, max_position_embeddings=40, pad_token_id=PAD,
+)  # fmt: skip
 FLOATS = [None, -torch.inf, -1e4, torch.finfo(torch.float32).min]
 
 
@@ -69,6 +85,9 @@ def right(kind, keep, target_keep, fill):
             return torch_encoder(), {"src": x, "src_key_padding_mask": shut(keep, fill)}, {"keep": keep}
         case "around torch.nn":
             return Turned(), {"src": ids}, {}
+        case "a mean" | "a maximum" | "a maximum, the length first":
+            pool, first = kind.split(",")[0], "length" not in kind
+            return Pooled(pool, first, "module" if first else "function"), {"src": ids}, {}
         case "around torch.nn, the length first":
             return Turned(first=False), {"src": ids.T.contiguous()}, {}
         case "around torch.nn, pooled":
@@ -84,6 +103,10 @@ def right(kind, keep, target_keep, fill):
             return transformers.BertModel(BERT), theirs | dense, {}
         case "bert eager":
             return eager_bert(), theirs, {}
+        case "xlnet":  # embeds ids with the length first
+            return transformers.XLNetModel(XLNET), theirs, {}
+        case "longformer":  # fills ids up
+            return transformers.LongformerModel(LONGFORMER), theirs, {}
         case "spans":
             return transformers.BertForQuestionAnswering(BERT), theirs, {}
         case "marian":

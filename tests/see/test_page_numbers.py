@@ -128,6 +128,22 @@ def test_the_page_says_what_a_pooled_map_shows(opened, translation):
     assert 5 < page.locator(".axis.across span").count() <= 40  # the tokens beside the map are thinned
 
 
+def test_no_query_is_without_a_line(opened, translation):
+    values = torch.rand(1, 1, 40, 40).softmax(dim=-1)  # all near 1 / 40, and no line is drawn of them
+    values[0, 0, 3] = torch.tensor([0.5, 0.46, 0.04, *[0.0] * 37])
+    values[0, 0, 4] = 0.0
+    about = {"part": "encoder", "layer": 0, "queries": 40, "keys": 40}
+    blobs = arrays.Blobs()
+    blobs.texts += translation["blobs"]
+    attention = arrays.pack([(about, arrays.maps(Place("", "encoder", 0, 1), values[0], frozenset()))], 10**6, blobs)
+    page = opened(translation | {"attention": attention, "source": ["a"] * 40, "blobs": blobs.texts})
+    starts = page.locator("#lines line").evaluate_all("all => all.map((one) => Number(one.getAttribute('y1')))")
+    rows = [round((start - 14) / 21) for start in starts]
+    assert rows.count(3) in (2, 3)  # of a weight of 0.04 the byte may be less
+    assert set(rows) == set(range(40)) - {4}
+    assert "largest weight has a line, and every other from 0.04 on" in page.locator("#lines").inner_text()
+
+
 @pytest.mark.parametrize("length", [12, 200])
 def test_weights_that_are_all_small_are_seen_and_told(opened, translation, length):
     values = torch.rand(1, 1, length, length).softmax(dim=-1)  # all near 1 / length

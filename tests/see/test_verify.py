@@ -177,6 +177,15 @@ def test_what_bfloat16_rounds_away_is_found(tmp_path):
     assert failed(verify(tmp_path)) == {"bfloat16"}
 
 
+def test_what_overflows_in_bfloat16_is_found(tmp_path):
+    """float32 ends at 3.4028e38 and bfloat16 at 3.3895e38: between them a number is infinite in one of the two."""
+    model = families.make("bert", tmp_path)
+    with torch.no_grad():
+        model.encoder.layer[0].intermediate.dense.bias[0] = -3.4e38  # GELU makes 0 of it
+    model.save_pretrained(tmp_path)
+    assert failed(verify(tmp_path)) == {"bfloat16"}
+
+
 def raising(message):
     def fault(*given, **named):
         raise RuntimeError(message)

@@ -1,6 +1,8 @@
 """Modules around torch.nn's, which have the length first where nothing else is said."""
 
+import torch
 from torch import nn
+from torch.nn import functional
 
 from support.linting import PAD
 
@@ -42,3 +44,30 @@ class TurnedBoth(nn.Module):
             tgt_key_padding_mask=tgt == PAD,
         )  # fmt: skip
         return states.transpose(0, 1)
+
+
+class Pooled(nn.Module):
+    """Embeds by a module or a function, the length first before that or not, and pools."""
+
+    def __init__(self, pool, first, embed):
+        super().__init__()
+        self.pool, self.first, self.embed = pool, first, embed
+        self.embedding = nn.Embedding(20, 8, padding_idx=PAD)
+        layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=first)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, src):
+        keep, ids = src != PAD, src if self.first else src.T
+        x = self.embedding(ids) if self.embed == "module" else functional.embedding(ids, self.embedding.weight)
+        states = self.body(x, src_key_padding_mask=~keep)
+        states, real = states if self.first else states.transpose(0, 1), keep[..., None]
+        match self.pool:
+            case "a mean":
+                return (states * real).sum(dim=1) / real.sum(dim=1)
+            case "a maximum":
+                return states.masked_fill(~real, -torch.inf).amax(dim=1)
+            case "a divisor that counts padding":
+                return (states * real).mean(dim=1)
+            case "a maximum over zeros":
+                return (states * real).amax(dim=1)
+        raise AssertionError(self.pool)

@@ -12,18 +12,26 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from clearhead.equations import masks
-from clearhead.see.lint_masks import Attended, Finding, fully_masked, judged, kept, masks_nothing, unseen
+from clearhead.see.lint_masks import Attended, Finding, fully_masked, inverted, judged, kept, masks_nothing, unseen
 from clearhead.see.lint_observed import Observed, observe, padding_id
+from clearhead.see.lint_pooled import counts, leaks, not_zero
 
 _MOST = 12
 """Tokens whose results are looked at, of a text; each takes a backward pass."""
-_FOLLOWS = ("padding is attended", "text is ignored", "the decoder sees the future")
-"""A query that is masked by finite numbers everywhere attends to all alike, and hands that on in the next layer."""
+_OF_PADDING = ("padding is attended", "text is ignored")
+_FOLLOWS = {
+    "a row is fully masked": (*_OF_PADDING, "the decoder sees the future"),
+    "a result is not a number": (*_OF_PADDING, "the decoder sees the future"),
+    "the padding mask is inverted": (*_OF_PADDING, "the decoder sees the future", "nothing is attended"),
+}
+"""What may be seen because of another mistake: a query that is masked by finite numbers everywhere attends to all
+alike, and hands that on in the next layer; under a causal mask an inverted padding mask leaves nothing of the text."""
 
 _OF_QUERIES = ("tgt_mask", "target_mask", "attn_mask", "mask")
 """Names under which a causal mask is given."""
 
 
+@torch.enable_grad()
 def lint(
     model: nn.Module,
     batch: Mapping[str, Any],
@@ -34,7 +42,8 @@ def lint(
     """Mistakes in how a model is called: masks inverted, swapped, missing or in the wrong place, padding that leaks.
 
     The model runs as it is, in evaluation mode, once (twice around torch.nn's modules with the length first, to see
-    which way round its tensors are); its weights, gradients and modes stay as they are.
+    which way round its tensors are, and again with one text alone where it gives one vector a text); its weights,
+    gradients and modes stay as they are.
 
     Args:
         model: any module of this library; `nn.Transformer`, its halves and layers, `nn.MultiheadAttention`; a
@@ -65,10 +74,11 @@ def lint(
     )
     seen = observe(model, batch)
     assert seen.source is not None
-    real = _real(model, seen.given["source"], seen.source, "keep", keep)
+    real = _real(model, seen.given["source"], seen.source, "keep", keep, batch.get("attention_mask"))
     target_real = None
     if seen.target is not None:
-        target_real = _real(model, seen.given["target"], seen.target, "target_keep", target_keep)
+        told = batch.get("decoder_attention_mask")
+        target_real = _real(model, seen.given["target"], seen.target, "target_keep", target_keep, told)
         if target_keep is None:
             target_real = _with_start(model, target_real)
     spoilt_B = _not_numbers(seen, real, target_real)
@@ -82,11 +92,15 @@ def lint(
             findings += judged(attended)
     full = _fully_masked(seen, real, target_real, spoilt_B)
     if full:
-        findings = [finding for finding in findings if finding.mistake not in _FOLLOWS] or full
+        follow = _FOLLOWS[full[0].mistake]
+        findings = [finding for finding in findings if finding.mistake not in follow] or full
+    if any(finding.mistake == "source and target padding are swapped" for finding in findings):
+        findings = [finding for finding in findings if finding.mistake not in _OF_PADDING]
     queries = (seen.source if seen.target is None else seen.target).shape[1]
     findings = _by_floats(batch, findings, queries) or _unseen(seen, real, target_real)
     if not findings and seen.pooled is not None:
-        findings = _pooled(seen.pooled, seen.source, real, beside=seen.beside)
+        findings = leaks(seen.pooled, seen.source, real, beside=seen.beside)
+        findings = findings or counts(model, batch, seen.pooled, real)
     return findings
 
 
@@ -137,6 +151,8 @@ def _fully_masked(seen: Observed, real: Tensor, target_real: Tensor | None, spoi
         if asking is None:
             continue
         rows = keyless.queries_BL & (asking | spoilt_B[:, None])
+        if bool(rows.any()) and not bool(asking.all()) and torch.equal(keyless.queries_BL, asking):
+            return [inverted(keyless.path or "attention", *rows.nonzero()[0].tolist())]
         if bool(rows.any()):
             return [fully_masked(keyless.path or "attention", *rows.nonzero()[0].tolist())]
     if not bool(spoilt_B.any()):
@@ -182,39 +198,11 @@ def _reached(states: Tensor, inputs: Tensor, asked_BL: Tensor) -> Tensor:
         total = (states[rows, places] * direction).sum()
         (gradient,) = torch.autograd.grad(total, inputs, retain_graph=True, allow_unused=True)
         if gradient is not None:
-            seen_BLM[rows, places] = _not_zero(gradient)[rows]
+            seen_BLM[rows, places] = not_zero(gradient)[rows]
     return seen_BLM
 
 
-def _not_zero(gradient: Tensor) -> Tensor:
-    """Which vectors have a part in what the gradient is of. A weight that is masked is 0, and so is all after it."""
-    return (gradient.detach() != 0).any(dim=-1).cpu()
-
-
-def _pooled(pooled: Tensor, inputs: Tensor, real: Tensor, *, beside: bool) -> list[Finding]:
-    """Whether padding has a part in the one vector of a text. The first token's beside states, which many models give
-    and few take, is let be."""
-    direction = torch.randn(pooled.shape[-1], generator=torch.Generator().manual_seed(0)).to(pooled)
-    (gradient,) = torch.autograd.grad((pooled * direction).sum(), inputs, retain_graph=True, allow_unused=True)
-    if gradient is None:
-        raise ValueError("the model's output depends on nothing that went in")
-    leaks = _not_zero(gradient) & ~real
-    if not leaks[:, 1:].any() if beside else not leaks.any():
-        return []
-    row, place = leaks.nonzero()[0].tolist()
-    why, mend = (
-        "Attention leaves the padding out, but the mean or maximum over the tokens takes it in.",
-        "Pool with the mask: sum over real tokens, divided by their number.",
-    )
-    if bool((~real[:, 1:]).any()) and not bool(leaks[:, 1:].any()):
-        why, mend = (
-            "The vector is that of the first place, and with padding on the left no real token stands there.",
-            "Take the first real token's, or pad on the right.",
-        )
-    return [Finding("padding leaks into the pooled vector", f"pooling, row {row}, position {place}", why, mend)]
-
-
-def _real(model: nn.Module, given: Tensor, vectors: Tensor, name: str, keep: Tensor | None) -> Tensor:
+def _real(model: nn.Module, given: Tensor, vectors: Tensor, name: str, keep: Tensor | None, told: object) -> Tensor:
     """Which tokens are real: what was said, or those that are not padding."""
     if keep is not None:
         if keep.shape != vectors.shape[:2]:
@@ -223,7 +211,12 @@ def _real(model: nn.Module, given: Tensor, vectors: Tensor, name: str, keep: Ten
     pad = None if given.is_floating_point() else padding_id(model)
     if pad is None:
         return torch.ones(vectors.shape[:2], dtype=torch.bool)
-    return (given != pad).cpu()
+    real = (given != pad).cpu()
+    end = getattr(getattr(model, "config", None), "eos_token_id", None)
+    if end == pad and isinstance(told, Tensor) and told.shape == real.shape:
+        # an end that is spelt as padding: the first after the text, where the mask lets it be seen
+        real[:, 1:] |= real[:, :-1] & told.cpu()[:, 1:].bool()
+    return real
 
 
 def _with_start(model: nn.Module, real: Tensor) -> Tensor:

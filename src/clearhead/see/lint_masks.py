@@ -141,6 +141,17 @@ def fully_masked(where: str, row: int, place: int) -> Finding:
     )
 
 
+def inverted(where: str, row: int, place: int | str) -> Finding:
+    """Says that the padding is what may be attended."""
+    return Finding(
+        "the padding mask is inverted",
+        f"{where}, row {row}, position {place}",
+        "Padding is attended, and the text is ignored.",
+        "Turn the mask round (~mask): here and in scaled_dot_product_attention True means may attend, in torch.nn's "
+        "masks it means may not.",
+    )
+
+
 def unseen(part: str, own_BL: Tensor, other_BL: Tensor | None) -> list[Finding]:
     """Says that a real token may not attend to itself: under a causal mask nobody else tells of the last one.
 
@@ -209,7 +220,11 @@ class _Pairs:
         if attended.same:  # a window hides what is far off, but no neighbour, and nothing before what it shows
             reached_BLM = (seen_BLM & truth_BLM).int()
             since_BLM, until_BLM = reached_BLM.cumsum(dim=2), reached_BLM.flip(2).cumsum(dim=2).flip(2)
-            due_BLM = truth_BLM & ((ahead_LM.abs() == 1) | ((since_BLM > 0) & (until_BLM > 0)))
+            # where a key is reached from behind alone, the mask is causal from some place on: its last token, by none
+            behind_BM, before_BM = ((seen_BLM & part_BLM).any(dim=1) for part_BLM in (earlier_BLM, later_BLM))
+            partly_B = (behind_BM & ~before_BM & later_BLM.any(dim=1)).any(dim=1)
+            near_BLM = (ahead_LM == -1) | ((ahead_LM == 1) & ~partly_B[:, None, None])
+            due_BLM = truth_BLM & (near_BLM | ((since_BLM > 0) & (until_BLM > 0)))
         return _Pairs(truth_BLM, padding_BLM, due_BLM, later_BLM, earlier_BLM, causal)
 
 
@@ -239,14 +254,8 @@ def _turned_round(attended: Attended, pairs: _Pairs) -> list[Finding]:
             "nn.Transformer.generate_square_subsequent_mask(n) in torch.nn.",
         )
     if bool((seen_BLM & pairs.padding).any()):
-        return _at(
-            attended,
-            "the padding mask is inverted",
-            seen_BLM & pairs.padding,
-            "Padding is attended, and the text is ignored.",
-            "Turn the mask round (~mask): here and in scaled_dot_product_attention True means may attend, in "
-            "torch.nn's masks it means may not.",
-        )
+        row, query, key = (seen_BLM & pairs.padding).nonzero()[0].tolist()
+        return [inverted(attended.part, row, f"{query} and {key}")]
     return _at(
         attended,
         "nothing is attended",

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
-from clearhead.layers.embedding import TokenEmbedding
 from clearhead.see.lint_keyless import keyless_told
 from clearhead.see.lint_layout import BatchFirst, as_leaf, layout_of, turned
 
@@ -106,8 +107,9 @@ def _run(
                 for same in {name, *_OF_ATTENTION}:
                     if batch.get(same) is given[role]:
                         batch[same] = turned(leaf, getattr(first, role))
-        for handle in _hooks(model, inner, seen, first):
-            stack.callback(handle.remove)
+        if inner is not None:
+            stack.callback(inner.register_forward_hook(functools.partial(_encoded, seen, first)).remove)
+        stack.enter_context(_Embeddings(seen, first))
         stack.enter_context(keyless_told(model, functools.partial(_note, seen, inner)))
         output = model(**batch)
     _check_embedded(seen, names)
@@ -178,36 +180,42 @@ def _evaluated(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _hooks(model: nn.Module, inner: nn.Module | None, seen: Observed, first: BatchFirst) -> Iterator[Any]:
-    """Hooks that put leaves in the place of the embeddings of source and target, and keep what the encoder gives."""
+class _Embeddings(TorchFunctionMode):
+    """Puts leaves in the place of what the ids of source and target are embedded as, by a module or without one."""
 
-    def embedded(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
-        for role, ids in seen.given.items():
-            asked = inputs[0] if inputs else None
-            if not isinstance(asked, Tensor) or getattr(seen, role) is not None:
+    def __init__(self, seen: Observed, first: BatchFirst) -> None:
+        super().__init__()
+        self.seen, self.first = seen, first
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if func is not functional.embedding or not args:
+            return output
+        for role, ids in self.seen.given.items():
+            if getattr(self.seen, role) is not None or ids.is_floating_point():
                 continue
-            if asked.shape == ids.shape and not ids.is_floating_point() and torch.equal(asked, ids):
-                leaf = as_leaf(output, getattr(first, role))
-                setattr(seen, role, leaf)
-                return turned(leaf, getattr(first, role))
+            length = ids.shape[1]
+            for asked, along in ((args[0], 1), (args[0].transpose(0, -1), 0)):  # some models turn them round before
+                if asked.ndim != 2 or not torch.equal(asked[:, :length], ids):  # some fill them up at the end
+                    continue
+                first = getattr(self.first, role) == (along == 1)
+                own, rest = output.split([length, asked.shape[1] - length], dim=along)
+                leaf = as_leaf(own, first)
+                setattr(self.seen, role, leaf)
+                return torch.cat([turned(leaf, first), rest], dim=along)
+        return output
+
+
+def _encoded(seen: Observed, first: BatchFirst, module: nn.Module, inputs: Any, output: Any) -> Any:
+    """Keeps what the encoder gives, and hands it on so that what comes after depends on what was kept."""
+    states = _result(output, seen)
+    if states.ndim != 3 or not states.requires_grad:
         return None
-
-    for module in model.modules():
-        if isinstance(module, nn.Embedding | TokenEmbedding):
-            yield module.register_forward_hook(embedded)
-
-    def encoded(module: nn.Module, inputs: Any, output: Any) -> Any:
-        states = _result(output, seen)
-        if states.ndim != 3 or not states.requires_grad:
-            return None
-        seen.memory = turned(states, first.memory)
-        back = turned(seen.memory, first.memory)  # what comes after depends on what was kept
-        if type(output) in (tuple, list):
-            return type(output)(back if part is states else part for part in output)
-        return back if output is states else None
-
-    if inner is not None:
-        yield inner.register_forward_hook(encoded)
+    seen.memory = turned(states, first.memory)
+    back = turned(seen.memory, first.memory)
+    if type(output) in (tuple, list):
+        return type(output)(back if part is states else part for part in output)
+    return back if output is states else None
 
 
 def _note(seen: Observed, inner: nn.Module | None, path: str, keyless: Tensor, unseen: Tensor | None) -> None:

@@ -1,6 +1,7 @@
 /* attention: a grid of heads, one large map, and lines between tokens */
 const PART_NAMES = { encoder: "Encoder", decoder: "Decoder (causal)", cross: "Cross" };
 const MOST_LINES = 60;
+const LEAST_SHARE = 0.04;
 // Among many keys a weight is small; its square root is still seen.
 const many = ({ queries, keys }) => Math.max(queries, keys) > MOST_LINES;
 const color = (map, byte) => (many(map) ? Math.sqrt(byte / 255) : byte / 255);
@@ -134,9 +135,10 @@ function drawLines(place, { queries, keys, rows, columns, numbers, largest, quer
   const picture = drawn("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "Lines from each query, on the left, to the keys that it attends to" });
   const paths = [];
   for (let row = 0; row < rows; row++) {
+    const most = Math.max(...numbers.subarray(row * columns, (row + 1) * columns));
     for (let column = 0; column < columns; column++) {
       const share = (numbers[row * columns + column] * largest) / 255;
-      if (share < 0.04) continue;
+      if (share < LEAST_SHARE && (numbers[row * columns + column] < most || most === 0)) continue;
       const line = drawn("line", { x1: 132, y1: row * step + 14, x2: width - 132, y2: column * step + 14, stroke: "var(--accent)", "stroke-width": 0.6 + 4 * share, "stroke-opacity": 0.12 + 0.88 * share });
       paths.push([row, line]);
       picture.append(line);
@@ -154,7 +156,7 @@ function drawLines(place, { queries, keys, rows, columns, numbers, largest, quer
     text.addEventListener("pointerleave", () => emphasize(null));
   }
   for (let column = 0; column < columns; column++) word(keyTokens[column] ?? "", width - 126, column * step + 18, "start");
-  place.replaceChildren(picture);
+  place.replaceChildren(element("p", { class: "hint" }, `Each query's largest weight has a line, and every other from ${LEAST_SHARE} on.`), picture);
   return emphasize;
 }
 attention().then(() => { document.documentElement.dataset.ready = "yes"; });
