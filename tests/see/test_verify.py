@@ -139,22 +139,47 @@ def reversed_under_padding(self, ids, mask=None):
     return states
 
 
+def without_windows(self, mask, length):
+    return mask
+
+
+buckets = positions.relative_buckets
+
+
+def too_far(*places, max_distance, **options):
+    return buckets(*places, max_distance=2 * max_distance, **options)
+
+
 PARITY = "parity with transformers"
+T5_BUCKETS = {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
 FAULTS = [
     ("roberta", "clearhead.models.encoder", "positions_after_padding", shifted, {PARITY}),
     ("bert", "clearhead.layers.attention", "fused_scaled_dot_product", unmasked, {"padding on the right", "packed = padded"}),
     ("bert", "clearhead.equations.attention", "merge_heads", mixed_heads, {PARITY}),
     ("marian", "clearhead.equations.positions", "concatenated_sinusoids", cosines_first, {PARITY}),
+    ("modernbert of its own windows", "clearhead.layers.attention.MultiHeadAttention", "local", without_windows, {PARITY}),
+    ("t5", "clearhead.equations.positions", "relative_buckets", too_far, {PARITY}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("family", "where", "name", "fault", "found"), FAULTS)
 def test_a_planted_fault_is_found(family, where, name, fault, found, tmp_path, monkeypatch):
-    (seq2seq if family in seq2seq.KINDS else families).make(family, tmp_path)
+    family, _, own = family.partition(" of ")
+    # transformers' own sizes, which the tiny models do not have
+    sizes = {"modernbert": {"local_attention": 128, "max_position_embeddings": 512}, "t5": T5_BUCKETS}
+    changes = sizes.get(family, {}) if own or family == "t5" else {}
+    (seq2seq if family in seq2seq.KINDS else families).make(family, tmp_path, **changes)
     monkeypatch.setattr(f"{where}.{name}", fault)
     certificate = verify(tmp_path)
     assert not certificate.holds
     assert found <= failed(certificate)
+
+
+@pytest.mark.parametrize(("family", "longest"), [("bert", 16), ("roberta", 18), ("marian", 16)])
+def test_models_of_short_texts_pass(family, longest, tmp_path):
+    short = {"max_position_embeddings": longest} | ({"init_std": 32**-0.5} if family in seq2seq.KINDS else {})
+    (seq2seq if family in seq2seq.KINDS else families).make(family, tmp_path, **short)
+    assert verify(tmp_path).holds
 
 
 def test_right_vectors_at_the_wrong_tokens_are_found(tmp_path, monkeypatch):

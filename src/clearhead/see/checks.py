@@ -23,7 +23,10 @@ from clearhead.see.certificate import PARITY, Check
 
 CPU = torch.device("cpu")
 ABSENT = "transformers is not installed"
-_LENGTHS = (9, 4, 12, 1, 7)
+_LENGTHS = (9, 4, 12, 1, 7, 160)
+"""Of rows; one goes beyond ModernBERT's windows (64 to each side) and T5's last bucket of distances (128)."""
+_LEFT, _RIGHT = 5, 7
+"""Padding that is added."""
 
 Rows = list[Tensor]
 """For each row of ids its vectors (L, D)."""
@@ -163,8 +166,8 @@ class Checks:
             there: whether transformers is.
         """
         return [
-            *self.near("padding on the right", lambda: self.states(self.model, self.rows, right=7), TOKENS, MEANS),
-            *self.near("padding on the left", lambda: self.states(self.model, self.rows, left=5), TOKENS, MEANS),
+            *self.near("padding on the right", lambda: self.states(self.model, self.rows, right=_RIGHT), TOKENS, MEANS),
+            *self.near("padding on the left", lambda: self.states(self.model, self.rows, left=_LEFT), TOKENS, MEANS),
             *self.alone(),
             *self.near("another order of the batch", self._reversed, TOKENS, MEANS),
             *self.near("packed = padded", lambda: self.states(self.model, self.rows, packed=True), TOKENS),
@@ -237,9 +240,10 @@ def explicit_attention() -> Iterator[None]:
 
 
 def drawn(vocabulary: int, special: set[int], longest: int | None, length: int | None = None) -> list[Tensor]:
-    """Rows of ids of several lengths, distinct, without special ones."""
+    """Rows of ids of several lengths, or of one, without special ones; there is room for the padding."""
     words = torch.tensor([number for number in range(vocabulary) if number not in special])
-    lengths = [length or min(size, longest or size) for size in _LENGTHS]
+    room = max(_LENGTHS) if longest is None else max(1, longest - max(_LEFT, _RIGHT))
+    lengths = [min(length or size, room) for size in _LENGTHS]
     return [words[torch.randint(len(words), (size,))] for size in lengths]
 
 

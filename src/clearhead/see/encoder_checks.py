@@ -59,9 +59,10 @@ class EncoderChecks(Checks):
     def _packed(self, model: Any, rows: Sequence[Tensor]) -> Rows:
         """As `encode` does."""
         tokens = [Tokens(row.tolist(), False) for row in rows]
-        (batch,) = packed_batches(tokens, 10**6, self.model.config, CPU)
-        vectors = _real(*batch.unpack(model(batch.ids, batch.mask)))
-        return [vectors[batch.indices.index(place)] for place in range(len(rows))]
+        vectors: dict[int, Tensor] = {}
+        for batch in packed_batches(tokens, 10**6, self.model.config, CPU):
+            vectors.update(zip(batch.indices, _real(*batch.unpack(model(batch.ids, batch.mask))), strict=True))
+        return [vectors[place] for place in range(len(rows))]
 
     def alone(self) -> list[Check]:
         """As `encode` computes it: there a text's vector does not depend on its batch."""

@@ -29,6 +29,9 @@ from clearhead.see.checks import (
     tried,
 )
 
+_TARGET = 20
+"""Tokens of a target: T5's decoder tells the last 16 apart, and has buckets for those further back."""
+
 
 def _centred(rows: Rows) -> Rows:
     return [row - row.mean(dim=-1, keepdim=True) for row in rows]
@@ -50,7 +53,8 @@ class Seq2SeqChecks(Checks):
         self.family, self.config = family, model.config
         special = {self.config.pad_id, self.config.start_id, *self.config.eos_ids}
         self.rows = drawn(self.config.vocab_size, special, self.config.max_len)
-        targets = drawn(self.config.target_vocab_size or self.config.vocab_size, special, self.config.max_len, length=5)
+        vocabulary = self.config.target_vocab_size or self.config.vocab_size
+        targets = drawn(vocabulary, special, self.config.max_len, length=_TARGET)
         self.targets = {
             tuple(row.tolist()): torch.cat([torch.tensor([self.config.start_id]), target])
             for row, target in zip(self.rows, targets, strict=True)
