@@ -48,7 +48,7 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
-from support.linting_around import Pooled, Turned, TurnedBoth
+from support.linting_around import Layers, Pooled, Prefixed, Turned, TurnedBoth
 from torch import nn
 
 from clearhead import (
@@ -621,6 +621,59 @@ def test_padding_that_is_counted_is_found_whatever_the_mask_is():
 
     for mask in (MASK, KEEP[:, None, None], torch.where(KEEP[:, None, None], 0.0, -torch.inf)):
         assert [found.mistake for found in lint(Counted(), {"ids": IDS, "mask": mask})] == [LEAKS]
+
+
+def test_padding_that_is_counted_is_found_in_as_many_texts_as_tokens():
+    ids = IDS[[0, 1, 2, 0, 1, 2]]
+    found = lint(Pooled("a divisor that counts padding", True, "module"), {"src": ids})
+    assert [finding.mistake for finding in found] == [LEAKS]
+
+
+@pytest.mark.parametrize(
+    ("causal", "turned", "mistake"),
+    [(0, None, "the encoder is causal"), (1, None, "the encoder is causal"), (None, 0, INVERTED), (None, 1, INVERTED)],
+)
+def test_a_mistake_in_one_layer_is_found_there(causal, turned, mistake):
+    (found,) = lint(Layers(causal, turned), {"src": X, "padding": ~KEEP}, keep=KEEP)
+    assert (found.mistake, found.where.split(",")[0]) == (
+        mistake,
+        f"layers.{causal if turned is None else turned}.self_attn",
+    )
+    assert lint(Layers(None, None), {"src": X, "padding": ~KEEP}, keep=KEEP) == []
+
+
+def test_a_text_of_one_token_hides_no_inverted_mask():
+    keep = torch.tensor([[True] * 4, [True] + [False] * 3])
+    (found,) = lint(torch_encoder(), {"src": X[:2, :4], "src_key_padding_mask": keep}, keep=keep)
+    assert found.mistake == INVERTED
+
+
+def test_a_causal_mask_on_cross_attention():
+    known = {"keep": KEEP, "target_keep": torch.ones_like(TARGET_KEEP)}
+    batch = right_torch(memory_mask=CAUSAL, tgt_key_padding_mask=None)
+    assert [found.mistake for found in lint(torch_transformer(), batch, **known)] == ["cross-attention is causal"]
+    wide = {**batch, "src": X[:, :4], "memory_mask": CAUSAL[:, :4]}
+    wide |= dict.fromkeys(("src_key_padding_mask", "memory_key_padding_mask"), ~KEEP[:, :4])
+    known["keep"] = KEEP[:, :4]
+    assert [found.mistake for found in lint(torch_transformer(), wide, **known)] == ["cross-attention is causal"]
+
+
+@pytest.mark.parametrize(("missing", "part"), [("memory", "cross-attention"), ("src", "the encoder's self-attention")])
+def test_a_float_mask_of_another_attention_explains_nothing(missing, part):
+    batch = right_torch(tgt_key_padding_mask=torch.zeros(3, 6), **{f"{missing}_key_padding_mask": None})
+    (found,) = lint(torch_transformer(), batch, keep=KEEP, target_keep=torch.ones_like(KEEP))
+    assert (found.mistake, found.where.split(",")[0]) == (ATTENDED, part)
+
+
+@pytest.mark.parametrize("pool", ["first", "mean"])
+def test_a_token_of_the_models_own_before_the_text(pool):
+    """What it makes of the text has a place more than the text."""
+    assert lint(Prefixed(pool), {"ids": IDS}) == []
+    (found,) = lint(Prefixed(pool, masked=False), {"ids": IDS})
+    assert found.mistake == LEAKS
+    assert "for all places" in found.mend
+    with pytest.raises(ValueError, match="7 vectors for each text, but the source has 6"):
+        lint(Prefixed("none"), {"ids": IDS})
 
 
 def test_gradients_are_turned_on_where_they_are_off():

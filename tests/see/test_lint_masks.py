@@ -80,6 +80,20 @@ def test_nothing_is_said_of_a_right_mask(mask, options):
     assert lint_masks(mask, **{"keep": KEEP} | options) == []
 
 
+def test_one_head_without_keys_is_found():
+    mask = torch.ones(1, 2, 6, 6, dtype=torch.bool)
+    mask[0, 1] = False
+    for given in (mask, torch.where(mask, 0.0, -torch.inf)):
+        assert [finding.mistake for finding in lint_masks(given, KEEP[:1])] == ["a row is fully masked"]
+
+
+def test_the_newest_token_sees_all_that_a_cache_holds():
+    newest = torch.ones(3, 1, dtype=torch.bool)
+    assert lint_masks(KEEP[:, None, None], KEEP, queries=newest, causal=True) == []
+    found = lint_masks(~KEEP[:, None, None], KEEP, queries=newest, causal=True)
+    assert [finding.mistake for finding in found] == ["the padding mask is inverted"]
+
+
 def test_real_tokens_are_told_as_bools_or_as_0_and_1():
     assert lint_masks(MASK, KEEP.long(), queries=TARGET_KEEP.long(), other=TARGET_KEEP.int()) == []
     bare = inspect.unwrap(lint_masks)  # without the tests' own checks of types

@@ -43,6 +43,10 @@ LONGFORMER = transformers.LongformerConfig(
     vocab_size=20, hidden_size=20, intermediate_size=12, num_attention_heads=10, num_hidden_layers=2,
     attention_window=4, max_position_embeddings=40, pad_token_id=PAD,
 )  # fmt: skip
+MOBILEBERT = transformers.MobileBertConfig(
+    vocab_size=20, hidden_size=8, embedding_size=8, intra_bottleneck_size=8, intermediate_size=12, pad_token_id=PAD,
+    num_attention_heads=2, num_hidden_layers=2,
+)  # fmt: skip
 FLOATS = [None, -torch.inf, -1e4, torch.finfo(torch.float32).min]
 
 
@@ -107,6 +111,8 @@ def right(kind, keep, target_keep, fill):
             return transformers.XLNetModel(XLNET), theirs, {}
         case "longformer":  # fills ids up
             return transformers.LongformerModel(LONGFORMER), theirs, {}
+        case "mobilebert":  # puts the next embedding beside each, and zeros beside the last
+            return transformers.MobileBertModel(MOBILEBERT), theirs, {}
         case "spans":
             return transformers.BertForQuestionAnswering(BERT), theirs, {}
         case "marian":

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from support.linting import PAD
+from support.linting import CAUSAL, PAD
 
 
 class Turned(nn.Module):
@@ -71,3 +71,35 @@ class Pooled(nn.Module):
             case "a maximum over zeros":
                 return (states * real).amax(dim=1)
         raise AssertionError(self.pool)
+
+
+class Layers(nn.Module):
+    """Two layers, of which one may have a causal mask, or its padding mask turned round."""
+
+    def __init__(self, causal, turned):
+        super().__init__()
+        self.causal, self.turned = causal, turned
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 12, batch_first=True) for _ in range(2))
+
+    def forward(self, src, padding):
+        for number, layer in enumerate(self.layers):
+            mask = CAUSAL.isinf() if number == self.causal else None
+            src = layer(src, src_mask=mask, src_key_padding_mask=~padding if number == self.turned else padding)
+        return src
+
+
+class Prefixed(nn.Module):
+    """A learned token before the text, whose vector is the text's, or a mean over real tokens and it."""
+
+    def __init__(self, pool, masked=True):
+        super().__init__()
+        self.pool, self.masked = pool, masked
+        self.embedding, self.first = nn.Embedding(20, 8, padding_idx=PAD), nn.Parameter(torch.randn(8))
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12, batch_first=True), 1)
+
+    def forward(self, ids):
+        x = torch.cat([self.first.expand(len(ids), 1, 8), self.embedding(ids)], dim=1)
+        padding = functional.pad(ids == PAD, (1, 0))
+        states, real = self.encoder(x, src_key_padding_mask=padding if self.masked else None), ~padding[..., None]
+        mean = (states * real).sum(dim=1) / real.sum(dim=1)
+        return {"first": states[:, 0], "mean": mean, "none": states}[self.pool]

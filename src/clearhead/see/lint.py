@@ -12,9 +12,19 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from clearhead.equations import masks
-from clearhead.see.lint_masks import Attended, Finding, fully_masked, inverted, judged, kept, masks_nothing, unseen
+from clearhead.see.lint_masks import (
+    Attended,
+    Finding,
+    causal_encoder,
+    fully_masked,
+    inverted,
+    judged,
+    kept,
+    masks_nothing,
+    unseen,
+)
 from clearhead.see.lint_observed import Observed, observe, padding_id
-from clearhead.see.lint_pooled import counts, leaks, not_zero
+from clearhead.see.lint_pooled import changes_nothing, counts, leaks, not_zero
 
 _MOST = 12
 """Tokens whose results are looked at, of a text; each takes a backward pass."""
@@ -27,6 +37,14 @@ _FOLLOWS = {
 """What may be seen because of another mistake: a query that is masked by finite numbers everywhere attends to all
 alike, and hands that on in the next layer; under a causal mask an inverted padding mask leaves nothing of the text."""
 
+_PARTS = {
+    "src": "encoder's self-attention",
+    "tgt": "decoder's self-attention",
+    "target": "decoder's self-attention",
+    "decoder": "decoder's self-attention",
+    "memory": "cross-attention",
+}
+"""How names of masks begin, and the attention to which they belong; others may belong to any."""
 _OF_QUERIES = ("tgt_mask", "target_mask", "attn_mask", "mask")
 """Names under which a causal mask is given."""
 
@@ -90,7 +108,7 @@ def lint(
     for attended in _attentions(seen, real, target_real, spoilt_B):
         if attended.same or not findings:  # what is wrong before may show in cross-attention, too
             findings += judged(attended)
-    full = _fully_masked(seen, real, target_real, spoilt_B)
+    full = _masked(seen, real, target_real, spoilt_B)
     if full:
         follow = _FOLLOWS[full[0].mistake]
         findings = [finding for finding in findings if finding.mistake not in follow] or full
@@ -99,8 +117,10 @@ def lint(
     queries = (seen.source if seen.target is None else seen.target).shape[1]
     findings = _by_floats(batch, findings, queries) or _unseen(seen, real, target_real)
     if not findings and seen.pooled is not None:
-        findings = leaks(seen.pooled, seen.source, real, beside=seen.beside)
-        findings = findings or counts(model, batch, seen.pooled, real)
+        findings = leaks(seen, real) or counts(model, batch, seen.pooled, real)
+    only_attended = bool(findings) and all(finding.mistake == "padding is attended" for finding in findings)
+    if only_attended and seen.target is None and seen.memory is not None:
+        findings = [] if changes_nothing(model, batch, seen.memory, real) else findings
     return findings
 
 
@@ -138,23 +158,29 @@ def _attentions(seen: Observed, real: Tensor, target_real: Tensor | None, spoilt
 def _telling(seen: Observed, real: Tensor, spoilt_B: Tensor, *, decoding: bool) -> Tensor:
     """The tokens whose results tell what was attended: not where no key is left, nor where there are no numbers."""
     left = real & ~spoilt_B[:, None]
-    for keyless in seen.keyless:
-        if keyless.decoding == decoding:
-            left = left & ~keyless.queries_BL
+    for mask in seen.masked:
+        if mask.decoding == decoding and mask.keyless_BL is not None:
+            left = left & ~mask.keyless_BL
     return _some(left if bool(left.any()) or bool(spoilt_B.any()) else real)
 
 
-def _fully_masked(seen: Observed, real: Tensor, target_real: Tensor | None, spoilt_B: Tensor) -> list[Finding]:
-    """Queries without keys: real ones, or padding whose NaN came back; where there are none, what is not a number."""
-    for keyless in seen.keyless:
-        asking = target_real if keyless.decoding else real
-        if asking is None:
+def _masked(seen: Observed, real: Tensor, target_real: Tensor | None, spoilt_B: Tensor) -> list[Finding]:
+    """What the masks of single attentions show: only padding is left, or nothing for some real queries, or padding
+    whose NaN came back; where no mask tells, what is not a number."""
+    for mask in seen.masked:
+        keys = real if not mask.decoding or mask.same is False else target_real
+        if keys is None or mask.visible_BM is None or (mask.decoding and mask.same is None) or bool(keys.all()):
             continue
-        rows = keyless.queries_BL & (asking | spoilt_B[:, None])
-        if bool(rows.any()) and not bool(asking.all()) and torch.equal(keyless.queries_BL, asking):
-            return [inverted(keyless.path or "attention", *rows.nonzero()[0].tolist())]
+        if torch.equal(mask.visible_BM, ~keys):
+            row, place = (~keys).nonzero()[0].tolist()
+            return [inverted(mask.path or "attention", row, place)]
+    for mask in seen.masked:
+        asking = target_real if mask.decoding else real
+        if asking is None or mask.keyless_BL is None:
+            continue
+        rows = mask.keyless_BL & (asking | spoilt_B[:, None])
         if bool(rows.any()):
-            return [fully_masked(keyless.path or "attention", *rows.nonzero()[0].tolist())]
+            return [fully_masked(mask.path or "attention", *rows.nonzero()[0].tolist())]
     if not bool(spoilt_B.any()):
         return []
     return [
@@ -168,13 +194,20 @@ def _fully_masked(seen: Observed, real: Tensor, target_real: Tensor | None, spoi
 
 
 def _unseen(seen: Observed, real: Tensor, target_real: Tensor | None) -> list[Finding]:
-    """Real tokens that may not attend to themselves, in any of the layers."""
-    for own in seen.unseen:
-        asking, other = (target_real, real) if own.decoding else (real, target_real)
-        if asking is not None:
-            found = unseen(own.path or "attention", own.queries_BL & asking, other)
+    """What no other token's result tells, of single attentions: real tokens that may not attend to themselves, and
+    a layer of an encoder that is causal, where another is not."""
+    for mask in seen.masked:
+        asking, other = (target_real, real) if mask.decoding else (real, target_real)
+        if asking is not None and mask.unseen_BL is not None:
+            found = unseen(mask.path or "attention", mask.unseen_BL & asking, other)
             if found:
                 return found
+    followed = real & (real.flip(1).cumsum(dim=1).flip(1) > 1)
+    for mask in seen.masked:
+        if mask.decoding or seen.alone or mask.later_BL is None or mask.earlier_BL is None or not bool(followed.any()):
+            continue
+        if not bool((mask.later_BL & followed).any()) and bool((mask.earlier_BL & real).any()):
+            return [causal_encoder(mask.path or "attention", *followed.nonzero()[0].tolist())]
     return []
 
 
@@ -274,15 +307,23 @@ def _weights_or_inputs(model: nn.Module, seen: Observed) -> list[Finding]:
 
 def _by_floats(batch: Mapping[str, Any], findings: list[Finding], queries: int) -> list[Finding]:
     """The findings; what is attended, and should not be, is explained by a mask of floats that masks nothing."""
-    told: list[Finding] = []
-    causal: list[Finding] = []  # of masks that may be meant as causal ones
+    told: list[tuple[str, Finding]] = []
+    causal: list[tuple[str, Finding]] = []  # of masks that may be meant as causal ones
     for name, value in batch.items():
         added = value.added() if isinstance(value, masks.Mask) else value
         if "mask" not in name or not isinstance(added, Tensor) or not added.is_floating_point():
             continue
         if "attention_mask" not in name or added.ndim > 2:  # as (B, M), transformers takes 0 and 1 as floats, too
-            found = masks_nothing(name, added)
+            found = [(name, finding) for finding in masks_nothing(name, added)]
             told += found
             causal += found if name in _OF_QUERIES and added.shape[-2:] == (queries, queries) else []
     reasons = {"padding is attended": told, "the decoder sees the future": causal}
-    return [next(iter(reasons.get(finding.mistake, [])), finding) for finding in findings]
+
+    def reason(finding: Finding) -> Finding:
+        for name, other in reasons.get(finding.mistake, []):
+            part = next((part for begins, part in _PARTS.items() if name.startswith(begins)), "")
+            if part in finding.where:
+                return other
+        return finding
+
+    return [reason(finding) for finding in findings]

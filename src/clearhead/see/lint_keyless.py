@@ -1,10 +1,11 @@
 """What masks leave over, seen at every attention of a running model, whatever they are called: queries without any key,
-and tokens that may not attend to themselves."""
+keys that nobody sees, tokens that may not attend to themselves, to what is before them, or after."""
 
 import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from clearhead.equations import masks
-from clearhead.layers.attention import MultiHeadAttention
+from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.see.lint_masks import SHUT
 
 _SOFTMAXES = (torch.softmax, torch.special.softmax, Tensor.softmax, functional.softmax)
@@ -23,24 +24,53 @@ _OTHER_SEQUENCES = ("key_value_states", "encoder_hidden_states")
 """What transformers' attentions call the sequence that is attended to, where it is another."""
 
 
+@dataclass(frozen=True)
+class Left:
+    """What the mask of one attention leaves; the last dimension is the queries, or, of `visible`, the keys.
+
+    Args:
+        same: whether the keys are those of the queries' own sequence; None where the attention does not tell.
+        keyless: queries that have no key.
+        visible: keys that some query has.
+        unseen: queries that do not have themselves.
+        earlier, later: queries that have a key before, or after, themselves.
+    """
+
+    same: bool | None
+    keyless: Tensor
+    visible: Tensor
+    unseen: Tensor | None = None
+    earlier: Tensor | None = None
+    later: Tensor | None = None
+
+    @staticmethod
+    def of(open_: Tensor, same: bool | None) -> "Left":
+        """What is left where these pairs, (..., queries, keys), are open."""
+        queries, keys = open_.shape[-2:]
+        keyless, visible = ~open_.any(dim=-1), open_.any(dim=-2)
+        if keys < queries:
+            return Left(same, keyless, visible)
+        # keys that fill a row up come last
+        before, after = open_.tril(-1).any(dim=-1), open_[..., :queries].triu(1).any(dim=-1)
+        return Left(same, keyless, visible, ~open_.diagonal(dim1=-2, dim2=-1), before, after)
+
+
 @contextlib.contextmanager
-def keyless_told(model: nn.Module, told: Callable[[str, Tensor, Tensor | None], None]) -> Iterator[None]:
-    """Tells, of every attention of the model that runs inside the block, which queries have no key.
+def keyless_told(model: nn.Module, told: Callable[[str, Left], None]) -> Iterator[None]:
+    """Tells, of every attention of the model that runs inside the block, what its mask leaves.
 
     Args:
         model: any module.
-        told: is called with the attention's path in the model and two bool tensors, whose last dimension is the
-            queries: which have no key, and, of self-attention in this library, torch.nn and transformers, which may
-            not attend to themselves.
+        told: is called with the attention's path in the model, and what is left.
     """
-    running: list[tuple[str, bool]] = []
+    running: list[tuple[str, bool | None]] = []
 
     def entered(path: str, module: nn.Module, inputs: Any, kwargs: Any) -> None:
         running.append((path, _to_itself(module, inputs, kwargs)))
 
-    def seen(keyless: Tensor, unseen: Tensor | None, same: bool | None) -> None:
-        path, to_itself = running[-1] if running else ("", False)
-        told(path, keyless, unseen if same or (same is None and to_itself) else None)
+    def seen(open_: Tensor, same: bool | None) -> None:
+        path, to_itself = running[-1] if running else ("", None)
+        told(path, Left.of(open_, to_itself if same is None else same))
 
     def left(*_: Any) -> None:
         running.pop()
@@ -57,7 +87,7 @@ def keyless_told(model: nn.Module, told: Callable[[str, Tensor, Tensor | None], 
 class _Attentions(TorchFunctionMode):
     """Looks at the masks of attention that is fused, torch.nn's, or written out with a softmax."""
 
-    def __init__(self, told: Callable[[Tensor, Tensor | None, bool | None], None]) -> None:
+    def __init__(self, told: Callable[[Tensor, bool | None], None]) -> None:
         super().__init__()
         self.told = told
 
@@ -68,15 +98,24 @@ class _Attentions(TorchFunctionMode):
         elif func is functional.multi_head_attention_forward:
             self._torch_nn(args[0], args[1], args[4], kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
         elif func in _SOFTMAXES and args and args[0].ndim in (3, 4):
-            scores = args[0].detach()
-            self.told(scores.amax(dim=-1) < _MASKED_SCORE, _own(scores, scores.shape[-2], _MASKED_SCORE), None)
+            self.told(args[0].detach() >= _MASKED_SCORE, None)
         return func(*args, **kwargs)
 
     def _fused(
-        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **others: Any
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **others: Any,
     ) -> None:
+        pairs = (*query.shape[:-1], key.shape[-2])
         if attn_mask is not None:
-            self.told(_shut(attn_mask).expand(query.shape[:-1]), _own(attn_mask.detach(), query.shape[-2], SHUT), None)
+            self.told((attn_mask if attn_mask.dtype == torch.bool else _open(attn_mask.detach())).expand(pairs), None)
+        elif is_causal:
+            self.told(torch.ones(pairs[-2:], dtype=torch.bool).tril().expand(pairs), None)
 
     def _torch_nn(
         self, query_LBD: Tensor, key: Tensor, heads: int, attn_mask: Tensor | None, padding: Tensor | None
@@ -84,31 +123,21 @@ class _Attentions(TorchFunctionMode):
         mask, (length, batch) = masks.from_torch_nn(attn_mask, padding, num_heads=heads), query_LBD.shape[:2]
         if mask is not None:
             dense = masks.additive(mask, length)
-            dense = dense.expand(batch, heads, length, dense.shape[-1])
-            self.told(_shut(dense), _own(dense, length, SHUT), key is query_LBD)
+            self.told(_open(dense).expand(batch, heads, length, dense.shape[-1]), key is query_LBD)
 
 
-def _to_itself(module: nn.Module, inputs: Any, kwargs: Any) -> bool:
+def _to_itself(module: nn.Module, inputs: Any, kwargs: Any) -> bool | None:
     """Whether an attention is called with one sequence alone, as far as its class says: it is ours, or one of
     transformers', which name what goes in."""
-    if isinstance(module, MultiHeadAttention):
-        return True
+    if isinstance(module, MultiHeadAttention | CrossAttention):
+        return isinstance(module, MultiHeadAttention)
     signature = inspect.signature(module.forward)
     if "hidden_states" not in signature.parameters:
-        return False
+        return None
     given = signature.bind_partial(*inputs, **kwargs).arguments
     return all(given.get(name) is None for name in _OTHER_SEQUENCES)
 
 
-def _own(mask: Tensor, queries: int, shut: float) -> Tensor | None:
-    """Whether a token's own place in its row is masked; None where there are fewer keys than queries."""
-    if mask.shape[-1] < queries:
-        return None
-    # one row may serve all queries; keys that fill a row up come last
-    own = mask.expand(*mask.shape[:-2], queries, mask.shape[-1]).diagonal(dim1=-2, dim2=-1)
-    return ~own if mask.dtype == torch.bool else own <= shut
-
-
-def _shut(mask: Tensor) -> Tensor:
-    """Whether all of a row is masked, of a mask that is bool (True = may attend) or added."""
-    return ~mask.any(dim=-1) if mask.dtype == torch.bool else mask.detach().amax(dim=-1) <= SHUT
+def _open(added: Tensor) -> Tensor:
+    """Where a mask that is added lets a query attend."""
+    return added > SHUT

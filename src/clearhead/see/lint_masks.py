@@ -101,10 +101,11 @@ def lint_masks(
     checked = masks.of(mask, batch=batch, heads=heads, queries=length, keys=keep.shape[1])
     findings = [] if checked is None else _floats(checked, keep)
     dense = masks.additive(checked, length)
-    allowed = _open(dense).expand(batch, heads, length, keep.shape[1]).any(dim=1)
-    empty = real & ~allowed.any(dim=2)
+    allowed_BHLM = _open(dense).expand(batch, heads, length, keep.shape[1])
+    allowed, empty = allowed_BHLM.any(dim=1), real & ~allowed_BHLM.any(dim=3).all(dim=1)
     asking = real & ~empty if bool((real & ~empty).any()) else real
-    attended = Attended("the mask", allowed, asking, keep, causal=causal, same=same, other_BM=other)
+    # under causality the last query stands at the last key, as with a cache
+    attended = Attended("the mask", allowed, asking, keep, causal=causal, same=same or causal, other_BM=other)
     full = [fully_masked("the mask", row, place) for row, place in empty.nonzero().tolist()[:1]]
     findings = findings or judged(attended) or full
     if not findings and same:
@@ -149,6 +150,17 @@ def inverted(where: str, row: int, place: int | str) -> Finding:
         "Padding is attended, and the text is ignored.",
         "Turn the mask round (~mask): here and in scaled_dot_product_attention True means may attend, in torch.nn's "
         "masks it means may not.",
+    )
+
+
+def causal_encoder(where: str, row: int, place: int | str) -> Finding:
+    """Says that an encoder sees no later token."""
+    return Finding(
+        "the encoder is causal",
+        f"{where}, row {row}, position {place}",
+        "No token reaches any that comes after it.",
+        "Leave the causal mask to the decoder: an encoder sees the whole text. (In a decoder without an encoder, it is "
+        "right.)",
     )
 
 
@@ -276,16 +288,21 @@ def _triangle(attended: Attended, pairs: _Pairs) -> list[Finding]:
             "A token reaches one that comes after it; trained so, it learns to copy, and generates nonsense.",
             "Give the decoder's self-attention a causal mask: masks.causal(n), or tgt_mask in torch.nn.",
         )
+    if not attended.same:
+        reached_BLM, missed_BLM = attended.seen_BLM & pairs.truth, ~attended.seen_BLM & pairs.truth
+        by_some_BM = reached_BLM.any(dim=1) & missed_BLM.any(dim=1)
+        if bool(by_some_BM.any()) and torch.equal(missed_BLM, pairs.later):
+            return _at(
+                attended,
+                "cross-attention is causal",
+                missed_BLM,
+                "A token of the target reaches none of the source that stands after its own place.",
+                "Leave the causal mask to the decoder's self-attention: of the source nothing is in the future.",
+            )
     both_ways = attended.same and bool(pairs.later.any()) and bool(pairs.earlier.any())
     if not pairs.causal and both_ways and not bool(later_BLM.any()):
-        return _at(
-            attended,
-            "the encoder is causal",
-            pairs.later,
-            "No token reaches any that comes after it.",
-            "Leave the causal mask to the decoder: an encoder sees the whole text. (In a decoder without an encoder, "
-            "it is right.)",
-        )
+        row, query, key = pairs.later.nonzero()[0].tolist()
+        return [causal_encoder(attended.part, row, f"{query} and {key}")]
     return []
 
 

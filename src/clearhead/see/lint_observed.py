@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
-from clearhead.see.lint_keyless import keyless_told
+from clearhead.see.lint_keyless import Left, keyless_told
 from clearhead.see.lint_layout import BatchFirst, as_leaf, layout_of, turned
 
 _SOURCES = ("ids", "input_ids", "src", "memory", "inputs_embeds", "value", "x")
@@ -23,20 +23,27 @@ _OF_ATTENTION = ("query", "key", "value")
 
 
 @dataclass(frozen=True)
-class Keyless:
-    """Queries of one attention that no key is left for.
-
-    Or that may not attend to themselves.
+class Masked:
+    """What the mask of one attention leaves in any of its heads; what is not known is None.
 
     Args:
         path: the attention's place in the model.
         decoding: whether the queries are the target's.
-        queries_BL: which queries.
+        same: whether the keys are, too.
+        keyless_BL: queries that have no key.
+        visible_BM: keys that some query has.
+        unseen_BL: queries that do not have themselves.
+        earlier_BL, later_BL: queries that have a key before, or after, themselves.
     """
 
     path: str
     decoding: bool
-    queries_BL: Bool[Tensor, "B L"]
+    same: bool | None
+    keyless_BL: Bool[Tensor, "B L"] | None = None
+    visible_BM: Bool[Tensor, "B M"] | None = None
+    unseen_BL: Bool[Tensor, "B L"] | None = None
+    earlier_BL: Bool[Tensor, "B L"] | None = None
+    later_BL: Bool[Tensor, "B L"] | None = None
 
 
 @dataclass
@@ -51,8 +58,7 @@ class Observed:
         states: what the decoder gave.
         pooled: the one vector of each text.
         beside: whether it was given beside the states.
-        keyless: the attentions in which some query had no key.
-        unseen: the self-attentions in which some token could not attend to itself.
+        masked: the attentions that had a mask.
     """
 
     given: dict[str, Tensor]
@@ -63,8 +69,7 @@ class Observed:
     states: Tensor | None = None
     pooled: Tensor | None = None
     beside: bool = False
-    keyless: list[Keyless] = field(default_factory=list)
-    unseen: list[Keyless] = field(default_factory=list)
+    masked: list[Masked] = field(default_factory=list)
 
 
 def observe(model: nn.Module, batch: Mapping[str, Any]) -> Observed:
@@ -211,6 +216,8 @@ def _encoded(seen: Observed, first: BatchFirst, module: nn.Module, inputs: Any, 
     states = _result(output, seen)
     if states.ndim != 3 or not states.requires_grad:
         return None
+    if seen.source is None or states.shape[:2].numel() != seen.source.shape[:2].numel():
+        return None  # tokens of its own beside the text's: whose result is whose is not known
     seen.memory = turned(states, first.memory)
     back = turned(seen.memory, first.memory)
     if type(output) in (tuple, list):
@@ -218,18 +225,31 @@ def _encoded(seen: Observed, first: BatchFirst, module: nn.Module, inputs: Any, 
     return back if output is states else None
 
 
-def _note(seen: Observed, inner: nn.Module | None, path: str, keyless: Tensor, unseen: Tensor | None) -> None:
-    """Keeps which queries have no key, or not their own, in any of the heads, where there are some."""
+def _note(seen: Observed, inner: nn.Module | None, path: str, left: Left) -> None:
+    """Keeps what an attention's mask leaves in any of its heads."""
     decoding = "target" in seen.given and (inner is None or seen.memory is not None)
     sequence = seen.target if decoding else seen.source
     if sequence is None:
         return
     batch, length = sequence.shape[:2]
-    for kept, told in ((seen.keyless, keyless), (seen.unseen, unseen)):
-        if told is None or not bool(told.any()):
-            continue
-        if told.shape[-1] == length and told.numel() % (batch * length) == 0:
-            kept.append(Keyless(path, decoding, told.reshape(batch, -1, length).any(dim=1).cpu()))
+
+    def of_texts(told: Tensor | None, size: int) -> Tensor | None:
+        if told is None or told.shape[-1] < size or told.numel() % (batch * told.shape[-1]):
+            return None
+        return told.reshape(batch, -1, told.shape[-1])[:, :, :size].any(dim=1).cpu()
+
+    asked = None if left.keyless.shape[-1] != length else length
+    own = [
+        None if asked is None else of_texts(told, length)
+        for told in (left.keyless, left.unseen, left.earlier, left.later)
+    ]
+    of_keys = seen.source if decoding and left.same is False else sequence
+    visible = None if of_keys is None else of_texts(left.visible, of_keys.shape[1])
+    keyless, unseen, earlier, later = own
+    to_itself = left.same is True
+    seen.masked.append(
+        Masked(path, decoding, left.same, keyless, visible, unseen if to_itself else None, earlier, later)
+    )
 
 
 def _encoder(model: nn.Module) -> nn.Module | None:
