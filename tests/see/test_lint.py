@@ -627,6 +627,7 @@ def test_padding_that_is_counted_is_found_in_as_many_texts_as_tokens():
     ids = IDS[[0, 1, 2, 0, 1, 2]]
     found = lint(Pooled("a divisor that counts padding", True, "module"), {"src": ids})
     assert [finding.mistake for finding in found] == [LEAKS]
+    assert lint(Pooled("a mean", True, "module"), {"src": ids}) == []
 
 
 @pytest.mark.parametrize(

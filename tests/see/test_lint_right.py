@@ -28,6 +28,7 @@ RIGHT = [
         "bert eager",
         "xlnet",
         "longformer",
+        "mobilebert",
         "spans",
         "labels",
         "one attention",
