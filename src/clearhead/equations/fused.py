@@ -88,8 +88,14 @@ def _short(q: Tensor, k: Tensor, v: Tensor) -> bool:
     long for the values, and eight times for the gradients, of sentences of 10 to 60 tokens."""
     if _wanted(q, k, v):
         return max(q.shape[2], k.shape[2]) <= _SHORT
-    stepwise = q.dtype == torch.float32 or (q.dtype == torch.bfloat16 and not _has_fast_kernel())
-    return stepwise and max(q.shape[2], k.shape[2]) <= _FEW
+    return _stepwise_pays(q) and max(q.shape[2], k.shape[2]) <= _FEW
+
+
+def _stepwise_pays(q: Tensor) -> bool:
+    """Whether, where there are few queries, the values do not come faster from the kernel."""
+    if q.device.type != "cpu":
+        return False
+    return q.dtype == torch.float32 or (q.dtype == torch.bfloat16 and not _has_fast_kernel())
 
 
 @functools.cache
@@ -159,32 +165,68 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float,
     if _has_variable_lengths(q) and not drop_prob and mask.scores is None:
         return _variable_lengths(q, k, v, mask, scale)
     longest = -(-max(mask.lengths, default=0) // 16) * 16  # one kernel, and one order of sums, for all lengths near by
-    padded_N, real_T = _places(mask.lengths, longest, q.device)
+    heads = q.shape[1]
+    # step by step products read head after head, and what is gathered so is not copied once more for them
+    parts = heads if _stepwise_pays(q) else 1
 
     def rows(x_1HTK: Tensor) -> Tensor:
-        padded_NHK = x_1HTK[0].transpose(0, 1).index_select(0, padded_N)
-        return padded_NHK.view(-1, longest, *padded_NHK.shape[1:]).transpose(1, 2)
+        flat_RK, steps = _flat(x_1HTK if parts == heads else _side_by_side(x_1HTK))
+        places_BPL = _places(mask.lengths, longest, parts, steps, q.device)
+        gathered = flat_RK.index_select(0, places_BPL.flatten()).view(*places_BPL.shape, -1)
+        return gathered if parts == heads else gathered.view(-1, longest, heads, x_1HTK.shape[3]).transpose(1, 2)
 
     within = mask.within(longest)
     if within.keep_BM is not None and within.keep_BM.device != q.device:
         within = replace(within, keep_BM=within.keep_BM.to(q.device))
     values = fused_scaled_dot_product(rows(q), rows(k), rows(v), within, drop_prob=drop_prob, scale=scale)
-    return values.transpose(1, 2).flatten(0, 1).index_select(0, real_T).transpose(0, 1)[None]
+    flat_RV, steps = _flat(values if parts == heads else _side_by_side(values))
+    real_TP = _back(mask.lengths, parts, steps, q.device)
+    return flat_RV.index_select(0, real_TP.flatten()).view(1, -1, heads, v.shape[3]).transpose(1, 2)
+
+
+def _side_by_side(x_BHLK: Tensor) -> Tensor:
+    """The heads of each token as one row."""
+    return x_BHLK.transpose(1, 2).flatten(2)[:, None]
+
+
+def _flat(x_BHLK: Tensor) -> tuple[Tensor, tuple[int, int, int]]:
+    """All heads of all tokens as rows, in the order in which memory holds them, without a copy; and how many rows it is
+    from one text to the next, from one head, from one token."""
+    width = x_BHLK.shape[3]
+    if x_BHLK.stride(3) != 1 or any(stride % width for stride in x_BHLK.stride()[:3]):
+        x_BHLK = x_BHLK.contiguous()
+    strides, sizes = x_BHLK.stride()[:3], x_BHLK.shape[:3]
+    rows = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) // width + 1
+    of_text, of_head, of_token = (stride // width for stride in strides)
+    return x_BHLK.as_strided((rows if x_BHLK.numel() else 0, width), (width, 1)), (of_text, of_head, of_token)
 
 
 @functools.lru_cache(maxsize=8)
-def _places(lengths: tuple[int, ...], longest: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """For each place of the padded rows the token of the packed row that stands there, and for each token its place;
-    alike for all layers. At the padding, which no query attends to, stands the text's own first token: no text ever
-    meets the numbers of another."""
+def _places(
+    lengths: tuple[int, ...], longest: int, parts: int, steps: tuple[int, int, int], device: torch.device
+) -> Tensor:
+    """For each place of the padded rows (B, P, L) the row of the packed text that stands there; alike for all layers.
+    At the padding, which no query attends to, stands the text's own first token: no text ever meets the numbers of
+    another."""
+    _, of_part, of_token = steps
     with torch.inference_mode(False):  # what is kept here may serve in training, too
-        length_B, tokens = torch.tensor(lengths), sum(lengths)
-        start_B, column_L = length_B.cumsum(0) - length_B, torch.arange(longest)
+        length_B, column_L = torch.tensor(lengths), torch.arange(longest)
+        start_B = length_B.cumsum(0) - length_B
         padded_BL = start_B[:, None] + torch.where(column_L < length_B[:, None], column_L, 0)
-        ahead_B = torch.arange(len(lengths)) * longest - start_B
-        real_T = torch.arange(tokens) + ahead_B.repeat_interleave(length_B, output_size=tokens)
         # a text without a token may stand at the end, where none is left
-        return padded_BL.flatten().clamp(max=max(tokens - 1, 0)).to(device), real_T.to(device)
+        padded_BL = padded_BL.clamp(max=max(sum(lengths) - 1, 0))
+        return (padded_BL[:, None] * of_token + torch.arange(parts)[:, None] * of_part).to(device)
+
+
+@functools.lru_cache(maxsize=8)
+def _back(lengths: tuple[int, ...], parts: int, steps: tuple[int, int, int], device: torch.device) -> Tensor:
+    """For each part of each token (T, P) its place in the padded rows."""
+    of_text, of_part, of_token = steps
+    with torch.inference_mode(False):
+        length_B, tokens = torch.tensor(lengths), sum(lengths)
+        text_T = torch.arange(len(lengths)).repeat_interleave(length_B, output_size=tokens)
+        column_T = torch.arange(tokens) - (length_B.cumsum(0) - length_B)[text_T]
+        return ((text_T * of_text + column_T * of_token)[:, None] + torch.arange(parts) * of_part).to(device)
 
 
 def _has_variable_lengths(q: Tensor) -> bool:
