@@ -87,7 +87,7 @@ def studies(threads):
         "beams": (
             "beams",
             {
-                f"{count} sentences": {
+                f"{count} sentence{'s' * (count > 1)}": {
                     n: (count * GENERATED, Contestant(generating, (n, count, threads))) for n in (1, 2, 4, 8, 16)
                 }
                 for count in (1, 32)

@@ -3,8 +3,9 @@
 Usage: python recipes/prepare.py NAME FOLDER [OUT]
 
 FOLDER holds the data set NAME; what is made goes to data/NAME, or OUT. What is drawn is drawn from a fixed seed: the
-same files come out everywhere. Held-out files of the publisher are for the last score alone: where validation is
-needed, it is taken from the training files.
+same files come out everywhere. What is held out by the publisher is for the last score alone, and validation is taken
+from the training files; but of tatoeba-en-de there is one held-out half for both, and of banking77 the training file
+alone is read, and parted in three.
 """
 
 import argparse
