@@ -155,9 +155,22 @@ def test_nothing_is_said_where_all_is_right(kind):
         keep, target_keep = (
             torch.arange(length) < torch.randint(1, length + 1, (rows, 1)) for length in (longest, longest_target)
         )
-        if left and kind != "pooled":  # BERT's classifier takes the first token
+        # BERT's classifier takes the first token; and beside MobileBERT's first stands the padding before it
+        if left and kind not in ("pooled", "mobilebert"):
             keep, target_keep = keep.flip(1), target_keep.flip(1)
         model, batch, known = right(kind, keep, target_keep, fill)
         assert lint(model, batch, **known) == []
 
     check()
+
+
+@pytest.mark.parametrize("kind", ["Model", "ForQuestionAnswering", "ForSequenceClassification"])
+def test_a_target_that_is_made_of_the_source_is_no_causal_encoder(kind):
+    keep, ends = torch.arange(6) < torch.tensor([[6], [4]]), torch.arange(6) == torch.tensor([[5], [3]])
+    sizes = {
+        f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")
+    }
+    config = transformers.BartConfig(vocab_size=20, d_model=8, max_position_embeddings=16, **sizes)
+    ids = torch.where(keep, torch.randint(3, 20, (2, 6)), config.pad_token_id).masked_fill(ends, config.eos_token_id)
+    model = getattr(transformers, f"Bart{kind}")(config)
+    assert lint(model, {"input_ids": ids, "attention_mask": keep.long()}) == []

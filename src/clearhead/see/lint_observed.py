@@ -227,9 +227,9 @@ def _encoded(seen: Observed, first: BatchFirst, module: nn.Module, inputs: Any, 
 
 def _note(seen: Observed, inner: nn.Module | None, path: str, left: Left) -> None:
     """Keeps what an attention's mask leaves in any of its heads."""
-    decoding = "target" in seen.given and (inner is None or seen.memory is not None)
+    decoding = seen.memory is not None if inner is not None else "target" in seen.given
     sequence = seen.target if decoding else seen.source
-    if sequence is None:
+    if sequence is None:  # such as the target that a classifier on an encoder–decoder makes of its source
         return
     batch, length = sequence.shape[:2]
 
