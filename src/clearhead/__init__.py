@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from clearhead.run.tasks import TextClassifier as TextClassifier
     from clearhead.see.certificate import Certificate as Certificate
     from clearhead.see.lint import lint as lint
-    from clearhead.see.lint_masks import Finding as Finding
+    from clearhead.see.lint_findings import Finding as Finding
     from clearhead.see.lint_masks import lint_masks as lint_masks
     from clearhead.see.steps import Step as Step
     from clearhead.see.steps import Trace as Trace
@@ -63,7 +63,7 @@ _HOME = {
     "EncoderConfig": "models.config",
     "EncoderLayer": "stacks.encoder",
     "EncoderModel": "models.encoder",
-    "Finding": "see.lint_masks",
+    "Finding": "see.lint_findings",
     "FixedCache": "layers.cache",
     "GatedFeedForward": "layers.feedforward",
     "Generated": "run.outputs",

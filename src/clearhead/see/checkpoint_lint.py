@@ -14,7 +14,7 @@ from clearhead.models import heads
 from clearhead.models.config import Pooling
 from clearhead.models.encoder import EncoderModel
 from clearhead.see.lint import lint
-from clearhead.see.lint_masks import Finding
+from clearhead.see.lint_findings import Finding
 from clearhead.text import special
 from clearhead.text.folder import tokenizer_of
 from clearhead.text.interface import TextTokenizer, check_texts

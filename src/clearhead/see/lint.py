@@ -12,17 +12,15 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from clearhead.equations import masks
-from clearhead.see.lint_masks import (
-    Attended,
+from clearhead.see.lint_findings import (
     Finding,
     causal_encoder,
     fully_masked,
     inverted,
-    judged,
-    kept,
     masks_nothing,
     unseen,
 )
+from clearhead.see.lint_masks import Attended, judged, kept
 from clearhead.see.lint_observed import Observed, observe, padding_id
 from clearhead.see.lint_pooled import changes_nothing, counts, leaks, not_zero
 

@@ -8,33 +8,17 @@ from torch import Tensor
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-
-SHUT = -104.0
-"""A key is masked where its score is lowered by so much: exp(−104) is 0 in float32, and so is the key's weight."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A mistake.
-
-    Args:
-        mistake: what is wrong, such as "padding is attended".
-        where: in which attention, which row of the batch, which positions.
-        why: what shows it.
-        mend: what to do.
-
-    >>> from clearhead import Finding
-    >>> print(Finding("padding is attended", "row 1", "The result depends on the batch.", "Pass a padding mask."))
-    padding is attended (row 1): The result depends on the batch. Pass a padding mask.
-    """
-
-    mistake: str
-    where: str
-    why: str
-    mend: str
-
-    def __str__(self) -> str:
-        return f"{self.mistake} ({self.where}): {self.why} {self.mend}"
+from clearhead.see.lint_findings import (
+    Finding,
+    causal_encoder,
+    fully_masked,
+    ignored,
+    inverted,
+    masks_nothing,
+    opened,
+    swapped,
+    unseen,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +85,7 @@ def lint_masks(
     checked = masks.of(mask, batch=batch, heads=heads, queries=length, keys=keep.shape[1])
     findings = [] if checked is None else _floats(checked, keep)
     dense = masks.additive(checked, length)
-    allowed_BHLM = _open(dense).expand(batch, heads, length, keep.shape[1])
+    allowed_BHLM = opened(dense).expand(batch, heads, length, keep.shape[1])
     allowed, empty = allowed_BHLM.any(dim=1), real & ~allowed_BHLM.any(dim=3).all(dim=1)
     asking = real & ~empty if bool((real & ~empty).any()) else real
     # under causality the last query stands at the last key, as with a cache
@@ -130,75 +114,6 @@ def kept(name: str, given: object) -> Bool[Tensor, "B L"]:
     if not told or given.ndim != 2 or given.numel() == 0:
         raise ValueError(f"{wanted}{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}")
     return given.bool()
-
-
-def fully_masked(where: str, row: int, place: int) -> Finding:
-    """Says that a token may attend to nothing."""
-    return Finding(
-        "a row is fully masked",
-        f"{where}, row {row}, position {place}",
-        "This token may attend to nothing: some kernels give NaN for it, others the mean of all tokens or zeros.",
-        "Let each token attend to one at least, itself for instance, and look at the mask's polarity.",
-    )
-
-
-def inverted(where: str, row: int, place: int | str) -> Finding:
-    """Says that the padding is what may be attended."""
-    return Finding(
-        "the padding mask is inverted",
-        f"{where}, row {row}, position {place}",
-        "Padding is attended, and the text is ignored.",
-        "Turn the mask round (~mask): here and in scaled_dot_product_attention True means may attend, in torch.nn's "
-        "masks it means may not.",
-    )
-
-
-def causal_encoder(where: str, row: int, place: int | str) -> Finding:
-    """Says that an encoder sees no later token."""
-    return Finding(
-        "the encoder is causal",
-        f"{where}, row {row}, position {place}",
-        "No token reaches any that comes after it.",
-        "Leave the causal mask to the decoder: an encoder sees the whole text. (In a decoder without an encoder, it is "
-        "right.)",
-    )
-
-
-def unseen(part: str, own_BL: Tensor, other_BL: Tensor | None) -> list[Finding]:
-    """Says that a real token may not attend to itself: under a causal mask nobody else tells of the last one.
-
-    Args:
-        part: which attention.
-        own_BL: the real tokens that may not.
-        other_BL: the padding of the other sequence.
-    """
-    if not bool(own_BL.any()):
-        return []
-    row, place = own_BL.nonzero()[0].tolist()
-    where = f"{part}, row {row}, position {place}"
-    if other_BL is not None and other_BL.shape == own_BL.shape and not bool((own_BL & other_BL).any()):
-        return [_swapped(where)]
-    return [_ignored(where, "This real token may not attend to itself.")]
-
-
-def masks_nothing(name: str, added: Tensor) -> list[Finding]:
-    """Says so of a mask of floats that masks nothing: 0 and 1 mostly, meant as false and true."""
-    if not bool(_open(added).all()):
-        return []
-    return [
-        Finding(
-            "a float mask masks nothing",
-            name,
-            f"Its numbers, from {float(added.min()):g} to {float(added.max()):g}, are added to the scores: none is so "
-            "low that a weight becomes 0.",
-            "Make it bool (mask != 0), or 0 where attention is allowed and -inf where it is not.",
-        )
-    ]
-
-
-def _open(added: Tensor) -> Tensor:
-    """Where a weight may be other than 0: where the number is not so much below the row's best, or below no mask."""
-    return added > added.amax(dim=-1, keepdim=True).clamp(min=0) + SHUT
 
 
 @dataclass(frozen=True)
@@ -319,7 +234,7 @@ def _padding(attended: Attended, pairs: _Pairs) -> list[Finding]:
     others = other_BM is not None and other_BM.shape == keep_BM.shape and not bool(other_BM.all())
     if other_BM is not None and others and bool(((reached_BM == other_BM) | ~asked_BM).all()):
         row, key = ((keep_BM != other_BM) & asked_BM).nonzero()[0].tolist()
-        return [_swapped(f"{attended.part}, row {row}, position {key}")]
+        return [swapped(f"{attended.part}, row {row}, position {key}")]
     if leaks_BLM.any():
         row, query, key = leaks_BLM.nonzero()[0].tolist()
         return [
@@ -332,25 +247,7 @@ def _padding(attended: Attended, pairs: _Pairs) -> list[Finding]:
             )
         ]
     row, key = ignored_BM.nonzero()[0].tolist()
-    return [_ignored(f"{attended.part}, row {row}, position {key}", "No other token reaches this real one.")]
-
-
-def _swapped(where: str) -> Finding:
-    return Finding(
-        "source and target padding are swapped",
-        where,
-        "What is attended is what is real in the other sequence.",
-        "Give each attention the padding of its own keys; cross-attention's keys are the source's.",
-    )
-
-
-def _ignored(where: str, why: str) -> Finding:
-    return Finding(
-        "text is ignored",
-        where,
-        why,
-        "Look where the mask says padding: is pad_id a word here, or was the mask made for another batch?",
-    )
+    return [ignored(f"{attended.part}, row {row}, position {key}", "No other token reaches this real one.")]
 
 
 def _floats(mask: masks.Mask, keep_BM: Tensor) -> list[Finding]:

@@ -8,42 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
-from clearhead.see.lint_keyless import Left, keyless_told
 from clearhead.see.lint_layout import BatchFirst, as_leaf, layout_of, turned
+from clearhead.see.lint_left import Left, Masked, left_told
 
 _SOURCES = ("ids", "input_ids", "src", "memory", "inputs_embeds", "value", "x")
 _TARGETS = ("target_ids", "decoder_input_ids", "tgt", "decoder_inputs_embeds", "query", "x")
 _OF_ATTENTION = ("query", "key", "value")
-
-
-@dataclass(frozen=True)
-class Masked:
-    """What the mask of one attention leaves in any of its heads; what is not known is None.
-
-    Args:
-        path: the attention's place in the model.
-        decoding: whether the queries are the target's.
-        same: whether the keys are, too.
-        keyless_BL: queries that have no key.
-        visible_BM: keys that some query has.
-        unseen_BL: queries that do not have themselves.
-        earlier_BL, later_BL: queries that have a key before, or after, themselves.
-    """
-
-    path: str
-    decoding: bool
-    same: bool | None
-    keyless_BL: Bool[Tensor, "B L"] | None = None
-    visible_BM: Bool[Tensor, "B M"] | None = None
-    unseen_BL: Bool[Tensor, "B L"] | None = None
-    earlier_BL: Bool[Tensor, "B L"] | None = None
-    later_BL: Bool[Tensor, "B L"] | None = None
 
 
 @dataclass
@@ -115,7 +90,7 @@ def _run(
         if inner is not None:
             stack.callback(inner.register_forward_hook(functools.partial(_encoded, seen, first)).remove)
         stack.enter_context(_Embeddings(seen, first))
-        stack.enter_context(keyless_told(model, functools.partial(_note, seen, inner)))
+        stack.enter_context(left_told(model, functools.partial(_note, seen, inner)))
         output = model(**batch)
     _check_embedded(seen, names)
     return seen, output
@@ -226,30 +201,14 @@ def _encoded(seen: Observed, first: BatchFirst, module: nn.Module, inputs: Any, 
 
 
 def _note(seen: Observed, inner: nn.Module | None, path: str, left: Left) -> None:
-    """Keeps what an attention's mask leaves in any of its heads."""
+    """Keeps what an attention's mask leaves."""
     decoding = seen.memory is not None if inner is not None else "target" in seen.given
-    sequence = seen.target if decoding else seen.source
-    if sequence is None:  # such as the target that a classifier on an encoder–decoder makes of its source
+    asked = seen.target if decoding else seen.source
+    held = seen.source if decoding and left.same is False else asked
+    if asked is None or held is None:  # such as the target that a classifier on an encoder–decoder makes of its source
         return
-    batch, length = sequence.shape[:2]
-
-    def of_texts(told: Tensor | None, size: int) -> Tensor | None:
-        if told is None or told.shape[-1] < size or told.numel() % (batch * told.shape[-1]):
-            return None
-        return told.reshape(batch, -1, told.shape[-1])[:, :, :size].any(dim=1).cpu()
-
-    asked = None if left.keyless.shape[-1] != length else length
-    own = [
-        None if asked is None else of_texts(told, length)
-        for told in (left.keyless, left.unseen, left.earlier, left.later)
-    ]
-    of_keys = seen.source if decoding and left.same is False else sequence
-    visible = None if of_keys is None else of_texts(left.visible, of_keys.shape[1])
-    keyless, unseen, earlier, later = own
-    to_itself = left.same is True
-    seen.masked.append(
-        Masked(path, decoding, left.same, keyless, visible, unseen if to_itself else None, earlier, later)
-    )
+    (texts, queries), keys = asked.shape[:2], held.shape[1]
+    seen.masked.append(left.of_texts(path, decoding, texts, queries, keys))
 
 
 def _encoder(model: nn.Module) -> nn.Module | None:

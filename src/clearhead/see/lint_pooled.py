@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.equations import masks
-from clearhead.see.lint_masks import Finding
+from clearhead.see.lint_findings import Finding
 from clearhead.see.lint_observed import Observed, observe
 
 _SAME = 1e-3

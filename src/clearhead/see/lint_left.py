@@ -9,19 +9,44 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from clearhead.equations import masks
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
-from clearhead.see.lint_masks import SHUT
+from clearhead.see.lint_findings import SHUT
 
 _SOFTMAXES = (torch.softmax, torch.special.softmax, Tensor.softmax, functional.softmax)
 _MASKED_SCORE = -5e3
 """No score is this low by itself; the least that people mask with is −10,000."""
 _OTHER_SEQUENCES = ("key_value_states", "encoder_hidden_states")
 """What transformers' attentions call the sequence that is attended to, where it is another."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """What the mask of one attention leaves in any of its heads; what is not known is None.
+
+    Args:
+        path: the attention's place in the model.
+        decoding: whether the queries are the target's.
+        same: whether the keys are, too.
+        keyless_BL: queries that have no key.
+        visible_BM: keys that some query has.
+        unseen_BL: queries that do not have themselves.
+        earlier_BL, later_BL: queries that have a key before, or after, themselves.
+    """
+
+    path: str
+    decoding: bool
+    same: bool | None
+    keyless_BL: Bool[Tensor, "B L"] | None = None
+    visible_BM: Bool[Tensor, "B M"] | None = None
+    unseen_BL: Bool[Tensor, "B L"] | None = None
+    earlier_BL: Bool[Tensor, "B L"] | None = None
+    later_BL: Bool[Tensor, "B L"] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,9 +79,30 @@ class Left:
         before, after = open_.tril(-1).any(dim=-1), open_[..., :queries].triu(1).any(dim=-1)
         return Left(same, keyless, visible, ~open_.diagonal(dim1=-2, dim2=-1), before, after)
 
+    def of_texts(self, path: str, decoding: bool, texts: int, queries: int, keys: int) -> Masked:
+        """The same of each text, in any of the heads.
+
+        Args:
+            path, decoding: as in `Masked`.
+            texts: B; the heads of a text stand in one dimension with it, or in one after it.
+            queries, keys: L and M; of other attentions nothing is known.
+        """
+
+        def each(told: Tensor | None, size: int) -> Tensor | None:
+            if told is None or told.shape[-1] < size or told.numel() % (texts * told.shape[-1]):
+                return None
+            return told.reshape(texts, -1, told.shape[-1])[:, :, :size].any(dim=1).cpu()
+
+        visible = each(self.visible, keys)
+        if self.keyless.shape[-1] != queries:
+            return Masked(path, decoding, self.same, visible_BM=visible)
+        unseen = each(self.unseen, queries) if self.same else None
+        earlier, later = each(self.earlier, queries), each(self.later, queries)
+        return Masked(path, decoding, self.same, each(self.keyless, queries), visible, unseen, earlier, later)
+
 
 @contextlib.contextmanager
-def keyless_told(model: nn.Module, told: Callable[[str, Left], None]) -> Iterator[None]:
+def left_told(model: nn.Module, told: Callable[[str, Left], None]) -> Iterator[None]:
     """Tells, of every attention of the model that runs inside the block, what its mask leaves.
 
     Args:
