@@ -102,6 +102,7 @@ def opened(added: Tensor) -> Tensor:
 
 
 def swapped(where: str) -> Finding:
+    """Says that an attention has the padding of the other sequence."""
     return Finding(
         "source and target padding are swapped",
         where,
@@ -111,6 +112,7 @@ def swapped(where: str) -> Finding:
 
 
 def ignored(where: str, why: str) -> Finding:
+    """Says that real tokens are hidden from the others."""
     return Finding(
         "text is ignored",
         where,
