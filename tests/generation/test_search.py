@@ -65,7 +65,7 @@ def search(model, ids, keep, options, prompt=None, forbidden=True):
         options["bad_words_ids"] = [*options.get("bad_words_ids", []), [model.config.pad_id]]
     told = GenerationConfig(beam_size=1).changed(max_length=LONGEST, **options)
     ends = model.config.eos_ids
-    decoding = Decoding(model, ids, keep, prompt, told.beam_size)
+    decoding = Decoding(model, ids, keep, prompt)
     limit = told.greatest_length(decoding.prompt, None)
     changes = processors(told, decoding.prompt, limit, ends)
     if told.beam_size == 1:
@@ -206,7 +206,7 @@ def test_finished_sentences_leave(pair):
     ids, keep = sources(ours.config)
     for beams in (1, 3):
         rows = []
-        decoding = Decoding(ours, ids, keep, torch.full((4, 1), ours.config.start_id), beams)
+        decoding = Decoding(ours, ids, keep, torch.full((4, 1), ours.config.start_id))
         inner, ours_decode = decoding.model, decoding.model.decode
         # what comes first ends the first sentence at once
         first = int(ours(ids[:1, :9], torch.tensor([[ours.config.start_id]]))[0, 0].argmax())
@@ -225,5 +225,24 @@ def test_finished_sentences_leave(pair):
         finally:
             del inner.decode
         assert all(shape[1] == 1 for shape in rows)  # with caches a step computes one token
-        assert rows[0][0] == 4 * beams
+        assert rows[0][0] == 4  # a sentence's beams are alike until their first tokens are chosen
+        assert beams == 1 or rows[1][0] in (3 * beams, 4 * beams)
         assert beams > 1 or rows[-1][0] < 4 or len(rows) == 1
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_who_looks_on_keeps_what_was_seen(pair, beams):
+    """A search writes into the scores that it is given, but not into those that a hook may hold."""
+    _, ours = pair
+    ids, keep = sources(ours.config)
+    seen, copies = [], []
+
+    def hook(module, inputs, output):
+        seen.append(output)
+        copies.append(output.clone())
+
+    handle = ours.output.register_forward_hook(hook)
+    found = search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})
+    handle.remove()
+    assert all(torch.equal(one, copy) for one, copy in zip(seen, copies, strict=True))
+    assert found == search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})

@@ -138,22 +138,30 @@ def test_the_decoder_cache_selects_in_every_layer():
         assert held.flatten().tolist() == [0]
 
 
-@given(seeds, st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 6), st.booleans())
+@given(seeds, st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 12), st.booleans())
 def test_beams_that_share_a_row_of_the_cache_are_as_rows_of_their_own(seed, sentences, each, prompt, steps, relative):
     torch.manual_seed(seed)
     decoder = Decoder(8, 12, 2, 0.0, 2, relative_buckets=6 if relative else 0, relative_max_distance=9).eval()
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
-    memory, shared, own = torch.randn(sentences, 3, 8), DecoderCache(2, each), DecoderCache(2)
+    memory, shared, own = torch.randn(sentences, 3, 8), DecoderCache(2), DecoderCache(2)
     length = prompt
     with torch.no_grad():
+        if prompt:
+            x = torch.randn(sentences, prompt, 8)
+            found = decoder(x, memory, masks.causal(prompt), None, shared)
+            alike = decoder(x.repeat_interleave(each, dim=0), memory, masks.causal(prompt), None, own)
+            torch.testing.assert_close(found.repeat_interleave(each, dim=0), alike, atol=2e-5, rtol=2e-5)
+        shared.branch(each)
         for _ in range(steps):
-            new = length - own.length
+            new = int(torch.randint(1, 3, ()))
+            length += new
             x, mask = torch.randn(len(memory) * each, new, 8), masks.causal(length)
             found = decoder(x, memory, mask, None, shared)
             torch.testing.assert_close(found, decoder(x, memory, mask, None, own), atol=2e-5, rtol=2e-5)
             assert shared.length == own.length == length
-            rows = torch.randint(each, (len(memory), each)) + torch.arange(len(memory))[:, None] * each
+            alive = int(torch.randint(1, each + 1, ()))  # the fewer go on, the more slots are nobody's
+            rows = torch.randint(alive, (len(memory), each)) + torch.arange(len(memory))[:, None] * each
             shared.select(rows.flatten())
             own.select(rows.flatten())
             if len(memory) > 1 and torch.rand(()) < 0.5:
@@ -162,4 +170,17 @@ def test_beams_that_share_a_row_of_the_cache_are_as_rows_of_their_own(seed, sent
                 memory = memory[staying]
                 shared.select(rows, staying)
                 own.select(rows, staying)
-            length += 1
+
+
+def test_slots_that_no_beam_descends_from_are_left_behind():
+    decoder, cache, memory = Decoder(8, 12, 2, 0.0, 2).eval(), DecoderCache(2), torch.randn(2, 3, 8)
+    with torch.no_grad():
+        decoder(torch.randn(2, 5, 8), memory, masks.causal(5), None, cache)
+        cache.branch(4)
+        assert cache.layers[0].attention.filled == 5  # what all beams have in common is there once
+        for step in range(40):
+            decoder(torch.randn(8, 1, 8), memory, masks.causal(6 + step), None, cache)
+            cache.select(torch.tensor([1, 1, 1, 1, 6, 6, 6, 6]))
+            live = cache.length  # of each token one beam's
+            assert live <= cache.layers[1].attention.filled <= max(1.5 * live, 9)
+            assert cache.layers[1].attention.keys.shape == (2, 2, cache.layers[1].attention.filled, 4)

@@ -55,7 +55,7 @@ def copied(model, length, generator, batch=50):
     """The share of the tokens of sequences never seen that greedy decoding gives back at their place."""
     source = sequences(batch, length, generator)
     start = torch.full((batch, 1), PAD)
-    decoding = Decoding(model.eval(), source, torch.ones_like(source, dtype=torch.bool), start, 1)
+    decoding = Decoding(model.eval(), source, torch.ones_like(source, dtype=torch.bool), start)
     found = greedy_search(decoding, [], length + 2, (END,), 1.0)
     right = sum(
         token == wanted

@@ -101,12 +101,12 @@ class _Past(GrowingCache):
     def __init__(self, held: tuple[Tensor, Tensor] | None = None) -> None:
         super().__init__()
         self._held = held
-        self.length = 0 if held is None else held[0].shape[2]
+        self.length = self.filled = 0 if held is None else held[0].shape[2]
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if self._held is not None:
             k, v = torch.cat([self._held[0], k], dim=2), torch.cat([self._held[1], v], dim=2)
-        self._held, self.length = (k, v), k.shape[2]
+        self._held, self.length, self.filled = (k, v), k.shape[2], k.shape[2]
         return k, v
 
 

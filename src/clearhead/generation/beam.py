@@ -28,7 +28,7 @@ def beam_search(
         Section 7, whose length penalty is another. When a sentence stops is transformers' rule
 
     Args:
-        decoding: the sentences, with settings.beam_size targets each.
+        decoding: the sentences, with one target each.
         processors: what changes the log-probabilities.
         settings: beam_size, length_penalty α, early_stopping and num_return_sequences.
         limit: greatest length of a target, its prompt included.
@@ -46,11 +46,15 @@ def beam_search(
     candidates = max(2, 1 + len(eos_ids)) * beams
     ends = torch.tensor(eos_ids, device=device, dtype=torch.long)
     while True:
-        scores_NV = decoding.logits().log_softmax(dim=1)
+        logits_NV = decoding.logits()
+        scores_NV = torch.log_softmax(logits_NV, dim=1, out=logits_NV)  # in place: half of the time was writing anew
         sources = decoding.sources()
         for process in processors:
             scores_NV = process(scores_NV, decoding.ids, sources)
         each_NC, tokens_NC = best(scores_NV, candidates)
+        if decoding.each < beams:  # until its first tokens are chosen a sentence's beams are one
+            decoding.branch(beams)
+            each_NC, tokens_NC = (x_NC.repeat_interleave(beams, dim=0) for x_NC in (each_NC, tokens_NC))
         total_SC = (each_NC.view(-1, beams, each_NC.shape[1]) + running_SB[:, :, None]).flatten(1)
         top_SC, places_SC = total_SC.topk(candidates, dim=1)
         first_row_S1 = torch.arange(len(top_SC), device=device)[:, None] * beams

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.models.config import Seq2SeqConfig
@@ -44,8 +44,8 @@ class Runner(Protocol):
     def decode(self, target_ids: Tensor, memory: Tensor, mask: Any, memory_mask: Any, cache: Any) -> Tensor:
         """As `Seq2Seq.decode`."""
 
-    def cache(self, each: int = 1) -> Any:
-        """As `Seq2Seq.cache`: something with a `length` and a `select`."""
+    def cache(self) -> Any:
+        """As `Seq2Seq.cache`: something with a `length`, a `branch` and a `select`."""
 
 
 class Decoding:
@@ -56,7 +56,6 @@ class Decoding:
         source_ids: (B, M), padded.
         keep: bool (B, M), True at real tokens.
         prompt: (B, P) target ids that are given: the start token, and what is forced after it.
-        each: rows of the target for each source, one after another: its beams or its samples.
     """
 
     @torch.no_grad()
@@ -66,15 +65,13 @@ class Decoding:
         source_ids: Int[Tensor, "B M"],
         keep: Bool[Tensor, "B M"],
         prompt: Int[Tensor, "B P"],
-        each: int = 1,
     ) -> None:
-        self.model, self.each = model, each
+        self.model, self.each = model, 1
         self.source_ids, self.keep = source_ids, keep
         self.memory = model.encode(source_ids, masks.padding(keep))
-        self.ids = prompt.repeat_interleave(each, dim=0)
-        self.prompt = prompt.shape[1]
+        self.ids, self.prompt = prompt, prompt.shape[1]
         self.sentences = list(range(len(source_ids)))
-        self._cache = model.cache(each)
+        self._cache = model.cache()
 
     @property
     def length(self) -> int:
@@ -83,14 +80,24 @@ class Decoding:
 
     @torch.no_grad()
     def logits(self) -> Float[Tensor, "N V"]:
-        """The scores of the next token of each target, in float32."""
+        """The scores of the next token of each target, in float32; the caller's own, to write into."""
         new = self.ids[:, self._cache.length :]
-        logits = self.model.decode(new, self.memory, None, masks.padding(self.keep), self._cache)
-        return logits[:, -1].float()
+        logits = self.model.decode(new, self.memory, None, masks.padding(self.keep), self._cache)[:, -1].float()
+        return logits.clone() if self._looked_at() else logits
+
+    def _looked_at(self) -> bool:
+        """Whether somebody may hold what the model's parts gave: a trace does."""
+        return isinstance(self.model, nn.Module) and any(part._forward_hooks for part in self.model.modules())
 
     def sources(self) -> Int[Tensor, "N M"]:
         """The source of each target."""
         return self.source_ids.repeat_interleave(self.each, dim=0)
+
+    def branch(self, each: int) -> None:
+        """Makes of each target so many, one after another: its beams."""
+        self.each = each
+        self.ids = self.ids.repeat_interleave(each, dim=0)
+        self._cache.branch(each)
 
     def append(self, tokens: Int[Tensor, "N"], rows: Int[Tensor, "N"] | None = None) -> None:
         """Adds a token to each target.

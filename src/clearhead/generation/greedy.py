@@ -53,8 +53,6 @@ def next_tokens(
     ends = frozenset(eos_ids)
     while decoding.sentences:
         scores = decoding.logits()
-        if processors:
-            scores = scores.clone()  # who looks on may hold the model's own
         for process in processors:
             scores = process(scores, decoding.ids, decoding.source_ids)
         tokens = choose(scores, decoding.sentences)

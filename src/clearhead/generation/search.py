@@ -58,7 +58,7 @@ def search(model: Runner, sources: Sequence[Source], settings: GenerationConfig)
 
 def stream(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> Iterator[NextToken]:
     """The tokens of all targets as they are chosen, greedily or by draws; arguments as in `search`."""
-    decoding, limit = _decoding(model, sources, settings, 1)
+    decoding, limit = _decoding(model, sources, settings)
     choose: Choose = most_probable
     if settings.do_sample:
         seed = secrets.randbits(63) if settings.seed is None else settings.seed
@@ -92,7 +92,7 @@ def _batches(model: Runner, sources: Sequence[Source], settings: GenerationConfi
 def _together(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> list[list[Hypothesis]]:
     """The outputs of a batch, best first."""
     if settings.beam_size > 1:
-        decoding, limit = _decoding(model, sources, settings, settings.beam_size)
+        decoding, limit = _decoding(model, sources, settings)
         ends = end_ids(model, settings)
         return beam_search(decoding, processors(settings, decoding.prompt, limit, ends), settings, limit, ends)
     each = settings.num_return_sequences
@@ -101,7 +101,7 @@ def _together(model: Runner, sources: Sequence[Source], settings: GenerationConf
     return [found[first : first + each] for first in range(0, len(found), each)]
 
 
-def _decoding(model: Runner, sources: Sequence[Source], settings: GenerationConfig, each: int) -> tuple[Decoding, int]:
+def _decoding(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> tuple[Decoding, int]:
     """A batch of sources to decode, and the greatest length of their targets."""
     device = model.device
     longest = max(len(source.ids) for source in sources)
@@ -110,4 +110,4 @@ def _decoding(model: Runner, sources: Sequence[Source], settings: GenerationConf
     keep_BM = torch.arange(longest, device=device) < lengths_B1
     prompt_BP = torch.tensor([source.prompt for source in sources], device=device)
     limit = settings.greatest_length(prompt_BP.shape[1], model.config.max_len)
-    return Decoding(model, torch.tensor(rows, device=device), keep_BM, prompt_BP, each), limit
+    return Decoding(model, torch.tensor(rows, device=device), keep_BM, prompt_BP), limit

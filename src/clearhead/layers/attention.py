@@ -103,8 +103,8 @@ class MultiHeadAttention(nn.Module):
         if x.ndim != 3:
             raise ValueError(f"attention takes (batch, length, d_model); got a shape of {tuple(x.shape)}")
         batch, length, _ = x.shape
-        each, before = (1, 0) if cache is None else (cache.each, cache.length)
-        keys = each * (before + length)
+        each, before, filled = (1, 0, 0) if cache is None else (cache.each, cache.length, cache.filled)
+        keys = filled + each * length
         mask = masks.of(mask, batch=batch // each, heads=self.num_heads, queries=each * length, keys=keys)
         mask = self.local(mask, keys)
         q, k, v = (attention.split_heads(part, self.num_heads) for part in self.qkv(x).chunk(3, dim=-1))

@@ -17,13 +17,12 @@ class GrowingCache:
     Source: Section 3.2.3 of "Attention Is All You Need": a position attends to itself and those before it, whose keys
         and values no later token changes
 
-    Args:
-        each: rows, one after another, that belong together: the beams of a sentence. What all of them found stands in
-            one row, slot by slot: of each token those of all beams. The beams attend together, as queries of one row,
-            and which slots a beam descends from is a mask (`DecoderCache.grown`): so beams go on from each other
-            without a copy.
-
     Memory is taken in doubling steps, and nothing that is held is copied when a step is added.
+
+    After `branch` rows that stand one after another belong together: the beams of a sentence. What all of them find
+    stands in one row, slot by slot: of each token those of all beams. The beams attend together, as queries of one row,
+    and which slots a beam descends from is a mask (`DecoderCache.grown`): so beams go on from each other without a
+    copy. Slots that none descends from any more are left behind (`keep`).
 
     >>> import torch; from clearhead import GrowingCache
     >>> cache = GrowingCache(); k, v = cache.append(torch.rand(2, 8, 1, 64), torch.rand(2, 8, 1, 64))
@@ -31,30 +30,30 @@ class GrowingCache:
     1
     """
 
-    def __init__(self, each: int = 1) -> None:
-        self.each, self.length = each, 0
+    def __init__(self) -> None:
+        self.each, self.length, self.filled = 1, 0, 0
         self._held: tuple[Tensor, Tensor] | None = None
 
     @property
     def keys(self) -> Float[Tensor, "B H M K"] | None:
-        """The keys held, of each token those of all beams; None before the first step."""
-        return None if self._held is None else self._held[0][:, :, : self.length * self.each]
+        """The keys held, slot by slot; None before the first step."""
+        return None if self._held is None else self._held[0][:, :, : self.filled]
 
     @property
     def values(self) -> Float[Tensor, "B H M V"] | None:
         """The values held."""
-        return None if self._held is None else self._held[1][:, :, : self.length * self.each]
+        return None if self._held is None else self._held[1][:, :, : self.filled]
 
     def append(
         self, k: Float[Tensor, "B H L K"], v: Float[Tensor, "B H L V"]
     ) -> tuple[Float[Tensor, "S H M K"], Float[Tensor, "S H M V"]]:
-        """Adds the keys and values of L new tokens; gives those of all tokens, the new ones last.
+        """Adds the keys and values of L new tokens; gives those of all slots, the new ones last.
 
         Raises:
             ValueError: another batch size than before.
         """
         k, v = self.slots(k), self.slots(v)
-        start, stop = self.length * self.each, self.length * self.each + k.shape[2]
+        start, stop = self.filled, self.filled + k.shape[2]
         if self._held is None or self._held[0].shape[2] < stop:
             self._held = _room(k, self.keys, 2 * stop), _room(v, self.values, 2 * stop)
         if k.shape[0] != self._held[0].shape[0]:
@@ -63,15 +62,31 @@ class GrowingCache:
             )
         for held, new in zip(self._held, (k, v), strict=True):
             held[:, :, start:stop] = new
-        self.length = stop // self.each
+        self.length, self.filled = self.length + k.shape[2] // self.each, stop
         return self._held[0][:, :, :stop], self._held[1][:, :, :stop]
 
     def select(self, rows: Int[Tensor, "S"]) -> None:
         """Keeps these rows, in this order: beams that go on, several times those that branch; or, where several belong
         together, the sentences that go on."""
         if self._held is not None:
-            stop = self.length * self.each
+            stop = self.filled
             self._held = self._held[0][rows, :, :stop], self._held[1][rows, :, :stop]
+
+    def branch(self, each: int) -> None:
+        """From now on each row is that of so many, to which what it holds is common."""
+        self.each = each
+
+    def keep(self, slots_SC: Int[Tensor, "S C"]) -> None:
+        """Keeps these slots of each row, in this order, in the room that is there."""
+        if self._held is None:
+            return
+        for held in self._held:
+            rows, heads, room, width = held.shape
+            first_SH1 = torch.arange(rows * heads, device=held.device).view(rows, heads, 1) * room
+            places = (first_SH1 + slots_SC[:, None]).flatten()
+            kept = held.view(-1, width).index_select(0, places)
+            held[:, :, : slots_SC.shape[1]] = kept.view(rows, heads, -1, width)
+        self.filled = slots_SC.shape[1]
 
     def slots(self, x: Float[Tensor, "B H L K"]) -> Float[Tensor, "S H M K"]:
         """The new keys or values of each row as they are held: of each token those of all beams."""
@@ -126,17 +141,17 @@ class DecoderCache:
 
     Args:
         num_layers: how many layers it has.
-        each: as in `GrowingCache`.
 
     >>> from clearhead import DecoderCache
     >>> DecoderCache(6).length
     0
     """
 
-    def __init__(self, num_layers: int, each: int = 1) -> None:
-        self.layers = [LayerCache(GrowingCache(each), FixedCache()) for _ in range(num_layers)]
-        self.each = each
+    def __init__(self, num_layers: int) -> None:
+        self.layers = [LayerCache(GrowingCache(), FixedCache()) for _ in range(num_layers)]
+        self.each = 1
         self._descent_NM: Tensor | None = None  # which slots of its sentence each beam descends from
+        self._token_SM: Tensor | None = None  # the token that stands in each slot, by its place
 
     @property
     def length(self) -> int:
@@ -155,8 +170,12 @@ class DecoderCache:
         if self.each == 1:
             return mask
         own_NM = torch.eye(self.each, dtype=torch.bool, device=device).repeat(rows // self.each, new)
-        held_NM = own_NM[:, :0] if self._descent_NM is None else self._descent_NM
-        self._descent_NM = torch.cat([held_NM, own_NM], dim=1)
+        tokens_M = torch.arange(self.length, self.length + new, device=device).repeat_interleave(self.each)
+        token_SM = tokens_M.expand(rows // self.each, -1)
+        if self._descent_NM is not None and self._token_SM is not None:
+            own_NM = torch.cat([self._descent_NM, own_NM], dim=1)
+            token_SM = torch.cat([self._token_SM, token_SM], dim=1)
+        self._descent_NM, self._token_SM = own_NM, token_SM
         allowed_NLM = self._descent_NM[:, None].expand(-1, new, -1)
         allowed = allowed_NLM.reshape(-1, 1, self.each * new, allowed_NLM.shape[2])
         scores: Tensor = allowed
@@ -164,16 +183,25 @@ class DecoderCache:
             dense = masks.additive(mask, new, torch.float32)
             dense = dense.expand(rows, dense.shape[1] if dense.ndim == 4 else 1, new, mask.length)
             dense = _apart(dense, self.each).transpose(1, 2).flatten(2, 3)
-            scores = dense.repeat_interleave(self.each, dim=-1).masked_fill(~allowed, -math.inf)
+            scores = dense.take_along_dim(token_SM[:, None, None], dim=-1).masked_fill(~allowed, -math.inf)
         return masks.Mask(length=allowed.shape[-1], scores=scores)
+
+    def branch(self, each: int) -> None:
+        """From now on each row of the target is so many, its beams, which are alike so far."""
+        self.each = each
+        for layer in self.layers:
+            layer.attention.branch(each)
+        held = self.layers[0].attention.keys
+        if held is not None:
+            sentences, filled = held.shape[0], held.shape[2]
+            self._descent_NM = torch.ones(sentences * each, filled, dtype=torch.bool, device=held.device)
+            self._token_SM = torch.arange(filled, device=held.device).expand(sentences, -1)
 
     def select(self, rows: Int[Tensor, "N"], sentences: Int[Tensor, "S"] | None = None) -> None:
         """Keeps these rows of the target, and, where given, these rows of the memory.
 
         Where several rows belong together, each goes on from one of its own sentence.
         """
-        if self._descent_NM is not None:
-            self._descent_NM = self._descent_NM[rows]
         for layer in self.layers:
             if self.each == 1:
                 layer.attention.select(rows)
@@ -181,6 +209,22 @@ class DecoderCache:
                 layer.attention.select(sentences)
             if sentences is not None:
                 layer.cross_attention.select(sentences)
+        if self._descent_NM is not None and self._token_SM is not None:
+            token_SM = self._token_SM if sentences is None else self._token_SM[sentences]
+            self._leave_behind(self._descent_NM[rows], token_SM)
+
+    def _leave_behind(self, descent_NM: Tensor, token_SM: Tensor) -> None:
+        """Beams go on from few of those before them, so that soon most slots are nobody's."""
+        live_SM = _apart(descent_NM, self.each).any(dim=1)
+        most = int(live_SM.sum(dim=1).max())
+        if 3 * most <= 2 * live_SM.shape[1]:
+            # a sentence with fewer keeps some that are nobody's
+            slots_SC = live_SM.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
+            for layer in self.layers:
+                layer.attention.keep(slots_SC)
+            descent_NM = descent_NM.gather(1, slots_SC.repeat_interleave(self.each, dim=0))
+            token_SM = token_SM.gather(1, slots_SC)
+        self._descent_NM, self._token_SM = descent_NM, token_SM
 
 
 def _apart(x: Tensor, each: int) -> Tensor:

@@ -172,9 +172,9 @@ class Seq2Seq(nn.Module):
         logits: Tensor = self.output(self.hidden(ids, target_ids, mask, target_mask))
         return logits
 
-    def cache(self, each: int = 1) -> DecoderCache:
-        """An empty cache for `decode`; `each` rows of the target, one after another, are a sentence's beams."""
-        return DecoderCache(len(self.decoder.layers), each)
+    def cache(self) -> DecoderCache:
+        """An empty cache for `decode`; its `branch(each)` makes of each row of the target a sentence's beams."""
+        return DecoderCache(len(self.decoder.layers))
 
     def _states(
         self,

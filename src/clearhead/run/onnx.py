@@ -54,17 +54,22 @@ class OnnxCache:
     """The keys and values that the graphs hand on.
 
     Args:
-        each: rows of the target for each row of the memory.
         held: by the names of the inputs that take them.
+        each: rows of the target for each row of the memory.
     """
 
-    each: int
     held: dict[str, Tensor] = field(default_factory=dict)
+    each: int = 1
 
     @property
     def length(self) -> int:
         """Number of target tokens held."""
         return next((tensor.shape[2] for name, tensor in self.held.items() if ".decoder." in name), 0)
+
+    def branch(self, each: int) -> None:
+        """From now on each row of the target is so many, which are alike so far."""
+        self.held = {name: tensor.repeat_interleave(each, dim=0) for name, tensor in self.held.items()}
+        self.each = each
 
     def select(self, rows: Int[Tensor, "N"], sentences: Int[Tensor, "S"] | None = None) -> None:
         """Keeps these rows of the target; those of the memory stand beside each of them."""
@@ -115,15 +120,14 @@ class OnnxSeq2Seq:
         if cache.length:
             outputs = compute(self._next, inputs | cache.held)
         else:
-            memory = memory.repeat_interleave(cache.each, dim=0)
             outputs = compute(self._first, inputs | {"encoder_hidden_states": memory})
         logits = outputs.pop("logits")
         cache.held |= {name.replace("present", "past_key_values"): tensor for name, tensor in outputs.items()}
         return logits
 
-    def cache(self, each: int = 1) -> OnnxCache:
+    def cache(self) -> OnnxCache:
         """An empty cache for `decode`."""
-        return OnnxCache(each)
+        return OnnxCache()
 
 
 def _kept(mask: Mask) -> Int[Tensor, "B M"]:

@@ -87,9 +87,7 @@ class PrepackedUnembedding(nn.Module):
         weight_VD, h = output.tokens.weight, output.scaled(h).float()
         if self.dtype == torch.float32:
             return self._packed.product(h, weight_VD, output.bias)
-        logits = self._packed.product(h.to(self.dtype), weight_VD).float()
-        if output.bias is not None:
-            logits += output.bias
+        logits = self._packed.product(h.to(self.dtype), weight_VD, output.bias).float()
         logits_NV = logits.flatten(0, -2)
         _, places_NC = best(logits_NV, _EXACT)
         exact_NC = torch.einsum("nd,ncd->nc", h.flatten(0, -2), weight_VD[places_NC])

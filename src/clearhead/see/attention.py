@@ -98,10 +98,9 @@ class SelfReplay(_Replay):
         q, k, _ = (attention.split_heads(part, module.num_heads) for part in parts)
         self.tell("split_heads", _SPLIT, q)
         cache = self.given.get("cache")
-        before = 0 if cache is None else cache.length
+        each, before, filled = (1, 0, 0) if cache is None else (cache.each, cache.length, cache.filled)
         batch, heads, length, _ = q.shape
-        each = 1 if cache is None else cache.each
-        keys = each * (before + length)
+        keys = filled + each * length
         given = masks.of(self.given.get("mask"), batch=batch // each, heads=heads, queries=each * length, keys=keys)
         mask = module.local(given, keys)
         if module.rotary is not None:

@@ -98,7 +98,7 @@ def _translation(
     model, words, prompt = made.model, made.tokenizer.shown, given.source.prompt
     settings = settings.changed(do_sample=False, num_return_sequences=settings.beam_size)
     ids, keep = torch.tensor([given.source.ids]), torch.ones(1, len(given.source.ids), dtype=torch.bool)
-    recorded = search.Recorded(model, ids, keep, torch.tensor([prompt]), settings.beam_size)
+    recorded = search.Recorded(settings.beam_size, model, ids, keep, torch.tensor([prompt]))
     limit, ends = settings.greatest_length(len(prompt), model.config.max_len), end_ids(model, settings)
     changes = [*processors(settings, len(prompt), limit, ends), recorded.record]
     if settings.beam_size > 1:

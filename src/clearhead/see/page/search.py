@@ -20,21 +20,28 @@ class Recorded(Decoding):
     """A search that is watched: for each step its beams, where each came from, and what else it might have said.
 
     The numbers are the search's own: log-probabilities after what the settings force, forbid or penalise.
+
+    Args:
+        beams: how many there will be.
+        given: as in `Decoding`, of one source.
     """
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, beams: int, *given: Any) -> None:
         super().__init__(*given)
         self.columns: list[list[Json]] = []
-        self._scores = torch.zeros(0)
-        # all beams start as one: the others are no hypotheses until they take one over
-        self._totals = torch.full((len(self.ids),), -math.inf)
-        self._totals[0] = 0.0
+        self._beams, self._scores, self._totals = beams, torch.zeros(0), torch.zeros(1)
         self._places = {0: 0}  # of the beams in the column before, by their rows
 
     def record(self, scores: Tensor, ids: Tensor, sources: Tensor) -> Tensor:
         """The last of the processors: it changes nothing."""
-        self._scores = scores if self.each > 1 else scores.log_softmax(dim=1)  # greedy search chooses by logits
+        self._scores = scores if self._beams > 1 else scores.log_softmax(dim=1)  # greedy search chooses by logits
         return scores
+
+    def branch(self, each: int) -> None:
+        super().branch(each)
+        self._scores = self._scores.expand(each, -1)
+        # the others are no hypotheses until they take one over
+        self._totals = torch.tensor([0.0] + [-math.inf] * (each - 1))
 
     def append(self, tokens: Tensor, rows: Tensor | None = None) -> None:
         came = torch.arange(len(tokens)) if rows is None else rows
