@@ -120,7 +120,7 @@ def test_no_packed_text_meets_the_numbers_of_another():
                 tensor[:, :, 3:8] = kept
                 for others in (slice(0, 3), slice(8, 12)):
                     assert torch.equal(values[:, :, others], healthy[:, :, others])
-                assert not values[:, :, 3:8].isfinite().any()
+                assert not torch.equal(values[:, :, 3:8], healthy[:, :, 3:8])
 
 
 @given(problems(dtype=torch.bfloat16))

@@ -36,6 +36,19 @@ def test_attention(lengths, seed, causal, window):
     torch.testing.assert_close(leaf.grad, other.grad, atol=1e-5, rtol=1e-5)
 
 
+@given(lengths=st.lists(st.sampled_from([0, 1, 2, 3, 16, 33]), min_size=1, max_size=8), seed=st.integers(0, 2**16))
+def test_a_text_has_the_same_values_to_the_bit_among_any_others(lengths, seed):
+    torch.manual_seed(seed)
+    q, k, v = torch.randn(3, 1, 2, sum(lengths), 8).unbind()
+    with torch.no_grad():
+        found = fused_scaled_dot_product(q, k, v, masks.packed(lengths)).split(lengths, dim=2)
+        each = zip(*(x.split(lengths, dim=2) for x in (q, k, v)), strict=True)
+        for length, parts, values in zip(lengths, each, found, strict=True):
+            assert torch.equal(fused_scaled_dot_product(*parts, masks.packed([length])), values)
+            if length:
+                torch.testing.assert_close(values, scaled_dot_product(*parts)[0], atol=1e-5, rtol=1e-5)
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
 def model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)

@@ -11,6 +11,7 @@ from support.seq2seq import FAMILIES, make
 
 from clearhead import GenerationConfig
 from clearhead.checkpoints import load_seq2seq
+from clearhead.equations import masks
 from clearhead.generation.beam import beam_search
 from clearhead.generation.decoding import Decoding
 from clearhead.generation.greedy import greedy_search
@@ -183,6 +184,19 @@ def test_a_sentence_does_not_depend_on_its_batch(pair, seed, lengths, beams):
         assert [one.ids for one in alone] == [one.ids for one in together[row]]
         for one, other in zip(alone, together[row], strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+def test_sources_of_several_lengths_are_encoded_without_their_padding(pair, monkeypatch):
+    _, ours = pair
+    ids, keep = sources(ours.config)
+    prompt, seen, encode = torch.full((len(ids), 1), ours.config.start_id), [], ours.encode
+    with torch.inference_mode():
+        expected = encode(ids, masks.padding(keep))
+        monkeypatch.setattr(ours, "encode", lambda ids, mask: seen.append(ids.shape) or encode(ids, mask))
+        decoding = Decoding(ours, ids, keep, prompt)
+    assert seen == [(1, int(keep.sum()))]
+    torch.testing.assert_close(decoding.memory[keep], expected[keep], atol=1e-5, rtol=1e-5)
+    assert not decoding.memory[~keep].any()
 
 
 def test_scores_are_the_models(pair):

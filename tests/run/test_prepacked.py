@@ -22,6 +22,7 @@ from clearhead.train.regularize import without_norms
 ACTIVATIONS = [None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()]
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(not prepacked.usable(torch.float32), reason="no oneDNN operators in this torch")
+FEW = pytest.mark.skipif(not prepacked._pays_for_few(torch.float32), reason="MKL's order pays on no such processor")
 HALF = pytest.mark.skipif(not prepacked.usable(torch.bfloat16), reason="this processor packs no bfloat16")
 
 
@@ -42,6 +43,56 @@ def test_a_row_does_not_depend_on_the_others():
     with torch.inference_mode():
         together = linear(x)
         assert all(torch.equal(linear(x[:rows]), together[:rows]) for rows in (1, 2, 15, 16, 33))
+
+
+@FEW
+@given(st.integers(0, 300), st.integers(1, 80), st.integers(1, 80), st.booleans(), st.integers(1, 2))
+@settings(max_examples=60)
+def test_packed_for_few_rows_it_is_the_plain_map_of_any_number(rows, inputs, outputs, bias, threads):
+    linear, x = nn.Linear(inputs, outputs, bias=bias), torch.randn(rows, 1, inputs)
+    packed, before = PrepackedLinear(linear, torch.float32, few_rows=True), torch.get_num_threads()
+    with torch.inference_mode():
+        found = packed(x)
+        torch.testing.assert_close(found, linear(x), atol=1e-5, rtol=1e-5)
+        torch.set_num_threads(threads)
+        try:
+            alone = packed(x[: rows // 2])
+        finally:
+            torch.set_num_threads(before)
+    # to the bit, but for a row alone with a small matrix
+    assert float((alone - found[: rows // 2]).norm()) <= 1e-6 * (1 + float(alone.norm()))
+    with torch.no_grad():
+        linear.weight.mul_(2)
+    with torch.inference_mode():
+        torch.testing.assert_close(packed(x), linear(x), atol=1e-5, rtol=1e-5)
+
+
+@FEW
+def test_a_decoder_is_packed_for_few_rows_and_an_encoder_for_many():
+    plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1, activation="gelu")
+    runs = sibling(Seq2Seq(plan).eval(), torch.float32, CPU)
+
+    def few(stack):
+        packed = [part._packed for part in stack.modules() if isinstance(part, PrepackedLinear | PrepackedUnembedding)]
+        return {isinstance(one, prepacked._PackedForFew) for one in packed}
+
+    assert (few(runs.encoder), few(runs.decoder), few(runs.output)) == ({False}, {True}, {True})
+    low = sibling(Seq2Seq(plan).eval(), torch.bfloat16, CPU)
+    assert few(low) == {False}
+
+
+def test_wrong_products_for_few_rows_are_found_and_others_serve(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True}, raising=False)
+    monkeypatch.setattr(prepacked._PackedForFew, "_multiply", lambda self, x, weight, name: x @ weight.T)
+    assert not prepacked._pays_for_few.__wrapped__(torch.float32)
+
+    def absent(self, weight):
+        raise AttributeError("no such operator")
+
+    monkeypatch.setattr(prepacked._PackedForFew, "_pack", absent)
+    assert not prepacked._pays_for_few.__wrapped__(torch.float32)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
+    assert not prepacked._pays_for_few.__wrapped__(torch.float32)
 
 
 def test_a_view_that_is_not_contiguous_is_read_right():

@@ -164,6 +164,9 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float,
     assert mask.lengths is not None
     if _has_variable_lengths(q) and not drop_prob and mask.scores is None:
         return _variable_lengths(q, k, v, mask, scale)
+    alone = mask.scores is None and mask.window is None and not mask.causal
+    if alone and not drop_prob and q.device.type == "cpu" and q.dtype == torch.float32 and not _wanted(q, k, v):
+        return _text_by_text(q, k, v, mask.lengths, scale)
     longest = -(-max(mask.lengths, default=0) // 16) * 16  # one kernel, and one order of sums, for all lengths near by
     heads = q.shape[1]
     # step by step products read head after head, and what is gathered so is not copied once more for them
@@ -182,6 +185,23 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, mask: masks.Mask, drop_prob: float,
     flat_RV, steps = _flat(values if parts == heads else _side_by_side(values))
     real_TP = _back(mask.lengths, parts, steps, q.device)
     return flat_RV.index_select(0, real_TP.flatten()).view(1, -1, heads, v.shape[3]).transpose(1, 2)
+
+
+def _text_by_text(q: Tensor, k: Tensor, v: Tensor, lengths: tuple[int, ...], scale: float | None) -> Tensor:
+    """Packed texts where they stand, those of one length that follow one another at once: nothing is copied or padded,
+    and no text's numbers depend on what others there are."""
+    heads, tokens, start = q.shape[1], q.shape[2], 0
+    values_THV = q.new_empty(tokens, heads, v.shape[3])
+    for length, run in itertools.groupby(lengths):
+        texts = sum(1 for _ in run)
+        stop = start + texts * length
+        q_NHLK, k_NHLK, v_NHLV = (
+            x[0, :, start:stop].view(heads, texts, length, x.shape[3]).transpose(0, 1) for x in (q, k, v)
+        )
+        found_NHLV = functional.scaled_dot_product_attention(q_NHLK, k_NHLK, v_NHLV, scale=scale)
+        values_THV[start:stop].view(texts, length, heads, v.shape[3]).copy_(found_NHLV.transpose(1, 2))
+        start = stop
+    return values_THV.transpose(0, 1)[None]
 
 
 def _side_by_side(x_BHLK: Tensor) -> Tensor:

@@ -68,7 +68,8 @@ class Decoding:
     ) -> None:
         self.model, self.each = model, 1
         self.source_ids, self.keep = source_ids, keep
-        self.memory = model.encode(source_ids, masks.padding(keep))
+        self._parts = list(model.modules()) if isinstance(model, nn.Module) else []
+        self.memory = self._encoded()
         self.ids, self.prompt = prompt, prompt.shape[1]
         self.sentences = list(range(len(source_ids)))
         self._cache = model.cache()
@@ -87,7 +88,16 @@ class Decoding:
 
     def _looked_at(self) -> bool:
         """Whether somebody may hold what the model's parts gave: a trace does."""
-        return isinstance(self.model, nn.Module) and any(part._forward_hooks for part in self.model.modules())
+        return any(part._forward_hooks for part in self._parts)
+
+    def _encoded(self) -> Float[Tensor, "B M D"]:
+        """The memory; of sources of several lengths packed, so that no product is spent on padding."""
+        if not self._parts or bool(self.keep.all()):  # an exported encoder takes rows
+            return self.model.encode(self.source_ids, masks.padding(self.keep))
+        packed = self.model.encode(self.source_ids[self.keep][None], masks.packed(self.keep.sum(dim=1).tolist()))
+        memory = packed.new_zeros(*self.keep.shape, packed.shape[2])
+        memory[self.keep] = packed[0]
+        return memory
 
     def sources(self) -> Int[Tensor, "N M"]:
         """The source of each target."""

@@ -80,7 +80,8 @@ def sibling(model: Model, dtype: torch.dtype, device: torch.device) -> Model:
     for output in (module for module in model.modules() if packs and isinstance(module, Unembedding)):
         kept |= prepacked.stand_ins(output, dtype)
     for stack in stacks:
-        known = {**kept, **(prepacked.stand_ins(stack, dtype) if packs else {})}
+        few_rows = isinstance(stack, Decoder)
+        known = {**kept, **(prepacked.stand_ins(stack, dtype, few_rows=few_rows) if packs else {})}
         kept[id(stack)] = copy.deepcopy(stack, known).to(device=device, dtype=dtype)
     made = copy.deepcopy(model, kept).to(device)
     _MADE.setdefault(model, WeakSet()).add(made)
