@@ -68,6 +68,16 @@ def test_packed_for_few_rows_it_is_the_plain_map_of_any_number(rows, inputs, out
 
 
 @FEW
+@pytest.mark.parametrize("rows", [1, 5, 128, 300])
+def test_it_is_the_packed_weight_that_multiplies_any_number_of_rows(rows):
+    weight, x, packed = torch.randn(40, 48), torch.randn(rows, 48), prepacked._PackedForFew(torch.float32)
+    with torch.inference_mode():
+        found = packed.product(x, weight)
+        assert torch.equal(packed._multiply(x, torch.zeros_like(weight), prepacked._NOTHING), found)
+        torch.testing.assert_close(found, functional.linear(x, weight), atol=1e-4, rtol=1e-4)
+
+
+@FEW
 def test_a_decoder_is_packed_for_few_rows_and_an_encoder_for_many():
     plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1, activation="gelu")
     runs = sibling(Seq2Seq(plan).eval(), torch.float32, CPU)
