@@ -124,6 +124,20 @@ def test_a_changed_weight_is_packed_anew():
         torch.testing.assert_close(packed(x), linear(x))
 
 
+@pytest.mark.parametrize("few_rows", [False, pytest.param(True, marks=FEW)])
+def test_a_bias_of_zeros_that_becomes_another_is_added(few_rows):
+    linear, x = nn.Linear(8, 4), torch.randn(3, 8)
+    packed = PrepackedLinear(linear, torch.float32, few_rows=few_rows)
+    with torch.no_grad():
+        linear.bias.zero_()
+    with torch.inference_mode():
+        torch.testing.assert_close(packed(x), linear(x))
+    with torch.no_grad():
+        linear.bias.add_(1)
+    with torch.inference_mode():
+        torch.testing.assert_close(packed(x), linear(x))
+
+
 def test_gradients_are_refused_instead_of_wrong():
     with pytest.raises(RuntimeError, match="inference_mode"):
         PrepackedLinear(nn.Linear(3, 3), torch.float32)(torch.randn(2, 3))

@@ -109,16 +109,18 @@ class _Packed:
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
-        self.version: int | None = None
+        self.versions: list[int] | None = None
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: _Name = _NOTHING) -> Tensor:
         if torch.is_grad_enabled():
             raise RuntimeError("prepacked weights know no gradients; run this model under torch.inference_mode()")
-        version = 0 if weight.is_inference() else weight._version
-        if self.version != version:
+        given = [weight] if bias is None else [weight, bias]
+        versions = [0 if x.is_inference() else x._version for x in given]
+        if self.versions != versions:
             self.weight = self._pack(weight.detach().to(self.dtype))
-            self.bias = None if bias is None else bias.detach().to(self.dtype)
-            self.version = version
+            # zeros, as most models' biases of the vocabulary are, would be written before they are added to
+            self.bias = None if bias is None or not bias.any() else bias.detach().to(self.dtype)
+            self.versions = versions
         return self._multiply(x, weight, activation)
 
     def _pack(self, weight: Tensor) -> Tensor:
@@ -164,6 +166,8 @@ def stand_ins(module: nn.Module, dtype: torch.dtype, *, few_rows: bool = False) 
             places[id(part)] = PrepackedLinear(part, dtype, few_rows=few_rows)
         elif isinstance(part, Unembedding):
             places[id(part)] = PrepackedUnembedding(part, dtype)
+        elif isinstance(part, nn.Dropout):  # nothing is trained here, and to call it takes time at every step
+            places[id(part)] = nn.Identity()
     return places
 
 
