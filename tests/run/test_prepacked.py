@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -259,3 +260,21 @@ def test_the_kernels_of_many_numbers_of_rows_are_not_all_kept():
     run = subprocess.run([sys.executable, "-c", MANY_NUMBERS_OF_ROWS], env=told, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) < 5e6  # a hundred more: 56 MB, were they kept
+
+
+HUGE_PAGES = """
+from pathlib import Path
+import clearhead.run.precision
+import torch
+held = torch.ones(2**26)
+print(sum(int(line.split()[1]) for line in Path("/proc/self/smaps").read_text().splitlines() if "AnonHuge" in line))
+"""
+
+
+def test_large_tensors_stand_on_huge_pages_where_the_system_gives_them():
+    switch = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not switch.exists() or "[never]" in switch.read_text():
+        pytest.skip("this system gives no huge pages")
+    environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    done = subprocess.run([sys.executable, "-c", HUGE_PAGES], capture_output=True, text=True, env=environment)
+    assert int(done.stdout) > 100_000, done.stderr

@@ -21,6 +21,10 @@ Model = TypeVar("Model", bound=nn.Module)
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Names of malloc.h: from how many free bytes on pages are given back, and which blocks have pages of their own."""
+# huge pages for large tensors: PyTorch asks when it makes its first, so this is told when the module is imported; the
+# logits and vocabulary of a generation are read through fewer entries of the processor's page table
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
 _MADE: WeakKeyDictionary[nn.Module, WeakSet[nn.Module]] = WeakKeyDictionary()
 
 
