@@ -86,6 +86,10 @@ def encode(
     ] = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
+    compiles: Annotated[
+        bool,
+        typer.Option("--compile", help="Let PyTorch's compiler write a part of the model anew; kept between runs."),
+    ] = False,
     errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (
         ErrorsOption.strict
     ),
@@ -124,7 +128,7 @@ def encode(
         prompt=prompt,
         truncate_dim=truncate_dim,
     )
-    job = Job(model, choices, precision.value, device, column, errors.value)
+    job = Job(model, choices, precision.value, device, column, errors.value, compiles)
     encoder = job.encoder()
     start, computed = time.perf_counter(), 0
     with token_progress(corpus.total_bytes, not quiet and sys.stderr.isatty()) as show:

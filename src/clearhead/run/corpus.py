@@ -162,6 +162,7 @@ def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, wind
         **asdict(options),
         "precision": str(encoder.dtype).removeprefix("torch."),
         "device": encoder.device.type,
+        "compiled": encoder.compiles,
         "window": window,
         "input": corpus.describe(),
         "column": corpus.column,

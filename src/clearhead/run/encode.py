@@ -65,6 +65,11 @@ class TextEncoder:
         family: the checkpoint family that `save_pretrained` writes.
         precision: "float32", "bfloat16", or "auto": bfloat16 where the processor multiplies it fast.
         device: "auto", "cpu", "cuda", "cuda:1", "mps" ...
+        compiles: whether PyTorch's compiler writes a part of each layer anew: the first texts wait for it, and no
+            processor was seen yet where it is worth that; `benchmarks/alternatives.py` measures it on yours.
+
+    Raises:
+        ValueError: a device that is not there, an unknown precision, or no C++ compiler for `compiles`.
 
     >>> from clearhead import TextEncoder
     >>> TextEncoder.from_pretrained().encode(["Hello, world"]).shape  # doctest: +SKIP
@@ -80,13 +85,15 @@ class TextEncoder:
         *,
         precision: Precision = "auto",
         device: str = "auto",
+        compiles: bool = False,
     ) -> None:
         longest = [length for length in (settings.max_length, tokenizer.max_length) if length is not None][:1]
         self.model, self.tokenizer, self.family = model, tokenizer, family
         self.settings = replace(settings, max_length=min([*longest, model.config.max_len]))
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
-        self._runner = sibling(model, self.dtype, self.device)
+        self.compiles = compiles
+        self._runner = sibling(model, self.dtype, self.device, compiles=compiles)
 
     @classmethod
     def from_pretrained(
@@ -95,13 +102,14 @@ class TextEncoder:
         *,
         precision: Precision = "auto",
         device: str = "auto",
+        compiles: bool = False,
         revision: str | None = None,
     ) -> "TextEncoder":
         """The text encoder in a local folder or on the Hugging Face Hub.
 
         Args:
             name: a folder, a Hub id, or "all-MiniLM-L6-v2", the default.
-            precision, device: as in the class.
+            precision, device, compiles: as in the class.
             revision: branch, tag or commit, for a Hub id.
 
         Raises:
@@ -117,6 +125,7 @@ class TextEncoder:
             family,
             precision=precision,
             device=device,
+            compiles=compiles,
         )
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from clearhead.layers.embedding import Unembedding
 from clearhead.run import prepacked
+from clearhead.run.compiled import compile_layers
 from clearhead.stacks.decoder import Decoder
 from clearhead.stacks.encoder import Encoder
 
@@ -57,7 +58,7 @@ def dtype_for(precision: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if precision == "bfloat16" else torch.float32
 
 
-def sibling(model: Model, dtype: torch.dtype, device: torch.device) -> Model:
+def sibling(model: Model, dtype: torch.dtype, device: torch.device, *, compiles: bool = False) -> Model:
     """A model for running: the same weights in another precision or on another device.
 
     The given model stays as it is, so that what is saved later has lost nothing. Embeddings and heads stay in float32:
@@ -67,13 +68,17 @@ def sibling(model: Model, dtype: torch.dtype, device: torch.device) -> Model:
         model: the model.
         dtype: numbers of its encoder's and decoder's layers.
         device: where all of it goes.
+        compiles: whether its encoder's layers are compiled.
+
+    Raises:
+        ValueError: there is no compiler.
     """
     here = next(model.parameters()).device
     plain = dtype == torch.float32 and device == here
     if device.type == "cpu":
         settle_memory()
     packs = device.type == "cpu" and prepacked.usable(dtype)
-    if plain and not packs:
+    if plain and not packs and not compiles:
         return model
     stacks = [module for module in model.modules() if isinstance(module, Encoder | Decoder)]
     kept: dict[int, Any] = {}
@@ -86,7 +91,10 @@ def sibling(model: Model, dtype: torch.dtype, device: torch.device) -> Model:
     for stack in stacks:
         few_rows = isinstance(stack, Decoder)
         known = {**kept, **(prepacked.stand_ins(stack, dtype, few_rows=few_rows) if packs else {})}
-        kept[id(stack)] = copy.deepcopy(stack, known).to(device=device, dtype=dtype)
+        unpacked = copy.deepcopy(stack, {**kept}).to(device=device, dtype=dtype) if compiles else None
+        kept[id(stack)] = made_stack = copy.deepcopy(stack, known).to(device=device, dtype=dtype)
+        if isinstance(unpacked, Encoder) and isinstance(made_stack, Encoder):
+            compile_layers(made_stack, unpacked)
     made = copy.deepcopy(model, kept).to(device)
     _MADE.setdefault(model, WeakSet()).add(made)
     return made

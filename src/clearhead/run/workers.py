@@ -31,7 +31,7 @@ class Job:
     Args:
         model: a folder that all machines see, or a Hub id.
         options: as in `TextEncoder.stream`.
-        precision, device: as in `TextEncoder`.
+        precision, device, compiles: as in `TextEncoder`.
         column, errors: as in `Corpus`.
     """
 
@@ -41,10 +41,13 @@ class Job:
     device: str = "auto"
     column: str | None = None
     errors: Errors = "strict"
+    compiles: bool = False
 
     def encoder(self) -> TextEncoder:
         """The model, loaded."""
-        return TextEncoder.from_pretrained(self.model, precision=self.precision, device=self.device)
+        return TextEncoder.from_pretrained(
+            self.model, precision=self.precision, device=self.device, compiles=self.compiles
+        )
 
 
 class Worker:

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import math
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from clearhead.equations import attention
 from clearhead.layers import attention as attention_layers
 from clearhead.run import prepacked
+from clearhead.run.compiled import has_compiler
 from clearhead.run.precision import sibling
 from clearhead.see.certificate import PARITY, Check
 
@@ -211,7 +211,7 @@ class Checks:
 
     def _compiled(self) -> list[Check]:
         name = "compiled = eager"
-        if shutil.which("g++") is None and shutil.which("clang++") is None:
+        if not has_compiler():
             return untried(name, TOKENS, "there is no C++ compiler")
 
         def compiled() -> Rows:
