@@ -65,8 +65,8 @@ class TextEncoder:
         family: the checkpoint family that `save_pretrained` writes.
         precision: "float32", "bfloat16", or "auto": bfloat16 where the processor multiplies it fast.
         device: "auto", "cpu", "cuda", "cuda:1", "mps" ...
-        compiles: whether PyTorch's compiler writes a part of each layer anew: the first texts wait for it, and no
-            processor was seen yet where it is worth that; `benchmarks/alternatives.py` measures it on yours.
+        compiles: whether PyTorch's compiler writes a part of each layer anew. The first texts wait for it, and where it
+            was measured the others gained nothing; `benchmarks/alternatives.py` tells of your processor.
 
     Raises:
         ValueError: a device that is not there, an unknown precision, or no C++ compiler for `compiles`.
