@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from clearhead import processor
 from clearhead.equations import attention, masks
 from clearhead.equations.dropout import drop
 from clearhead.equations.masks import MaskLike
@@ -102,8 +103,7 @@ def _stepwise_pays(q: Tensor) -> bool:
 def _has_fast_kernel() -> bool:
     """Whether the kernel takes less time for bfloat16 values at every length: with AMX it does, down to a third. In
     float32 it does, too, but there a padded text would come out some 1e-6 from the same text alone."""
-    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 may have none
-    return bool(capabilities.get("amx_bf16"))
+    return processor.has("amx_bf16")
 
 
 def _wanted(q: Tensor, k: Tensor, v: Tensor) -> bool:

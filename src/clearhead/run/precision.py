@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import torch
 from torch import nn
 
+from clearhead import processor
 from clearhead.layers.embedding import Unembedding
 from clearhead.run import prepacked
 from clearhead.run.compiled import compile_layers
@@ -22,11 +23,11 @@ Model = TypeVar("Model", bound=nn.Module)
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Names of malloc.h: from how many free bytes on pages are given back, and which blocks have pages of their own."""
+_MADE: WeakKeyDictionary[nn.Module, WeakSet[nn.Module]] = WeakKeyDictionary()
+
 # huge pages for large tensors: PyTorch asks when it makes its first, so this is told when the module is imported; the
 # logits and vocabulary of a generation are read through fewer entries of the processor's page table
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
-_MADE: WeakKeyDictionary[nn.Module, WeakSet[nn.Module]] = WeakKeyDictionary()
 
 
 def device_named(device: str) -> torch.device:
@@ -91,10 +92,10 @@ def sibling(model: Model, dtype: torch.dtype, device: torch.device, *, compiles:
     for stack in stacks:
         few_rows = isinstance(stack, Decoder)
         known = {**kept, **(prepacked.stand_ins(stack, dtype, few_rows=few_rows) if packs else {})}
-        unpacked = copy.deepcopy(stack, {**kept}).to(device=device, dtype=dtype) if compiles else None
-        kept[id(stack)] = made_stack = copy.deepcopy(stack, known).to(device=device, dtype=dtype)
-        if isinstance(unpacked, Encoder) and isinstance(made_stack, Encoder):
-            compile_layers(made_stack, unpacked)
+        copied = copy.deepcopy(stack, known).to(device=device, dtype=dtype)
+        if compiles and isinstance(copied, Encoder) and isinstance(stack, Encoder):
+            compile_layers(copied, copy.deepcopy(stack, {**kept}).to(device=device, dtype=dtype))
+        kept[id(stack)] = copied
     made = copy.deepcopy(model, kept).to(device)
     _MADE.setdefault(model, WeakSet()).add(made)
     return made
@@ -136,5 +137,4 @@ def _fast_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type != "cpu":
         return False
-    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 may have none
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return processor.has("avx512_bf16") or processor.has("amx_bf16")

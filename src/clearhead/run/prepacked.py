@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from clearhead import processor
 from clearhead.generation.best import best
 from clearhead.layers.embedding import Unembedding
 from clearhead.layers.feedforward import PositionwiseFeedForward
@@ -174,41 +175,31 @@ def stand_ins(module: nn.Module, dtype: torch.dtype, *, few_rows: bool = False) 
 @functools.cache
 def usable(dtype: torch.dtype) -> bool:
     """Whether the operators are there, and compute what they should in these numbers."""
-    with torch.inference_mode(), torch.autocast("cpu", enabled=False), torch.random.fork_rng(devices=[]):
-        x, linear = torch.randn(5, 48), nn.Linear(48, 40)
-        for activation in (None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()):
-            plain = linear(x) if activation is None else activation(linear(x))
-            try:
-                found = PrepackedLinear(linear, dtype, activation)(x.to(dtype))
-            except (AttributeError, RuntimeError, NotImplementedError) as error:
-                log.info("prepacked linear maps are not there for %s: %s", dtype, error)
-                return False
-            if found.dtype != dtype or (found.float() - plain).norm() > 4 * torch.finfo(dtype).eps * plain.norm():
-                log.warning("prepacked linear maps are wrong for %s, and not used", dtype)
-                return False
-    return True
+    activations = (None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU())
+    return all(_right(dtype, 5, activation) for activation in activations)
 
 
 @functools.cache
 def _pays_for_few(dtype: torch.dtype) -> bool:
     """Whether few rows are multiplied faster in MKL's order: in float32 on Intel's processors with AMX, where it was
     measured, if the operators are there and right for any number of rows."""
-    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 may have none
-    if dtype != torch.float32 or not capabilities.get("amx_tile"):
-        return False
+    fast = dtype == torch.float32 and processor.has("amx_tile")
+    return fast and all(_right(dtype, rows, few_rows=True) for rows in (0, 1, 5, 200))
+
+
+def _right(dtype: torch.dtype, rows: int, activation: nn.Module | None = None, *, few_rows: bool = False) -> bool:
+    """Whether the operators are there, and give what `functional.linear` and an activation do."""
     with torch.inference_mode(), torch.autocast("cpu", enabled=False), torch.random.fork_rng(devices=[]):
-        linear = nn.Linear(48, 40)
-        for rows in (0, 1, 5, 200):
-            x = torch.randn(rows, 48)
-            plain, packed = linear(x), _PackedForFew(dtype)
-            try:
-                found = packed.product(x, linear.weight, linear.bias)
-            except (AttributeError, RuntimeError, NotImplementedError) as error:
-                log.info("MKL's packed products are not there: %s", error)
-                return False
-            if (found - plain).norm() > 4 * torch.finfo(dtype).eps * plain.norm():
-                log.warning("MKL's packed products are wrong, and not used")
-                return False
+        x, linear = torch.randn(rows, 48), nn.Linear(48, 40)
+        plain = linear(x) if activation is None else activation(linear(x))
+        try:
+            found = PrepackedLinear(linear, dtype, activation, few_rows=few_rows)(x.to(dtype))
+        except (AttributeError, RuntimeError, NotImplementedError) as error:
+            log.info("prepacked linear maps are not there for %s and %d rows: %s", dtype, rows, error)
+            return False
+        if found.dtype != dtype or (found.float() - plain).norm() > 4 * torch.finfo(dtype).eps * plain.norm():
+            log.warning("prepacked linear maps are wrong for %s and %d rows, and not used", dtype, rows)
+            return False
     return True
 
 
