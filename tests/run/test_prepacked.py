@@ -174,6 +174,29 @@ def test_an_activation_stands_in_the_product_only_where_it_is_cheap_there(monkey
         torch.testing.assert_close(runs(ids), model(ids), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_changed_in_place_is_used_by_siblings_as_a_whole(monkeypatch, dtype, packs):
+    if not packs:
+        monkeypatch.setattr(prepacked, "usable", lambda dtype: False)
+    plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=2, relative_buckets=8)
+    model, ids = Seq2Seq(plan).eval(), torch.randint(50, (2, 5))
+    runs = sibling(model, dtype, CPU)
+
+    def logits(runner):
+        with torch.inference_mode():
+            return runner(ids, ids)
+
+    before = logits(runs)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    torch.testing.assert_close(logits(runs), logits(sibling(model, dtype, CPU)), rtol=0, atol=0)
+    assert (logits(runs) - before).norm() > 0.1 * before.norm()
+    model.load_state_dict(Seq2Seq(plan).state_dict())
+    torch.testing.assert_close(logits(runs), logits(sibling(model, dtype, CPU)), rtol=0, atol=0)
+
+
 def test_models_share_their_weights_with_their_siblings():
     model = EncoderModel(EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=2)).eval()
     exact, low = sibling(model, torch.float32, CPU), sibling(model, torch.bfloat16, CPU)

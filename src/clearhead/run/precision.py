@@ -63,7 +63,9 @@ def sibling(model: Model, dtype: torch.dtype, device: torch.device, *, compiles:
     """A model for running: the same weights in another precision or on another device.
 
     The given model stays as it is, so that what is saved later has lost nothing. Embeddings and heads stay in float32:
-    what is looked up, and what is small, gains nothing.
+    what is looked up, and what is small, gains nothing. On the device of the model what is changed there in place (by
+    an optimiser's step, by `load_state_dict`) is used from the next call on; after parameters were replaced, or with
+    compiled layers, whose weights are frozen, take a new sibling.
 
     Args:
         model: the model.
@@ -93,12 +95,32 @@ def sibling(model: Model, dtype: torch.dtype, device: torch.device, *, compiles:
         few_rows = isinstance(stack, Decoder)
         known = {**kept, **(prepacked.stand_ins(stack, dtype, few_rows=few_rows) if packs else {})}
         copied = copy.deepcopy(stack, known).to(device=device, dtype=dtype)
+        if device == here and not plain:
+            _follow(copied, stack)
         if compiles and isinstance(copied, Encoder) and isinstance(stack, Encoder):
             compile_layers(copied, copy.deepcopy(stack, {**kept}).to(device=device, dtype=dtype))
         kept[id(stack)] = copied
     made = copy.deepcopy(model, kept).to(device)
     _MADE.setdefault(model, WeakSet()).add(made)
     return made
+
+
+def _follow(copied: nn.Module, stack: nn.Module) -> None:
+    """Before each call of a copied stack its own parameters take on what was changed in place: the embeddings and the
+    packed products, which are the model's, do so too."""
+    own = dict(stack.named_parameters())
+    pairs = [(mine, own[name]) for name, mine in copied.named_parameters() if name in own]
+    seen = [prepacked.version(theirs) for _, theirs in pairs]
+
+    def take_on(*_: object) -> None:
+        versions = [prepacked.version(theirs) for _, theirs in pairs]
+        if versions != seen:
+            with torch.no_grad():
+                for mine, theirs in pairs:
+                    mine.copy_(theirs)
+            seen[:] = versions
+
+    copied.register_forward_pre_hook(take_on)
 
 
 def siblings(model: nn.Module) -> list[nn.Module]:

@@ -38,7 +38,7 @@ class PrepackedLinear(nn.Module):
     Source: Section 3.3 of "Attention Is All You Need"
 
     Args:
-        linear: the map; it stays as it is, and is packed anew when its weight has changed.
+        linear: the map; it stays as it is, and is packed anew when its weight or bias was changed in place.
         dtype: the numbers of x and of the result.
         activation: what follows: `nn.ReLU`, `nn.GELU`, `nn.SiLU`, or None for nothing.
         few_rows: whether to pack for few rows, in float32 and without an activation.
@@ -54,7 +54,7 @@ class PrepackedLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features, self.dtype = linear.in_features, linear.out_features, dtype
-        self._linear = (linear,)  # in a tuple: its parameters are the model's, not this module's
+        self._given = linear.weight, linear.bias  # in a tuple: they are parameters of the model, not of this module
         # a stack without norms has no other parameter that says its numbers
         self.numbers = nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=False)
         self._packed = _PackedForFew(dtype) if few_rows else _Packed(dtype)
@@ -63,8 +63,7 @@ class PrepackedLinear(nn.Module):
         self._activation = name
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch F"]:
-        (linear,) = self._linear
-        return self._packed.product(x, linear.weight, linear.bias, self._activation)
+        return self._packed.product(x, *self._given, self._activation)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, {self.dtype}, activation={self._activation[0]}"
@@ -77,7 +76,7 @@ class PrepackedUnembedding(nn.Module):
     Source: Section 3.4 of "Attention Is All You Need"
 
     Args:
-        output: the map; it stays as it is, and is packed anew when its weight has changed.
+        output: the map; it stays as it is, and is packed anew when its weight or bias was changed in place.
         dtype: numbers of the product. Sixteen bits cannot tell the best tokens apart: those are computed again in 32.
 
     Raises:
@@ -87,18 +86,19 @@ class PrepackedUnembedding(nn.Module):
     def __init__(self, output: Unembedding, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype = dtype
-        self._output, self._packed = (output,), _PackedForFew(dtype) if _pays_for_few(dtype) else _Packed(dtype)
+        self._given = output.tokens.weight, output.bias
+        self._scaled = output.scaled
+        self._packed = _PackedForFew(dtype) if _pays_for_few(dtype) else _Packed(dtype)
 
     def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
-        (output,) = self._output
-        weight_VD, h = output.tokens.weight, output.scaled(h).float()
+        (weight_VD, bias_V), h = self._given, self._scaled(h).float()
         if self.dtype == torch.float32:
-            return self._packed.product(h, weight_VD, output.bias)
-        logits = self._packed.product(h.to(self.dtype), weight_VD, output.bias).float()
+            return self._packed.product(h, weight_VD, bias_V)
+        logits = self._packed.product(h.to(self.dtype), weight_VD, bias_V).float()
         logits_NV = logits.flatten(0, -2)
         _, places_NC = best(logits_NV, _EXACT)
         exact_NC = torch.einsum("nd,ncd->nc", h.flatten(0, -2), weight_VD[places_NC])
-        logits_NV.scatter_(1, places_NC, exact_NC if output.bias is None else exact_NC + output.bias[places_NC])
+        logits_NV.scatter_(1, places_NC, exact_NC if bias_V is None else exact_NC + bias_V[places_NC])
         return logits
 
     def extra_repr(self) -> str:
@@ -116,7 +116,7 @@ class _Packed:
         if torch.is_grad_enabled():
             raise RuntimeError("prepacked weights know no gradients; run this model under torch.inference_mode()")
         given = [weight] if bias is None else [weight, bias]
-        versions = [0 if x.is_inference() else x._version for x in given]
+        versions = [version(x) for x in given]
         if self.versions != versions:
             self.weight = self._pack(weight.detach().to(self.dtype))
             # zeros, as most models' biases of the vocabulary are, would be written before they are added to
@@ -147,6 +147,11 @@ class _PackedForFew(_Packed):
         rows = x.numel() // x.shape[-1]  # said, and not what it was packed for: else the plain weight would be used
         result: Tensor = torch.ops.mkl._mkl_linear(x, self.weight, weight, self.bias, rows)
         return result
+
+
+def version(x: Tensor) -> int:
+    """How often a tensor was changed in place; 0 for one made under torch.inference_mode(), which keeps no count."""
+    return 0 if x.is_inference() else x._version
 
 
 def stand_ins(module: nn.Module, dtype: torch.dtype, *, few_rows: bool = False) -> dict[int, nn.Module]:
