@@ -122,10 +122,11 @@ class Mask:
         )
 
     def _near(self, queries: tuple[int, int], keys: tuple[int, int], device: torch.device | None) -> Tensor:
-        key_M, query_L = torch.arange(*keys, device=device), torch.arange(*queries, device=device)
-        ahead_LM = key_M[None, :] - query_L[:, None]
-        near = ahead_LM <= 0 if self.causal else torch.ones_like(ahead_LM, dtype=torch.bool)
-        return near if self.window is None else near & (ahead_LM.abs() <= self.window)
+        """Causality and window, one of which there is."""
+        # compared, not subtracted: differences would take eight times the memory of what is wanted
+        key_1M, query_L1 = torch.arange(*keys, device=device)[None], torch.arange(*queries, device=device)[:, None]
+        near_LM = key_1M <= (query_L1 if self.causal or self.window is None else query_L1 + self.window)
+        return near_LM if self.window is None else near_LM & (key_1M >= query_L1 - self.window)
 
     def added(self) -> Float[Tensor, "..."] | None:
         """The float part, which is added to the scores; None where there is none."""
