@@ -1,16 +1,15 @@
 """Streaming a corpus: peak memory at growing sizes, and the bytes of a run that was killed and resumed.
 
-Usage: python benchmarks/corpus.py LINES.txt [--sizes 10000,100000] [--kills 5] [--json FILE]
+Usage: python benchmarks/corpus.py LINES.txt [--sizes 10000,100000] [--kills 5] [--json FILE] [--plot FILE]
 
-LINES.txt holds a text a line. Each run is a `clearhead encode` process of its own with the default model.
+LINES.txt holds a text a line. Each run is a `clearhead encode` process of its own with the default model. A size that
+stands in --sizes twice is run twice.
 """
 
 import argparse
 import hashlib
 import itertools
-import json
 import os
-import platform
 import random
 import signal
 import subprocess
@@ -19,7 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
+from clearhead.bench.machine import machine
+from clearhead.checkpoints.directory import write_json
+from clearhead.files import whole_file
 
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
 
@@ -50,15 +51,36 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
+def draw(path: Path, runs: list[dict[str, float]]) -> None:
+    """Time and peak memory over the number of lines."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    picture = Figure(figsize=(8.4, 3.4), layout="constrained")
+    FigureCanvasAgg(picture)
+    panels = picture.subplots(1, 2)
+    for panel, key, label in zip(panels, ("seconds", "peak_mib"), ("seconds", "peak memory, MiB"), strict=True):
+        panel.plot([run["lines"] for run in runs], [run[key] for run in runs], marker=".", linestyle="none")
+        panel.set_xscale("log")
+        panel.set_xlabel("lines")
+        panel.set_ylabel(label)
+        panel.grid(alpha=0.3)
+    panels[0].set_yscale("log")
+    panels[1].set_ylim(bottom=0)
+    with whole_file(path) as file:
+        picture.savefig(file, format="png", dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("lines", type=Path)
     parser.add_argument("--sizes", default="10000,100000")
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
-    figures = {}
+    runs: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for size in sizes:
@@ -66,15 +88,17 @@ def main() -> None:
             with options.lines.open("rb") as source, texts.open("wb") as target:
                 target.writelines(itertools.islice(source, size))
             seconds, peak = run(texts, folder / f"{size}.npy")
-            figures[size] = {"seconds": round(seconds, 1), "peak_mib": round(peak)}
-            ratio = peak / figures[sizes[0]]["peak_mib"]
+            runs.append({"lines": size, "seconds": round(seconds, 1), "peak_mib": round(peak)})
+            ratio = peak / runs[0]["peak_mib"]
             print(f"{size:>9,} lines: {seconds:6.1f} s, peak memory {peak:6.0f} MiB, {ratio:.2f} times the first")
         hits = killed(texts, folder / "killed.npy", options.kills, seconds)
         same = digest(folder / "killed.npy") == digest(folder / f"{sizes[-1]}.npy")
         print(f"{sizes[-1]:>9,} lines, killed {hits} times and resumed: {'the same bytes' if same else 'OTHER BYTES'}")
     if options.json:
-        about = {"machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
-        options.json.write_text(json.dumps({**about, "runs": figures, "kills": hits, "same": same}, indent=2) + "\n")
+        about = {"machine": machine(os.cpu_count() or 1, ("clearhead", "torch"))}
+        write_json(options.json, about | {"runs": runs, "kills": hits, "same": same})
+    if options.plot:
+        draw(options.plot, runs)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Usage: python benchmarks/gpu.py [--device cuda] [--quick] [--json FILE]
 
 Random weights of real sizes and made-up texts: nothing is downloaded. Every check compares the device with the CPU, or
 with the written-out equation; the exit status is 1 where one fails. Beside each rate stands the share of the rate of a
-large matrix product in the same numbers on the same device. Needs torch 2.11 or later; takes less than eight minutes.
-`--device cpu --quick` tries the file itself, with small models.
+large matrix product in the same numbers on the same device. Needs torch 2.11 or later; is made to take less than eight
+minutes. `--device cpu --quick` tries the file itself, with small models.
 """
 
 import argparse

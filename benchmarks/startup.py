@@ -4,13 +4,15 @@ Usage: python benchmarks/startup.py [--json FILE]
 """
 
 import argparse
-import json
-import platform
+import os
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from clearhead.bench.machine import machine
+from clearhead.checkpoints.directory import write_json
 
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
 COMMANDS = {
@@ -52,8 +54,8 @@ def main() -> None:
     for name, figure in figures.items():
         print(f"{name:32} median {figure['median']:.3f} s  ({figure['min']:.3f} to {figure['max']:.3f})")
     if options.json:
-        about = {"python": platform.python_version(), "machine": platform.machine(), "figures": figures}
-        options.json.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        about = {"machine": machine(os.cpu_count() or 1, ("clearhead", "torch"))}
+        write_json(options.json, about | {"rounds": options.rounds, "figures": figures})
 
 
 if __name__ == "__main__":

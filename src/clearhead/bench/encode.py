@@ -25,7 +25,7 @@ def contestants(model: str, threads: int) -> dict[str, Contestant]:
 
 
 def made_up(encoder: TextEncoder, number: int, length: int, seed: int = 0) -> list[str]:
-    """Distinct texts of about so many tokens, half as many to half as many again, of the model's own words."""
+    """Texts of about so many tokens, half as many to half as many again, of the model's own words."""
     chance, vocabulary = random.Random(seed), encoder.model.config.vocab_size
     lengths = [chance.randint(max(1, length // 2), max(1, length + length // 2)) for _ in range(number)]
     return [encoder.tokenizer.decode([chance.randrange(vocabulary) for _ in range(words)]) for words in lengths]

@@ -250,8 +250,9 @@ def _back(lengths: tuple[int, ...], parts: int, steps: tuple[int, int, int], dev
 
 
 def _has_variable_lengths(q: Tensor) -> bool:
-    """Whether there is a kernel here for texts one after another: on NVIDIA's GPUs since Ampere, in 16 bits."""
-    if not q.is_cuda or q.dtype not in (torch.float16, torch.bfloat16):
+    """Whether there is a kernel here for texts one after another: on NVIDIA's GPUs since Ampere, in 16 bits, for heads
+    of up to 256 numbers in eights."""
+    if not q.is_cuda or q.dtype not in (torch.float16, torch.bfloat16) or q.shape[-1] % 8 or q.shape[-1] > 256:
         return False
     return importlib.util.find_spec("torch.nn.attention.varlen") is not None and _capability(q.device) >= (8, 0)
 

@@ -1,0 +1,19 @@
+"""The benchmark of accelerators, tried on the CPU."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+
+
+@pytest.mark.slow
+def test_it_checks_and_measures_without_an_accelerator(tmp_path):
+    command = [sys.executable, str(BENCHMARK), "--device", "cpu", "--quick", "--json", str(tmp_path / "found.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=540)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads((tmp_path / "found.json").read_text())
+    assert told["machine"]["versions"]["torch"]
