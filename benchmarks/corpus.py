@@ -66,7 +66,7 @@ def draw(path: Path, runs: list[dict[str, float]]) -> None:
         panel.set_ylabel(label)
         panel.grid(alpha=0.3)
     panels[0].set_yscale("log")
-    panels[1].set_ylim(bottom=0)
+    panels[1].set_ylim(0, 1.1 * max(run["peak_mib"] for run in runs))
     with whole_file(path) as file:
         picture.savefig(file, format="png", dpi=110)
 
