@@ -1,15 +1,13 @@
 """Files and folders appear whole or not at all."""
 
 import contextlib
-import logging
+import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
-
-log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -64,10 +62,10 @@ def check_place(path: Path) -> None:
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A folder to fill, which takes its name only when the block ends without an error.
 
-    It is filled under a hidden name beside its place, synced, then renamed; a folder that stood there gives way. On an
-    error it is removed, and what stood there stays. What a kill left under the hidden name goes at the next time, so
-    two processes do not fill the same folder at once: see `alone`. What stood there and a kill left under a hidden name
-    of its own, between the two renames, comes back.
+    The folder is filled under a hidden name next to its final one, synced, then renamed; an earlier folder of that name
+    is replaced. On an error the new folder is removed and the earlier one stays. The next call removes what a killed
+    process left under the hidden name, and restores an earlier folder that it had already moved out of the way. Hold
+    `locks.writer_lock` around the block: two processes must not fill the same folder.
 
     Raises:
         OSError: the place cannot be written to, or the disk is full.
@@ -102,35 +100,6 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def alone(place: Path) -> Iterator[None]:
-    """Waits until no other process is in such a block for the same place, and keeps others waiting.
-
-    Raises:
-        OSError: the place's folder cannot be written to.
-
-    >>> import tempfile, pathlib; from clearhead.files import alone
-    >>> with alone(pathlib.Path(tempfile.mkdtemp()) / "all"): pass
-    """
-    path = _beside(place, "lock")
-    with naming(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        with naming(place):
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        _lock(handle, place)
-        # the one that was waited for has removed the file: a lock on what has no name keeps nobody out
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), path.stat()):
-                break
-        os.close(handle)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(handle)
-
-
-@contextlib.contextmanager
 def naming(place: Path) -> Iterator[None]:
     """Puts a place into errors of writing: that of a full disk names none.
 
@@ -148,20 +117,72 @@ def naming(place: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(place)) from None
 
 
+class HashedFile:
+    """A growing file that knows the SHA-256 of its content, so that an interrupted writer can trust what it finds.
+
+    Args:
+        path: the file; it is created if it is missing.
+        size: bytes to keep; the rest is cut off.
+
+    Raises:
+        OSError: the file cannot be written; it names the file.
+
+    >>> import tempfile, pathlib; from clearhead.files import HashedFile, holds
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.part"
+    >>> file = HashedFile(path, 0); file.write(b"one"); holds(path, file.sync(), file.sha256)
+    True
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+        with naming(path):
+            self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            self._digest = _digest(self._file, size)
+            self._file.truncate(size)
+            self._file.seek(size)
+
+    @property
+    def sha256(self) -> str:
+        """The hash of all that has been written."""
+        return self._digest.hexdigest()
+
+    def write(self, data: bytes) -> None:
+        """Append bytes."""
+        with naming(self.path):
+            self._file.write(data)
+        self._digest.update(data)
+
+    def sync(self) -> int:
+        """Sync to disk and return the size."""
+        with naming(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file and keep it."""
+        with contextlib.suppress(OSError):  # the next writer cuts off what a full disk did not store
+            self._file.close()
+
+
+def holds(path: Path, size: int, sha256: str) -> bool:
+    """Return whether the first `size` bytes of a file have this hash."""
+    if not path.is_file() or path.stat().st_size < size:
+        return False
+    with path.open("rb") as file:
+        return _digest(file, size).hexdigest() == sha256
+
+
+def _digest(file: IO[bytes], size: int) -> "hashlib._Hash":
+    digest = hashlib.sha256()
+    while size > 0 and (piece := file.read(min(size, 1 << 22))):
+        digest.update(piece)
+        size -= len(piece)
+    return digest
+
+
 def _beside(place: Path, ending: str) -> Path:
     return place.with_name(f".{place.name}.{ending}")
-
-
-def _lock(handle: int, place: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.info("%s is being made by another process; waiting for it", place)
-        fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def _sync(path: Path) -> None:

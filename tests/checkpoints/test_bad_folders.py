@@ -217,7 +217,7 @@ def test_pickled_weights_are_refused_and_converted(folder):
     assert converted.keys() == weights.keys()
     assert all(torch.equal(converted[name], weights[name]) for name in weights)
     TextEncoder.from_pretrained(folder)
-    with pytest.raises(ValueError, match="is there already"):
+    with pytest.raises(ValueError, match="exists already"):
         directory.convert(folder)
 
 

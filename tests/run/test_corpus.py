@@ -12,11 +12,14 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.command import COMMAND, clearhead, refused, started
 
 from clearhead import TextEncoder
+from clearhead.locks import OutputBusyError, writer_lock
+from clearhead.run import corpus as clearhead_corpus
 from clearhead.run.corpus import Counts, encode_corpus
 from clearhead.run.encode import EncodeOptions
 from clearhead.run.writers import PartFile
@@ -153,21 +156,33 @@ def test_a_resume_with_another_model_option_or_input_is_refused(encoder, corpus,
     resume('prompt was null and is now "a "', options=EncodeOptions(pooling="cls", prompt="a "))
     resume("window was 12 and is now 13", options=cls, window=13)
     body, times = corpus.read_text(), corpus.stat()
-    corpus.write_text(body.replace("a", "b"))  # as long as before
+    corpus.write_text(body.replace("a", "b"))
+    os.utime(corpus, ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time as before
     resume(r"input was \[\[.*texts\.txt", options=cls)
     corpus.write_text(body)
-    os.utime(corpus, ns=(times.st_atime_ns, times.st_mtime_ns))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    resume(rf"threads was {threads} and is now {threads + 1} \(set OMP_NUM_THREADS={threads}\)", options=cls)
+    torch.set_num_threads(threads)
     part = tmp_path / ".v.npy.part"
-    part.write_bytes(b"short")
-    resume("is not as long as", options=cls)
+    vectors = part.read_bytes()
+    for damage in (vectors[:-1], vectors[:-1] + bytes([vectors[-1] ^ 1]), bytes(len(vectors)), b""):
+        part.write_bytes(damage)
+        resume(r"\.v\.npy\.part does not hold the vectors that \.v\.npy\.resume\.json describes", options=cls)
+    part.write_bytes(vectors)
     note = tmp_path / ".v.npy.resume.json"
     data = json.loads(note.read_text())
-    for change in ({"size": "x"}, {"size": -5}, {"size": 0}, {"counts": data["counts"] | {"texts": 1000}}):
+    for change in ({"size": "x"}, {"size": -5}, {"size": 0}, {"counts": {"texts": 5}}, {"settings": 3}):
         note.write_text(json.dumps(data | change))
-        resume("is not what a run leaves", options=cls)
-    (tmp_path / ".v.npy.resume.json").write_text("{}")
-    resume("is not what a run leaves", options=cls)
-    # without resume it starts anew
+        resume(r"\.v\.npy\.resume\.json is damaged", options=cls)
+    for broken in (b"", b"\xff\xfe", b"[]", json.dumps(data).encode()[:-9]):
+        note.write_bytes(broken)
+        resume(r"\.v\.npy\.resume\.json is damaged", options=cls)
+    del data["format"]  # as clearhead 0.1.0 wrote it
+    for older in (data, {}):
+        note.write_text(json.dumps(older))
+        resume("was written by another version of clearhead and cannot be resumed; without --resume", options=cls)
+    # without resume it starts from scratch
     assert encode_corpus(encoder, Corpus([corpus]), output, cls).texts == 100
     assert sorted(os.listdir(tmp_path)) == ["texts.txt", "v.npy"]
 
@@ -299,12 +314,57 @@ def test_a_run_that_fails_at_once_does_not_cost_an_interrupted_one(encoder, corp
 
 
 def test_two_runs_do_not_write_one_file(encoder, corpus, tmp_path):
-    held = PartFile(tmp_path / "v.npy", 32)
-    held.open(0)
-    with pytest.raises(ValueError, match="another run"):
-        encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy")
-    held.remove()
+    for resume in (False, True):
+        with (
+            writer_lock(tmp_path / "v.npy"),
+            pytest.raises(OutputBusyError, match=rf"v\.npy is being written by process {os.getpid()} since"),
+        ):
+            encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy", resume=resume)
+        assert os.listdir(tmp_path) == ["texts.txt"]
     assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy").texts == 100
+
+
+@pytest.mark.parametrize("moment", ["the resume file is read", "the part file is opened", "the output is written"])
+def test_no_other_run_comes_between_the_first_read_and_the_last_rename(
+    encoder, tiny_bert, corpus, tmp_path, monkeypatch, moment
+):
+    """A second run that ended in between made the first one replace the output by a file of zeros."""
+    output = tmp_path / "v.npy"
+    interrupted(encoder, Corpus([corpus]), output)
+    others = []
+
+    def then(function):
+        def called(*arguments, **options):
+            result = function(*arguments, **options)
+            if not others:
+                others.append(None)
+                command = ("encode", corpus, "-m", tiny_bert, "-o", output, "-q", "--precision", "float32")
+                others.append([clearhead(*command, *options) for options in ([], ["--resume"])])
+            return result
+
+        return called
+
+    target = {
+        "the resume file is read": (clearhead_corpus.directory, "read_json"),
+        "the part file is opened": (PartFile, "open"),
+        "the output is written": (PartFile, "finish"),
+    }[moment]
+    monkeypatch.setattr(*target, then(getattr(*target)))
+    encode_corpus(encoder, Corpus([corpus]), output, window=12, resume=True)
+    for status, _, err in others[1]:
+        assert status == 1
+        assert f"v.npy is being written by process {os.getpid()} since" in err
+    np.testing.assert_array_equal(np.load(output), encoder.encode(sentences(100)))
+    assert sorted(os.listdir(tmp_path)) == ["texts.txt", "v.npy"]
+
+
+def test_a_pipe_is_encoded_and_cannot_be_resumed(tiny_bert, tmp_path):
+    command = f"{COMMAND} encode <(seq 50) -m {tiny_bert} -o {tmp_path / 'v.npy'} -q"
+    assert subprocess.run(["bash", "-c", command], check=False).returncode == 0
+    assert len(np.load(tmp_path / "v.npy")) == 50
+    done = subprocess.run(["bash", "-c", f"{command} --resume"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pipes cannot be resumed: what was read is gone; give a file" in done.stderr
 
 
 def test_an_interrupt_ends_a_run_that_waits_for_input(tiny_bert, tmp_path):

@@ -1,7 +1,6 @@
 """A student learns from a teacher: from its probabilities, its hidden states, the texts that it writes."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
@@ -88,7 +87,7 @@ def test_a_student_learns_the_texts_that_its_teacher_writes(data, teacher, tmp_p
     assert "validation: 32 examples" in err
 
 
-def test_texts_that_were_interrupted_go_on_to_the_same_file(data, teacher, tmp_path):
+def test_texts_that_were_interrupted_go_on_to_the_same_file(data, teacher, tmp_path, monkeypatch):
     from clearhead.train.distill import _Outputs
 
     whole, cut = (
@@ -97,22 +96,31 @@ def test_texts_that_were_interrupted_go_on_to_the_same_file(data, teacher, tmp_p
     )
     whole.complete()
     cut.path.parent.mkdir()
-    lines = whole.path.read_bytes().splitlines(keepends=True)
-    cut.path.with_suffix(".json").write_bytes(whole.path.with_suffix(".json").read_bytes())
-    cut.path.with_suffix(".part").write_bytes(b"".join(lines[:11]) + lines[11][:9])
+    monkeypatch.setattr("clearhead.train.distill._WINDOW", 11)
+    texts, calls = TextToText.generate, []
+
+    def interrupt(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return texts(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextToText, "generate", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cut.complete()
+    part = cut.path.with_suffix(".part")
+    written = part.read_bytes()
+    assert written.count(b"\n") == 11
+    part.write_bytes(bytes(len(written)))
+    with pytest.raises(
+        ValueError, match=r"teacher\.part does not hold the texts that teacher\.progress\.json describes"
+    ):
+        cut.complete()
+    part.write_bytes(written + b"half a line")
     cut.complete()
     assert cut.path.read_bytes() == whole.path.read_bytes()
-    assert not cut.path.with_suffix(".part").exists()
-
-
-def test_a_teacher_writes_once_for_several_processes(data, teacher, tmp_path):
-    from clearhead.train.distill import _Outputs
-
-    outputs = _Outputs(tmp_path / "teacher.jsonl", student(data, teacher, tmp_path, sequence=True))
-    with ThreadPoolExecutor(2) as pool:
-        for done in [pool.submit(outputs.complete) for _ in range(2)]:
-            done.result()
-    assert len(_lines(outputs.path)) == len((data / "a.en").read_text(encoding="utf-8").splitlines())
+    assert sorted(path.name for path in cut.path.parent.iterdir()) == ["teacher.json", "teacher.jsonl"]
 
 
 def test_a_run_is_not_gone_on_with_on_another_teacher_s_texts(data, teacher, tmp_path):

@@ -1,5 +1,6 @@
 """A run that is ended at any moment and resumed comes to the same bits as one that is not."""
 
+import os
 import random
 import shutil
 from functools import partial
@@ -158,12 +159,33 @@ def test_other_data_is_refused_and_the_same_elsewhere_is_not(folder, tmp_path, n
     recipe = tiny(tmp_path)
     trained_until(recipe, lambda step: step == 4)
     file = tmp_path / f"{name}.tsv"
-    text = file.read_text()
+    text, times = file.read_text(), file.stat()
     file.write_text(text.replace("house", "hoUse", 1))
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time as before
     with pytest.raises(ValueError, match="the data of the run in .*/run, or its tokenizer, is no longer the same"):
         train(recipe, resume=True)
     file.write_text(text)  # another time of change, the same examples
     assert train(recipe, resume=True).finished
+
+
+def test_another_number_of_threads_is_refused(begun, folder):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        with pytest.raises(ValueError, match=rf"computed with {threads} threads, and now there are {threads + 1}: .*"):
+            resumed(begun, folder)
+    finally:
+        torch.set_num_threads(threads)
+    assert resumed(begun, folder).finished
+
+
+def test_a_checkpoint_of_the_version_before_is_resumed(begun, folder, whole):
+    path = begun / "run" / "checkpoints" / "state.ckpt"
+    state = read_state(path)
+    del state["clearhead"]["threads"]  # clearhead 0.1.0 did not write it
+    torch.save(state, path)
+    resumed(begun, folder)
+    same(outcome(begun / "run"), whole)
 
 
 def test_a_folder_with_a_run_is_not_begun_anew(begun, folder):

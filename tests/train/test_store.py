@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.files import alone
+from clearhead.locks import writer_lock
 from clearhead.text.records import Row
 from clearhead.train import store as module
 from clearhead.train.store import Store, build_store
@@ -261,7 +261,7 @@ def test_who_has_waited_keeps_the_next_one_waiting(tmp_path):
     inside, leave = [threading.Event() for _ in range(3)], [threading.Event() for _ in range(3)]
 
     def enter(number):
-        with alone(tmp_path / "store"):
+        with writer_lock(tmp_path / "store", wait=30.0):
             inside[number].set()
             leave[number].wait(30)
 

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from clearhead.files import whole_file
+from clearhead.locks import writer_lock
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 """The model that is used when none is named: Wang et al. 2020, "MiniLM", tuned on a billion sentence pairs."""
@@ -151,15 +152,16 @@ def convert(folder: Path) -> Path:
     if not folder.is_dir():
         raise ValueError(f"no such model folder: {folder}")
     target = folder / "model.safetensors"
-    if target.exists():
-        raise ValueError(f"{target} is there already; nothing was changed")
-    tensors: dict[str, Tensor] = {}
-    for path in _pickles(folder):
-        tensors |= _read_pickle(path)
-    if not tensors:
-        raise ValueError(f"{folder}: the pickle holds no tensors")
-    # tied tensors share memory in a pickle; a safetensors file holds each by itself
-    write_weights(target, {name: tensor.clone().contiguous() for name, tensor in tensors.items()})
+    with writer_lock(target):
+        if target.exists():
+            raise ValueError(f"{target} exists already; nothing was changed")
+        tensors: dict[str, Tensor] = {}
+        for path in _pickles(folder):
+            tensors |= _read_pickle(path)
+        if not tensors:
+            raise ValueError(f"{folder}: the pickle holds no tensors")
+        # tied tensors share memory in a pickle; a safetensors file holds each by itself
+        write_weights(target, {name: tensor.clone().contiguous() for name, tensor in tensors.items()})
     return target
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.outputs import claim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,7 @@ Plot = Annotated[Path | None, typer.Option(help="Draw the figures into this PNG 
 
 @benchmark.command()
 def encode(
+    context: typer.Context,
     texts: Annotated[
         list[str] | None, typer.Argument(metavar="[TEXTS]...", help="Files as for encode. Default: texts made up.")
     ] = None,
@@ -44,6 +46,7 @@ def encode(
     from clearhead.run.encode import TextEncoder
     from clearhead.text.corpus import Corpus
 
+    _claim(context, json_file, plot)
     used = _threads(threads)
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     items = list(dict.fromkeys(islice(Corpus(texts), number))) if texts else work.made_up(encoder, number, length)
@@ -63,6 +66,7 @@ def encode(
 
 @benchmark.command()
 def generate(
+    context: typer.Context,
     model: options.Translator = options.TRANSLATOR,
     number: Annotated[int, typer.Option(min=1, help="Sentences in a round.")] = 32,
     length: Annotated[int, typer.Option(min=1, help="About so many tokens in a source.")] = 20,
@@ -77,6 +81,7 @@ def generate(
     from clearhead.bench import generate as work
     from clearhead.bench.contest import contest
 
+    _claim(context, json_file, plot)
     used = _threads(threads)
     items = work.made_up(model, number, length)
     found = contest(
@@ -94,6 +99,7 @@ def generate(
 
 @benchmark.command()
 def train(
+    context: typer.Context,
     source: Annotated[Path, typer.Argument(help="Sentences, one a line, split into words.")],
     target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
     updates: Annotated[int, typer.Option(min=1, help="Updates in a round.")] = 8,
@@ -108,6 +114,7 @@ def train(
     from clearhead.bench.contest import contest
     from clearhead.text.corpus import Corpus
 
+    _claim(context, json_file, plot)
     used = _threads(threads)
     sources, targets = (list(Corpus([str(path)])) for path in (source, target))
     if len(sources) != len(targets):
@@ -138,6 +145,12 @@ def _report(
         report.write_json(json_file, found.figures, {**about, "notes": dict(notes), "machine": here})
     if plot is not None:
         report.draw(plot, found.figures, "tokens/s", f"{about['work']}: {about['model']}")
+
+
+def _claim(context: typer.Context, *outputs: Path | None) -> None:
+    for output in outputs:
+        if output is not None:
+            claim(context, output)
 
 
 def _threads(asked: int | None) -> int:

@@ -10,10 +10,11 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.encode import ErrorsOption
+from clearhead.locks import LOCK_NAME, folder_lock
 
 tokenizer = typer.Typer(no_args_is_help=True, help="Make tokenizers.")
 
-_FILES = {"tokenizer.json", "tokenizer_config.json"}
+_FILES = {"tokenizer.json", "tokenizer_config.json", LOCK_NAME}
 _SAMPLE = 10_000  # lines of each file in which tokens and words are counted
 
 
@@ -31,6 +32,7 @@ def _tokenizer() -> None:
 
 @tokenizer.command()
 def train(
+    context: typer.Context,
     sources: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="UTF-8 files with a text a line, .jsonl or .parquet files.")
     ],
@@ -70,13 +72,13 @@ def train(
     if "-" in sources:
         raise ValueError("the texts are read twice, which standard input cannot be: give files")
     _check_folder(output)
+    context.with_resource(folder_lock(output))
     corpus = Corpus(sources, column=column, errors=errors.value)
     from clearhead.text.bpe import tokens_per_word, train_bpe
 
     given = {"min_frequency": min_frequency, "max_length": max_length}
     chosen = {name: number for name, number in given.items() if number is not None}
     made = train_bpe(corpus, vocab_size=vocab_size, layout=layout.value, lowercase=lowercase, **chosen)
-    output.mkdir(exist_ok=True)
     made.save(output, None)
     each = [islice(Corpus([source], column=column, errors=errors.value), _SAMPLE) for source in sources]
     size, share = made.backend.get_vocab_size(), tokens_per_word(made, list(chain.from_iterable(each)))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.outputs import claim
 
 
 class AgainstOption(StrEnum):
@@ -17,6 +18,7 @@ class AgainstOption(StrEnum):
 
 
 def verify(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its id on the Hugging Face Hub.")],
     against: Annotated[
         AgainstOption | None, typer.Option(help="Insist on the comparison with it. Default: where it is installed.")
@@ -33,12 +35,11 @@ def verify(
     A check that ends in an error has failed, too.
     """
     from clearhead.checkpoints import directory
-    from clearhead.files import check_place
     from clearhead.see.certificate import NAME
     from clearhead.see.verify import verify as run
 
     path = directory.find(model) / NAME if output is None else output
-    check_place(path)
+    claim(context, path)
     found = run(model, None if against is None else against.value)
     directory.write_json(path, found.as_dict())
     if as_json:

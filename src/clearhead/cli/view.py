@@ -8,9 +8,11 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.loaded import loaded
+from clearhead.cli.outputs import claim
 
 
 def view(
+    context: typer.Context,
     text: Annotated[str, typer.Argument(help="The text to encode or to translate.")],
     model: options.Translator = options.TRANSLATOR,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page, one HTML file.")] = Path("view.html"),
@@ -30,10 +32,8 @@ def view(
 
     One file that needs no network: each step opens to its equation, shape, statistics and heat map.
     """
-    from clearhead.files import check_place
-
     maps = [_map(asked) for asked in whole or []]
-    check_place(output)
+    claim(context, output)
     from clearhead.run.encode import TextEncoder
     from clearhead.see.page.document import write
     from clearhead.see.page.gather import of_model

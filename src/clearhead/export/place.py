@@ -9,6 +9,7 @@ from typing import Any
 from clearhead import __version__
 from clearhead.checkpoints import directory
 from clearhead.files import whole_folder
+from clearhead.locks import writer_lock
 from clearhead.run.onnx import NOTE
 
 
@@ -41,27 +42,35 @@ def export_folder(model: str | Path, folder: str | Path, to: str) -> Iterator[tu
         to: the format's name.
 
     Raises:
-        ValueError: anything else stands there, or the model would be lost.
+        OutputBusyError: another process writes the folder.
+        ValueError: the folder holds anything else, or the model would be lost.
         OSError: the place cannot be written to.
     """
-    place = _checked(directory.find(model).resolve(), Path(folder))
-    with whole_folder(place) as part:
-        told = Exported(place)
-        yield part, told
-        files = sorted(str(path.relative_to(part)) for path in part.rglob("*") if path.is_file())
-        found = {"error": told.error, **({"int8": told.loss} if told.loss else {})}
-        directory.write_json(
-            part / NOTE, {"format": to, "clearhead": __version__, **found, **told.plan, "files": files}
-        )
+    source, place = directory.find(model).resolve(), Path(folder).expanduser().resolve()
+    _check(source, place, folder)  # before the lock, which needs a place that can be written
+    with writer_lock(place):
+        _check(source, place, folder)
+        with whole_folder(place) as part:
+            told = Exported(place)
+            yield part, told
+            files = sorted(str(path.relative_to(part)) for path in part.rglob("*") if path.is_file())
+            found = {"error": told.error, **({"int8": told.loss} if told.loss else {})}
+            directory.write_json(
+                part / NOTE, {"format": to, "clearhead": __version__, **found, **told.plan, "files": files}
+            )
 
 
-def _checked(model: Path, folder: Path) -> Path:
-    """The place itself, where an export may stand.
+def _check(model: Path, place: Path, folder: str | Path) -> None:
+    """Check that an export may be written to a folder, or replace what is in it.
+
+    Args:
+        model: the model's folder.
+        place: the folder to write.
+        folder: its name for messages.
 
     Raises:
-        ValueError: it may not.
+        ValueError: the folder holds something that no export wrote, or the model.
     """
-    place = folder.expanduser().resolve()
     another = "give another OUT"
     if place.exists() and not place.is_dir():
         raise ValueError(f"{folder} is a file; OUT is a folder: {another}")
@@ -74,7 +83,6 @@ def _checked(model: Path, folder: Path) -> Path:
     other = _other(place)
     if other is not None:
         raise ValueError(f"{folder} holds files that no export wrote ({other}), which would be lost: {another}")
-    return place
 
 
 def _other(place: Path) -> str | None:

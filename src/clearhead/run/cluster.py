@@ -2,12 +2,13 @@
 
 import importlib.util
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from clearhead import __version__
 from clearhead.checkpoints import directory
+from clearhead.locks import folder_lock
 from clearhead.run.corpus import Counts, fingerprint
 from clearhead.run.encode import TextEncoder
 from clearhead.run.workers import Crew, Job, source_note
@@ -47,6 +48,7 @@ def encode_shards(
         Texts and tokens of the shards that were encoded now.
 
     Raises:
+        OutputBusyError: another process fills the folder.
         ValueError: Ray is not installed; two shards of one name; a folder that was filled with another model, other
             options or other shards; no processor, or fewer than workers; no worker that could be started; shards that
             could not be read, each with its reason, when all others are done.
@@ -56,15 +58,27 @@ def encode_shards(
     if importlib.util.find_spec("ray") is None:
         raise ValueError('many machines need Ray: pip install "clearhead[ray]"')
     places = _places(shards, output)
-    # says before all work what it can of a bad one
-    now = {shard: Corpus([shard], column=job.column, errors=job.errors).describe() for shard in places}
+    # reports a missing or unreadable shard before any work
+    corpora = {shard: Corpus([shard], column=job.column, errors=job.errors) for shard in places}
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file; the vectors of shards go into a folder")
-    output.mkdir(parents=True, exist_ok=True)
+    with folder_lock(output):
+        return _encode_shards(corpora, places, output, job, encoder, workers, advance)
+
+
+def _encode_shards(
+    corpora: Mapping[str, Corpus],
+    places: Mapping[str, Path],
+    output: Path,
+    job: Job,
+    encoder: TextEncoder,
+    workers: int | None,
+    advance: Callable[[int, int], None],
+) -> Counts:
     for place in places.values():
         check_output(place)
     _agree(output, job, encoder)
-    left = {shard: place for shard, place in places.items() if not _done(now[shard], place)}
+    left = {shard: place for shard, place in places.items() if not _done(corpora[shard], place)}
     if len(left) < len(places):
         log.warning("%d of %d shards are there already", len(places) - len(left), len(places))
     total, problems = Counts(), []
@@ -132,17 +146,17 @@ def _agree(output: Path, job: Job, encoder: TextEncoder) -> None:
     directory.write_json(note, now)
 
 
-def _done(now: list[list[str | int]], place: Path) -> bool:
-    """Whether a shard's output is there, made from the shard as it is now: its path, size and time.
+def _done(corpus: Corpus, place: Path) -> bool:
+    """Return whether a shard's output exists and was made from the shard as it is now: its path and content.
 
     Raises:
-        ValueError: it is another shard's.
+        ValueError: the output was made from another shard.
     """
     note = source_note(place)
     if not place.is_file() or not note.is_file():
         return False
-    ((former, *rest),) = directory.read_json(note).get("input", [[None]])
-    ((shard, *others),) = now
+    ((former, *content),) = directory.read_json(note).get("input", [[None]])
+    ((shard, *now),) = corpus.describe()
     if former != shard:
         raise ValueError(f"{place} was made from {former}, and would be lost to {shard}: give another --output")
-    return bool(rest == others)
+    return bool(content == now)

@@ -1,6 +1,5 @@
-"""A corpus of any size to a file of vectors, and on again after an interruption."""
+"""Encode a corpus of any size to a file of vectors, and resume after an interruption."""
 
-import contextlib
 import glob
 import hashlib
 import itertools
@@ -15,6 +14,7 @@ import torch
 
 from clearhead import __version__
 from clearhead.checkpoints import directory
+from clearhead.locks import writer_lock
 from clearhead.run.encode import EncodeOptions, TextEncoder, Window
 from clearhead.run.windows import WINDOW_TEXTS
 from clearhead.run.writers import PartFile, check_output
@@ -23,8 +23,12 @@ from clearhead.text.corpus import Corpus
 log = logging.getLogger(__name__)
 
 
+_FORMAT = 2
+"""Format of the resume file: 2 identifies the inputs and the part file by hash, 1 did so by size and time."""
+
+
 class ResumeError(ValueError):
-    """An interrupted run that cannot be gone on with, but begun anew."""
+    """An interrupted run that cannot be resumed, but can be started from scratch."""
 
 
 @dataclass(frozen=True)
@@ -57,42 +61,59 @@ def encode_corpus(
     options: EncodeOptions | None = None,
     *,
     resume: bool = False,
+    wait: float = 0.0,
     window: int = WINDOW_TEXTS,
     advance: Callable[[int, int], None] = lambda done, tokens: None,
 ) -> Counts:
-    """Encodes a corpus to a file, window by window.
+    """Encode a corpus to a file, window by window.
 
-    The vectors stand in a hidden part file until the last one is there; then the file appears. After each window the
-    part file and a note of how far it has come are safe on disk. An interrupted run leaves both, and with `resume` it
-    goes on from there and ends in the same bytes as a run that was never interrupted.
+    A hidden part file next to the output receives the vectors; the output appears when the last one is written. After
+    each window the part file and a resume file that describes it are synced to disk. An interrupted run leaves both:
+    with `resume`, the next run continues there and ends in the same bytes as an uninterrupted run. No other process can
+    write the output until this run has ended.
 
     Args:
         encoder: the model.
         corpus: the texts.
         output: FILE.npy, .jsonl or .parquet.
         options: as in `TextEncoder.stream`.
-        resume: go on with an interrupted run, if there is one.
+        resume: continue an interrupted run, if there is one.
+        wait: seconds to wait for another process that writes the same output.
         window: texts in a window.
         advance: called with the bytes read and the tokens computed since the last call.
 
     Raises:
-        ValueError: a resume of standard input; a `ResumeError` with another model, option or input (with the
-            difference).
+        OutputBusyError: another process writes the same output.
+        ResumeError: the interrupted run had another model, option or input (with the difference), or its files are
+            damaged.
+        ValueError: an input that can be read only once, such as standard input, with `resume`.
         OSError: the disk is full.
     """
     check_output(output)
-    options = options or EncodeOptions()
-    if resume and corpus.total_bytes is None:
-        raise ValueError("standard input cannot be resumed: what was read is gone; give a file")
-    note = output.with_name(f".{output.name}.resume.json")
-    settings = _settings(encoder, corpus, options, window)
+    if resume and not corpus.can_reread:
+        raise ValueError("standard input and pipes cannot be resumed: what was read is gone; give a file")
     for source in corpus.sources:
         if source != "-" and output.exists() and output.samefile(source):
             raise ValueError(f"{output} is one of the inputs, and would be lost; give another --output")
+    with writer_lock(output, wait=wait):
+        return _encode(encoder, corpus, output, options or EncodeOptions(), resume, window, advance)
+
+
+def _encode(
+    encoder: TextEncoder,
+    corpus: Corpus,
+    output: Path,
+    options: EncodeOptions,
+    resume: bool,
+    window: int,
+    advance: Callable[[int, int], None],
+) -> Counts:
+    note = output.with_name(f".{output.name}.resume.json")
+    settings = _settings(encoder, corpus, options, window)
     part = PartFile(output, encoder.width(options.truncate_dim))
     counts, size = _continued(note, part, settings) if resume else (Counts(), 0)
     if note.exists() and not resume:
-        log.warning("%s: an interrupted run is dropped; --resume would go on with it", output)
+        log.warning("%s: dropped an interrupted run; --resume would have continued it", output)
     opened = False
     try:
         texts = itertools.islice(corpus, counts.texts, None)
@@ -103,7 +124,16 @@ def encode_corpus(
                 opened = True
             size = part.append(some.texts, some.vectors)
             counts = counts.plus(some)
-            directory.write_json(note, {"settings": settings, "counts": asdict(counts), "size": size})
+            directory.write_json(
+                note,
+                {
+                    "format": _FORMAT,
+                    "settings": settings,
+                    "counts": asdict(counts),
+                    "size": size,
+                    "sha256": part.sha256,
+                },
+            )
             advance(corpus.read_bytes - seen_bytes, some.tokens)
             seen_bytes = corpus.read_bytes
         if not opened:
@@ -115,16 +145,16 @@ def encode_corpus(
         if opened and counts.texts == 0:
             part.remove()
         elif counts.texts:
-            log.warning("%d texts are done; --resume goes on from there", counts.texts)
+            log.warning("%d texts are done; --resume continues there", counts.texts)
         raise
-    # in this order: a note without its part file would be in the way of the next resume
+    # in this order: a resume file without its part file would stop the next --resume
     note.unlink(missing_ok=True)
     part.remove()
     return counts
 
 
 def _open(part: PartFile, note: Path, size: int) -> None:
-    """Opens the part file, and removes what earlier runs may have left beside it."""
+    """Open the part file, and remove temporary files that killed runs left next to it."""
     part.open(size)
     if size == 0:
         note.unlink(missing_ok=True)
@@ -133,35 +163,49 @@ def _open(part: PartFile, note: Path, size: int) -> None:
 
 
 def _continued(note: Path, part: PartFile, settings: dict[str, Any]) -> tuple[Counts, int]:
-    """How far an interrupted run had come; nothing where there was none."""
+    """Return the counts and the part file's size of an interrupted run; zeros if there is none.
+
+    Raises:
+        ResumeError: the run cannot be continued.
+    """
+    again = "without --resume the run starts from scratch"
     if not note.exists():
         return Counts(), 0
-    data = directory.read_json(note)
-    with contextlib.suppress(KeyError, TypeError):
-        former = data["settings"]
-        for name, now in settings.items():
-            if former[name] != now:
-                raise ResumeError(
-                    f"{part.path} cannot be resumed: {name} was {json.dumps(former[name])} "
-                    f"and is now {json.dumps(now)}; without --resume it starts anew"
-                )
-        counts, size = Counts(**data["counts"]), data["size"]
-        whole = all(type(number) is int and number > 0 for number in (size, counts.texts, counts.tokens))
-        if not whole or (part.path.suffix == ".npy" and size != counts.texts * part.width * 4):
+    try:
+        data = directory.read_json(note)
+        if data.get("format") != _FORMAT:
+            raise ResumeError(f"{note} was written by another version of clearhead and cannot be resumed; {again}")
+        former, size, sha256 = dict(data["settings"]), data["size"], data["sha256"]
+        counts = Counts(**data["counts"])
+        if not all(type(number) is int and number > 0 for number in (size, counts.texts, counts.tokens)):
             raise TypeError
-        if part.part.is_file() and part.part.stat().st_size >= size:
-            return counts, size
-        raise ResumeError(f"{part.part} is not as long as {note.name} says; without --resume it starts anew")
-    raise ResumeError(f"{note} is not what a run leaves; without --resume it starts anew")
+    except ResumeError:
+        raise
+    except (ValueError, KeyError, TypeError):
+        raise ResumeError(f"{note} is damaged: it does not describe an interrupted run; {again}") from None
+    for name, now in settings.items():
+        if former.get(name) != now:
+            hint = f" (set OMP_NUM_THREADS={former.get(name)})" if name == "threads" else ""
+            raise ResumeError(
+                f"{part.path} cannot be resumed: {name} was {json.dumps(former.get(name))} "
+                f"and is now {json.dumps(now)}{hint}; {again}"
+            )
+    if not part.holds(size, sha256):
+        raise ResumeError(f"{part.part} does not hold the vectors that {note.name} describes; {again}")
+    return counts, size
 
 
 def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, window: int) -> dict[str, Any]:
-    """Everything that the bytes of the output depend on."""
+    """Return everything that the bytes of the output depend on."""
+    cpu = encoder.device.type == "cpu"
     settings: dict[str, Any] = {
         "model": fingerprint(encoder),
         **asdict(options),
         "precision": str(encoder.dtype).removeprefix("torch."),
         "device": encoder.device.type,
+        # sums are split between the threads, by kernels for this processor
+        "threads": torch.get_num_threads() if cpu else None,
+        "processor": torch.backends.cpu.get_cpu_capability() if cpu else None,
         "compiled": encoder.compiles,
         "window": window,
         "input": corpus.describe(),

@@ -20,6 +20,8 @@ _DEATHS = 20
 """How many workers may die on one shard before it is given up."""
 _STARTS = 3
 """How many workers that could not be started are replaced, for each one that is wanted."""
+_LOCK_SECONDS = 60.0
+"""How long a worker waits for the one it replaces: the system may release that one's lock a little later."""
 _PATIENCE = 120.0
 """Seconds without any worker after which it is said."""
 
@@ -61,14 +63,14 @@ class Worker:
         self.encoder = self.job.encoder()
 
     def encode(self, shard: str, output: str) -> Counts:
-        """A shard to its file, and beside it a note of what it was made from."""
+        """Encode a shard to its file, and write next to it what the file was made from."""
         corpus, place = Corpus([shard], column=self.job.column, errors=self.job.errors), Path(output)
         source = corpus.describe()
         try:
-            counts = encode_corpus(self.encoder, corpus, place, self.job.options, resume=True)
-        except ResumeError as problem:  # what was begun is of another shard, torch or device
+            counts = encode_corpus(self.encoder, corpus, place, self.job.options, resume=True, wait=_LOCK_SECONDS)
+        except ResumeError as problem:  # another shard, torch, device or number of threads
             log.warning("%s", problem)
-            counts = encode_corpus(self.encoder, corpus, place, self.job.options)
+            counts = encode_corpus(self.encoder, corpus, place, self.job.options, wait=_LOCK_SECONDS)
         directory.write_json(source_note(place), {"input": source})
         return counts
 

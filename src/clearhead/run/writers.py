@@ -7,7 +7,6 @@ continued; so an interrupted run goes on where it was.
 import contextlib
 import importlib.util
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -15,7 +14,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.files import check_place, whole_file
+from clearhead.files import HashedFile, check_place, holds, whole_file
 
 Vectors = NDArray[np.float32]
 
@@ -23,7 +22,7 @@ Vectors = NDArray[np.float32]
 class Format(Protocol):
     """How a kind of file is written."""
 
-    def append(self, part: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
+    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors) -> None:
         """Adds a window to the part file."""
 
     def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
@@ -50,57 +49,61 @@ def json_lines(texts: Sequence[str], vectors: Vectors) -> Iterator[str]:
 
 
 class PartFile:
-    """The growing output of a run, beside the file that it becomes.
+    """The hidden file that receives a run's vectors until the output is complete.
 
     Args:
-        path: the file; its ending says the format.
+        path: the output; its ending selects the format.
         width: columns of a vector.
+
+    The caller holds the output's `writer_lock`.
     """
 
     def __init__(self, path: Path, width: int) -> None:
         self.path, self.width = path, width
         self.part = path.with_name(f".{path.name}.part")
         self._format = FORMATS[path.suffix]
-        self._file: IO[bytes] | None = None
+        self._file: HashedFile | None = None
+
+    def holds(self, size: int, sha256: str) -> bool:
+        """Return whether the first `size` bytes on disk have this hash."""
+        return holds(self.part, size, sha256)
 
     def open(self, size: int) -> None:
-        """Starts, or goes on at a border: what stands behind `size` bytes is cut off."""
-        file = os.fdopen(os.open(self.part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-        if not _locked(file):
-            file.close()
-            raise ValueError(f"another run is writing {self.path}")
-        file.truncate(size)
-        file.seek(size)
-        self._file = file
+        """Open the part file to append at `size`, the end of a window; bytes after it are cut off."""
+        self._file = HashedFile(self.part, size)
 
     def append(self, texts: Sequence[str], vectors: Vectors) -> int:
-        """Adds a window; gives the size of the part file once that is safe on disk."""
+        """Append a window and return the size of the part file once it is synced to disk."""
         assert self._file is not None
         self._format.append(self._file, texts, vectors)
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return self._file.tell()
+        return self._file.sync()
+
+    @property
+    def sha256(self) -> str:
+        """The hash of all that has been appended."""
+        assert self._file is not None
+        return self._file.sha256
 
     def close(self) -> None:
-        """Lets go of the part file and leaves it."""
+        """Close the part file and keep it."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # what a full disk did not take is cut off by the next start
+            with contextlib.suppress(OSError):  # the next start cuts off what a full disk did not store
                 self._file.close()
 
     def finish(self, rows: int) -> None:
-        """Makes the file, whole or not at all; the part file stays."""
+        """Write the output atomically; the part file stays."""
         self.close()
         with self.part.open("rb") as part, whole_file(self.path) as file:
             self._format.finish(part, file, rows, self.width)
 
     def remove(self) -> None:
-        """Removes the part file."""
+        """Remove the part file."""
         self.close()
         self.part.unlink(missing_ok=True)
 
 
 class _Npy:
-    def append(self, part: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
+    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors) -> None:
         part.write(np.ascontiguousarray(vectors).tobytes())
 
     def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
@@ -110,7 +113,7 @@ class _Npy:
 
 
 class _Jsonl:
-    def append(self, part: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
+    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors) -> None:
         for line in json_lines(texts, vectors):
             part.write(line.encode("utf-8"))
 
@@ -121,14 +124,14 @@ class _Jsonl:
 class _Parquet:
     """A Parquet file ends with its index and cannot be continued: its part file is a chain of Arrow streams."""
 
-    def append(self, part: IO[bytes], texts: Sequence[str], vectors: Vectors) -> None:
+    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors) -> None:
         import pyarrow
 
         batch = self._batch(texts, vectors)
         sink = pyarrow.BufferOutputStream()
         with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
-        part.write(sink.getvalue())
+        part.write(sink.getvalue().to_pybytes())
 
     def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
         import pyarrow
@@ -153,19 +156,6 @@ class _Parquet:
             pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
         ]
         return pyarrow.record_batch(columns, names=["text", "embedding"])
-
-
-def _locked(file: IO[bytes]) -> bool:
-    """Takes the file for this process alone, where the system knows such locks; False if another has it."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _copy(source: IO[bytes], target: IO[bytes]) -> None:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from clearhead.text.lines import Errors, check_file, open_bytes, text_lines, without_end
+from clearhead.text.lines import Errors, check_file, content_hash, open_bytes, text_lines, without_end
 from clearhead.text.tables import Cells, Column, check_parquet, json_rows, parquet_rows, separated_rows
 
 DEFAULT_COLUMN = "text"
@@ -48,10 +48,14 @@ class Corpus:
             return None
         return sum(Path(source).stat().st_size for source in self.sources)
 
-    def describe(self) -> list[list[str | int]]:
-        """Each file with its size and time of change: what must be alike for a run to be resumed."""
-        files = [Path(source).resolve() for source in self.sources if source != "-"]
-        return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    @property
+    def can_reread(self) -> bool:
+        """Whether all sources are regular files: standard input and pipes can be read only once."""
+        return all(source != "-" and Path(source).is_file() for source in self.sources)
+
+    def describe(self) -> list[list[str | None]]:
+        """Return each file with the SHA-256 of its content; None for a source that can be read only once."""
+        return [[str(Path(source).resolve()), content_hash(Path(source))] for source in self.sources if source != "-"]
 
     def __iter__(self) -> Iterator[str]:
         """The texts; `read_bytes` says how far it has come, roughly."""

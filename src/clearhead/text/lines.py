@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import gzip
+import hashlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,6 +25,20 @@ def check_file(path: Path) -> None:
         raise ValueError(f"no such file: {path}")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; a text file is wanted")
+
+
+def content_hash(path: Path) -> str | None:
+    """Return the SHA-256 of a regular file; None for a pipe, which can be read only once.
+
+    >>> import tempfile, pathlib; from clearhead.text.lines import content_hash
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"; _ = path.write_bytes(b"one")
+    >>> content_hash(path)[:12]
+    '7692c3ad3540'
+    """
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_encoding(encoding: str) -> str:

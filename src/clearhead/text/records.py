@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.text.lines import byte_lines, check_encoding, check_file, open_bytes, text_lines, without_end
+from clearhead.text.lines import (
+    byte_lines,
+    check_encoding,
+    check_file,
+    content_hash,
+    open_bytes,
+    text_lines,
+    without_end,
+)
 from clearhead.text.squad import Asked, asked_questions, read_json
 from clearhead.text.tables import Cells, Column, check_parquet, json_rows, no_column, parquet_rows, separated_rows
 
@@ -85,14 +93,11 @@ class Records:
         for path in self._all_files():
             self._check(path)
 
-    def describe(self) -> list[list[str | int]]:
-        """Each file with its size, its time of change and how it is read: what must be alike for the rows to be."""
+    def describe(self) -> list[list[str | None]]:
+        """Return each file with the SHA-256 of its content and how it is read."""
         reading = {"fields": self.fields, "columns": self.columns, "encoding": self.encoding}
         files = [(path.resolve(), field) for field in sorted(self._files) for path in self._files[field]]
-        return [
-            [str(path), path.stat().st_size, path.stat().st_mtime_ns, json.dumps({"field": field, **reading})]
-            for path, field in files
-        ]
+        return [[str(path), content_hash(path), json.dumps({"field": field, **reading})] for path, field in files]
 
     def __iter__(self) -> Iterator[Row]:
         """The rows."""

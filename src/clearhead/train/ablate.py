@@ -10,13 +10,14 @@ from typing import Any
 
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
+from clearhead.locks import LOCK_NAME
 from clearhead.train.course import Advance
 from clearhead.train.distill import distill
 from clearhead.train.faults import nearest
 from clearhead.train.learner import DivergedError
 from clearhead.train.reading import differences, flat, recipe_of
 from clearhead.train.recipe import Recipe
-from clearhead.train.run import train
+from clearhead.train.run import run_lock, train
 from clearhead.train.shelf import STATE
 from clearhead.train.task import HIGHER_IS_BETTER
 
@@ -102,9 +103,14 @@ def ablate(
         variants[f"with {name}"] = switched(recipe, name, on=True)
     if len(variants) == 1:
         raise ValueError(f"nothing to compare: --without or --with names regularisers: {', '.join(SWITCHES)}")
+    with run_lock(recipe):
+        return _ablate(recipe, variants, seeds, resume, advance)
+
+
+def _ablate(recipe: Recipe, variants: Mapping[str, Recipe], seeds: int, resume: bool, advance: Advance) -> list[Effect]:
     folder = Path(recipe.output)
-    if folder.exists() and any(folder.iterdir()) and not resume:
-        raise ValueError(f"{folder} holds an ablation already; --resume goes on with it, another output begins anew")
+    if not resume and folder.exists() and any(path.name != LOCK_NAME for path in folder.iterdir()):
+        raise ValueError(f"{folder} holds an ablation already; --resume continues it, another output starts a new one")
     found: dict[str, list[dict[str, float]]] = {}
     for name, variant in variants.items():
         found[name] = [_run(variant, folder, name, recipe.seed + number, advance) for number in range(seeds)]

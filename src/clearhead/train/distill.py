@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.checkpoints import directory
-from clearhead.files import alone, whole_file
+from clearhead.files import HashedFile, holds, whole_file
 from clearhead.run.generate import TextToText
+from clearhead.run.precision import device_named
 from clearhead.text.records import Records
 from clearhead.train.course import Advance
 from clearhead.train.reading import differences
 from clearhead.train.recipe import Files, Recipe
-from clearhead.train.run import Trained, check_folder, train
+from clearhead.train.run import Trained, check_folder, run_lock, train, train_locked
 from clearhead.train.shelf import STATE
 from clearhead.train.tasks.text_to_text import fields_of, source_of, target_of
+from clearhead.train.world import World
 
 log = logging.getLogger(__name__)
 
@@ -43,23 +45,35 @@ def distill(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda s
         raise ValueError("regularize.distillation.teacher is missing: whom shall the student learn from?")
     if not told.sequence:
         return train(recipe, resume=resume, advance=advance)
+    with run_lock(recipe):
+        return _sequence_level(recipe, resume, advance)
+
+
+def _sequence_level(recipe: Recipe, resume: bool, advance: Advance) -> Trained:
+    """Let the teacher write its texts, and train the student on them."""
     folder = Path(recipe.output)
     outputs = _Outputs(folder / "data" / "teacher.jsonl", recipe)
+    held_out = outputs.path.with_name("held-out.jsonl")
     began = (folder / STATE).is_file()
-    # interrupted while the teacher wrote, a run has no checkpoint yet: it goes on with the texts
+    # interrupted while the teacher wrote, a run has no checkpoint yet: it continues with the texts
     resume = resume and (began or not outputs.note.is_file())
     check_folder(recipe, resume)  # before the teacher's work, not after it
-    outputs.complete(again=not began)
+    world = World(device_named(recipe.training.device).type)
+    with world.first():
+        if world.rank == 0:
+            outputs.complete(again=not began)
+            if recipe.data.validation is not None:
+                with whole_file(held_out) as file:
+                    for row in _rows(recipe, recipe.data.validation):
+                        file.write(_line(source_of(row.values), target_of(row.values)))
     changes: dict[str, Any] = {"train": str(outputs.path), "columns": None, "encoding": "utf-8"}
     if recipe.data.validation is not None:
-        # columns and encoding are said for both, and the teacher's file has its own
-        changes["validation"] = str(outputs.path.with_name("held-out.jsonl"))
-        with whole_file(outputs.path.with_name("held-out.jsonl")) as file:
-            for row in _rows(recipe, recipe.data.validation):
-                file.write(_line(source_of(row.values), target_of(row.values)))
+        # columns and encoding hold for both files, and the teacher's file has its own
+        changes["validation"] = str(held_out)
     data = recipe.data.model_copy(update=changes)
     regularize = recipe.regularize.model_copy(update={"distillation": None})
-    return train(recipe.model_copy(update={"data": data, "regularize": regularize}), resume=resume, advance=advance)
+    student = recipe.model_copy(update={"data": data, "regularize": regularize})
+    return train_locked(student, resume=resume, advance=advance)
 
 
 @dataclass(frozen=True)
@@ -89,17 +103,22 @@ class _Outputs:
             ValueError: there are others, and they have to stay.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with alone(self.path):  # of several processes one writes, and the others find it written
-            self._agree(again)
-            if self.path.is_file():
-                return
-            part = self.path.with_suffix(".part")
-            done = _whole_lines(part)
-            with part.open("ab") as file:
-                for line in self._lines(done):
-                    file.write(line)
-                    file.flush()
-            part.replace(self.path)
+        self._agree(again)
+        if self.path.is_file():
+            return
+        part, progress = self.path.with_suffix(".part"), self.path.with_suffix(".progress.json")
+        done, size = _written(part, progress)
+        file = HashedFile(part, size)
+        try:
+            for lines in self._lines(done):
+                file.write(b"".join(lines))
+                done += len(lines)
+                directory.write_json(progress, {"lines": done, "size": file.sync(), "sha256": file.sha256})
+                log.info("the teacher has written %d texts", done)
+        finally:
+            file.close()
+        part.replace(self.path)
+        progress.unlink(missing_ok=True)
 
     def _agree(self, again: bool) -> None:
         held = directory.read_json(self.note) if self.note.is_file() else {}
@@ -107,7 +126,7 @@ class _Outputs:
         if held == told:
             return
         if again:
-            for path in (self.path, self.path.with_suffix(".part")):
+            for path in (self.path, self.path.with_suffix(".part"), self.path.with_suffix(".progress.json")):
                 path.unlink(missing_ok=True)
             directory.write_json(self.note, told)
             return
@@ -133,15 +152,14 @@ class _Outputs:
         whole: dict[str, Any] = json.loads(json.dumps(note))
         return whole
 
-    def _lines(self, done: int) -> Iterator[bytes]:
-        """The lines from one on: sources, as the student will be given them, with the teacher's texts."""
+    def _lines(self, done: int) -> Iterator[list[bytes]]:
+        """Yield windows of lines after the first `done`: a source as the student gets it, with the teacher's text."""
         told, objective = self.recipe.regularize.distillation, self.recipe.objective
         assert told is not None
         teacher = TextToText.from_pretrained(
             told.teacher, precision=self.recipe.training.precision, device=self.recipe.training.device
         )
         sources = (source_of(row.values) for row in islice(_rows(self.recipe, self.recipe.data.train), done, None))
-        number = done
         while some := list(islice(sources, _WINDOW)):
             texts = teacher.generate(
                 [objective.prefix + source for source in some],
@@ -150,10 +168,7 @@ class _Outputs:
                 beam_size=told.beam_size,
                 max_new_tokens=self.recipe.data.max_target_length,
             )
-            for source, text in zip(some, texts, strict=True):
-                yield _line(source, text)
-            number += len(some)
-            log.info("the teacher has written %d texts", number)
+            yield [_line(source, text) for source, text in zip(some, texts, strict=True)]
 
 
 def _rows(recipe: Recipe, files: Files) -> Records:
@@ -164,15 +179,19 @@ def _line(source: str, target: str) -> bytes:
     return (json.dumps({"source": source, "target": target}, ensure_ascii=False) + "\n").encode("utf-8")
 
 
-def _whole_lines(path: Path) -> int:
-    """How many lines of a file are whole; one that was cut off in the middle is taken away."""
-    if not path.is_file():
-        return 0
-    whole, size = 0, 0
-    with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                whole, size = whole + 1, size + len(line)
-    with path.open("rb+") as file:
-        file.truncate(size)
-    return whole
+def _written(part: Path, progress: Path) -> tuple[int, int]:
+    """Return the lines and bytes that an interrupted run of the teacher has written; zeros if there was none.
+
+    Raises:
+        ValueError: the part file does not hold what the progress file describes.
+    """
+    if not progress.is_file():
+        return 0, 0
+    try:
+        data = directory.read_json(progress)
+        lines, size = int(data["lines"]), int(data["size"])
+        if holds(part, size, data["sha256"]):
+            return lines, size
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{part} does not hold the texts that {progress.name} describes; remove both to start again")

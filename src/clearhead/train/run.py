@@ -1,9 +1,10 @@
 """A recipe becomes a model's folder."""
 
+import contextlib
 import logging
 import platform
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from clearhead import __version__
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.layers.dropout import cheap_dropout
+from clearhead.locks import folder_lock
 from clearhead.run.precision import device_named, dtype_for, settle_memory
 from clearhead.train import regularize, shards
 from clearhead.train.course import Advance, Course
@@ -32,7 +34,7 @@ from clearhead.train.shelf import STATE, Shelf, WholeCheckpoints, read_state
 from clearhead.train.stopping import stopping
 from clearhead.train.task import Task
 from clearhead.train.tasks import task_of
-from clearhead.train.world import World
+from clearhead.train.world import World, is_first
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +69,32 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
         advance: told of each step, for a progress bar.
 
     Raises:
+        OutputBusyError: another process trains into the folder.
         ValueError: files or a model that are not what the recipe says, a folder that holds another run, a loss that is
-            no number.
+            NaN or infinite.
         OSError: a disk that is full.
 
     >>> from clearhead.train.reading import read_recipe; from clearhead.train.run import train
     >>> train(read_recipe("recipes/tiny/translation.yaml")).folder  # doctest: +SKIP
     PosixPath('runs/tiny-translation')
     """
+    with run_lock(recipe):
+        return train_locked(recipe, resume=resume, advance=advance)
+
+
+@contextlib.contextmanager
+def run_lock(recipe: Recipe) -> Iterator[None]:
+    """Hold the only right to write into a recipe's output folder: rank 0 does so for all processes of a run.
+
+    Raises:
+        OutputBusyError: another process writes into the folder.
+    """
+    with folder_lock(Path(recipe.output)) if is_first() else contextlib.nullcontext():
+        yield
+
+
+def train_locked(recipe: Recipe, *, resume: bool, advance: Advance) -> Trained:
+    """Train as `train` does, in a folder whose `run_lock` the caller holds."""
     _quiet()
     device = device_named(recipe.training.device).type
     if device == "cpu":
@@ -87,6 +107,7 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     saved = read_state(shelf.state) if resume else None
     if saved is not None:
         _check_recipe(saved["clearhead"]["recipe"], recipe)
+        _check_threads(saved["clearhead"].get("threads"), recipe)
     world = World(device)
     torch.manual_seed(recipe.seed)
     with world.first():
@@ -98,6 +119,7 @@ def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda ste
     identity = {
         "recipe": flat(recipe),
         "data": [task.key(), data.fingerprint(), None if held_out is None else held_out.fingerprint()],
+        "threads": torch.get_num_threads() if device == "cpu" else None,
     }
     if saved is not None:
         _check_data(saved["clearhead"]["data"], identity["data"], recipe)
@@ -164,6 +186,23 @@ def _check_recipe(saved: Mapping[str, Any], recipe: Recipe) -> None:
     if different:
         raise ValueError(
             f"the run in {recipe.output} is of another recipe and cannot be gone on with: {'; '.join(different)}"
+        )
+
+
+def _check_threads(saved: int | None, recipe: Recipe) -> None:
+    """Check that a resumed run computes with as many threads as before: sums are split between them.
+
+    Args:
+        saved: the threads of the checkpoint; None of one that was computed on an accelerator or by an older version.
+
+    Raises:
+        ValueError: their number differs.
+    """
+    now = torch.get_num_threads()
+    if saved is not None and device_named(recipe.training.device).type == "cpu" and saved != now:
+        raise ValueError(
+            f"the run in {recipe.output} computed with {saved} threads, and now there are {now}: the weights would "
+            f"differ from those of an uninterrupted run. Set OMP_NUM_THREADS={saved}"
         )
 
 

@@ -14,7 +14,8 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Int32
 
-from clearhead.files import alone, naming, whole_folder
+from clearhead.files import naming, whole_folder
+from clearhead.locks import writer_lock
 from clearhead.text.records import Row
 
 Example = Mapping[str, Sequence[int] | int | float]
@@ -150,7 +151,7 @@ def build_store(
         return store
     if not _replaceable(folder):
         raise ValueError(f"{folder} is there already and is no store of examples; remove it or give another place")
-    with alone(folder):
+    with writer_lock(folder, wait=math.inf):
         if (store := _usable(folder, key, budget, strict)) is not None:  # while this process waited, another built it
             return store
         with whole_folder(folder) as part, _Writer(part, folder) as writer:

@@ -8,6 +8,11 @@ from datetime import timedelta
 import torch
 
 
+def is_first() -> bool:
+    """Return whether this is the only process, or rank 0 of those that `torchrun` started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 class World:
     """The processes of a run: this one alone, or those that `torchrun` started.
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.files import check_place, whole_file
+from clearhead.cli.outputs import claim
+from clearhead.files import whole_file
 
 if TYPE_CHECKING:
     from clearhead.evaluate.squad import AnswerData
 
 
 def answers(
+    context: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="DATA.json[.gz]", help="Questions in SQuAD's layout, 1.1 or 2.0.")],
     model: Annotated[
         str | None,
@@ -49,7 +51,7 @@ def answers(
     if output is not None and model is None:
         raise ValueError("--output takes a model's answers; with --predictions they are in a file already")
     if output is not None:
-        check_place(output)
+        claim(context, output)
     data = read_questions(source)
     if predictions is not None:
         found = read_predictions(predictions)

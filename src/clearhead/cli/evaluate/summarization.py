@@ -28,6 +28,7 @@ class Baseline(StrEnum):
 
 
 def summarization(
+    context: typer.Context,
     source: Annotated[
         Path,
         typer.Argument(
@@ -63,7 +64,7 @@ def summarization(
     require("rouge_score")
     if sum(one is not None for one in (model, hypotheses, baseline)) != 1:
         raise ValueError("one of --model, --hypotheses and --baseline is wanted: who summarises?")
-    texts.check_place_of_outputs(output, hypotheses)
+    texts.claim_output(context, output, hypotheses)
     data = _documents(source, reference, document_column, reference_column)
     if hypotheses is not None:
         (said,) = texts.read_beside([hypotheses])

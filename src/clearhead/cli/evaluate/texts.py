@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from clearhead.cli.outputs import claim
 from clearhead.cli.translate import one_line
-from clearhead.files import check_place, whole_file
+from clearhead.files import whole_file
 
 References = Annotated[
     list[Path] | None,
@@ -29,12 +30,16 @@ Output = Annotated[
 ]
 
 
-def check_place_of_outputs(output: Path | None, hypotheses: Path | None) -> None:
-    """Raises a ValueError where outputs are asked for that are there already, or that cannot be written."""
+def claim_output(context: typer.Context, output: Path | None, hypotheses: Path | None) -> None:
+    """Claim the file for a model's outputs.
+
+    Raises:
+        ValueError: the outputs are given as hypotheses already, or the file cannot be written.
+    """
     if output is not None and hypotheses is not None:
         raise ValueError("--output takes a model's outputs; with --hypotheses they are in a file already")
     if output is not None:
-        check_place(output)
+        claim(context, output)
 
 
 def read_beside(files: Sequence[Path]) -> list[list[str]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def translation(
+    context: typer.Context,
     source: Annotated[
         Path | None,
         typer.Argument(metavar="[SOURCE]", help="The texts to translate, a line each; of no need with --hypotheses."),
@@ -63,7 +64,7 @@ def translation(
         raise ValueError(f"{'--join-repeated needs' if model is None else 'a model needs'} the SOURCE: give its file")
     if not reference:
         raise ValueError("--reference is wanted: what did people write?")
-    texts.check_place_of_outputs(output, hypotheses)
+    texts.claim_output(context, output, hypotheses)
     beside = [path for path in (source, hypotheses) if path is not None]
     read = texts.read_beside([*beside, *reference])
     sources, golds = read[0] if source is not None else None, read[len(beside) :]

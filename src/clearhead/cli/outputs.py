@@ -1,0 +1,18 @@
+"""Files that a command writes."""
+
+from pathlib import Path
+
+import typer
+
+from clearhead.files import check_place
+from clearhead.locks import writer_lock
+
+
+def claim(context: typer.Context, output: Path) -> None:
+    """Check that a file can be written, and keep other processes from writing it until the command ends.
+
+    Raises:
+        ValueError: the path is a folder, its folder is missing or read-only, or another process writes the file.
+    """
+    check_place(output)
+    context.with_resource(writer_lock(output))

@@ -1,0 +1,20 @@
+"""Two processes on one output: one of them is refused by name or comes later, and no file is broken."""
+
+import random
+
+import pytest
+from support import contests
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("contests")
+    contests.prepare(folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", ["encode", "train", "export"])
+def test_no_contest_breaks_a_file(folder, kind, seed):
+    getattr(contests, kind)(folder, random.Random(f"{kind} {seed}"), seed)
