@@ -10,6 +10,9 @@ from pydantic import ValidationError
 from clearhead.train.faults import explained
 from clearhead.train.recipe import Recipe
 
+_SHOWN = 80
+"""Characters of an override that an error message repeats."""
+
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe in a YAML file.
@@ -24,11 +27,12 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = Path(path)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ValueError(f"no such recipe: {path}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not YAML: {error}") from None
+    data = _parse_yaml(text, str(path))
     if not isinstance(data, dict):
         raise ValueError(f"{path} holds no recipe: keys with values are wanted")
     for override in overrides:
@@ -71,14 +75,25 @@ def _flat(data: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
             yield f"{before}{key}", value
 
 
+def _parse_yaml(text: str, name: str) -> Any:
+    """Return the value of a YAML text.
+
+    Raises:
+        ValueError: the text is not YAML, or nested too deeply; the message starts with `name`.
+    """
+    try:
+        return yaml.safe_load(text)
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply; a recipe has sections, keys and values") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number that Python cannot represent
+        raise ValueError(f"{name} is not YAML: {error}") from None
+
+
 def _override(data: dict[str, Any], override: str) -> None:
     key, sign, text = override.partition("=")
     if not sign or not key:
         raise ValueError(f"{override!r}: what changes a recipe is key=value, such as training.steps=100")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{override!r}: the value is not YAML: {error}") from None
+    value = _parse_yaml(text, f"{override[:_SHOWN]!r}: the value")
     *sections, last = key.split(".")
     for section in sections:
         inner = data.get(section)
