@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from safetensors.torch import load_file, save
 from support import forks
 from support.training import KILLED, metrics, outcome, same, tiny, trained_until, weights, write_tiny
 
@@ -241,3 +242,37 @@ def test_broken_checkpoints_are_refused(begun, folder):
     torch.save({"weights": torch.zeros(2)}, path)
     with pytest.raises(ValueError, match="is not a checkpoint of clearhead"):
         resumed(begun, folder)
+
+
+def broken_weights(path):
+    """The ways in which a file of weights can be damaged, with what is said of each."""
+    whole = path.read_bytes()
+    tensors = load_file(path)
+    name = next(iter(tensors))
+    yield whole[: len(whole) // 2], "is not a whole safetensors file"
+    yield b"no weights at all", "is not a whole safetensors file"
+    yield b"", "is not a whole safetensors file"
+    yield save({key: tensor for key, tensor in tensors.items() if key != name}), f"has no tensor {name}"
+    yield save(tensors | {name: torch.zeros(1)}), f"tensor {name} has shape (1,)"
+
+
+def last_line(recipe, folder):
+    """Resumes a run, which must fail without a traceback; gives the last line of standard error."""
+    status, said = forks.run("train", recipe, "--resume", said=folder / "broken.txt")
+    assert status == 1, said
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("clearhead: error: ")
+    return said.splitlines()[-1]
+
+
+def test_broken_weights_of_a_step_are_one_line(folder, whole):
+    recipe = write_tiny(folder, "broken")
+    run = shutil.copytree(folder / "whole", folder / "broken")
+    path = run / "checkpoints" / "step-00000009.safetensors"
+    for data, message in broken_weights(path):
+        path.write_bytes(data)
+        said = last_line(recipe, folder)
+        assert f"{path} {message}" in said or f"{path}: {message}" in said
+        assert "Restore the file from a copy, or train again with another output" in said
+    path.unlink()
+    assert str(path) in last_line(recipe, folder)

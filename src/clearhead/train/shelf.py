@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -101,13 +102,16 @@ class Shelf:
 
         Equation: w = Σ_i w_i / n
         Source: Section 6.1 of "Attention Is All You Need"
+
+        Raises:
+            ValueError: a file of weights that is damaged or belongs to another model.
         """
-        total: dict[str, Tensor] = {}
+        parameters, total = _named(model), dict[str, Tensor]()
         for step in steps:
-            for name, tensor in load_file(self.weights(step)).items():
+            for name, tensor in _read_weights(self.weights(step), parameters).items():
                 total[name] = tensor.double() + total.get(name, 0.0)
         with torch.no_grad():
-            for name, parameter in _named(model).items():
+            for name, parameter in parameters.items():
                 parameter.copy_(total[name] / len(steps))
 
 
@@ -134,6 +138,26 @@ def read_state(path: Path) -> dict[str, Any]:
         )
     whole: dict[str, Any] = state
     return whole
+
+
+def _read_weights(path: Path, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file of weights.
+
+    Raises:
+        ValueError: the file is damaged, or lacks a parameter or has it in another shape.
+    """
+    advice = "Restore the file from a copy, or train again with another output"
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}. {advice}") from None
+    for name, parameter in parameters.items():
+        if name not in tensors:
+            raise ValueError(f"{path} has no tensor {name}, which the model needs. {advice}")
+        found, expected = tuple(tensors[name].shape), tuple(parameter.shape)
+        if found != expected:
+            raise ValueError(f"{path}: tensor {name} has shape {found}; the model needs {expected}. {advice}")
+    return tensors
 
 
 def is_finite(parameters: Iterable[Tensor]) -> bool:
