@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.summarize import read_text
+from clearhead.cli.summarize import read_text, source_name
 
 if TYPE_CHECKING:
     from clearhead.run.answers import Answer
@@ -34,20 +34,22 @@ def answer(
 ) -> None:
     """The part of a text that answers a question."""
     text = read_text(context)
+    from clearhead.finite import naming
     from clearhead.run.answers import QuestionAnswerer
 
     reader = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
-    said = reader.answer(
-        question,
-        text,
-        n_best=n_best,
-        allow_no_answer=no_answer,
-        max_answer_length=max_answer_length,
-        stride=stride,
-    )
+    with naming(where=[source_name(context)].__getitem__):
+        said = reader.answer(
+            question,
+            text,
+            n_best=n_best,
+            allow_no_answer=no_answer,
+            max_answer_length=max_answer_length,
+            stride=stride,
+        )
     if as_json:
         found = {"n_best": [_as_data(one) for one in said.n_best]} if said.n_best else {}
-        lines = [json.dumps(_as_data(said) | found, ensure_ascii=False)]
+        lines = [json.dumps(_as_data(said) | found, ensure_ascii=False, allow_nan=False)]
     else:
         # an answer may reach over the end of a line; it is still one answer
         lines = [" ".join(one.text.split()) for one in said.n_best or (said,)]

@@ -34,10 +34,14 @@ def classify(
     from clearhead.text.corpus import Corpus
 
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
+    from clearhead.finite import naming
     from clearhead.run.tasks import TextClassifier
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
-    for said in classifier.stream(corpus):
-        line = json.dumps(asdict(said), ensure_ascii=False) if as_json else f"{said.label}\t{said.probability:.4f}"
-        sys.stdout.write(f"{line}\n")
+    with naming(where=corpus.where):
+        for said in classifier.stream(corpus):
+            line = f"{said.label}\t{said.probability:.4f}"
+            if as_json:
+                line = json.dumps(asdict(said), ensure_ascii=False, allow_nan=False)
+            sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -156,7 +156,7 @@ def encode(
         "output": None if output is None else str(output),
     }
     if as_json:
-        typer.echo(json.dumps(summary), err=output is None)
+        typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
     elif not quiet:
         typer.echo(_sentence(summary), err=True)
 
@@ -164,11 +164,11 @@ def encode(
 def _to_standard_output(
     encoder: "TextEncoder", corpus: "Corpus", choices: "EncodeOptions", advance: "Callable[[int, int], None]"
 ) -> "Counts":
-    from clearhead.run.corpus import Counts
+    from clearhead.run.corpus import Counts, with_lines
     from clearhead.run.writers import json_lines
 
     counts, seen = Counts(), 0
-    for some in encoder.stream(corpus, choices):
+    for some in with_lines(encoder.stream(corpus, choices), corpus):
         for line in json_lines(some.texts, some.vectors):
             sys.stdout.buffer.write(line.encode("utf-8"))
         sys.stdout.buffer.flush()

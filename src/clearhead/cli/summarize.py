@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,29 +28,33 @@ def summarize(
 ) -> None:
     """A summary of each document, a line each. What is longer than the model is cut between sentences."""
     documents = [read_text(source) for source in sources]
+    from clearhead.finite import naming
     from clearhead.run.generate import TextToText
     from clearhead.run.summarize import summarize as summary_of
 
     summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
     parts = cut = 0
     for source, document in zip(sources, documents, strict=True):
-        summary = summary_of(
-            summarizer,
-            document,
-            source_lang=source_lang,
-            target_lang=target_lang,
-            beam_size=beam_size,
-            max_new_tokens=max_new_tokens,
-            min_new_tokens=min_new_tokens,
-            length_penalty=length_penalty,
-        )
+        with naming(where=[source_name(source)].__getitem__):
+            summary = summary_of(
+                summarizer,
+                document,
+                source_lang=source_lang,
+                target_lang=target_lang,
+                beam_size=beam_size,
+                max_new_tokens=max_new_tokens,
+                min_new_tokens=min_new_tokens,
+                length_penalty=length_penalty,
+            )
         if len(summary.parts) > 1:
             said = f"{summary.tokens:,} tokens, more than the model's {summarizer.max_length:,}"
-            typer.echo(f"{_name(source)}: {said}: cut between sentences into {len(summary.parts)} parts", err=True)
+            how = f"cut between sentences into {len(summary.parts)} parts"
+            typer.echo(f"{source_name(source)}: {said}: {how}", err=True)
         line = one_line(summary.text)
         if as_json:
-            data = {"text": summary.text, "source": source, "tokens": summary.tokens}
-            line = json.dumps(data | {"parts": [as_data(part) for part in summary.parts]}, ensure_ascii=False)
+            data: dict[str, Any] = {"text": summary.text, "source": source, "tokens": summary.tokens}
+            data["parts"] = [as_data(part) for part in summary.parts]
+            line = json.dumps(data, ensure_ascii=False, allow_nan=False)
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
         parts += len(summary.parts)
@@ -58,7 +62,8 @@ def summarize(
     say_cut(cut, parts)
 
 
-def _name(source: str) -> str:
+def source_name(source: str) -> str:
+    """Return what messages call a file, or standard input for "-"."""
     return "standard input" if source == "-" else source
 
 
@@ -74,4 +79,4 @@ def read_text(source: str) -> str:
     except FileNotFoundError:
         raise ValueError(f"no such file: {source}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{_name(source)} is not UTF-8: {error}") from None
+        raise ValueError(f"{source_name(source)} is not UTF-8: {error}") from None

@@ -67,6 +67,7 @@ def translate(
 
     corpus = Corpus([source], column=column, errors=errors.value)
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
+    from clearhead.finite import naming
     from clearhead.run.generate import TextToText
 
     translator = TextToText.from_pretrained(model, precision=precision.value, device=device, runtime=runtime.value)
@@ -86,10 +87,12 @@ def translate(
         length_penalty=length_penalty,
     )
     lines = cut = 0
-    for output in outputs:
-        lines += 1
-        cut += not output.complete
-        sys.stdout.write(f"{json.dumps(as_data(output), ensure_ascii=False) if as_json else _line(output)}\n")
+    with naming(where=corpus.where):
+        for output in outputs:
+            lines += 1
+            cut += not output.complete
+            line = json.dumps(as_data(output), ensure_ascii=False, allow_nan=False) if as_json else _line(output)
+            sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
     say_cut(cut, lines)
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from clearhead.evaluate.parallel import pad
@@ -18,11 +18,17 @@ class Documents:
         texts: the documents.
         leads: the first sentence of each.
         references: lists as long as the documents; None where one has fewer summaries than another.
+        lines: the file and line of each, for messages.
     """
 
     texts: list[str]
     leads: list[str]
     references: list[list[str | None]]
+    lines: list[str] = field(default_factory=list, repr=False, compare=False)
+
+    def where(self, index: int) -> str:
+        """Return the file and line of a document."""
+        return self.lines[index]
 
 
 def read_documents(path: Path, *, document: str = "source", reference: str = "target") -> Documents:
@@ -43,16 +49,17 @@ def read_documents(path: Path, *, document: str = "source", reference: str = "ta
     >>> read_documents(path)
     Documents(texts=['It rained. We stayed.'], leads=['It rained.'], references=[['Rain.'], ['A wet day.']])
     """
-    texts, leads, golds = [], [], []
+    texts, leads, golds, lines = [], [], [], []
     for where, row in _rows(path):
         parts, summaries = _texts(row, document, where), _texts(row, reference, where)
         text = " ".join(part.strip() for part in parts)
         texts.append(text)
         leads.append(parts[0].strip() if len(parts) > 1 else lead(text))
         golds.append(summaries)
+        lines.append(where)
     if not texts:
         raise ValueError(f"{path} is empty; a JSON object for each document is wanted")
-    return Documents(texts, leads, pad(golds))
+    return Documents(texts, leads, pad(golds), lines)
 
 
 def lead(text: str) -> str:

@@ -67,6 +67,15 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
     return first, second, scores
 
 
+def line_of_pair(path: Path, pair: int) -> int:
+    """Return the line, from 1, of a pair that `read_pairs` returned, by its number from 0."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        rows = [(reader.line_num, row) for row in reader if row]
+    header = _number(rows[0][1][2]) is None
+    return rows[pair + header][0]
+
+
 def evaluate_similarity(
     encode: Callable[[Sequence[str]], NDArray[np.float32]],
     first: Sequence[str],

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from clearhead.finite import check_scores
 from clearhead.generation.best import best
 from clearhead.generation.decoding import Decoding, Hypothesis
 from clearhead.generation.processors import Processor
@@ -11,6 +12,10 @@ from clearhead.generation.settings import GenerationConfig
 
 _OUT = -1.0e9
 """Added to the score of what must not be chosen; as in transformers, so that ties fall alike."""
+
+
+LOG_PROBS = "log-probabilities"
+"""The name of a search's scores in error messages."""
 
 
 @torch.no_grad()
@@ -33,6 +38,9 @@ def beam_search(
         settings: beam_size, length_penalty α, early_stopping and num_return_sequences.
         limit: greatest length of a target, its prompt included.
         eos_ids: the ids that end one.
+
+    Raises:
+        NonFiniteError: the log-probabilities of a sentence hold NaN.
 
     At each step the 2 · beam_size best continuations of a sentence are looked at (more with several end tokens). Those
     of the first beam_size that end are finished; the best beam_size that do not end go on.
@@ -60,6 +68,7 @@ def beam_search(
         first_row_S1 = torch.arange(len(top_SC), device=device)[:, None] * beams
         rows_SC = first_row_S1 + places_SC // each_NC.shape[1]
         tokens_SC, chosen_SC = (x_NC.reshape(total_SC.shape).gather(1, places_SC) for x_NC in (tokens_NC, each_NC))
+        check_scores(top_SC[:, 0].tolist(), LOG_PROBS, decoding.sentences)  # NaN is the largest for topk
         ended_SC = torch.isin(tokens_SC, ends) | (decoding.length + 1 >= limit)
         new = decoding.length + 1 - decoding.prompt
         for place, column in ended_SC[:, :beams].nonzero().tolist():

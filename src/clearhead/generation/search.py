@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from clearhead.generation.beam import beam_search
+from clearhead.finite import check_scores, naming
+from clearhead.generation.beam import LOG_PROBS, beam_search
 from clearhead.generation.decoding import Decoding, Hypothesis, Runner
 from clearhead.generation.greedy import Choose, NextToken, gathered, most_probable, next_tokens
 from clearhead.generation.processors import processors
@@ -46,10 +47,11 @@ def search(model: Runner, sources: Sequence[Source], settings: GenerationConfig)
 
     Raises:
         ValueError: lengths that leave nothing to generate.
+        NonFiniteError: the log-probabilities for a source hold NaN.
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for batch in _batches(model, sources, settings):
-        with torch.inference_mode():
+        with torch.inference_mode(), naming(index=batch.__getitem__):
             outputs = _together(model, [sources[index] for index in batch], settings)
         for index, best in zip(batch, outputs, strict=True):
             found[index] = best
@@ -57,7 +59,7 @@ def search(model: Runner, sources: Sequence[Source], settings: GenerationConfig)
 
 
 def stream(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> Iterator[NextToken]:
-    """The tokens of all targets as they are chosen, greedily or by draws; arguments as in `search`."""
+    """The tokens of all targets as they are chosen, greedily or by draws; arguments and errors as in `search`."""
     decoding, limit = _decoding(model, sources, settings)
     choose: Choose = most_probable
     if settings.do_sample:
@@ -65,7 +67,10 @@ def stream(model: Runner, sources: Sequence[Source], settings: GenerationConfig)
         numbers = [place % settings.num_return_sequences for place in range(len(sources))]
         choose = Sampler(settings, seed, [source.ids for source in sources], numbers)
     ends = end_ids(model, settings)
-    return next_tokens(decoding, processors(settings, decoding.prompt, limit, ends), choose, limit, ends)
+    changes = processors(settings, decoding.prompt, limit, ends)
+    for token in next_tokens(decoding, changes, choose, limit, ends):
+        check_scores([token.log_prob], LOG_PROBS, [token.target])
+        yield token
 
 
 def end_ids(model: Runner, settings: GenerationConfig) -> tuple[int, ...]:
@@ -97,7 +102,8 @@ def _together(model: Runner, sources: Sequence[Source], settings: GenerationConf
         return beam_search(decoding, processors(settings, decoding.prompt, limit, ends), settings, limit, ends)
     each = settings.num_return_sequences
     several = [source for source in sources for _ in range(each)]
-    found = gathered(stream(model, several, settings), len(several), settings.length_penalty)
+    with naming(index=lambda target: target // each):
+        found = gathered(stream(model, several, settings), len(several), settings.length_penalty)
     return [found[first : first + each] for first in range(0, len(found), each)]
 
 

@@ -13,6 +13,7 @@ import torch
 from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.family import Family
+from clearhead.finite import check_finite, naming
 from clearhead.models.heads import SpanReader
 from clearhead.run.packing import packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
@@ -108,6 +109,7 @@ class QuestionAnswerer:
                 f"a span head has two outputs, beginning and end; this one has {len(model.head_config.labels)}"
             )
         self.model, self.tokenizer, self.family = model, tokenizer, family
+        self.name = f"of type {family.model_type}"
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
         self._runner = sibling(model, self.dtype, self.device)
@@ -143,9 +145,13 @@ class QuestionAnswerer:
             from clearhead.run.generate import TextToText
             from clearhead.run.generated_answers import GeneratedAnswerer
 
-            return GeneratedAnswerer(TextToText.from_pretrained(folder, precision=precision, device=device))
+            generator = TextToText.from_pretrained(folder, precision=precision, device=device)
+            generator.name = str(name)
+            return GeneratedAnswerer(generator)
         model, family = checkpoints.load_span_reader(folder)
-        return cls(model, Tokenizer.from_folder(folder), family, precision=precision, device=device)
+        reader = cls(model, Tokenizer.from_folder(folder), family, precision=precision, device=device)
+        reader.name = str(name)
+        return reader
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes a folder that transformers opens, with the weights in float32."""
@@ -221,6 +227,7 @@ class QuestionAnswerer:
 
         Raises:
             ValueError: as in `answer`; the message names the pair, counted from 0.
+            NonFiniteError: the logits of a pair hold NaN or infinity; its index and text are the question's.
         """
         if max_length is not None and max_length > self.max_length:
             raise ValueError(f"max_length is {max_length}, but this model takes at most {self.max_length} tokens")
@@ -231,7 +238,10 @@ class QuestionAnswerer:
         with token_progress(total, show_progress) as advance:
             while some := list(islice(left, _PAIRS)):
                 windows = pair_windows(self.tokenizer, some, longest, stride, before=len(found))
-                logits = iter(self._logits([window for those in windows for window in those], batch_tokens))
+                pair_of = [pair for pair, those in enumerate(windows, len(found)) for _ in those]
+                asked = [some[pair - len(found)][0] for pair in pair_of]
+                with naming(index=pair_of.__getitem__, text=asked.__getitem__):
+                    logits = iter(self._logits([window for those in windows for window in those], batch_tokens))
                 for (_, context), those in zip(some, windows, strict=True):
                     found.append(best_answer(context, those, list(islice(logits, len(those))), reading))
                 advance(len(some), sum(len(window.ids) for those in windows for window in those))
@@ -243,14 +253,17 @@ class QuestionAnswerer:
         types = [window.types for window in windows]
         self._runner.eval()
         tokens = [Tokens(window.ids, truncated=False) for window in windows]
-        for batch in packed_batches(tokens, batch_tokens, self.model.body.config, self.device):
-            with torch.inference_mode():
-                both = self._runner(batch.ids, batch.mask, batch.row(types) if self._typed else None)
-            begins, ends = (part[0, : batch.tokens].double().cpu().split(batch.lengths) for part in both)
-            for index, begin, end in zip(batch.indices, begins, ends, strict=True):
-                window = windows[index]
-                places = [0, *range(window.first, window.first + len(window.offsets))]
-                logits[index] = begin[places].numpy(), end[places].numpy()
+        precision = str(self.dtype).removeprefix("torch.")
+        with naming(text=lambda index: self.tokenizer.decode(windows[index].ids), model=self.name, precision=precision):
+            for batch in packed_batches(tokens, batch_tokens, self.model.body.config, self.device):
+                with torch.inference_mode():
+                    both = self._runner(batch.ids, batch.mask, batch.row(types) if self._typed else None)
+                begins, ends = (part[0, : batch.tokens].double().cpu().split(batch.lengths) for part in both)
+                for index, begin, end in zip(batch.indices, begins, ends, strict=True):
+                    window = windows[index]
+                    places = [0, *range(window.first, window.first + len(window.offsets))]
+                    logits[index] = begin[places].numpy(), end[places].numpy()
+                    check_finite(np.stack(logits[index])[None], "logits", [index])
         return logits
 
 
@@ -267,7 +280,6 @@ def best_answer(
 
     Raises:
         NothingReadError: there is no text in it.
-        ValueError: the logits are not finite.
     """
     spans: dict[tuple[int, int], Span] = {}
     none = 0.0

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 
 from clearhead import __version__
 from clearhead.checkpoints import directory
+from clearhead.finite import naming
 from clearhead.locks import writer_lock
 from clearhead.run.encode import EncodeOptions, TextEncoder, Window
 from clearhead.run.windows import WINDOW_TEXTS
@@ -87,6 +88,7 @@ def encode_corpus(
         ResumeError: the interrupted run had another model, option or input (with the difference), or its files are
             damaged.
         ValueError: an input that can be read only once, such as standard input, with `resume`.
+        NonFiniteError: as in `TextEncoder.stream`, with the file and line of the text.
         OSError: the disk is full.
     """
     check_output(output)
@@ -118,7 +120,7 @@ def _encode(
     try:
         texts = itertools.islice(corpus, counts.texts, None)
         seen_bytes = 0
-        for some in encoder.stream(texts, options, window=window):
+        for some in with_lines(encoder.stream(texts, options, window=window), corpus, counts.texts):
             if not opened:  # not before: a run that fails at its first text must not cost an interrupted one
                 _open(part, note, size)
                 opened = True
@@ -151,6 +153,18 @@ def _encode(
     note.unlink(missing_ok=True)
     part.remove()
     return counts
+
+
+def with_lines(windows: Iterator[Window], corpus: Corpus, before: int = 0) -> Iterator[Window]:
+    """Yield windows of a corpus; a `NonFiniteError` among them gets the file and line of its text.
+
+    Args:
+        windows: from `TextEncoder.stream`.
+        corpus: what the stream reads.
+        before: texts of the corpus before the stream's first.
+    """
+    with naming(index=before.__add__, where=lambda index: corpus.where(before + index)):
+        yield from windows
 
 
 def _open(part: PartFile, note: Path, size: int) -> None:

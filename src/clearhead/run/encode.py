@@ -8,18 +8,18 @@ from typing import Literal, cast, overload
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from clearhead import checkpoints
 from clearhead.checkpoints import directory, sentence_transformers
 from clearhead.checkpoints.family import Family
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
+from clearhead.finite import naming
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
-from clearhead.models.heads import pool
 from clearhead.run.packing import packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, give_pages_back, sibling
 from clearhead.run.progress import token_progress
+from clearhead.run.vectors import HiddenStates, normalized, pooled_vectors, token_vectors
 from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
 from clearhead.run.writers import Vectors
 from clearhead.text.interface import Tokens, check_texts
@@ -89,6 +89,7 @@ class TextEncoder:
     ) -> None:
         longest = [length for length in (settings.max_length, tokenizer.max_length) if length is not None][:1]
         self.model, self.tokenizer, self.family = model, tokenizer, family
+        self.name = f"of type {family.model_type}"
         self.settings = replace(settings, max_length=min([*longest, model.config.max_len]))
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
@@ -118,7 +119,7 @@ class TextEncoder:
         """
         folder = directory.find(name, revision)
         model, family = checkpoints.load_encoder(folder)
-        return cls(
+        encoder = cls(
             model,
             Tokenizer.from_folder(folder),
             sentence_transformers.read(folder),
@@ -127,6 +128,8 @@ class TextEncoder:
             device=device,
             compiles=compiles,
         )
+        encoder.name = str(name)
+        return encoder
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes a folder that transformers and sentence-transformers open, with the weights in float32."""
@@ -210,11 +213,13 @@ class TextEncoder:
 
         Raises:
             ValueError: an option out of range, or a text that is no Unicode string.
+            NonFiniteError: a vector holds NaN or infinity, or its norm overflows.
         """
+        texts = check_texts(texts)
         options = EncodeOptions(pooling, normalize, max_length, batch_tokens, prompt, truncate_dim)
         tokens = self.tokenize(texts, max_length=max_length, prompt=prompt)
         total = sum(len(text.ids) for text in tokens)
-        with token_progress(total, show_progress) as advance:
+        with token_progress(total, show_progress) as advance, naming(text=texts.__getitem__):
             return self.encode_tokens(tokens, options, lambda count: advance(count, count))
 
     def stream(
@@ -232,6 +237,9 @@ class TextEncoder:
 
         Yields:
             A window with its vectors, in the order of the texts.
+
+        Raises:
+            NonFiniteError: as in `encode`.
         """
         options = options or EncodeOptions()
         if options.pooling == "tokens":
@@ -241,8 +249,11 @@ class TextEncoder:
             for some in in_windows(texts, window):
                 yield some, self.tokenize(some, max_length=options.max_length, prompt=options.prompt)
 
+        before = 0
         for some, tokens in one_ahead(prepared()):
-            vectors = cast(Vectors, self.encode_tokens(tokens, options))
+            with naming(index=before.__add__, text=some.__getitem__):
+                vectors = cast(Vectors, self.encode_tokens(tokens, options))
+            before += len(some)
             give_pages_back()
             yield Window(some, vectors, sum(len(text.ids) for text in tokens), sum(text.truncated for text in tokens))
 
@@ -258,6 +269,9 @@ class TextEncoder:
             tokens: what `tokenize` gives.
             options: as the arguments of `encode`.
             advance: told how many tokens were computed, batch by batch.
+
+        Raises:
+            NonFiniteError: as in `encode`.
         """
         options, settings = options or EncodeOptions(), self.settings
         pooling = settings.pooling if options.pooling is None else options.pooling
@@ -271,31 +285,20 @@ class TextEncoder:
 
         def finish(vectors: Tensor) -> Tensor:
             cut = vectors[..., :width].float()
-            return functional.normalize(cut, dim=-1) if normalize else cut
+            return normalized(cut) if normalize else cut
+
+        def decoded(index: int) -> str:
+            return self.tokenizer.decode(tokens[index].ids)
 
         runs = self._hidden_states(tokens, options.batch_tokens, advance)
-        if pooling == "tokens":
-            rows: list[Vectors] = [np.empty((0, width), np.float32)] * len(tokens)
-            for indices, hidden, keep in runs:
-                for index, row, kept in zip(indices, hidden, keep, strict=True):
-                    rows[index] = finish(row[kept]).cpu().numpy()
-            return rows
-        vectors = np.empty((len(tokens), width), np.float32)
-        later: list[tuple[list[int], Tensor]] = []
-        for indices, hidden, keep in runs:
-            after_prompt = torch.arange(keep.shape[1], device=keep.device) >= skip
-            pooled = finish(pool(hidden.float(), keep & after_prompt, pooling))
-            if pooled.device.type == "cpu":  # what is held among large blocks keeps their memory from being used again
-                vectors[indices] = pooled.numpy()
-            else:
-                later.append((indices, pooled))
-        for indices, pooled in later:  # an accelerator computes while the next batch is made
-            vectors[indices] = pooled.cpu().numpy()
-        return vectors
+        with naming(text=decoded, model=self.name, precision=str(self.dtype).removeprefix("torch.")):
+            if pooling == "tokens":
+                return token_vectors(runs, len(tokens), width, finish)
+            return pooled_vectors(runs, np.empty((len(tokens), width), np.float32), skip, pooling, finish)
 
     def _hidden_states(
         self, tokens: Sequence[Tokens], batch_tokens: int | None, advance: Callable[[int], None]
-    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    ) -> Iterator[HiddenStates]:
         """Batches of hidden states (B, L, D), with the indices of their texts and the (B, L) mask of real tokens."""
         self._runner.eval()
         for batch in packed_batches(tokens, batch_tokens, self.model.config, self.device):

@@ -3,6 +3,7 @@
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Unpack, overload
@@ -12,6 +13,7 @@ import torch
 from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.seq2seq import Seq2SeqFamily
+from clearhead.finite import naming
 from clearhead.generation.decoding import Hypothesis, Runner
 from clearhead.generation.search import Source, end_ids, search, stream
 from clearhead.generation.settings import GenerationConfig, GenerationOptions
@@ -82,6 +84,7 @@ class TextToText:
         device: str = "auto",
     ) -> None:
         self.model, self.tokenizer, self.family = model, tokenizer, family
+        self.name = f"of type {family.model_type}"
         self.settings, self.prompts = settings, prompts or TaskPrompts({})
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
@@ -123,7 +126,7 @@ class TextToText:
             precision, device = "float32", "cpu"
         else:
             model, family = checkpoints.load_seq2seq(folder)
-        return cls(
+        made = cls(
             model,
             tokenizer_of(folder, family.model_type),
             family,
@@ -133,6 +136,8 @@ class TextToText:
             precision=precision,
             device=device,
         )
+        made.name = str(name)
+        return made
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes a folder that transformers opens, with the weights in float32.
@@ -215,6 +220,7 @@ class TextToText:
         Raises:
             ValueError: an option out of range, a language that the model does not know, a text that is no string.
             TypeError: an option that there is not.
+            NonFiniteError: the log-probabilities for a text hold NaN.
         """
         texts = check_texts(texts)
         outputs = list(
@@ -260,7 +266,9 @@ class TextToText:
             for place, text in enumerate(prepared):
                 if not text.empty:
                     self._check(text, called(number + place), told, strict)
-            yield from self._outputs(prepared, told)
+            with self._naming(some, number):
+                outputs = self._outputs(prepared, told)
+            yield from outputs
             number += len(some)
         if beginnings is not None and next(beginnings, None) is not None:
             raise ValueError(f"each text has a prefix; there are {number} texts and more prefixes")
@@ -326,7 +334,7 @@ class TextToText:
         Args: as in `generate`; the number of beams is 1.
 
         Raises:
-            ValueError: as in `generate`; several beams or outputs.
+            ValueError, NonFiniteError: as in `generate`; several beams or outputs.
         """
         if options.get("beam_size") is None:
             options["beam_size"] = 1
@@ -335,7 +343,7 @@ class TextToText:
         )
         if settings.beam_size > 1 or settings.num_return_sequences > 1:
             raise ValueError("beams are only chosen at the end: a stream takes beam_size=1 and gives one output")
-        return iter(()) if prepared.empty else self._streamed(prepared, settings, strict)
+        return iter(()) if prepared.empty else self._streamed(text, prepared, settings, strict)
 
     def prepare(
         self,
@@ -360,11 +368,18 @@ class TextToText:
         settings.check_ids(self.model.config.target_vocab_size or self.model.config.vocab_size)
         return settings, prepared
 
-    def _streamed(self, prepared: PreparedText, settings: GenerationConfig, strict: bool) -> Iterator[StreamedToken]:
+    def _streamed(
+        self, source: str, prepared: PreparedText, settings: GenerationConfig, strict: bool
+    ) -> Iterator[StreamedToken]:
         self._check(prepared, "the text", settings, strict)
         ids = list(prepared.prefix)
         told = ""
-        for token in stream(self._runner, [prepared.source], settings):
+        tokens = stream(self._runner, [prepared.source], settings)
+        while True:
+            with self._naming([source]):
+                token = next(tokens, None)
+            if token is None:
+                return
             ids.append(token.id)
             text = self.tokenizer.decode(ids)
             # a character may be several tokens long: what is not whole yet waits
@@ -441,9 +456,16 @@ class TextToText:
         forced = directed.forced_bos_token_id
         return directed.tokenizer, start, settings if forced is None else replace(settings, forced_bos_token_id=forced)
 
+    def _naming(self, texts: Sequence[str], before: int = 0) -> AbstractContextManager[None]:
+        """Name the text, its number and this model in a `NonFiniteError`."""
+        precision = str(self.dtype).removeprefix("torch.")
+        return naming(index=before.__add__, text=texts.__getitem__, model=self.name, precision=precision)
+
     def _outputs(self, texts: Sequence[PreparedText], settings: GenerationConfig) -> list[Generated]:
         """The outputs of texts, in their order."""
-        found = iter(search(self._runner, [text.source for text in texts if not text.empty], settings))
+        filled = [place for place, text in enumerate(texts) if not text.empty]
+        with naming(index=filled.__getitem__):
+            found = iter(search(self._runner, [texts[place].source for place in filled], settings))
         return [NOTHING if text.empty else self._told(text, next(found), settings) for text in texts]
 
     def _told(self, text: PreparedText, hypotheses: Sequence[Hypothesis], settings: GenerationConfig) -> Generated:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from clearhead.finite import naming
 from clearhead.run.answers import Answer, QuestionAnswerer, Reading
 from clearhead.run.generate import TextToText
 from clearhead.run.outputs import Generated
@@ -61,7 +62,7 @@ class GeneratedAnswerer(QuestionAnswerer):
             no_answer_threshold, stride, batch_tokens: of extractive models; nothing here depends on them.
 
         Raises:
-            ValueError: as in `QuestionAnswerer.answer`.
+            ValueError, NonFiniteError: as in `QuestionAnswerer.answers`.
         """
         Reading(n_best, allow_no_answer, no_answer_threshold, max_answer_length, max_length or 1, stride)  # are checked
         found: list[Answer] = []
@@ -69,7 +70,9 @@ class GeneratedAnswerer(QuestionAnswerer):
         with token_progress(total, show_progress) as advance:
             for number, (question, context) in enumerate(pairs):
                 sources = self._sources(question, context, max_length, number)
-                outputs = self._written(sources, n_best, max_answer_length)
+                pair, asked = [number] * len(sources), [question] * len(sources)
+                with naming(index=pair.__getitem__, text=asked.__getitem__):
+                    outputs = self._written(sources, n_best, max_answer_length)
                 found.append(best_answer(outputs, context, n_best, allow_no_answer))
                 advance(1, sum(len(output.token_ids) for output in outputs))
         return found

@@ -34,22 +34,17 @@ def best_spans(
     A span is the same whichever tokens give it: white space at its edges is left out, and it counts once, by the best.
 
     Args:
-        begin, end: logits s and e (C + 1,): of the first token of the window, then of the C tokens of the context.
+        begin, end: finite logits s and e (C + 1,), of the first token of the window and of the C tokens of the context.
         offsets: for each token of the context its characters [start, end).
         context: the context.
         longest: most tokens in a span.
         count: how many spans are wanted; there may be fewer.
-
-    Raises:
-        ValueError: logits that are not finite, as those of damaged weights.
 
     >>> import numpy as np
     >>> begin, end = np.log([1, 8, 1.0]), np.log([1, 1, 8.0])
     >>> best_spans(begin, end, [(0, 3), (3, 7)], "Ada did", longest=2, count=1)[0][0].end
     7
     """
-    if not np.isfinite([begin, end]).all():
-        raise ValueError("the model's logits are not finite: its weights are damaged, or too large for this precision")
     begin, end = _log_softmax(begin), _log_softmax(end)
     spans: dict[tuple[int, int], Span] = {}
     for i, j, log_prob in _ranked(begin[1:], end[1:], longest):

@@ -1,10 +1,12 @@
 """Summaries of documents of any length."""
 
+import bisect
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
+from clearhead.finite import naming
 from clearhead.generation.settings import GenerationOptions
 from clearhead.run.generate import TextToText
 from clearhead.run.outputs import Generated
@@ -67,6 +69,7 @@ def summaries(
 
     Raises:
         ValueError: as in `TextToText.generate`, when the first summary is asked for.
+        NonFiniteError: as there; its index is the document's, its text the part's.
     """
     if TASK in model.prompts.tasks:
         model = model.for_task(TASK)
@@ -74,8 +77,11 @@ def summaries(
     parts = [model.parts(document) for document in documents]
     every = itertools.chain.from_iterable(parts)
     outputs = model.each(every, source_lang=source_lang, target_lang=target_lang, **options)
+    ends = list(itertools.accumulate(map(len, parts)))
     for length, some in zip(lengths, parts, strict=True):
-        yield joined(length, tuple(itertools.islice(outputs, len(some))))
+        with naming(index=lambda part: bisect.bisect_right(ends, part)):
+            outputs_of_parts = tuple(itertools.islice(outputs, len(some)))
+        yield joined(length, outputs_of_parts)
 
 
 def joined(tokens: int, parts: tuple[Generated, ...]) -> Summary:

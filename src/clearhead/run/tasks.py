@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.family import Family
+from clearhead.finite import check_finite, naming
 from clearhead.models.heads import EncoderClassifier
 from clearhead.run.packing import packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
-from clearhead.text.interface import Tokens
+from clearhead.text.interface import Tokens, check_texts
 from clearhead.text.tokenizer import Tokenizer
 
 
@@ -62,6 +64,7 @@ class TextClassifier:
         if model.head_config.problem == "regression":
             raise ValueError("this model gives numbers (problem_type is regression), not probabilities of labels")
         self.model, self.tokenizer, self.family = model, tokenizer, family
+        self.name = f"of type {family.model_type}"
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
         self._runner = sibling(model, self.dtype, self.device)
@@ -89,7 +92,9 @@ class TextClassifier:
         """
         folder = directory.find(name, revision)
         model, family = checkpoints.load_classifier(folder)
-        return cls(model, Tokenizer.from_folder(folder), family, precision=precision, device=device)
+        classifier = cls(model, Tokenizer.from_folder(folder), family, precision=precision, device=device)
+        classifier.name = str(name)
+        return classifier
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes a folder that transformers opens, with the weights in float32."""
@@ -111,29 +116,44 @@ class TextClassifier:
 
         Raises:
             ValueError: a text that is no Unicode string.
+            NonFiniteError: the logits of a text hold NaN or infinity.
         """
-        return self._classified(self.tokenizer.encode(texts, self.max_length), batch_tokens)
+        texts = check_texts(texts)
+        return self._classified(texts, self.tokenizer.encode(texts, self.max_length), batch_tokens)
 
     def stream(self, texts: Iterable[str], *, batch_tokens: int | None = None) -> Iterator[Classification]:
         """The same for texts without end; the input is never held whole."""
 
-        def prepared() -> Iterator[list[Tokens]]:
+        def prepared() -> Iterator[tuple[list[str], list[Tokens]]]:
             for some in in_windows(texts, WINDOW_TEXTS):
-                yield self.tokenizer.encode(some, self.max_length)
+                yield some, self.tokenizer.encode(some, self.max_length)
 
-        for tokens in one_ahead(prepared()):
-            yield from self._classified(tokens, batch_tokens)
+        before = 0
+        for some, tokens in one_ahead(prepared()):
+            with naming(index=before.__add__):
+                found = self._classified(some, tokens, batch_tokens)
+            yield from found
+            before += len(some)
 
-    def _classified(self, tokens: Sequence[Tokens], batch_tokens: int | None) -> list[Classification]:
+    def _classified(
+        self, texts: Sequence[str], tokens: Sequence[Tokens], batch_tokens: int | None
+    ) -> list[Classification]:
+        precision = str(self.dtype).removeprefix("torch.")
+        with naming(text=texts.__getitem__, model=self.name, precision=precision):
+            rows = self._probabilities(tokens, batch_tokens)
+        return [self._said(row) for row in rows.tolist()]
+
+    def _probabilities(self, tokens: Sequence[Tokens], batch_tokens: int | None) -> Tensor:
         rows = torch.empty(len(tokens), len(self.labels))
+        one_right = self.model.head_config.problem == "single_label_classification" and len(self.labels) > 1
         self._runner.eval()
         for batch in packed_batches(tokens, batch_tokens, self.model.body.config, self.device):
             with torch.inference_mode():
                 hidden, keep = batch.unpack(self._runner.body(batch.ids, batch.mask))
-                logits = self._runner.answer(hidden, keep).float()
-            one_right = self.model.head_config.problem == "single_label_classification" and len(self.labels) > 1
-            rows[batch.indices] = (logits.softmax(dim=-1) if one_right else logits.sigmoid()).cpu()
-        return [self._said(row) for row in rows.tolist()]
+                logits = self._runner.answer(hidden, keep).float().cpu()
+            check_finite(logits.numpy(), "logits", batch.indices)  # a sigmoid of infinity would be finite
+            rows[batch.indices] = logits.softmax(dim=-1) if one_right else logits.sigmoid()
+        return rows
 
     def _said(self, row: list[float]) -> Classification:
         best = max(range(len(row)), key=row.__getitem__)

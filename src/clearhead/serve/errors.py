@@ -7,6 +7,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from clearhead.finite import NonFiniteError
+
 _FIELD = 200
 """Most characters of a field's name that are repeated."""
 
@@ -51,6 +53,14 @@ def error_body(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
+def non_finite_body(error: NonFiniteError) -> dict[str, Any]:
+    """Return the body for a text that the model produced NaN for.
+
+    A batch numbers the texts of several clients, so the message names the client's text without a number.
+    """
+    return error_body(str(error.changed(where="")), "non_finite", kind="server_error")
+
+
 def handle_errors(app: FastAPI) -> None:
     """Has an application answer as OpenAI's clients read it; what is not known here becomes the guard's 500."""
 
@@ -76,6 +86,10 @@ def handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RefusedError)
     async def refused(request: Request, error: RefusedError) -> JSONResponse:
         return JSONResponse(error_body(str(error), "invalid_request", error.field), 422 if error.field else 400)
+
+    @app.exception_handler(NonFiniteError)
+    async def non_finite(request: Request, error: NonFiniteError) -> JSONResponse:
+        return JSONResponse(non_finite_body(error), 500)
 
     @app.exception_handler(OverloadedError)
     async def full(request: Request, error: OverloadedError) -> JSONResponse:

@@ -115,6 +115,7 @@ def load(one: Asked, settings: Settings, step: Step) -> Served:
     uses: dict[Name, Use]
     if checkpoints.is_seq2seq(folder):
         generator = TextToText.from_pretrained(folder, **how)
+        generator.name = one.name  # a folder's path is not for clients
         _tell(generator, step)
         uses = _generating(generator, settings.generated_tokens, one.uses)
         return Served(one.name, uses | {"view": View(one.name, generator)})
@@ -131,6 +132,7 @@ def load(one: Asked, settings: Settings, step: Step) -> Served:
     else:
         made = TextEncoder.from_pretrained(folder, **how)
         uses = {"embed": Embed(made), "view": View(one.name, made)}
+    made.name = one.name
     _tell(made, step)
     return Served(one.name, uses)
 

@@ -10,8 +10,9 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from clearhead.finite import NonFiniteError
 from clearhead.serve.batching import Place
-from clearhead.serve.errors import AbandonedError, DrainingError, error_body
+from clearhead.serve.errors import AbandonedError, DrainingError, error_body, non_finite_body
 
 log = logging.getLogger("clearhead.serve")
 
@@ -102,13 +103,15 @@ class Events(StreamingResponse):
     async def _events(self, pieces: "asyncio.Queue[Any]") -> AsyncIterator[str]:
         while (piece := await pieces.get()) is not None:
             if isinstance(piece, Exception):
-                yield f"event: error\ndata: {json.dumps(self._wrong(piece))}\n\n"
+                yield f"event: error\ndata: {json.dumps(self._wrong(piece), allow_nan=False)}\n\n"
                 return
-            yield f"data: {json.dumps(self._told(piece))}\n\n"
+            yield f"data: {json.dumps(self._told(piece), allow_nan=False)}\n\n"
         yield "data: [DONE]\n\n"
 
     def _wrong(self, error: Exception) -> dict[str, Any]:
         if isinstance(error, DrainingError):
             return error_body("the server is about to end", "draining", kind="server_error")
+        if isinstance(error, NonFiniteError):
+            return non_finite_body(error)
         log.error("request %s: a stream failed: %s", self._id, type(error).__name__)
         return error_body(f"something went wrong here; request {self._id}", "internal_error", kind="server_error")

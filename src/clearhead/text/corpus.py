@@ -1,6 +1,8 @@
 """Texts from files: lines of text, columns of tables; one after the other, never held whole."""
 
+import itertools
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -38,6 +40,7 @@ class Corpus:
         self.sources = [str(source) for source in sources]
         self.column, self.errors = column, errors
         self.read_bytes = 0
+        self._starts: list[int] = []  # number of the first text of each source that has been read
         for source in self.sources:
             self._check(source)
 
@@ -59,13 +62,28 @@ class Corpus:
 
     def __iter__(self) -> Iterator[str]:
         """The texts; `read_bytes` says how far it has come, roughly."""
-        self.read_bytes = 0
-        before = 0
+        self.read_bytes, self._starts = 0, []
+        before = number = 0
         for source in self.sources:
-            yield from self._texts(source)
+            self._starts.append(number)
+            for text in self._texts(source):
+                yield text
+                number += 1
             if source != "-":
                 before += Path(source).stat().st_size
                 self.read_bytes = before
+
+    def where(self, index: int) -> str:
+        """Return the file and line of a text that has been read, by its number from 0; the file is read again."""
+        place = bisect_right(self._starts, index) - 1
+        source, number = self.sources[place], index - self._starts[place]
+        if source == "-":
+            return f"standard input, line {number + 1}"
+        if source.endswith(".parquet"):
+            return next(itertools.islice(self._parquet(source), number, None))[0]
+        with open_bytes(Path(source)) as file:
+            cells = self._cells(self._lines(file, source), source)
+            return f"{source}, line {number + 1}" if cells is None else next(itertools.islice(cells, number, None))[0]
 
     def _texts(self, source: str) -> Iterator[str]:
         if source == "-":
@@ -77,13 +95,18 @@ class Corpus:
                 yield from self._read(self._lines(file, source), source)
 
     def _read(self, lines: Iterator[str], source: str) -> Iterator[str]:
+        cells = self._cells(lines, source)
+        return map(without_end, lines) if cells is None else _only(cells)
+
+    def _cells(self, lines: Iterator[str], source: str) -> Iterator[Cells] | None:
+        """Return the rows of a table with their lines; None for lines of text."""
         kind = _kind(source)
         if kind == ".jsonl":
-            return _only(json_rows(lines, source, [Column(self.column or DEFAULT_COLUMN)], numbers=False))
+            return json_rows(lines, source, [Column(self.column or DEFAULT_COLUMN)], numbers=False)
         if kind in (".csv", ".tsv") and self.column is not None:
             column = Column(int(self.column) if self.column.isdecimal() else self.column)
-            return _only(separated_rows(lines, source, [column], commas=kind == ".csv"))
-        return map(without_end, lines)
+            return separated_rows(lines, source, [column], commas=kind == ".csv")
+        return None
 
     def _check(self, source: str) -> None:
         if source != "-":

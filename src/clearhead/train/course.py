@@ -10,6 +10,7 @@ import lightning
 import torch
 
 from clearhead import __version__
+from clearhead.finite import NonFiniteError
 from clearhead.train.journal import Journal
 from clearhead.train.learner import DivergedError, Learner
 from clearhead.train.loader import Part
@@ -157,7 +158,10 @@ class Course(lightning.Callback):
         assert self.validate is not None
         start = time.perf_counter()
         with learner.whole(), trainer.precision_plugin.val_step_context():
-            scores = self.validate()
+            try:
+                scores = self.validate()
+            except NonFiniteError as error:
+                raise DivergedError(f"validation failed at step {self.step}: {error}") from None
         self.scores, self.scored = trainer.strategy.broadcast(scores), self.step
         self._since += time.perf_counter() - start
         told = self._recipe.regularize.early_stopping

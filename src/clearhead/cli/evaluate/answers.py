@@ -56,13 +56,13 @@ def answers(
     if predictions is not None:
         found = read_predictions(predictions)
     else:
-        found = _answered(data, str(model), precision, device, show_progress=not quiet and sys.stderr.isatty())
+        found = _answered(data, source, str(model), precision, device, show_progress=not quiet and sys.stderr.isatty())
     if output is not None:
         with whole_file(output) as file:
             file.write((json.dumps(found, ensure_ascii=False) + "\n").encode("utf-8"))
     scores = answer_scores(data, found)
     if as_json:
-        typer.echo(json.dumps(asdict(scores)))
+        typer.echo(json.dumps(asdict(scores), allow_nan=False))
         return
     for name, part in (("all", scores), ("with an answer", scores.has_answer), ("without one", scores.no_answer)):
         if part is not None:
@@ -71,11 +71,19 @@ def answers(
 
 
 def _answered(
-    data: "AnswerData", model: str, precision: options.PrecisionOption, device: str, *, show_progress: bool
+    data: "AnswerData",
+    source: Path,
+    model: str,
+    precision: options.PrecisionOption,
+    device: str,
+    *,
+    show_progress: bool,
 ) -> dict[str, str]:
+    from clearhead.finite import naming
     from clearhead.run.answers import QuestionAnswerer
 
     reader = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
     pairs = [(question.question, question.context) for question in data.questions]
-    said = reader.answers(pairs, allow_no_answer=data.rules == "2.0", show_progress=show_progress)
+    with naming(where=lambda index: f"{source}, question {data.questions[index].id}"):
+        said = reader.answers(pairs, allow_no_answer=data.rules == "2.0", show_progress=show_progress)
     return {question.id: answer.text for question, answer in zip(data.questions, said, strict=True)}

@@ -44,15 +44,17 @@ def classification(
     rows = list(Records(source, fields=["text", "label"], columns=columns, encoding=encoding))
     # as in training
     labels = [row.values["label"].strip() for row in rows]
+    from clearhead.finite import naming
     from clearhead.run.tasks import TextClassifier
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
     if classifier.model.head_config.problem == "multi_label_classification":
         raise ValueError("this model judges each label for itself; accuracy is for models with one right label a text")
     check_labels(labels, classifier.labels, [row.where for row in rows])
-    said = [one.label for one in classifier.stream(row.values["text"] for row in rows)]
+    with naming(where=lambda index: rows[index].where):
+        said = [one.label for one in classifier.stream(row.values["text"] for row in rows)]
     scores = classification_scores(said, labels, labels=classifier.labels)
-    typer.echo(json.dumps(asdict(scores), ensure_ascii=False) if as_json else _table(scores))
+    typer.echo(json.dumps(asdict(scores), ensure_ascii=False, allow_nan=False) if as_json else _table(scores))
 
 
 def _table(scores: "ClassificationScores") -> str:

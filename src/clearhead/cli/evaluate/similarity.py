@@ -27,18 +27,20 @@ def similarity(
     quiet: options.Quiet = False,
 ) -> None:
     """Spearman and Pearson correlation of cosines with scores (semantic textual similarity)."""
-    from clearhead.evaluate.similarity import evaluate_similarity, read_pairs
+    from clearhead.evaluate.similarity import evaluate_similarity, line_of_pair, read_pairs
 
     first, second, scores = read_pairs(source)
+    from clearhead.finite import naming
     from clearhead.run.encode import TextEncoder
 
     encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
 
     def vectors(texts: "Sequence[str]") -> "Vectors":
-        return encoder.encode(texts, show_progress=not quiet and sys.stderr.isatty())
+        with naming(where=lambda index: f"{source}, line {line_of_pair(source, index % len(first))}"):
+            return encoder.encode(texts, show_progress=not quiet and sys.stderr.isatty())
 
     result = evaluate_similarity(vectors, first, second, scores)
     if as_json:
-        typer.echo(json.dumps(asdict(result)))
+        typer.echo(json.dumps(asdict(result), allow_nan=False))
     else:
         typer.echo(f"Spearman {result.spearman:.4f}  Pearson {result.pearson:.4f}  ({result.pairs:,} pairs)")

@@ -14,8 +14,6 @@ from clearhead.cli.evaluate import texts
 from clearhead.cli.translate import one_line, say_cut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from clearhead.evaluate.documents import Documents
     from clearhead.generation.settings import GenerationOptions
     from clearhead.run.generate import TextToText
@@ -84,12 +82,12 @@ def summarization(
             "max_new_tokens": max_new_tokens,
             "length_penalty": length_penalty,
         }
-        said = _summarized(summarizer, data.texts, chosen, shown=not quiet and sys.stderr.isatty())
+        said = _summarized(summarizer, data, chosen, shown=not quiet and sys.stderr.isatty())
     if output is not None:
         texts.write_lines(output, said)
     scores = summary_scores(said, data.references)
     if as_json:
-        typer.echo(json.dumps(asdict(scores)))
+        typer.echo(json.dumps(asdict(scores), allow_nan=False))
         return
     first, second, longest = scores.rouge1, scores.rouge2, scores.rouge_l
     typer.echo(f"ROUGE-1 {first:.2f}  ROUGE-2 {second:.2f}  ROUGE-L {longest:.2f}  ({scores.documents:,} documents)")
@@ -107,18 +105,20 @@ def _documents(
     if document_column is not None or reference_column is not None:
         raise ValueError("columns are for a .jsonl file that holds the summaries too; leave --reference out")
     documents, *golds = texts.read_beside([source, *references])
-    return Documents(documents, [lead(text) for text in documents], [list(some) for some in golds])
+    lines = [f"{source}, line {number}" for number in range(1, len(documents) + 1)]
+    return Documents(documents, [lead(text) for text in documents], [list(some) for some in golds], lines)
 
 
 def _summarized(
-    summarizer: "TextToText", documents: "Sequence[str]", chosen: "GenerationOptions", *, shown: bool
+    summarizer: "TextToText", documents: "Documents", chosen: "GenerationOptions", *, shown: bool
 ) -> list[str]:
+    from clearhead.finite import naming
     from clearhead.run.progress import token_progress
     from clearhead.run.summarize import summaries
 
     said, parts, cut = [], 0, 0
-    with token_progress(len(documents), shown, doing="summarising") as advance:
-        for summary in summaries(summarizer, documents, **chosen):
+    with token_progress(len(documents.texts), shown, doing="summarizing") as advance, naming(where=documents.where):
+        for summary in summaries(summarizer, documents.texts, **chosen):
             said.append(one_line(summary.text))
             parts += len(summary.parts)
             cut += sum(not part.complete for part in summary.parts)

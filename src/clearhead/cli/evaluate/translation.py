@@ -88,7 +88,7 @@ def translation(
         texts.write_lines(output, [lines[place] for place in sorted(lines)])
     scores = translation_scores(said, data.references, tokenize=tokenize, lowercase=lowercase)
     if as_json:
-        typer.echo(json.dumps(asdict(scores)))
+        typer.echo(json.dumps(asdict(scores), allow_nan=False))
         return
     typer.echo(f"BLEU {scores.bleu:.2f}  chrF {scores.chrf:.2f}  ({scores.sentences:,} sentences)")
     typer.echo(f"BLEU {scores.bleu_signature}\nchrF {scores.chrf_signature}")
@@ -123,18 +123,23 @@ def _translated(
     chosen: "GenerationOptions",
     shown: bool,
 ) -> list[str]:
+    from clearhead.finite import naming
     from clearhead.run.progress import token_progress
 
     translator, source_lang, target_lang = for_languages(translator, *languages)
+
+    def line(number: int) -> str:
+        return f"{name}, line {data.places[number][0] + 1}"
+
     outputs = translator.each(
         data.sources,
         source_lang=source_lang,
         target_lang=target_lang,
-        called=lambda number: f"{name}, line {data.places[number][0] + 1}",
+        called=line,
         **chosen,
     )
     said, cut = [], 0
-    with token_progress(len(data.sources), shown, doing="translating") as advance:
+    with token_progress(len(data.sources), shown, doing="translating") as advance, naming(where=line):
         for output in outputs:
             said.append(one_line(output.text))
             cut += not output.complete

@@ -1,0 +1,73 @@
+"""A server whose model overflows answers 500 with the text that it failed on, to the client that sent it alone."""
+
+import concurrent.futures
+
+import httpx
+import pytest
+from support import families, overflow, served
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    place = tmp_path_factory.mktemp("overflow")
+    heads = {"bert": [], "classifier": ["ForSequenceClassification"], "reader": ["ForQuestionAnswering"]}
+    for name, head in heads.items():
+        (place / name).mkdir()
+        families.make("bert", place / name, *head)
+        overflow.at_word(place / name, "storm")
+    (place / "marian").mkdir()
+    overflow.translator(place / "marian")
+    models = {name: place / name for name in (*heads, "marian")}
+    uses = ["marian=translate,summarize,answer"]
+    with served.server(models, uses=uses) as one:
+        yield one
+
+
+REQUESTS = {
+    "embeddings": ("/v1/embeddings", {"model": "bert", "input": ["hello", "after the storm"]}),
+    "base64": ("/v1/embeddings", {"model": "bert", "input": ["after the storm"], "encoding_format": "base64"}),
+    "translate": ("/translate", {"model": "marian", "text": ["the storm"], "max_new_tokens": 3}),
+    "summarize": ("/summarize", {"model": "marian", "text": ["the storm"], "max_new_tokens": 3}),
+    "answer": ("/answer", {"model": "reader", "question": "is this a test", "context": "after the storm"}),
+    "write": ("/answer", {"model": "marian", "question": "is this a test", "context": "after the storm"}),
+    "classify": ("/classify", {"model": "classifier", "text": ["hello", "after the storm"]}),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_answer_is_500_with_the_text(server, name):
+    path, body = REQUESTS[name]
+    response = httpx.post(f"{server.address}{path}", json=body, timeout=60)
+    assert response.status_code == 500, response.text
+    error = response.json()["error"]
+    assert "NaN or infinity" in error["message"]
+    assert "the storm" in error["message"]
+    assert f"model {body['model']} " in error["message"]
+    assert (error["type"], error["code"]) == ("server_error", "non_finite")
+    assert "/" not in error["message"].replace("--precision", "")
+    assert "storm" not in server.said()
+
+
+def test_a_stream_ends_with_the_error(server):
+    body = {"model": "marian", "text": "the storm", "stream": True, "max_new_tokens": 3}
+    response = httpx.post(f"{server.address}/translate", json=body, timeout=60)
+    event = response.text.split("\n\n")[0]
+    assert event.startswith("event: error\n")
+    assert "NaN or infinity" in event
+    assert "NaN," not in response.text
+    assert "storm" not in server.said()
+
+
+def test_only_the_client_whose_text_overflows_gets_the_error(server):
+    def embed(text):
+        return httpx.post(f"{server.address}/v1/embeddings", json={"model": "bert", "input": text}, timeout=60)
+
+    texts = ["hello world", "after the storm"] * 10
+    with concurrent.futures.ThreadPoolExecutor(len(texts)) as pool:
+        for text, response in zip(texts, pool.map(embed, texts), strict=True):
+            assert response.status_code == (500 if "storm" in text else 200)
+            if response.status_code == 500:
+                assert "hello" not in response.text
+            else:
+                vector = overflow.strict_json(response.text)["data"][0]["embedding"]
+                assert all(abs(number) < 10 for number in vector)

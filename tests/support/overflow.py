@@ -1,0 +1,75 @@
+"""Checkpoints whose activations overflow: for every text, or for texts with one word."""
+
+import json
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from clearhead.text.folder import tokenizer_of
+from support.folders import marian
+
+LARGE = 1e38
+
+
+def change_weights(folder, change):
+    """Applies a function to a folder's tensors."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def everywhere(folder):
+    """Multiplies all matrices, so that the scores of attention overflow for every text."""
+
+    def change(tensors):
+        for name, tensor in tensors.items():
+            if tensor.ndim == 2 and "embed" not in name and "shared" not in name:
+                tensors[name] = tensor * 1e30
+
+    return change_weights(folder, change)
+
+
+def at_token(folder, number, matrix):
+    """Makes the embedding of one token so large that only texts with this token overflow."""
+
+    def change(tensors):
+        tensors[matrix][number] = torch.full_like(tensors[matrix][number], LARGE)
+
+    return change_weights(folder, change)
+
+
+def at_word(folder, word, matrix="embeddings.word_embeddings.weight"):
+    """The same for a word of a BERT folder's vocabulary."""
+    vocabulary = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    tensors = load_file(folder / "model.safetensors")
+    (name,) = [name for name in tensors if name.endswith(matrix)]
+    return at_token(folder, vocabulary.index(word), name)
+
+
+def translator(folder):
+    """Writes a Marian folder of which texts with the word storm overflow, and the text hello does not."""
+    marian(folder, separate=True, share_encoder_decoder_embeddings=False)
+    tokenizer = tokenizer_of(folder, "marian")
+    storm, hello = tokenizer.encode(["storm", "hello"])
+    number = next(number for number in storm.ids if number not in hello.ids)
+    return at_token(folder, number, "model.encoder.embed_tokens.weight")
+
+
+def large_norm(folder):
+    """Makes vectors finite, but so long that their norm overflows."""
+
+    def change(tensors):
+        last = max(name for name in tensors if name.endswith("output.LayerNorm.weight") and "attention" not in name)
+        tensors[last] = tensors[last] * 1e25
+
+    return change_weights(folder, change)
+
+
+def strict_json(text):
+    """JSON without NaN and Infinity, which Python's reader would accept."""
+
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
