@@ -170,6 +170,8 @@ def _serve(pipe: Connection, contestant: Contestant) -> None:
             pipe.send((False, (time.perf_counter() - start, output if keep else None)))
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
+    except ValueError as error:  # its message says what to do
+        pipe.send((True, str(error)))
     except Exception as error:
         traceback.print_exc()
         pipe.send((True, f"{type(error).__name__}: {error}"))

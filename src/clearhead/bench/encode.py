@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from clearhead.bench.contest import Contestant, Work
+from clearhead.memory import check_memory
 from clearhead.run.encode import TextEncoder
 
 
@@ -26,6 +27,7 @@ def contestants(model: str, threads: int) -> dict[str, Contestant]:
 
 def made_up(encoder: TextEncoder, number: int, length: int, seed: int = 0) -> list[str]:
     """Texts of about so many tokens, half as many to half as many again, of the model's own words."""
+    check_memory(number * (16 * length + 200), f"a list of {number} texts", "Use a smaller --number or --length.")
     chance, vocabulary = random.Random(seed), encoder.model.config.vocab_size
     lengths = [chance.randint(max(1, length // 2), max(1, length + length // 2)) for _ in range(number)]
     return [encoder.tokenizer.decode([chance.randrange(vocabulary) for _ in range(words)]) for words in lengths]

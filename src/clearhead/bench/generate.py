@@ -10,6 +10,7 @@ from clearhead.checkpoints import load_seq2seq
 from clearhead.checkpoints.directory import find
 from clearhead.generation.search import Source, search
 from clearhead.generation.settings import GenerationConfig
+from clearhead.memory import check_memory
 from clearhead.run.precision import Precision, dtype_for, sibling
 
 Ids = list[int]
@@ -40,6 +41,7 @@ def contestants(model: str, threads: int, beams: int, steps: int) -> dict[str, C
 
 def made_up(model: str, number: int, length: int, seed: int = 0) -> list[Ids]:
     """Distinct sources of about so many tokens, half as many to half as many again, and an end token."""
+    check_memory(number * (8 * length + 200), f"a list of {number} sources", "Use a smaller --number or --length.")
     config = load_seq2seq(find(model))[0].config
     special = {config.pad_id, config.start_id, *config.eos_ids}
     words, chance = [number for number in range(config.vocab_size) if number not in special], random.Random(seed)

@@ -97,12 +97,13 @@ class Family(PlanFormat[EncoderConfig]):
         """The model in a folder, in float32 and evaluation mode."""
         tensors, where = directory.read_weights(folder)
         body = self.body_of(tensors, where)
-        config = self.read_config(data, body, str(folder / "config.json"))
+        config_file = str(folder / "config.json")
+        config = self.read_config(data, body, config_file)
         self.check_layers(config, body, where)
         aside = self.table.left_aside_in(body)
         if aside:
             log.info("%s: %d tensors that encoding does not use were left aside: %s", where, len(aside), aside)
-        return filled(lambda: EncoderModel(config), lambda wanted: self.table.to_ours(body, wanted, where))
+        return filled(lambda: EncoderModel(config), lambda wanted: self.table.to_ours(body, wanted, where), config_file)
 
     def load_with_head(self, folder: Path, data: Mapping[str, Any], task: Task) -> EncoderClassifier | SpanReader:
         """The model in a folder with its head for a task, in float32 and evaluation mode.
@@ -129,7 +130,7 @@ class Family(PlanFormat[EncoderConfig]):
             return _above("head.", of_head) | _above("body.", of_body)
 
         build = EncoderClassifier if task == "classification" else SpanReader
-        return filled(lambda: build(config, plan), ours)
+        return filled(lambda: build(config, plan), ours, config_file)
 
     def save(self, model: EncoderModel, folder: Path) -> None:
         """Writes a model's weights and config.json so that transformers opens the folder."""

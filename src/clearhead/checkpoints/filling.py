@@ -10,18 +10,54 @@ from torch.overrides import TorchFunctionMode
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def filled(build: Callable[[], Model], ours: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Tensor]]) -> Model:
-    """A model with a checkpoint's tensors, in evaluation mode."""
-    with torch.device("meta"), _NoDraws():  # shapes alone: a config may ask for more than any memory holds
-        plan = build()
-        twice = _twice(plan)
-        wanted = {name: tuple(tensor.shape) for name, tensor in plan.state_dict().items() if name not in twice}
-    tensors = ours(wanted)
+def filled(
+    build: Callable[[], Model],
+    ours: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Tensor]],
+    where: str = "config.json",
+) -> Model:
+    """Return a model with a checkpoint's tensors, in evaluation mode.
+
+    Args:
+        build: makes the model from its config.
+        ours: from our names and shapes to the checkpoint's tensors.
+        where: the file that the config came from, for messages.
+
+    Raises:
+        ValueError: config.json asks for sizes that no memory can hold.
+    """
+    plan = _named(where, lambda: on_meta(build))  # shapes alone: a config may ask for more than any memory holds
+    twice = _twice(plan)
+    tensors = ours({name: tuple(tensor.shape) for name, tensor in plan.state_dict().items() if name not in twice})
     tensors |= {name: tensors[first] for name, first in twice.items()}
     with _NoDraws():
-        model = build()
+        model = _named(where, build)
     model.load_state_dict(tensors, assign=True)
     return model.eval()
+
+
+def _named(where: str, build: Callable[[], Model]) -> Model:
+    try:
+        return build()
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def on_meta(build: Callable[[], Model]) -> Model:
+    """Return a model without memory for its tensors, for their shapes.
+
+    Raises:
+        ValueError: a tensor would have more bytes than an address can count.
+    """
+    try:
+        with torch.device("meta"), _NoDraws():
+            return build()
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        raise ValueError(
+            "the sizes of the model are too large for any memory. Use smaller widths, a smaller vocabulary or fewer "
+            "positions"
+        ) from None
 
 
 def _twice(model: nn.Module) -> dict[str, str]:

@@ -75,7 +75,7 @@ def load_masked_lm_of(folder: Path, family: Family, data: Mapping[str, Any]) -> 
 
     if not held or of_another_task:
         log.warning("%s holds no head for hidden tokens: a new one is drawn", where)
-        return _with_drawn_head(config, how, filled(lambda: EncoderModel(config), of_body).state_dict())
+        return _with_drawn_head(config, how, filled(lambda: EncoderModel(config), of_body, config_file).state_dict())
 
     def ours(wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
         inside = {name: shape for name, shape in wanted.items() if name.startswith(_BODY)}
@@ -89,7 +89,7 @@ def load_masked_lm_of(folder: Path, family: Family, data: Mapping[str, Any]) -> 
         rows = NameTable(rows=family.masked.rows)
         return {f"{_BODY}{name}": tensor for name, tensor in found.items()} | rows.to_ours(held, head, where)
 
-    return filled(lambda: MaskedLanguageModel(config, **how), ours)
+    return filled(lambda: MaskedLanguageModel(config, **how), ours, config_file)
 
 
 def save_masked_lm(model: MaskedLanguageModel, family: Family, folder: Path) -> None:

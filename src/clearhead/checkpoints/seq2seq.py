@@ -128,8 +128,9 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
             "tie_output": "output.tokens.weight" not in embeddings,
         }
         config = self._read(Seq2SeqConfig, data, tensors, config_file, **told)
-        if (config.num_layers + (config.decoder_num_layers or 0)) > len(tensors):
-            raise ValueError(f"{where}: config.json says {config.num_layers} layers; here are {len(tensors)} tensors")
+        layers = config.num_layers + (config.decoder_num_layers or config.num_layers)
+        if layers > len(tensors):
+            raise ValueError(f"{where}: config.json says {layers} layers; here are {len(tensors)} tensors")
         if config.output_bias:
             size = config.target_vocab_size or config.vocab_size
             tensors.setdefault("final_logits_bias", torch.zeros(1, size))
@@ -139,7 +140,7 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
         if aside:
             log.info("%s: %d tensors that follow from the config were left aside: %s", where, len(aside), aside)
         tensors |= embeddings  # under our names, which stand in the table for themselves
-        model = filled(lambda: Seq2Seq(config), lambda wanted: table.to_ours(tensors, wanted, where))
+        model = filled(lambda: Seq2Seq(config), lambda wanted: table.to_ours(tensors, wanted, where), config_file)
         _check_sinusoids(model, tensors, where)
         return model
 

@@ -19,7 +19,7 @@ benchmark = typer.Typer(
 )
 
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count, after one that warms up.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads. Default: one for each core.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="Threads. Default: one for each core.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures with hardware and versions here.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw the figures into this PNG file.")]
 

@@ -13,6 +13,7 @@ from clearhead.generation.greedy import Choose, NextToken, gathered, most_probab
 from clearhead.generation.processors import processors
 from clearhead.generation.sampling import Sampler
 from clearhead.generation.settings import GenerationConfig
+from clearhead.memory import check_memory
 from clearhead.text.batching import token_batches
 
 _BATCH_TOKENS = {"cpu": 2048}
@@ -37,6 +38,10 @@ class Source:
     prompt: tuple[int, ...]
 
 
+_STEP_COPIES = {False: 2, True: 8}
+"""Float32 copies of a step's scores: of a search, and of sampling, which computes probabilities in float64."""
+
+
 def search(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> list[list[Hypothesis]]:
     """The outputs of each source, best first, in the order of the sources.
 
@@ -46,9 +51,10 @@ def search(model: Runner, sources: Sequence[Source], settings: GenerationConfig)
         settings: how to generate.
 
     Raises:
-        ValueError: lengths that leave nothing to generate.
+        ValueError: lengths that leave nothing to generate; a search that does not fit the memory.
         NonFiniteError: the log-probabilities for a source hold NaN.
     """
+    _check_memory(model, sources, settings)
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for batch in _batches(model, sources, settings):
         with torch.inference_mode(), naming(index=batch.__getitem__):
@@ -60,6 +66,7 @@ def search(model: Runner, sources: Sequence[Source], settings: GenerationConfig)
 
 def stream(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> Iterator[NextToken]:
     """The tokens of all targets as they are chosen, greedily or by draws; arguments and errors as in `search`."""
+    _check_memory(model, sources, settings)
     decoding, limit = _decoding(model, sources, settings)
     choose: Choose = most_probable
     if settings.do_sample:
@@ -92,6 +99,31 @@ def _batches(model: Runner, sources: Sequence[Source], settings: GenerationConfi
         for batch in token_batches([len(sources[index].ids) for index in indices], tokens):
             for first in range(0, len(batch), most):
                 yield [indices[place] for place in batch[first : first + most]]
+
+
+def _check_memory(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> None:
+    """Raise a ValueError where a single source does not fit the memory: a lower bound of what its first steps hold."""
+    config, beams = model.config, settings.beam_size
+    samples = settings.num_return_sequences if settings.do_sample else 1
+    layers, vocabulary = config.decoder_num_layers or config.num_layers, config.target_vocab_size or config.vocab_size
+    scores = 4 * vocabulary * _STEP_COPIES[settings.do_sample]
+    cache = 2 * 4 * layers * config.d_model * 2  # keys and values of two tokens in each layer
+    beams_by_slots = 16 * beams if beams > 1 else 0  # which of two tokens' slots each beam descends from
+    count = f"{samples} samples" if settings.do_sample else f"{beams} beams"
+    check_memory(
+        samples * beams * (scores + cache + beams_by_slots),
+        f"a search with {count} over {vocabulary} tokens",
+        "Use fewer: beam_size and num_return_sequences, or num_beams in generation_config.json.",
+        model.device,
+    )
+    longest = max((len(source.ids) for source in sources), default=0)
+    if config.relative_buckets:
+        check_memory(
+            2 * 4 * config.num_heads * longest**2,
+            f"the attention biases of a source of {longest} tokens",
+            "Split the source into shorter texts.",
+            model.device,
+        )
 
 
 def _together(model: Runner, sources: Sequence[Source], settings: GenerationConfig) -> list[list[Hypothesis]]:

@@ -11,8 +11,12 @@ from clearhead.equations import positions as equations
 from clearhead.equations.embedding import scaled
 from clearhead.equations.linear_cross_entropy import linear_cross_entropy
 from clearhead.layers.norm import LayerNorm
+from clearhead.memory import check_memory
 
 SinusoidLayout = Literal["interleaved", "concatenated", "fairseq"]
+
+_COMPUTED = 24
+"""Bytes held for each number of a table of sinusoids while it is computed, in float64."""
 
 
 class TokenEmbedding(nn.Module):
@@ -60,7 +64,7 @@ class PositionalEncoding(nn.Module):
         offset: the number that the first position has.
 
     Raises:
-        ValueError: in `forward`, an input longer than max_len.
+        ValueError: a table that does not fit the memory; in `forward`, an input longer than max_len.
 
     >>> import torch; from clearhead import PositionalEncoding
     >>> PositionalEncoding(4)(torch.zeros(1, 1, 4))
@@ -74,8 +78,17 @@ class PositionalEncoding(nn.Module):
     ) -> None:
         super().__init__()
         self.layout = layout
-        pe = _sinusoids(layout, max_len + offset, d_model)[offset:]
-        self.register_buffer("pe", pe.to(torch.get_default_device()), persistent=False)
+        device = torch.get_default_device()
+        if device.type == "meta":
+            pe = torch.empty(max_len, d_model)
+        else:
+            check_memory(
+                _COMPUTED * (max_len + offset) * d_model,
+                f"a table of {max_len} positions of width {d_model}",
+                "Use a smaller max_len (max_position_embeddings in config.json).",
+            )
+            pe = _sinusoids(layout, max_len + offset, d_model)[offset:].to(device)
+        self.register_buffer("pe", pe, persistent=False)
 
     def forward(
         self, x: Float[Tensor, "*batch L D"], positions: Int[Tensor, "B L"] | None = None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.equations import masks
+from clearhead.memory import check_memory
 from clearhead.models.config import EncoderConfig
 from clearhead.text.batching import token_batches
 from clearhead.text.interface import Tokens
@@ -71,11 +72,20 @@ def packed_batches(
         batch_tokens: tokens in a batch; None for what keeps the device busy.
         config: the model's plan: its padding id and its longest input.
         device: where the tensors go.
+
+    Raises:
+        ValueError: a batch that does not fit the memory.
     """
     if batch_tokens is None:
         batch_tokens = _BATCH_TOKENS.get(device.type, _BATCH_TOKENS_ELSEWHERE)
     for indices in token_batches([len(text.ids) for text in tokens], batch_tokens):
         lengths = [len(tokens[index].ids) for index in indices]
+        check_memory(
+            4 * sum(lengths) * (5 * config.d_model + config.ffn_hidden),  # hidden states, projections, feed-forward
+            f"a batch of {sum(lengths)} tokens",
+            "Use a smaller batch_tokens (--batch-tokens) or a smaller max_length.",
+            device,
+        )
         ids = [number for index in indices for number in tokens[index].ids]
         missing = -len(ids) % (_MULTIPLE if len(ids) <= 8 * _MULTIPLE_OF_LONG else _MULTIPLE_OF_LONG)
         longest = max(lengths)  # the padding is no text that would be longer than they are

@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from clearhead.equations import attention, masks, positions
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.layers.cache import FixedCache
+from clearhead.memory import check_memory
 from clearhead.see.steps import Kind, Teller, dotted
 
 # HK is the width of all heads together: the model's, D, in most models
@@ -31,6 +32,21 @@ _SOFTMAX = Kind("softmax", attention.softmax, "B H Lq Lk")
 _SUM = Kind("weighted sum", attention.weighted_sum, "B H L d_v")
 _MERGE = Kind("merge", attention.merge_heads, "B L HK")
 _OUTPUT = Kind("output", attention.output, "B L D")
+
+
+def check_maps(q: Tensor, k: Tensor) -> None:
+    """Raise a ValueError where the attention maps (B, H, Lq, Lk) of one layer do not fit the memory.
+
+    Args:
+        q, k: queries (B, H, Lq, K) and keys (B, H, Lk, K).
+    """
+    (batch, heads, queries, _), keys = q.shape, k.shape[2]
+    check_memory(
+        3 * 4 * batch * heads * queries * keys,  # scores, masked scores and weights
+        f"the attention of one layer over {queries} queries and {keys} keys",
+        "Use a shorter text, or fewer heads.",
+        q.device,
+    )
 
 
 class _Replay:
@@ -59,6 +75,7 @@ class _Replay:
         """The steps from queries and keys to the weights."""
         scale, values = self.module.scale, self.teller.values
         kind = _SCORES if scale is None else replace(_SCALED_SCORES, note=f", scale = {scale:g}")
+        check_maps(q, k)
         scores = attention.scores(q, k, scale=scale)
         self.tell("scores", kind, scores)
         # no mask is made where only shapes are asked for: it may be large

@@ -23,7 +23,7 @@ from clearhead.run.generate import TextToText
 from clearhead.run.precision import siblings
 from clearhead.run.tasks import TextClassifier
 from clearhead.see import picture
-from clearhead.see.attention import CrossReplay, SelfReplay
+from clearhead.see.attention import CrossReplay, SelfReplay, check_maps
 from clearhead.see.steps import Kind, Teller
 from clearhead.see.trace import uncompiled
 from clearhead.stacks.decoder import Decoder, DecoderLayer
@@ -304,6 +304,7 @@ class _Watch:
             mask = mask.within(max(lengths))
             assert mask.keep_BM is not None
             q, k, real = _rows(q, lengths), _rows(k, lengths), mask.keep_BM[:, None, :, None].to(q.device)
+        check_maps(q, k)
         scores = attention.scores(q, k, scale=self.module.scale)  # type: ignore[attr-defined]
         if mask is not None:
             dense = masks.additive(mask, q.shape[2], exact)

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
 
+from clearhead.memory import check_memory
 from clearhead.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,9 @@ Layout = Literal["encoder-decoder", "encoder"]
 
 BLANK = "▁"
 """What stands for a blank in a token, U+2581, as sentencepiece writes it."""
+
+_LEARNING = 100
+"""Bytes that the trainer takes for each token of the vocabulary, before it learns the first."""
 
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
@@ -78,6 +82,9 @@ def train_bpe(
     for name, number in (("min_frequency", min_frequency), ("max_length", max_length)):
         if number < 1:
             raise ValueError(f"{name} must be 1 or more; got {number}")
+    check_memory(
+        _LEARNING * vocab_size, f"learning a vocabulary of {vocab_size} tokens", "Choose a smaller vocab_size."
+    )
     front, back = (["</s>", "<unk>"], ["<pad>"]) if layout == "encoder-decoder" else (_BERT, [])
     own = len(front) + len(_BYTES) + len(back)
     backend = _words(lowercase)

@@ -13,6 +13,7 @@ from clearhead.text.records import Records
 from clearhead.train import regularize
 from clearhead.train.batches import Batches, sequential
 from clearhead.train.loader import Loader
+from clearhead.train.memory import check_batch
 from clearhead.train.recipe import Files, Recipe
 from clearhead.train.store import Store, build_store
 from clearhead.train.task import Task
@@ -56,6 +57,7 @@ def loader(recipe: Recipe, task: Task[Any], data: Store, world: World) -> Loader
     batches = Batches(
         data.lengths, batch_tokens=recipe.data.batch_tokens, seed=recipe.seed, batch_size=recipe.data.batch_size
     )
+    check_batch(task.model, min(recipe.data.batch_tokens, _tokens(data, recipe)), recipe)
     loader = Loader(
         batches,
         lambda rows, draws: task.collate([data[int(row)] for row in rows], draws, learning=True),
@@ -73,6 +75,12 @@ def loader(recipe: Recipe, task: Task[Any], data: Store, world: World) -> Loader
             f"{told.schedule} schedule falls after the warm-up. Fewer warm-up steps are wanted, or a longer training"
         )
     return loader
+
+
+def _tokens(data: Store, recipe: Recipe) -> int:
+    """Return the tokens of as many of the shortest examples as one batch may hold."""
+    lengths = np.sort(data.lengths.sum(axis=1, dtype=np.int64))
+    return int(lengths[: recipe.data.batch_size].sum())
 
 
 def validation(task: Task[Any], held_out: Store, recipe: Recipe) -> Callable[[], dict[str, float]]:

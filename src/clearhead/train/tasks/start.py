@@ -22,9 +22,13 @@ from clearhead.text.interface import LanguageAware, TextTokenizer
 from clearhead.text.records import Records
 from clearhead.text.tokenizer import Tokenizer
 from clearhead.train.faults import nearest
+from clearhead.train.memory import check_depth, check_size
 from clearhead.train.recipe import Recipe
 
 F = TypeVar("F")
+
+_FEW_TOKENS = 1000
+"""Vocabulary of a model that is checked before its tokenizer is learned."""
 
 SIZES = (
     *("d_model", "ffn_hidden", "num_heads", "num_layers", "decoder_num_layers", "max_len", "activation"),
@@ -48,11 +52,13 @@ def encoder(
         model, family = checkpoints.load_encoder(found)
         return model, family, Tokenizer.from_folder(found)
     family = family_named(recipe.model.layout or "bert", checkpoints.FAMILIES)
+    told = {name: value for name, value in sizes(recipe).items() if name != "decoder_num_layers"}
+    check_size(family.plan(vocab_size=_FEW_TOKENS, **told), recipe)
     found_tokenizer = tokenizer(recipe, folder, family.model_type, fields, texts)
     assert isinstance(found_tokenizer, Tokenizer)
-    told = {name: value for name, value in sizes(recipe).items() if name != "decoder_num_layers"}
     pad = token_id(found_tokenizer, "pad", "[PAD]")
     plan = family.plan(vocab_size=found_tokenizer.backend.get_vocab_size(), pad_id=pad, **told)
+    check_size(plan, recipe)
     return EncoderModel(plan), family, found_tokenizer
 
 
@@ -66,6 +72,7 @@ def seq2seq(recipe: Recipe, folder: Path, fields: Sequence[str]) -> tuple[Seq2Se
     if told.encoder is not None or told.decoder is not None:
         return _warm(recipe)
     family = family_named(told.layout or "marian", checkpoints.SEQ2SEQ_FAMILIES)
+    check_size(family.plan(vocab_size=_FEW_TOKENS, **sizes(recipe)), recipe)
     found_tokenizer = tokenizer(recipe, folder, family.model_type, fields, fields)
     pad, eos = token_id(found_tokenizer, "pad", "<pad>"), token_id(found_tokenizer, "eos", "</s>")
     starts_from_pad = family.ids[2] == family.ids[0]
@@ -76,6 +83,7 @@ def seq2seq(recipe: Recipe, folder: Path, fields: Sequence[str]) -> tuple[Seq2Se
         start_id=pad if starts_from_pad else eos,
         **sizes(recipe),
     )
+    check_size(plan, recipe)
     model = Seq2Seq(plan)
     for embedding in (model.source_embedding, model.target_embedding):
         nn.init.zeros_(embedding.tokens.weight[pad])  # as torch.nn.Embedding's padding_idx; the learner keeps it so
@@ -94,6 +102,7 @@ def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
         body, of_encoder = checkpoints.load_encoder(found)
         reader = Tokenizer.from_folder(found)
         sep = token_id(reader, "sep", "[SEP]")
+        check_depth(body.config, depth or 1, recipe)
         model = warm.decoder_on(
             body,
             of_encoder,
@@ -104,6 +113,7 @@ def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
         )
         return model, checkpoints.SEQ2SEQ_FAMILIES["bart"], reader
     whole, family = checkpoints.load_seq2seq(found)
+    check_depth(whole.config, depth or 1, recipe)
     if told.encoder is not None:
         layers = depth or whole.config.decoder_num_layers or whole.config.num_layers
         return warm.with_fresh(whole, "decoder", layers), family, tokenizer_of(found, family.model_type)

@@ -1,0 +1,67 @@
+"""Check that a model and its batches fit the memory, before training begins."""
+
+from dataclasses import replace
+
+from torch import nn
+
+from clearhead.checkpoints.seq2seq import explicit
+from clearhead.checkpoints.sizes import model_bytes
+from clearhead.memory import check_memory
+from clearhead.models.config import EncoderConfig, Seq2SeqConfig
+from clearhead.run.precision import device_named
+from clearhead.train.recipe import Recipe
+
+_TRAINED = 4
+"""Copies of the weights that training holds: weights, gradients and Adam's two moments."""
+
+
+def check_size(plan: EncoderConfig | Seq2SeqConfig, recipe: Recipe) -> None:
+    """Raise an error for a new model whose training does not fit the memory of this machine or of its device.
+
+    Args:
+        plan: of the model.
+        recipe: the recipe.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    device, size = device_named(recipe.training.device), model_bytes(plan)
+    what = f"training a model with d_model={plan.d_model} and num_layers={plan.num_layers}"
+    sizes = "d_model, ffn_hidden, num_layers, decoder_num_layers, max_len"
+    advice = f"Choose smaller sizes in the recipe's section model ({sizes}) or a smaller tokenizer.vocab_size."
+    copies = 1 if recipe.training.shard else _TRAINED  # sharded, the others are spread over the processes
+    check_memory(size if device.type != "cpu" else copies * size, what, advice)
+    check_memory(copies * size, what, advice, device)
+
+
+def check_depth(config: EncoderConfig | Seq2SeqConfig, layers: int, recipe: Recipe) -> None:
+    """Raise a ValueError where a fresh half of a pretrained model has more layers than fit the memory.
+
+    Args:
+        config: the plan of the pretrained model, whose widths the fresh half takes over.
+        layers: layers of the fresh half.
+        recipe: the recipe.
+    """
+    if isinstance(config, EncoderConfig):
+        check_size(replace(config, num_layers=layers, windows=()), recipe)
+    else:
+        check_size(replace(explicit(config), num_layers=layers), recipe)
+
+
+def check_batch(model: nn.Module, tokens: int, recipe: Recipe) -> None:
+    """Raise an error where the activations of a batch do not fit the memory; they are estimated from below.
+
+    Args:
+        model: the model, on the CPU.
+        tokens: of the batch.
+        recipe: the recipe.
+
+    Raises:
+        ValueError: they do not fit.
+    """
+    config = getattr(model, "config", None) or getattr(getattr(model, "body", None), "config", None)
+    if isinstance(config, EncoderConfig | Seq2SeqConfig):
+        # in each layer, in bfloat16 at least: projections and the hidden layer of the feed-forward
+        size = 2 * tokens * config.num_layers * (4 * config.d_model + config.ffn_hidden)
+        what, advice = f"training with a batch of {tokens} tokens", "Choose a smaller data.batch_tokens."
+        check_memory(size, what, advice, device_named(recipe.training.device))
