@@ -26,7 +26,7 @@ _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 # letters, digits and signs are never joined, so that no special token can be learnt from a text that spells it;
 # a blank goes with what follows it
-_WORDS = "|".join(
+WORDS = "|".join(
     (
         rf"{BLANK}?[\p{{L}}\p{{M}}]+",
         rf"{BLANK}?\p{{N}}+",
@@ -36,6 +36,7 @@ _WORDS = "|".join(
         r"\s+",
     )
 )
+"""What a word is, as a regular expression."""
 
 
 def train_bpe(
@@ -141,7 +142,7 @@ def _words(lowercase: bool) -> Backend:
             normalizers.Replace(" ", BLANK),
         ]
     )
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(_WORDS), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "isolated")
     backend.decoder = decoders.Sequence(
         [decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )

@@ -11,6 +11,7 @@ from typing import Any
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.text import special
+from clearhead.text.beginnings import encode_beginnings, separates_pieces
 from clearhead.text.interface import LanguageAware, Tokens, check_room, check_texts, first_not_text
 from clearhead.text.languages import Scheme
 from clearhead.text.layouts import Layout
@@ -105,17 +106,29 @@ class SentencePieceTokenizer(LanguageAware):
             ValueError: what is not a string, or a string with half a surrogate pair.
         """
         texts = check_texts(texts)
+        if max_length is None:
+            return self._encode(texts, None)
+        special_count = len(self.before) + len(self.after)
+        check_room(max_length, special_count)
+        return encode_beginnings(
+            texts,
+            max_length,
+            lambda some: self._encode(some, max_length - special_count),
+            # a language's code may hold a blank
+            lambda text: self._separates and ">>" not in text,
+        )
+
+    @cached_property
+    def _separates(self) -> bool:
+        count = self.source.get_piece_size()
+        return separates_pieces([*map(self.source.id_to_piece, range(count)), *self.added])
+
+    def _encode(self, texts: Sequence[str], room: int | None) -> list[Tokens]:
         try:
             found = [[number for part in self._split(text) for number in self._cut(part)] for text in texts]
         except (UnicodeError, RuntimeError):  # half a surrogate pair, which is no UTF-8
             raise ValueError(first_not_text(texts)) from None
-        special_count = len(self.before) + len(self.after)
-        if max_length is None:
-            room = max(map(len, found), default=0)
-        else:
-            check_room(max_length, special_count)
-            room = max_length - special_count
-        return [Tokens([*self.before, *ids[:room], *self.after], len(ids) > room) for ids in found]
+        return [Tokens([*self.before, *ids[:room], *self.after], room is not None and len(ids) > room) for ids in found]
 
     def target_ids(self, text: str) -> list[int]:
         """A target's text as ids, or a piece of it, without special tokens."""

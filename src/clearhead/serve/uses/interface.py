@@ -74,7 +74,7 @@ def lengths(
     Raises:
         RefusedError: one is too long, and may not be cut.
     """
-    tokens = tokenizer.encode(texts)
+    tokens = tokenizer.encode(texts, limit if cut else None)
     if not cut:
         check_lengths(tokens, limit, advice)
     return [len(one.ids) if limit is None else min(len(one.ids), limit) for one in tokens]
