@@ -230,7 +230,7 @@ def test_converting_runs_no_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for content in (pickle.dumps({"a": Harm()}, protocol=2), b"not a pickle", b""):
         (tmp_path / "pytorch_model.bin").write_bytes(content)
-        with pytest.raises(ValueError, match=r"pytorch_model\.bin cannot be read safely"):
+        with pytest.raises(ValueError, match=r"pytorch_model\.bin .*(code or objects|truncated)"):
             directory.convert(tmp_path)
     assert not (tmp_path / "harm.txt").exists()
     for odd in ({3: torch.zeros(1)}, {"a": torch.zeros(2, 2).to_sparse()}, {"__metadata__": torch.zeros(1)}):

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from clearhead.checkpoints.pickles import read_pickle
 from clearhead.files import whole_file
 from clearhead.locks import writer_lock
 
@@ -230,13 +231,11 @@ def _pickles(folder: Path) -> list[Path]:
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
+    advice = "Ask the publisher for model.safetensors, or download a damaged file again"
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        loaded = read_pickle(path, advice)
     except FileNotFoundError:
-        raise ValueError(f"{path} is missing") from None
-    except Exception as error:  # torch.load raises many kinds for a broken or unsafe pickle
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} cannot be read safely: {reason}") from None
+        raise ValueError(f"{path} is missing. {advice}") from None
     if not isinstance(loaded, dict) or not all(_is_plain(name, value) for name, value in loaded.items()):
         raise ValueError(f"{path} holds more than named, dense tensors; it is not a model's state dict")
     return loaded

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -73,6 +74,8 @@ def _root(
 def main() -> None:
     """Runs the command line; an error that a person can mend becomes one line on standard error and status 1."""
     logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
+    # torch.load prints these before it refuses the file; the error that follows says more
+    warnings.filterwarnings("ignore", "Detected pickle protocol|'torch.load' received a zip file")
     try:
         app()
     except (ValueError, OSError) as error:

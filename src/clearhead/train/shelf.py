@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from clearhead import __version__
+from clearhead.checkpoints.pickles import read_pickle
 from clearhead.files import whole_file
 
 FORMAT = 1
@@ -122,12 +123,9 @@ def read_state(path: Path) -> dict[str, Any]:
         ValueError: a checkpoint that is broken, or of another version of the format.
     """
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = read_pickle(path, "Restore the file from a backup, or start a new run with another output")
     except FileNotFoundError:
         raise ValueError(f"there is no checkpoint {path} to go on from") from None
-    except Exception as error:  # torch.load raises many kinds for a broken file
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} is not a whole checkpoint: {reason}") from None
     told = state.get("clearhead") if isinstance(state, dict) else None
     if not isinstance(told, Mapping):
         raise ValueError(f"{path} is not a checkpoint of clearhead")
