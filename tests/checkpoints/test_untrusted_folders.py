@@ -1,6 +1,7 @@
 """Model folders made to harm: pickles that run code, names and links that lead out of the folder."""
 
 import io
+import json
 import os
 import pickle
 import shutil
@@ -8,9 +9,10 @@ import tarfile
 
 import pytest
 import torch
-from support.command import refused
-from support.training import trained_until, write_tiny
+from safetensors.torch import load_file
+from support.command import clearhead, refused
 from support.training import tiny as tiny_recipe
+from support.training import trained_until, write_tiny
 
 ADVICE = ("weights_only", "add_safe_globals", "safe_globals", "arbitrary code execution", "Re-running", "trusted")
 
@@ -109,3 +111,104 @@ def test_a_resume_runs_no_code_and_never_suggests_to(begun, tmp_path):
     for content in DAMAGED.values():
         state.write_bytes(content)
         check(refused("train", recipe, "--resume"), flag, "state.ckpt", "damaged", "start a new run")
+
+
+def shard(folder, name, index):
+    """Names one file for all weights of a folder in an index; gives the index and the weights' file."""
+    weights = folder / ("model.safetensors" if index.startswith("model") else "pytorch_model.bin")
+    tensors = load_file(folder / "model.safetensors")
+    if index.startswith("pytorch"):
+        torch.save(tensors, weights)
+        (folder / "model.safetensors").unlink()
+    (folder / index).write_text(json.dumps({"weight_map": dict.fromkeys(tensors, str(name))}))
+    return weights
+
+
+def opened(folder, index):
+    """Reads the weights that an index names, by the command that reads such a file; gives its message or None."""
+    command = ["encode", "--model", folder, "--quiet"] if index.startswith("model") else ["convert", folder]
+    status, _, err = clearhead(*command, stdin=b"one\n")
+    assert status in (0, 1), err
+    assert err.count("\n") == 1 or command[0] == "encode", err
+    return err if status else None
+
+
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_the_index_of_shards_names_only_files_in_the_folder(tiny_bert, tmp_path, index):
+    folder, outside = shutil.copytree(tiny_bert, tmp_path / "model"), tmp_path / "outside"
+    outside.mkdir()
+    weights = shard(folder, "../outside/a.bin", index)
+    shutil.move(weights, outside / "a.bin")
+    (folder / "linked.bin").symlink_to(outside / "a.bin")
+    (folder / "relative.bin").symlink_to("../outside/a.bin")
+    (folder / "linked").symlink_to(outside)
+    (folder / "loop.bin").symlink_to("loop.bin")
+    names = ("../outside/a.bin", str(outside / "a.bin"), "linked.bin", "relative.bin", "linked/a.bin", "x/../a.bin", "")
+    for name in (*names, "..", ".", "/", "loop.bin", "a\0b"):
+        content = json.loads((folder / index).read_text())["weight_map"]
+        (folder / index).write_text(json.dumps({"weight_map": dict.fromkeys(content, name)}))
+        message = opened(folder, index)
+        assert message is not None, name
+        assert index in message, message
+        assert f"{name!r}" in message, message
+        assert not (folder / "model.safetensors").exists()
+    # files and links inside the folder are read
+    shutil.move(outside / "a.bin", folder / "here.bin")
+    (folder / "inner.bin").symlink_to("here.bin")
+    for name in ("inner.bin", "here.bin"):
+        (folder / index).write_text(json.dumps({"weight_map": dict.fromkeys(content, name)}))
+        assert opened(folder, index) is None
+        if index.startswith("pytorch"):
+            (folder / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_the_hubs_cache_keeps_its_files_behind_links(tiny_bert, tmp_path, index):
+    cache = tmp_path / "models--someone--some-model"
+    snapshot, blobs = cache / "snapshots" / "0123abc", cache / "blobs"
+    blobs.mkdir(parents=True)
+    shutil.copytree(tiny_bert, snapshot)
+    weights = shard(snapshot, "weights-00001-of-00001", index)
+    shutil.move(weights, snapshot / "weights-00001-of-00001")
+    (snapshot / "1_Pooling").mkdir()
+    (snapshot / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
+    (snapshot / "modules.json").write_text(json.dumps([POOLING]))
+    for number, path in enumerate([path for path in snapshot.rglob("*") if path.is_file()]):
+        shutil.move(path, blobs / f"{number}")
+        path.symlink_to(os.path.relpath(blobs / f"{number}", path.parent))
+    # the snapshot itself, and a link to it
+    (tmp_path / "link").symlink_to(snapshot)
+    for folder in (snapshot, tmp_path / "link"):
+        assert opened(folder, index) is None
+        if index.startswith("pytorch"):
+            (snapshot / "model.safetensors").unlink()
+    # another model's folder is outside
+    other = tmp_path / "models--someone--other" / "blobs"
+    other.mkdir(parents=True)
+    shutil.copy(snapshot / "weights-00001-of-00001", other / "0")
+    (snapshot / "weights-00001-of-00001").unlink()
+    (snapshot / "weights-00001-of-00001").symlink_to(other / "0")
+    message = opened(snapshot, index)
+    assert message is not None
+    assert "'weights-00001-of-00001'" in message
+
+
+POOLING = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+
+
+def test_modules_are_read_only_from_the_folder(tiny_bert, tmp_path):
+    folder, outside = shutil.copytree(tiny_bert, tmp_path / "model"), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "config.json").write_text('{"pooling_mode": "cls"}')
+    (folder / "linked").symlink_to(outside)
+    for path in ("../outside", str(outside), "linked", "x/../../outside"):
+        (folder / "modules.json").write_text(json.dumps([POOLING | {"path": path}]))
+        message = refused("encode", "--model", folder, stdin=b"one\n")
+        assert "modules.json" in message
+        assert path in message, message
+    shutil.copytree(outside, folder / "1_Pooling")
+    (folder / "modules.json").write_text(json.dumps([POOLING]))
+    assert clearhead("encode", "--model", folder, stdin=b"one\n")[0] == 0

@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import torch
@@ -98,6 +98,27 @@ def write_json(path: Path, data: object) -> None:
         file.write((json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
 
 
+def path_inside(source: Path, name: str) -> Path:
+    """Return the path of a file that a model's own JSON names, which must be in the model's folder.
+
+    A published folder could name any file of the reader's machine, by its path or by a symbolic link. A link may lead
+    to another file of the folder or, in the Hugging Face Hub's cache, of the same model.
+
+    Args:
+        source: the JSON file.
+        name: what it names, relative to its folder.
+
+    Raises:
+        ValueError: the path, or the file that it links to, is outside the folder.
+    """
+    if not _is_inside(source.parent, name):
+        raise ValueError(
+            f"{source} names the file {name!r}, which is outside the model's folder; copy the file into the folder "
+            "and name it by its path there"
+        )
+    return source.parent / name
+
+
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
     """All tensors of a folder's safetensors file or shards, in float32, and the file's name for messages.
 
@@ -108,15 +129,13 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
     if single.is_file():
         return _read_safetensors(single), str(single)
     if index.is_file():
-        shards = _weight_map(index)
+        shards = _shards(index)
         tensors: dict[str, Tensor] = {}
         for shard in sorted(set(shards.values())):
-            if not (folder / shard).is_file():
-                raise ValueError(f"{folder} has no {shard}, which {index.name} names")
-            tensors |= _read_safetensors(folder / shard)
+            tensors |= _read_safetensors(shard)
         lost = sorted(set(shards) - set(tensors))
         if lost:
-            raise ValueError(f"{index} names tensor {lost[0]}, but {shards[lost[0]]} does not hold it")
+            raise ValueError(f"{index} names tensor {lost[0]}, but {shards[lost[0]].name} does not hold it")
         return tensors, str(index)
     if any(folder.glob("pytorch_model*.bin")):
         raise ValueError(
@@ -224,7 +243,7 @@ def _float32(tensor: Tensor) -> Tensor:
 def _pickles(folder: Path) -> list[Path]:
     index = folder / "pytorch_model.bin.index.json"
     if index.is_file():
-        return [folder / shard for shard in sorted(set(_weight_map(index).values()))]
+        return sorted(set(_shards(index).values()))
     if (folder / "pytorch_model.bin").is_file():
         return [folder / "pytorch_model.bin"]
     raise ValueError(f"{folder} has no pytorch_model.bin to convert")
@@ -252,9 +271,32 @@ def _is_plain(name: object, value: object) -> bool:
     )
 
 
-def _weight_map(index: Path) -> dict[str, str]:
-    """Which shard holds which tensor."""
-    shards = read_json(index).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+def _shards(index: Path) -> dict[str, Path]:
+    """Return the file of each tensor that an index of shards names.
+
+    Raises:
+        ValueError: the index is not valid, or names a file that is missing or outside the folder.
+    """
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise ValueError(f"{index} has no weight_map from tensors to files")
-    return shards
+    paths = {name: path_inside(index, name) for name in set(names.values())}
+    for name, path in paths.items():
+        if not path.is_file():
+            raise ValueError(f"{index.parent} has no {name!r}, which {index.name} names")
+    return {tensor: paths[name] for tensor, name in names.items()}
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    given = PureWindowsPath(name)  # splits at / and \, whatever system the folder comes from
+    if given.drive or given.root or ".." in given.parts:
+        return False
+    try:
+        root, target = folder.resolve(), (folder / name).resolve()
+    except (OSError, RuntimeError, ValueError):  # links in a circle, or a null character
+        return False
+    # the Hub's cache keeps a snapshot's files in blobs/, beside snapshots/
+    snapshots = root.parent
+    if snapshots.name == "snapshots" and snapshots.parent.name.startswith("models--"):
+        root = snapshots.parent
+    return target.is_relative_to(root)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from clearhead.checkpoints import directory
@@ -95,7 +95,8 @@ def _read_modules(path: Path) -> tuple[Pooling, bool, bool]:
     for module in directory.read_json_objects(path):
         kind = str(module.get("type", "")).rpartition(".")[2]
         if kind == "Pooling":
-            pooling = _read_pooling(path.parent / str(module.get("path", "")) / "config.json")
+            config = PurePosixPath(str(module.get("path", ""))) / "config.json"
+            pooling = _read_pooling(directory.path_inside(path, str(config)))
         elif kind == "Normalize":  # its folder is often left out when a model is copied, and holds nothing
             normalize = True
         elif kind != "Transformer":
