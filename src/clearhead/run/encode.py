@@ -139,11 +139,22 @@ class TextEncoder:
         sentence_transformers.write(folder, self.settings, self.model.config.d_model)
 
     def width(self, truncate_dim: int | None = None) -> int:
-        """The number of columns of a vector."""
+        """Return the number of columns of a vector.
+
+        Raises:
+            ValueError: truncate_dim is below 1 or above the model's width.
+        """
         d_model = self.model.config.d_model
-        if truncate_dim is not None and truncate_dim < 1:
+        if truncate_dim is None:
+            return d_model
+        if truncate_dim < 1:
             raise ValueError(f"truncate_dim must be at least 1; got {truncate_dim}")
-        return d_model if truncate_dim is None else min(truncate_dim, d_model)
+        if truncate_dim > d_model:
+            raise ValueError(
+                f"truncate_dim is {truncate_dim}, but this model's vectors have {d_model} columns; give {d_model} or "
+                "less"
+            )
+        return truncate_dim
 
     def tokenize(
         self, texts: Sequence[str], *, max_length: int | None = None, prompt: str | None = None
@@ -154,6 +165,8 @@ class TextEncoder:
         if limit > self.model.config.max_len:
             raise ValueError(f"max_length is {limit}, but this model takes at most {self.model.config.max_len} tokens")
         before = self._prompt(prompt)
+        if before:
+            self._check_prompt(before, limit)
         return self.tokenizer.encode([before + text for text in texts] if before else texts, limit)
 
     @overload
@@ -212,7 +225,8 @@ class TextEncoder:
             float32, (n, d); for "tokens" a list of (length, d).
 
         Raises:
-            ValueError: an option out of range, or a text that is no Unicode string.
+            ValueError: an option out of range, a prompt that leaves no room for a text, or a text that is no Unicode
+                string.
             NonFiniteError: a vector holds NaN or infinity, or its norm overflows.
         """
         texts = check_texts(texts)
@@ -312,6 +326,15 @@ class TextEncoder:
         if prompt is None:
             return prompts.get(self.settings.default_prompt or "", "")
         return prompts.get(prompt, prompt)
+
+    def _check_prompt(self, before: str, limit: int) -> None:
+        """Raise a ValueError for a prompt that fills the limit: all texts would get the same vector."""
+        (alone,) = self.tokenizer.encode([before])
+        if len(alone.ids) >= limit:
+            raise ValueError(
+                f"the prompt takes {len(alone.ids)} tokens with the special ones, and texts are truncated to {limit}: "
+                "no token of a text would be left. Give a shorter prompt or a greater max_length"
+            )
 
     def _prompt_tokens(self, prompt: str | None) -> int:
         """How many tokens the prompt takes at the start of each text, the first special ones included."""

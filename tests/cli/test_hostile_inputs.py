@@ -1,0 +1,47 @@
+"""Options and inputs that are wrong: one line that names the file, the row and the fix; never a traceback."""
+
+import gzip
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from support.command import COMMAND, clearhead, refused, started
+
+from clearhead import TextEncoder
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "texts.txt").write_text("the old bridge\nwas closed\n")
+    return tmp_path / "texts.txt"
+
+
+def test_a_prompt_that_leaves_no_room_for_the_text(texts, tmp_path, tiny_bert):
+    encoder = TextEncoder.from_pretrained(tiny_bert, precision="float32", device="cpu")
+    # [CLS], 22 or 21 words, [SEP]: the model takes 24 tokens
+    for words, limit in ((22, None), (60, None), (6, 8)):
+        prompt = "hello " * words
+        options = [] if limit is None else ["--max-length", limit]
+        message = refused("encode", texts, "-m", tiny_bert, "--prompt", prompt, *options)
+        assert f"the prompt takes {words + 2} tokens" in message
+        assert str(limit or 24) in message
+        with pytest.raises(ValueError, match="shorter prompt"):
+            encoder.encode(["a", "b"], prompt=prompt, max_length=limit)
+    one, other = encoder.encode(["old", "bridge"], prompt="hello " * 21)
+    assert not np.allclose(one, other)
+
+
+def test_more_columns_than_the_vectors_have(texts, tmp_path, tiny_bert):
+    encoder = TextEncoder.from_pretrained(tiny_bert, precision="float32", device="cpu")
+    for dim in (33, 10**6, 10**30):
+        message = refused("encode", texts, "-m", tiny_bert, "-o", tmp_path / "v.npy", "--truncate-dim", dim)
+        assert f"truncate_dim is {dim}" in message
+        assert "32 columns" in message
+        with pytest.raises(ValueError, match="32 columns"):
+            encoder.encode(["a"], truncate_dim=dim)
+        with pytest.raises(ValueError, match="32 columns"):
+            encoder.width(dim)
+    assert encoder.encode(["a"], truncate_dim=32).shape == (1, 32)
+    assert encoder.width(32) == 32
+    assert not (tmp_path / "v.npy").exists()
