@@ -1,12 +1,11 @@
 """Options and inputs that are wrong: one line that names the file, the row and the fix; never a traceback."""
 
-import gzip
+
 import json
-import subprocess
 
 import numpy as np
 import pytest
-from support.command import COMMAND, clearhead, refused, started
+from support.command import refused
 
 from clearhead import TextEncoder
 
@@ -45,3 +44,28 @@ def test_more_columns_than_the_vectors_have(texts, tmp_path, tiny_bert):
     assert encoder.encode(["a"], truncate_dim=32).shape == (1, 32)
     assert encoder.width(32) == 32
     assert not (tmp_path / "v.npy").exists()
+
+
+LABELS = {
+    "a.tsv": "good film\tgood\nbad film\t{}\nold film\tbad\n",
+    "a.csv": "text,label\ngood film,good\nbad film,{}\nold film,bad\n",
+    "a.jsonl": '{{"text": "x", "label": "good"}}\n{{"text": "y", "label": "{}"}}\n{{"text": "y", "label": "bad"}}\n',
+}
+
+
+@pytest.mark.parametrize(("name", "row"), [("a.tsv", 2), ("a.csv", 3), ("a.jsonl", 2)])
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_a_row_without_a_label(tmp_path, tiny_bert, name, row, empty):
+    path = tmp_path / name
+    path.write_text(LABELS[name].format(empty))
+    columns = {"text": "text", "label": "label"} if name == "a.csv" else None
+    told = {"task": "classification", "output": "run", "data": {"train": str(path), "columns": columns}}
+    told |= {"model": {"start": str(tiny_bert)}, "training": {"steps": 1}}
+    recipe = tmp_path / "recipe.yaml"
+    for labels in (None, ["good", "bad"]):
+        recipe.write_text(json.dumps(told | ({"objective": {"labels": labels}} if labels else {})))
+        message = refused("train", recipe, "-q", cwd=tmp_path)
+        assert f"{name}, line {row}: the label is empty" in message
+    options = ["--text-column", "text", "--label-column", "label"] if name == "a.csv" else []
+    message = refused("evaluate", "classification", path, "-m", tiny_bert, *options)
+    assert f"{name}, line {row}: the label is empty" in message

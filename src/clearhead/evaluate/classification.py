@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clearhead.text.records import Row
+
 
 @dataclass(frozen=True)
 class LabelScores:
@@ -87,6 +89,21 @@ def classification_scores(
         confusion=counts.tolist(),
         texts=len(answers),
     )
+
+
+def label_of(row: Row) -> str:
+    """Return the label of a row, without white space around it.
+
+    Raises:
+        ValueError: the label is empty; the message names the row.
+
+    >>> label_of(Row({"text": "What a film!", "label": " good "}, "a.tsv, line 1"))
+    'good'
+    """
+    label = row.values["label"].strip()
+    if not label:
+        raise ValueError(f"{row.where}: the label is empty; give the text a label, or remove the row")
+    return label
 
 
 def check_labels(answers: Sequence[str], labels: Sequence[str], places: Sequence[str] | None = None) -> None:

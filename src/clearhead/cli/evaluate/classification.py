@@ -36,14 +36,14 @@ def classification(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the confusion matrix.")] = False,
 ) -> None:
     """Accuracy, macro F1, and precision, recall and F1 of each label, in percent."""
-    from clearhead.evaluate.classification import check_labels, classification_scores
+    from clearhead.evaluate.classification import check_labels, classification_scores, label_of
     from clearhead.text.records import Records
 
     given = {"text": text_column, "label": label_column}
     columns = {field: int(name) if name.isdecimal() else name for field, name in given.items() if name is not None}
     rows = list(Records(source, fields=["text", "label"], columns=columns, encoding=encoding))
     # as in training
-    labels = [row.values["label"].strip() for row in rows]
+    labels = [label_of(row) for row in rows]
     from clearhead.finite import naming
     from clearhead.run.tasks import TextClassifier
 

@@ -10,6 +10,7 @@ from torch import nn
 from clearhead import checkpoints
 from clearhead.checkpoints import directory
 from clearhead.checkpoints.family import Family
+from clearhead.evaluate.classification import classification_scores, label_of
 from clearhead.models.freezing import freeze
 from clearhead.models.heads import EncoderClassifier
 from clearhead.text.records import Records, Row
@@ -62,7 +63,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
         return [[{"text": ids, "label": self._number(row)}] for ids, row in zip(texts, rows, strict=True)]
 
     def _number(self, row: Row) -> int:
-        label = row.values["label"].strip()
+        label = label_of(row)
         if label not in self._numbers:
             raise ValueError(f"{row.where}: there is no label {label!r}{nearest(label, list(self._numbers))}")
         return self._numbers[label]
@@ -87,7 +88,6 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
         return Classes(model.answer(hidden, batch["keep"]), batch["wanted"])
 
     def validate(self) -> dict[str, float]:
-        from clearhead.evaluate.classification import classification_scores
         from clearhead.run.tasks import TextClassifier
 
         rows = self.held_out()
@@ -97,7 +97,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
         )
         found = [said.label for said in classifier.classify([row.values["text"] for row in rows])]
         scores = classification_scores(
-            found, [row.values["label"].strip() for row in rows], labels=self.model.head_config.labels
+            found, [label_of(row) for row in rows], labels=self.model.head_config.labels
         )
         return {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1}
 
@@ -124,4 +124,4 @@ def _labels(recipe: Recipe) -> tuple[str, ...]:
         return tuple(objective.labels)
     data = recipe.data
     records = Records(data.train, fields=("text", "label"), columns=data.columns, encoding=data.encoding)
-    return tuple(sorted({row.values["label"].strip() for row in records}))
+    return tuple(sorted({label_of(row) for row in records}))
