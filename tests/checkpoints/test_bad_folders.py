@@ -329,3 +329,39 @@ def test_a_hub_model_is_fetched_by_its_id(tiny_bert, monkeypatch):
     monkeypatch.setattr(directory, "_packaged_default", lambda: None)
     directory.find("all-MiniLM-L6-v2")
     assert asked["name"] == "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def change_json(path, change):
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+def test_tokens_beyond_the_embedding_are_refused_with_the_files_name(folder):
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    original = (folder / "tokenizer.json").read_text()
+    added = {"id": size, "content": "<new>", "single_word": False, "lstrip": False, "rstrip": False}
+    added |= {"normalized": False, "special": True}
+    for change in (
+        lambda data: data["model"]["vocab"].update({"zebra": size + 7}),
+        lambda data: data["added_tokens"].append(added),
+        lambda data: data["post_processor"]["special_tokens"]["[CLS]"].update(ids=[size + 7]),
+    ):
+        change_json(folder / "tokenizer.json", change)
+        refused(folder, "tokenizer.json", f"0 to {size - 1}")
+        (folder / "tokenizer.json").write_text(original)
+    (folder / "tokenizer.json").unlink()
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("zebra\n")
+    refused(folder, "vocab.txt", "'zebra'", f"id {size}", f"0 to {size - 1}")
+
+
+def test_a_tokenizer_with_gaps_in_its_ids_trains(folder, tmp_path):
+    from support.training_data import recipe, write_data
+
+    from clearhead.train.tasks import task_of
+
+    write_data(tmp_path)
+    change_json(tmp_path / "encoder" / "tokenizer.json", lambda data: data["model"]["vocab"].update({"zebra": 400}))
+    task = task_of(recipe(tmp_path, "masked-language-model"), tmp_path)
+    assert task.plan.vocab_size == 401

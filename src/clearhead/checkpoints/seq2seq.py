@@ -102,9 +102,6 @@ class Seq2SeqFamily(PlanFormat[Seq2SeqConfig]):
         follows = (ids["pad_id"],) if self.ids[2] == self.ids[0] else ids["eos_ids"]
         ids = {"start_id": next(iter(follows), start), **ids}
         config = Seq2SeqConfig(**self._fresh(Seq2SeqConfig, ids))
-        for name, number in (("pad_id", config.pad_id), ("start_id", config.start_id)):
-            if number >= size:
-                raise ValueError(f"{name}={number} lies outside the vocabulary of {size} tokens")
         self._write_config(config)  # says what of it the family cannot hold
         return config
 

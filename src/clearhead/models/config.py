@@ -192,8 +192,15 @@ class Seq2SeqConfig:
             )
         if self.positions != "none" and self.max_len is None:
             raise ValueError(f"{self.positions} positions need a max_len")
-        if any(not 0 <= eos < (self.target_vocab_size or self.vocab_size) for eos in self.eos_ids):
-            raise ValueError(f"eos_ids lie in the target's vocabulary; got {self.eos_ids}")
+        target = self.target_vocab_size or self.vocab_size
+        if any(not 0 <= eos < target for eos in self.eos_ids):
+            raise ValueError(f"eos_ids must be in the target's vocabulary, 0 to {target - 1}; got {self.eos_ids}")
+        for name, number, size in (
+            ("pad_id", self.pad_id, min(self.vocab_size, target)),
+            ("start_id", self.start_id, target),
+        ):
+            if number >= size:
+                raise ValueError(f"{name}={number} lies outside the vocabulary of {size} tokens")
 
 
 @dataclass(frozen=True, kw_only=True)

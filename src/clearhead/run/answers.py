@@ -19,6 +19,7 @@ from clearhead.run.packing import packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.progress import token_progress
 from clearhead.run.spans import Logits, Span, best_spans
+from clearhead.text.folder import checked_vocabulary
 from clearhead.text.interface import Tokens
 from clearhead.text.pairs import PairWindow, pair_windows
 from clearhead.text.tokenizer import Tokenizer
@@ -149,7 +150,8 @@ class QuestionAnswerer:
             generator.name = str(name)
             return GeneratedAnswerer(generator)
         model, family = checkpoints.load_span_reader(folder)
-        reader = cls(model, Tokenizer.from_folder(folder), family, precision=precision, device=device)
+        tokenizer = checked_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
+        reader = cls(model, tokenizer, family, precision=precision, device=device)
         reader.name = str(name)
         return reader
 

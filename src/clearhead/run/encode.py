@@ -22,6 +22,7 @@ from clearhead.run.progress import token_progress
 from clearhead.run.vectors import HiddenStates, normalized, pooled_vectors, token_vectors
 from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
 from clearhead.run.writers import Vectors
+from clearhead.text.folder import checked_vocabulary
 from clearhead.text.interface import Tokens, check_texts
 from clearhead.text.tokenizer import Tokenizer
 
@@ -121,7 +122,7 @@ class TextEncoder:
         model, family = checkpoints.load_encoder(folder)
         encoder = cls(
             model,
-            Tokenizer.from_folder(folder),
+            checked_vocabulary(Tokenizer.from_folder(folder), folder, model.config.vocab_size),
             sentence_transformers.read(folder),
             family,
             precision=precision,

@@ -23,7 +23,7 @@ from clearhead.run.outputs import NOTHING, Generated, StreamedToken
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.prompts import TaskPrompts
 from clearhead.run.windows import in_windows
-from clearhead.text.folder import tokenizer_of
+from clearhead.text.folder import checked_vocabulary, tokenizer_of
 from clearhead.text.interface import TextTokenizer, check_texts
 from clearhead.text.pairs import NoRoomError
 from clearhead.text.sentences import in_parts
@@ -126,11 +126,12 @@ class TextToText:
             precision, device = "float32", "cpu"
         else:
             model, family = checkpoints.load_seq2seq(folder)
+        sizes = model.config.vocab_size, model.config.target_vocab_size or model.config.vocab_size
         made = cls(
             model,
-            tokenizer_of(folder, family.model_type),
+            checked_vocabulary(tokenizer_of(folder, family.model_type), folder, *sizes),
             family,
-            GenerationConfig.from_folder(folder),
+            _settings(folder, sizes[1]),
             TaskPrompts.from_folder(folder),
             runner,
             precision=precision,
@@ -486,3 +487,21 @@ class TextToText:
             for hypothesis in hypotheses
         )
         return replace(found[0], n_best=found)
+
+
+def _settings(folder: Path, vocab_size: int) -> GenerationConfig:
+    """Return a checkpoint's generation settings.
+
+    Raises:
+        ValueError: a value that is wrong, or a token id outside the target's vocabulary; the message names the file.
+    """
+    path = folder / "generation_config.json"
+    path = path if path.is_file() else folder / "config.json"
+    try:
+        settings = GenerationConfig.from_folder(folder)
+        settings.check_ids(vocab_size)
+    except IndexError:
+        raise ValueError(f"{path}: decoder_start_token_id is an empty list; give one token id") from None
+    except ValueError as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+    return settings

@@ -15,6 +15,7 @@ from clearhead.models.heads import EncoderClassifier
 from clearhead.run.packing import packed_batches
 from clearhead.run.precision import Precision, device_named, dtype_for, sibling
 from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
+from clearhead.text.folder import checked_vocabulary
 from clearhead.text.interface import Tokens, check_texts
 from clearhead.text.tokenizer import Tokenizer
 
@@ -92,7 +93,8 @@ class TextClassifier:
         """
         folder = directory.find(name, revision)
         model, family = checkpoints.load_classifier(folder)
-        classifier = cls(model, Tokenizer.from_folder(folder), family, precision=precision, device=device)
+        tokenizer = checked_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
+        classifier = cls(model, tokenizer, family, precision=precision, device=device)
         classifier.name = str(name)
         return classifier
 

@@ -16,7 +16,7 @@ from clearhead.models.encoder import EncoderModel
 from clearhead.see.lint import lint
 from clearhead.see.lint_findings import Finding
 from clearhead.text import special
-from clearhead.text.folder import tokenizer_of
+from clearhead.text.folder import checked_vocabulary, tokenizer_of
 from clearhead.text.interface import TextTokenizer, check_texts
 
 _PADDING = ("[PAD]", "<pad>")
@@ -62,6 +62,7 @@ def lint_checkpoint(model: str | Path, texts: Sequence[str] = ()) -> Linted:
 
 def _encoder(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> Linted:
     encoder, _ = checkpoints.load_encoder(folder)
+    checked_vocabulary(tokenizer, folder, encoder.config.vocab_size)
     settings = sentence_transformers.read(folder)
     config = encoder.config
     rows = _rows(tokenizer, texts, min(settings.max_length or config.max_len, config.max_len))
@@ -80,6 +81,7 @@ def _encoder(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> Li
 def _seq2seq(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> Linted:
     model, _ = checkpoints.load_seq2seq(folder)
     config = model.config
+    checked_vocabulary(tokenizer, folder, config.vocab_size, config.target_vocab_size)
     rows = _rows(tokenizer, texts, config.max_len)
     ids, keep = _padded(rows, config.pad_id)
     # in the other order: where source and target have the same lengths, masks that are swapped do not show

@@ -1,16 +1,20 @@
 """A model's folder: which tokenizer its files make."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from clearhead.checkpoints import directory
 from clearhead.text import special
-from clearhead.text.interface import TextTokenizer
+from clearhead.text.interface import LanguageAware, TextTokenizer
 from clearhead.text.languages import scheme
 from clearhead.text.layouts import layout
 from clearhead.text.sentencepiece import SentencePieceTokenizer
 from clearhead.text.tokenizer import Tokenizer
+
+AnyTokenizer = TypeVar("AnyTokenizer", bound=TextTokenizer)
+
+_VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 
 
 def tokenizer_of(folder: Path, model_type: str) -> TextTokenizer:
@@ -41,6 +45,42 @@ def tokenizer_of(folder: Path, model_type: str) -> TextTokenizer:
     tokenizer = Tokenizer.from_folder(folder)
     family = _family(folder, model_type, config, lambda token: tokenizer.token_id(token) is not None)
     return tokenizer.speaking(scheme(family, config))
+
+
+def checked_vocabulary(
+    tokenizer: AnyTokenizer, folder: Path, vocab_size: int, target_vocab_size: int | None = None
+) -> AnyTokenizer:
+    """Return the tokenizer of a folder if the model has an embedding for each of its tokens.
+
+    Args:
+        tokenizer: the tokenizer.
+        folder: its files.
+        vocab_size: rows of the model's embedding.
+        target_vocab_size: rows of the target's embedding; as vocab_size where None.
+
+    Raises:
+        ValueError: a token whose id has no embedding, with the file that names it.
+    """
+    assert isinstance(tokenizer, LanguageAware)
+    name = next((name for name in _VOCABULARIES if (folder / name).is_file()), "tokenizer_config.json")
+    placed = special.placed(tokenizer.config)
+
+    def check(ids: Mapping[str, int], size: int, name: str) -> None:
+        token = max(ids, key=ids.__getitem__, default="")
+        if ids and ids[token] >= size:
+            source = "tokenizer_config.json" if placed.get(token) == ids[token] else name
+            raise ValueError(
+                f"{folder / source}: token {token!r} has the id {ids[token]}, but the model has embeddings for the ids "
+                f"0 to {size - 1}; use the tokenizer that the model was trained with"
+            )
+
+    check(tokenizer._vocabulary(), vocab_size, name)
+    around = tokenizer.encode([""])[0].ids  # a tokenizer.json gives these their ids once more
+    check(dict(zip(tokenizer.words(around), around, strict=True)), vocab_size, name)
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        own = "target_vocab.json"
+        check(tokenizer.written, target_vocab_size or vocab_size, own if own in tokenizer.files else name)
+    return tokenizer
 
 
 def _family(folder: Path, model_type: str, config: dict[str, Any], knows: Callable[[str], bool]) -> str:

@@ -27,6 +27,7 @@ def read_config(folder: Path) -> dict[str, Any]:
                 for key, value in directory.read_json(folder / name).items()
                 if value is not None or key not in config
             }
+    _check_placed(config.get("added_tokens_decoder"), folder)
     for token in _all(config):
         if content(token) is None:
             raise ValueError(
@@ -62,7 +63,7 @@ def placed(config: dict[str, Any]) -> dict[str, int]:
     found = {}
     for number, token in (config.get("added_tokens_decoder") or {}).items():
         text = content(token)
-        if text is not None and str(number).isdigit():
+        if text is not None:
             found[text] = int(number)
     return found
 
@@ -72,6 +73,18 @@ def max_length(config: dict[str, Any]) -> int | None:
     length = config.get("model_max_length")
     # transformers writes 10^30 for "not known"
     return length if type(length) is int and 0 < length < 10**9 else None
+
+
+def _check_placed(decoder: object, folder: Path) -> None:
+    if decoder is not None and not (isinstance(decoder, dict) and all(_is_id(number) for number in decoder)):
+        raise ValueError(
+            f"{folder / 'tokenizer_config.json'}: added_tokens_decoder maps ids to tokens, such as "
+            f'{{"0": {{"content": "<pad>"}}}}; got {decoder!r:.60}'
+        )
+
+
+def _is_id(number: str) -> bool:
+    return number.isascii() and number.isdecimal() and len(number) < 20
 
 
 def _all(config: dict[str, Any]) -> Iterator[object]:

@@ -12,6 +12,7 @@ from clearhead.checkpoints.family import Family
 from clearhead.models.freezing import freeze
 from clearhead.models.heads import MaskedLanguageModel
 from clearhead.text.augment import mask_tokens
+from clearhead.text.folder import checked_vocabulary
 from clearhead.text.records import Row
 from clearhead.text.tokenizer import Tokenizer
 from clearhead.train.recipe import MaskedObjective, Recipe
@@ -47,7 +48,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
         if recipe.model.start is not None:
             found = directory.find(recipe.model.start)
             model, family = checkpoints.load_masked_lm(found)
-            tokenizer = Tokenizer.from_folder(found)
+            tokenizer = checked_vocabulary(Tokenizer.from_folder(found), found, model.body.config.vocab_size)
         else:
             body, family, tokenizer = start.encoder(recipe, folder, cls.fields, cls.fields)
             model = checkpoints.fresh_masked_lm(body, family)

@@ -17,7 +17,7 @@ from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.text import special
 from clearhead.text.bpe import train_bpe
-from clearhead.text.folder import tokenizer_of
+from clearhead.text.folder import checked_vocabulary, tokenizer_of
 from clearhead.text.interface import LanguageAware, TextTokenizer
 from clearhead.text.records import Records
 from clearhead.text.tokenizer import Tokenizer
@@ -50,14 +50,14 @@ def encoder(
     if recipe.model.start is not None:
         found = directory.find(recipe.model.start)
         model, family = checkpoints.load_encoder(found)
-        return model, family, Tokenizer.from_folder(found)
+        return model, family, checked_vocabulary(Tokenizer.from_folder(found), found, model.config.vocab_size)
     family = family_named(recipe.model.layout or "bert", checkpoints.FAMILIES)
     told = {name: value for name, value in sizes(recipe).items() if name != "decoder_num_layers"}
     check_size(family.plan(vocab_size=_FEW_TOKENS, **told), recipe)
     found_tokenizer = tokenizer(recipe, folder, family.model_type, fields, texts)
     assert isinstance(found_tokenizer, Tokenizer)
     pad = token_id(found_tokenizer, "pad", "[PAD]")
-    plan = family.plan(vocab_size=found_tokenizer.backend.get_vocab_size(), pad_id=pad, **told)
+    plan = family.plan(vocab_size=vocabulary_size(found_tokenizer), pad_id=pad, **told)
     check_size(plan, recipe)
     return EncoderModel(plan), family, found_tokenizer
 
@@ -68,7 +68,7 @@ def seq2seq(recipe: Recipe, folder: Path, fields: Sequence[str]) -> tuple[Seq2Se
     if told.start is not None:
         found = directory.find(told.start)
         model, family = checkpoints.load_seq2seq(found)
-        return model, family, tokenizer_of(found, family.model_type)
+        return model, family, _tokenizer(found, model, family)
     if told.encoder is not None or told.decoder is not None:
         return _warm(recipe)
     family = family_named(told.layout or "marian", checkpoints.SEQ2SEQ_FAMILIES)
@@ -100,7 +100,7 @@ def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
     depth = told.decoder_num_layers if told.encoder is not None else told.num_layers
     if told.encoder is not None and model_type in checkpoints.FAMILIES:
         body, of_encoder = checkpoints.load_encoder(found)
-        reader = Tokenizer.from_folder(found)
+        reader = checked_vocabulary(Tokenizer.from_folder(found), found, body.config.vocab_size)
         sep = token_id(reader, "sep", "[SEP]")
         check_depth(body.config, depth or 1, recipe)
         model = warm.decoder_on(
@@ -116,12 +116,19 @@ def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
     check_depth(whole.config, depth or 1, recipe)
     if told.encoder is not None:
         layers = depth or whole.config.decoder_num_layers or whole.config.num_layers
-        return warm.with_fresh(whole, "decoder", layers), family, tokenizer_of(found, family.model_type)
+        return warm.with_fresh(whole, "decoder", layers), family, _tokenizer(found, whole, family)
     return (
         warm.with_fresh(whole, "encoder", depth or whole.config.num_layers),
         family,
-        tokenizer_of(found, family.model_type),
+        _tokenizer(found, whole, family),
     )
+
+
+def _tokenizer(folder: Path, model: Seq2Seq, family: Seq2SeqFamily) -> TextTokenizer:
+    """Return the tokenizer of the encoder–decoder in a folder."""
+    config = model.config
+    found = tokenizer_of(folder, family.model_type)
+    return checked_vocabulary(found, folder, config.vocab_size, config.target_vocab_size)
 
 
 def tokenizer(
@@ -181,7 +188,7 @@ def token_id(of: TextTokenizer, role: str, default: str) -> int:
 
 
 def vocabulary_size(of: TextTokenizer) -> int:
-    """How many ids there are."""
+    """Return the number of embeddings that the tokenizer's ids need: the greatest id + 1."""
     assert isinstance(of, LanguageAware)
     return max(of._vocabulary().values()) + 1
 
