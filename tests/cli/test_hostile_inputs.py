@@ -1,13 +1,22 @@
 """Options and inputs that are wrong: one line that names the file, the row and the fix; never a traceback."""
 
-
+import bz2
+import csv
+import gzip
 import json
+import lzma
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
-from support.command import refused
+from hypothesis import given
+from hypothesis import strategies as st
+from support.command import clearhead, refused
 
 from clearhead import TextEncoder
+from clearhead.text.corpus import Corpus
+from clearhead.text.formats import check_text_format
 
 
 @pytest.fixture
@@ -69,3 +78,113 @@ def test_a_row_without_a_label(tmp_path, tiny_bert, name, row, empty):
     options = ["--text-column", "text", "--label-column", "label"] if name == "a.csv" else []
     message = refused("evaluate", "classification", path, "-m", tiny_bert, *options)
     assert f"{name}, line {row}: the label is empty" in message
+
+
+FORMATS = {
+    "Zstandard": (b"\x28\xb5\x2f\xfd" + bytes(30), "zstd -d"),
+    "bzip2": (bz2.compress(b"one\n"), "bzip2 -d"),
+    "xz": (lzma.compress(b"one\n"), "xz -d"),
+    "zip": (b"PK\x03\x04" + bytes(30), "unzip"),
+    "UTF-16": ("one\ntwo\n".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
+    "UTF-32": ("one\ntwo\n".encode("utf-32"), "iconv -f UTF-32 -t UTF-8"),
+    "UTF-16-LE": ("одно слово\nдва\n".encode("utf-16-le"), "iconv -f UTF-16-LE"),
+    "UTF-16-BE": ("one\ntwo\n".encode("utf-16-be"), "iconv -f UTF-16-BE"),
+    "UTF-32-LE": ("one\ntwo\n".encode("utf-32-le"), "iconv -f UTF-32-LE"),
+    "UTF-32-BE": ("één\ntwo\n".encode("utf-32-be"), "iconv -f UTF-32-BE"),
+    "Parquet": (b"PAR1" + bytes(30), ".parquet"),
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_formats_are_recognized_by_their_first_bytes(tmp_path, tiny_bert, kind):
+    content, fix = FORMATS[kind]
+    for name in ("a.txt", "a.csv", "a.jsonl", "a.zst"):
+        (tmp_path / name).write_bytes(content)
+        message = refused("encode", tmp_path / name, "-m", tiny_bert)
+        assert f"{tmp_path / name} " in message
+        assert kind in message
+        assert fix in message
+        assert "--errors" not in message
+    message = refused("encode", "-m", tiny_bert, stdin=content)
+    assert "standard input" in message
+    assert kind in message
+    for arguments in (
+        ("tokenizer", "train", tmp_path / "a.txt", "-o", tmp_path / "t", "--vocab-size", 300),
+        ("evaluate", "classification", tmp_path / "a.jsonl", "-m", tiny_bert),
+        ("evaluate", "similarity", tmp_path / "a.csv", "-m", tiny_bert),
+        ("evaluate", "answers", tmp_path / "a.txt", "-m", tiny_bert),
+        ("evaluate", "translation", tmp_path / "a.txt", "--reference", tmp_path / "a.txt", "-m", tiny_bert),
+        ("evaluate", "summarization", tmp_path / "a.jsonl", "-m", tiny_bert),
+        ("summarize", tmp_path / "a.txt", "-m", tiny_bert),
+        ("answer", "--question", "who?", "--context", tmp_path / "a.txt", "-m", tiny_bert),
+    ):
+        message = refused(*arguments)
+        assert kind in message, arguments
+        assert fix in message
+
+
+@given(st.text(min_size=1).filter(lambda text: any(map(str.isalpha, text))))
+def test_utf8_is_never_taken_for_another_encoding(text):
+    content = text.replace("\0", " ").encode()
+    if not content.startswith((b"PK\x03\x04", b"BZh", b"PAR1")):
+        check_text_format(content, "a.txt")
+
+
+def test_gzip_is_read_whatever_its_name(tmp_path, tiny_bert):
+    one, other = tmp_path / "a.txt", tmp_path / "a.txt.gz"
+    content = "".join(f"line {number}\n" for number in range(3000)).encode()
+    one.write_bytes(gzip.compress(content[:900]) + gzip.compress(content[900:]))
+    assert list(Corpus([one])) == content.decode().splitlines()
+    assert clearhead("encode", one, "-m", tiny_bert, "-o", tmp_path / "v.npy", "-q") == (0, "", "")
+    assert "standard input contains gzip data" in refused("encode", "-m", tiny_bert, stdin=one.read_bytes())
+    other.write_bytes(content)
+    assert "a.txt.gz is not gzip data; rename the file without .gz" in refused("encode", other, "-m", tiny_bert)
+    other.write_bytes(gzip.compress(one.read_bytes()))
+    assert "a.txt.gz, unpacked, contains gzip data" in refused("encode", other, "-m", tiny_bert)
+    for keep in (5, 20, 200, -4):
+        other.write_bytes(gzip.compress(content)[:keep])
+        assert "a.txt.gz is not a whole gzip file" in refused("encode", other, "-m", tiny_bert)
+
+
+def test_empty_files_are_reported_packed_or_not(tmp_path, tiny_bert):
+    empty = tmp_path / "empty.txt.gz"
+    empty.write_bytes(b"")
+    assert "empty.txt.gz is empty, not a gzip file" in refused("encode", empty, "-m", tiny_bert)
+    assert "empty.txt.gz is empty" in refused("evaluate", "answers", empty, "-m", tiny_bert)
+    empty.write_bytes(gzip.compress(b""))
+    (tmp_path / "empty.txt").write_bytes(b"")
+    for path in (empty, tmp_path / "empty.txt"):
+        status, out, err = clearhead("encode", path, "-m", tiny_bert, "-q")
+        assert (status, out, err) == (0, "", f"clearhead: {path} contains no texts\n")
+    assert clearhead("encode", "-m", tiny_bert, "-q") == (0, "", "clearhead: standard input contains no texts\n")
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_parquet_with_broken_utf8(tmp_path, tiny_bert, kind):
+    values = pa.array([b"one", b"two", b"caf\xe9", None, b"four"][: 3 if kind == pa.string() else 5], pa.binary())
+    plain = pa.Array.from_buffers(pa.string(), len(values), values.buffers())
+    column = plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind, safe=False)
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table({"text": column}), path, store_schema=True)
+    message = refused("encode", path, "-m", tiny_bert)
+    assert f"{path}, row 3: column 'text' is not UTF-8 at byte 4 (0xe9); --errors replace" in message
+    message = refused("tokenizer", "train", path, "-o", tmp_path / "t", "--vocab-size", 300)
+    assert "row 3" in message
+    if kind == pa.string():
+        assert list(Corpus([path], errors="replace")) == ["one", "two", "caf\ufffd"]
+        (tmp_path / "names.parquet").write_bytes(path.read_bytes().replace(b"text", b"te\xe9t"))
+        assert "names.parquet" in refused("encode", tmp_path / "names.parquet", "-m", tiny_bert)
+    else:
+        assert "row 4" in refused("encode", path, "-m", tiny_bert, "--errors", "replace")
+
+
+def test_long_fields_of_csv(tmp_path, tiny_bert):
+    path = tmp_path / "a.csv"
+    path.write_text('text\nshort\n"' + "long, " * 50_000 + '"\n')
+    limit = csv.field_size_limit()
+    assert clearhead("encode", path, "--column", "text", "-m", tiny_bert, "-q", "-o", tmp_path / "v.npy")[0] == 0
+    with pytest.raises(ValueError, match=r"a\.csv: the row that starts on line 3 .*131072.*csv\.field_size_limit"):
+        list(Corpus([path], column="text"))
+    assert csv.field_size_limit() == limit

@@ -174,7 +174,7 @@ def test_other_bad_files(tmp_path):
     path = tmp_path / "data.json.gz"
     for content in (b"plain", gzip.compress(b'{"data": []}' * 50)[:-9], b""):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="data.json.gz is not"):
+        with pytest.raises(ValueError, match="data.json.gz is (not|empty)"):
             read_questions(path)
     for content, words in (
         ('["a"]', "holds a JSON list"),

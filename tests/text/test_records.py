@@ -228,7 +228,7 @@ def test_old_encodings_and_broken_archives(tmp_path):
     assert values(Records(tmp_path / "a.tsv", fields=FIELDS, encoding="latin-1")) == [("café", "1")]
     for content in (b"a\tb\n", gzip.compress(b"a\tb\n" * 50)[:-9]):
         (tmp_path / "b.tsv.gz").write_bytes(content)
-        refused("b.tsv.gz is not a whole gzip file", tmp_path / "b.tsv.gz")
+        refused("b.tsv.gz is not (gzip data|a whole gzip file)", tmp_path / "b.tsv.gz")
 
 
 def test_a_description_changes_with_what_is_read(tmp_path):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.summarize import read_text, source_name
+from clearhead.cli.summarize import read_text
+from clearhead.text.corpus import name_of
 
 if TYPE_CHECKING:
     from clearhead.run.answers import Answer
@@ -38,7 +39,7 @@ def answer(
     from clearhead.run.answers import QuestionAnswerer
 
     reader = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
-    with naming(where=[source_name(context)].__getitem__):
+    with naming(where=[name_of(context)].__getitem__):
         said = reader.answer(
             question,
             text,

@@ -26,6 +26,7 @@ from clearhead.cli.train import train
 from clearhead.cli.translate import translate
 from clearhead.cli.verify import verify
 from clearhead.cli.view import view
+from clearhead.text.tables import raise_field_limit
 
 app = typer.Typer(
     name="clearhead",
@@ -74,6 +75,7 @@ def _root(
 def main() -> None:
     """Runs the command line; an error that a person can mend becomes one line on standard error and status 1."""
     logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
+    raise_field_limit()
     # torch.load prints these before it refuses the file; the error that follows says more
     warnings.filterwarnings("ignore", "Detected pickle protocol|'torch.load' received a zip file")
     try:

@@ -2,13 +2,13 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from clearhead.cli import options
 from clearhead.cli.translate import as_data, one_line, say_cut
+from clearhead.text.corpus import name_of, open_source
 
 
 def summarize(
@@ -35,7 +35,7 @@ def summarize(
     summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
     parts = cut = 0
     for source, document in zip(sources, documents, strict=True):
-        with naming(where=[source_name(source)].__getitem__):
+        with naming(where=[name_of(source)].__getitem__):
             summary = summary_of(
                 summarizer,
                 document,
@@ -49,7 +49,7 @@ def summarize(
         if len(summary.parts) > 1:
             said = f"{summary.tokens:,} tokens, more than the model's {summarizer.max_length:,}"
             how = f"cut between sentences into {len(summary.parts)} parts"
-            typer.echo(f"{source_name(source)}: {said}: {how}", err=True)
+            typer.echo(f"{name_of(source)}: {said}: {how}", err=True)
         line = one_line(summary.text)
         if as_json:
             data: dict[str, Any] = {"text": summary.text, "source": source, "tokens": summary.tokens}
@@ -62,21 +62,15 @@ def summarize(
     say_cut(cut, parts)
 
 
-def source_name(source: str) -> str:
-    """Return what messages call a file, or standard input for "-"."""
-    return "standard input" if source == "-" else source
-
-
 def read_text(source: str) -> str:
-    """A file, or standard input for "-", as one text; a byte order mark is no part of it.
+    """Return a file, or standard input for "-", as one text without its byte order mark.
 
     Raises:
         ValueError: no such file, or one that is not UTF-8.
     """
+    with open_source(source) as file:
+        data: bytes = file.read()
     try:
-        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
         return data.decode("utf-8-sig")
-    except FileNotFoundError:
-        raise ValueError(f"no such file: {source}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{source_name(source)} is not UTF-8: {error}") from None
+        raise ValueError(f"{name_of(source)} is not UTF-8: {error}; convert it first, such as with iconv") from None

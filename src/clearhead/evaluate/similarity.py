@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from clearhead.text.lines import check_file, open_bytes, text_lines
+
 log = logging.getLogger(__name__)
 
 
@@ -39,9 +41,10 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
     first: list[str] = []
     second: list[str] = []
     scores: list[float] = []
+    check_file(path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+        with open_bytes(path) as file:
+            reader = csv.reader(text_lines(file, str(path), advice="convert the file to UTF-8"), strict=True)
             for number, row in enumerate(row for row in reader if row):
                 if len(row) != 3:
                     raise ValueError(
@@ -56,10 +59,6 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
                 first.append(row[0])
                 second.append(row[1])
                 scores.append(score)
-    except FileNotFoundError:
-        raise ValueError(f"no such file: {path}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error}") from None
     except csv.Error as error:
         raise ValueError(f"{path} is not a CSV file: {error}") from None
     if len(scores) < 2:

@@ -13,6 +13,7 @@ from clearhead.run.corpus import Counts, ResumeError, encode_corpus
 from clearhead.run.encode import EncodeOptions, TextEncoder
 from clearhead.text.corpus import Corpus
 from clearhead.text.lines import Errors
+from clearhead.text.tables import raise_field_limit
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,8 @@ class Worker:
         self.job = job
 
     def start(self) -> None:
-        """Loads the model. Not when the object is made: Ray would tell of an error there in words of its own."""
+        """Load the model. Not when the object is made: Ray would report an error there in its own words."""
+        raise_field_limit()
         self.encoder = self.job.encoder()
 
     def encode(self, shard: str, output: str) -> Counts:

@@ -1,13 +1,21 @@
 """Texts from files: lines of text, columns of tables; one after the other, never held whole."""
 
+import contextlib
+import io
 import itertools
+import logging
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from gzip import GzipFile
 from pathlib import Path
+from typing import Any
 
+from clearhead.text.formats import check_text_format
 from clearhead.text.lines import Errors, check_file, content_hash, open_bytes, text_lines, without_end
 from clearhead.text.tables import Cells, Column, check_parquet, json_rows, parquet_rows, separated_rows
+
+log = logging.getLogger(__name__)
 
 DEFAULT_COLUMN = "text"
 _ADVICE = "--errors replace goes on with a replacement character"
@@ -69,6 +77,8 @@ class Corpus:
             for text in self._texts(source):
                 yield text
                 number += 1
+            if number == self._starts[-1]:
+                log.warning("%s contains no texts", name_of(source))
             if source != "-":
                 before += Path(source).stat().st_size
                 self.read_bytes = before
@@ -77,8 +87,8 @@ class Corpus:
         """Return the file and line of a text that has been read, by its number from 0; the file is read again."""
         place = bisect_right(self._starts, index) - 1
         source, number = self.sources[place], index - self._starts[place]
-        if source == "-":
-            return f"standard input, line {number + 1}"
+        if source == "-" or not Path(source).is_file():
+            return f"{name_of(source)}, line {number + 1}"
         if source.endswith(".parquet"):
             return next(itertools.islice(self._parquet(source), number, None))[0]
         with open_bytes(Path(source)) as file:
@@ -86,13 +96,11 @@ class Corpus:
             return f"{source}, line {number + 1}" if cells is None else next(itertools.islice(cells, number, None))[0]
 
     def _texts(self, source: str) -> Iterator[str]:
-        if source == "-":
-            yield from map(without_end, self._lines(_standard_input(), "standard input"))
-        elif source.endswith(".parquet"):
+        if source.endswith(".parquet"):
             yield from _only(self._parquet(source))
         else:
-            with open_bytes(Path(source)) as file:
-                yield from self._read(self._lines(file, source), source)
+            with open_source(source) as file:
+                yield from self._read(self._lines(file, name_of(source)), source)
 
     def _read(self, lines: Iterator[str], source: str) -> Iterator[str]:
         cells = self._cells(lines, source)
@@ -118,9 +126,10 @@ class Corpus:
             raise ValueError(f"{source} has no columns; --column is for .jsonl, .parquet, .csv and .tsv files")
 
     def _lines(self, file: Iterable[bytes], name: str) -> Iterator[str]:
+        unpacked = isinstance(file, GzipFile)  # its bytes do not tell how much of the file has been read
+
         def count(size: int) -> None:
-            # what is unpacked says nothing of how much of the file has been read
-            self.read_bytes += 0 if name.endswith(".gz") else size
+            self.read_bytes += 0 if unpacked else size
 
         return text_lines(file, name, errors=self.errors, advice=_ADVICE, read=count)
 
@@ -130,7 +139,33 @@ class Corpus:
         def count(share: float) -> None:
             self.read_bytes = start + int(share * size)
 
-        return parquet_rows(source, [Column(self.column or DEFAULT_COLUMN)], numbers=False, read=count)
+        columns = [Column(self.column or DEFAULT_COLUMN)]
+        return parquet_rows(source, columns, numbers=False, errors=self.errors, advice=_ADVICE, read=count)
+
+
+@contextlib.contextmanager
+def open_source(source: str) -> Iterator[Any]:
+    """Open a text file, or standard input for "-", for reading bytes.
+
+    Raises:
+        ValueError: no such file, a folder, or another format than text.
+
+    >>> from clearhead.text.corpus import open_source
+    >>> with open_source("nowhere.txt"): pass
+    Traceback (most recent call last):
+    ValueError: no such file: nowhere.txt
+    """
+    if source == "-":
+        yield _standard_input()
+        return
+    check_file(Path(source))
+    with open_bytes(Path(source)) as file:
+        yield file
+
+
+def name_of(source: str) -> str:
+    """Return what messages call a source."""
+    return "standard input" if source == "-" else source
 
 
 def _kind(source: str) -> str:
@@ -143,11 +178,14 @@ def _only(rows: Iterator[Cells]) -> Iterator[str]:
         yield text
 
 
-def _standard_input() -> Iterable[bytes]:
+def _standard_input() -> Any:
     """Standard input as a reader of its own: a thread that waits in `sys.stdin` would keep Python from ending."""
     if sys.stdin is None:
         raise ValueError("standard input is closed; give a file")
     try:
-        return open(sys.stdin.fileno(), "rb", closefd=False)
+        file = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
     except (OSError, ValueError):  # not a file: somebody put an object in its place
         return sys.stdin.buffer
+    assert isinstance(file, io.BufferedReader)
+    check_text_format(file.peek(), "standard input")
+    return file

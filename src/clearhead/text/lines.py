@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Literal, cast
 
+from clearhead.text.formats import GZIP, check_text_format
+
 Errors = Literal["strict", "replace"]
+
+_FIRST = 1024
+"""Bytes that tell a file's format."""
 
 
 def check_file(path: Path) -> None:
@@ -63,25 +68,31 @@ def check_encoding(encoding: str) -> str:
 
 @contextlib.contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """A file's bytes; those of a .gz file unpacked.
+    """Open a text file for reading bytes, and unpack gzip data whatever the file's name.
 
     Raises:
-        ValueError: a .gz file that is damaged or none (while it is read).
+        ValueError: a file of another format, or a .gz file that is empty, damaged or not gzip (also while it is read).
 
     >>> import gzip, tempfile, pathlib; from clearhead.text.lines import open_bytes
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt.gz"; _ = path.write_bytes(gzip.compress(b"one"))
     >>> with open_bytes(path) as file: file.read()
     b'one'
     """
-    if path.suffix != ".gz":
-        with path.open("rb") as plain:
+    with path.open("rb") as plain:
+        first = plain.peek(_FIRST)
+        if not first.startswith(GZIP):
+            if path.suffix == ".gz":
+                what = "is not gzip data; rename the file without .gz" if first else "is empty, not a gzip file"
+                raise ValueError(f"{path} {what}")
+            check_text_format(first, str(path))
             yield plain
-        return
-    try:
-        with gzip.open(path) as packed:
-            yield cast(IO[bytes], packed)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is not a whole gzip file: {error}") from None
+            return
+        try:
+            with gzip.GzipFile(fileobj=plain) as packed:
+                check_text_format(packed.peek(_FIRST), f"{path}, unpacked,")
+                yield cast(IO[bytes], packed)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is not a whole gzip file: {error}") from None
 
 
 def byte_lines(file: Iterable[bytes], encoding: str) -> Iterator[bytes]:

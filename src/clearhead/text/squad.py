@@ -1,12 +1,12 @@
 """SQuAD's layout: articles of paragraphs, each with the questions that were asked of it and their answers."""
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from clearhead.text.lines import check_file, open_bytes
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,11 @@ def read_json(path: Path) -> Any:
     >>> read_json(path)
     {'data': []}
     """
+    check_file(path)
+    with open_bytes(path) as file:
+        content = file.read()
     try:
-        raw = path.read_bytes()
-        return json.loads((gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig"))
-    except FileNotFoundError:
-        raise ValueError(f"no such file: {path}") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is not a whole gzip file: {error}") from None
+        return json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clearhead.text.lines import without_end
+from clearhead.text.lines import Errors, without_end
 
 
 @dataclass(frozen=True)
@@ -120,14 +120,25 @@ def _comma_rows(lines: Iterable[str], source: str) -> Iterator[tuple[int, list[s
         try:
             row = next(reader, None)
         except csv.Error as error:
-            raise ValueError(
-                f"{source}: the row that starts on line {start} cannot be read: {error}; a field that holds a quote, a "
-                "comma or a line break is quoted, and a quote in it doubled"
-            ) from None
+            fix = (
+                "raise the limit with csv.field_size_limit, or use .jsonl or .parquet"
+                if "field limit" in str(error)
+                else "a field that holds a quote, a comma or a line break is quoted, and a quote in it doubled"
+            )
+            raise ValueError(f"{source}: the row that starts on line {start} cannot be read: {error}; {fix}") from None
         if row is None:
             return
         if row:
             yield start, row
+
+
+def raise_field_limit() -> None:
+    """Accept CSV fields of any length in this process.
+
+    Python's limit of 131,072 characters belongs to the whole process. The library leaves it to the program that uses
+    it; `clearhead` and its workers are programs of their own and call this once.
+    """
+    csv.field_size_limit(2**31 - 1)
 
 
 def _place(header: list[str], column: Column, source: str) -> int:
@@ -163,14 +174,15 @@ def check_parquet(source: str, columns: Sequence[Column], *, numbers: bool) -> N
 
     try:
         schema = pyarrow.parquet.read_schema(source)
-    except pyarrow.ArrowInvalid as error:
+        names = list(schema.names)
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{source} is not a Parquet file: {error}") from None
     for column in columns:
-        times = schema.names.count(column.name)
+        times = names.count(str(column.name))
         if times == 0 and column.optional:
             continue
         if times == 0:
-            raise ValueError(f"{source}: {no_column(column.name, schema.names)}")
+            raise ValueError(f"{source}: {no_column(column.name, names)}")
         if times > 1:
             raise ValueError(f"{source} has {times} columns named {column.name!r}; one is wanted")
         kind = schema.field(column.name).type
@@ -185,6 +197,8 @@ def parquet_rows(
     columns: Sequence[Column],
     *,
     numbers: bool,
+    errors: Errors = "strict",
+    advice: str = "write the file again with UTF-8 text",
     read: Callable[[float], object] = lambda share: None,
 ) -> Iterator[Cells]:
     """The rows of a Parquet file that `check_parquet` has found in order.
@@ -193,10 +207,12 @@ def parquet_rows(
         source: the file.
         columns: what is wanted.
         numbers: whether numbers are taken too, as text.
+        errors: what to do with text that is not UTF-8: "strict" stops, "replace" puts U+FFFD for the bytes.
+        advice: what to do about such text, for the message.
         read: called for each row with the share of the file that has been read, from 0 to 1.
 
     Raises:
-        ValueError: a damaged file, or a row whose value for a column is null; it names the row.
+        ValueError: a damaged file, or a row whose value for a column is null or not UTF-8; it names the row.
     """
     import pyarrow
     import pyarrow.parquet
@@ -223,14 +239,33 @@ def parquet_rows(
                 row += 1
                 read(row / total)
                 where = f"{source}, row {row}"
-                yield where, [_parquet_value(*pair, where, numbers) for pair in zip(cells, columns, strict=True)]
+                texts = []
+                for value, column in zip(cells, columns, strict=True):
+                    text = _decoded(value, column, where, errors, advice) if isinstance(value, bytes) else value
+                    texts.append(_parquet_value(text, column, where, numbers))
+                yield where, texts
 
 
-def _texts(array: Any) -> list[str | None]:
+def _texts(array: Any) -> list[str | None] | list[bytes | None]:
+    """Return the values of a column; as bytes where one of them is not UTF-8."""
     import pyarrow
 
-    inner = array.type.value_type if pyarrow.types.is_dictionary(array.type) else array.type
-    return (array if _is_text(inner) else array.cast(pyarrow.string())).to_pylist()  # type: ignore[no-any-return]
+    array = array.dictionary_decode() if pyarrow.types.is_dictionary(array.type) else array
+    texts = array if _is_text(array.type) else array.cast(pyarrow.string())
+    try:
+        return texts.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError:
+        return texts.cast(pyarrow.large_binary()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _decoded(value: bytes, column: Column, where: str, errors: Errors, advice: str) -> str:
+    try:
+        return value.decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{where}: column {column.name!r} is not UTF-8 at byte {error.start + 1} "
+            f"(0x{value[error.start]:02x}); {advice}"
+        ) from None
 
 
 def _parquet_value(value: str | None, column: Column, where: str, numbers: bool) -> str | None:

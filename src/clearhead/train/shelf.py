@@ -123,19 +123,18 @@ def read_state(path: Path) -> dict[str, Any]:
         ValueError: a checkpoint that is broken, or of another version of the format.
     """
     try:
-        state = read_pickle(path, "Restore the file from a backup, or start a new run with another output")
+        state: object = read_pickle(path, "Restore the file from a backup, or start a new run with another output")
     except FileNotFoundError:
         raise ValueError(f"there is no checkpoint {path} to go on from") from None
     told = state.get("clearhead") if isinstance(state, dict) else None
-    if not isinstance(told, Mapping):
+    if not isinstance(state, dict) or not isinstance(told, Mapping):
         raise ValueError(f"{path} is not a checkpoint of clearhead")
     if told.get("format") != FORMAT:
         raise ValueError(
             f"{path} is of format {told.get('format')}, written by clearhead {told.get('version')}; "
             f"this is clearhead {__version__}, whose format is {FORMAT}: go on with the version that began it"
         )
-    whole: dict[str, Any] = state
-    return whole
+    return state
 
 
 def _read_weights(path: Path, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -96,9 +96,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
             self.model, self.tokenizer, self.family, precision=self.recipe.training.precision, device=device
         )
         found = [said.label for said in classifier.classify([row.values["text"] for row in rows])]
-        scores = classification_scores(
-            found, [label_of(row) for row in rows], labels=self.model.head_config.labels
-        )
+        scores = classification_scores(found, [label_of(row) for row in rows], labels=self.model.head_config.labels)
         return {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1}
 
     def save(self, folder: Path) -> None:
