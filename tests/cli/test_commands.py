@@ -256,7 +256,14 @@ def test_convert(tiny_bert, tmp_path):
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("e.encode(['a'], pooling='median')", "pooling is one of mean, cls, max, tokens; got 'median'"),
+        ("e.encode(['a'], pooling='median')", "pooling must be one of mean, cls, max, tokens; got 'median'"),
+        ("e.encode(['a'], pooling='meen')", "; did you mean 'mean'?"),
+        ("e.encode(['a'], pooling=['mean'])", "pooling must be one of"),
+        ("c.TextEncoder.from_pretrained(folder, precision='flot32')", "got 'flot32'; did you mean 'float32'?"),
+        (
+            "__import__('clearhead.text.corpus').text.corpus.Corpus(['-'], errors='ignore')",
+            "one of strict, replace; got",
+        ),
         ("e.encode('a text')", "put it in a list"),
         ("e.encode(['a', None])", "text 1 is a NoneType"),
         ("e.encode([('a', 'b')])", "text 0 is a tuple"),

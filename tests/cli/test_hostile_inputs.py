@@ -188,3 +188,24 @@ def test_long_fields_of_csv(tmp_path, tiny_bert):
     with pytest.raises(ValueError, match=r"a\.csv: the row that starts on line 3 .*131072.*csv\.field_size_limit"):
         list(Corpus([path], column="text"))
     assert csv.field_size_limit() == limit
+
+
+def test_a_wrong_option_is_one_line_with_the_values_and_the_nearest():
+    for arguments, words in (
+        (("encode", "--pooling", "meen"), ("--pooling", "'mean', 'cls', 'max'", "did you mean 'mean'?", "encode -h")),
+        (("encode", "--pooling", "x"), ("--pooling", "'mean', 'cls', 'max'")),
+        (("encode", "--precision", "bfloat"), ("--precision", "did you mean 'bfloat16'?")),
+        (("encode", "--errors", "ignore"), ("--errors", "'strict', 'replace'")),
+        (("encode", "--engine", "rey"), ("--engine", "did you mean 'ray'?")),
+        (("encode", "--max-length", "1e3"), ("--max-length", "integer")),
+        (("encode", "--max-length", "9" * 5000), ("--max-length", "integer")),
+        (("encode", "--poolin", "mean"), ("--poolin", "--pooling")),
+        (("enco",), ("enco", "encode")),
+        (("train",), ("RECIPE",)),
+        (("evaluate", "similarty"), ("similarty", "similarity")),
+    ):
+        status, out, err = clearhead(*arguments)
+        assert (status, out, err.count("\n")) == (2, "", 1), err
+        assert err.startswith("clearhead: error: ")
+        for word in words:
+            assert word in err, err

@@ -1,11 +1,15 @@
 """`clearhead`: its verbs, and what a person sees when something is wrong."""
 
+import contextlib
 import logging
+import re
 import sys
 import warnings
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from clearhead import __version__
 from clearhead.cli.ablate import ablate
@@ -26,10 +30,44 @@ from clearhead.cli.train import train
 from clearhead.cli.translate import translate
 from clearhead.cli.verify import verify
 from clearhead.cli.view import view
+from clearhead.text.choices import did_you_mean
 from clearhead.text.tables import raise_field_limit
+
+
+class UsageError(ValueError):
+    """A wrong option or argument."""
+
+
+class _Commands(TyperGroup):
+    """Report a wrong option or argument as one line, like every other error, in place of a box of several."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        with _as_one_line():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _as_one_line():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _as_one_line() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # typer takes these classes from click or from a copy of it, by its version
+        if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        said = error.format_message().replace("Value error, ", "").rstrip(".")
+        choice = re.search(r"'([^']*)' is not one of (.*)", said)
+        hint = did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2])) if choice else ""
+        command = getattr(getattr(error, "ctx", None), "command_path", "clearhead")
+        raise UsageError(f"{said}{hint}; {command} -h lists the options") from None
+
 
 app = typer.Typer(
     name="clearhead",
+    cls=_Commands,
     help="Transformer encoders and encoder–decoders, clear, verified and fast.",
     no_args_is_help=True,
     add_completion=False,
@@ -73,7 +111,8 @@ def _root(
 
 
 def main() -> None:
-    """Runs the command line; an error that a person can mend becomes one line on standard error and status 1."""
+    """Run the command line. An error that the user can fix is one line on standard error: status 2 for a wrong option
+    or argument, 1 for every other."""
     logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
     raise_field_limit()
     # torch.load prints these before it refuses the file; the error that follows says more
@@ -82,7 +121,7 @@ def main() -> None:
         app()
     except (ValueError, OSError) as error:
         typer.echo(f"clearhead: error: {_line(error)}", err=True)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
 def _line(error: ValueError | OSError) -> str:

@@ -22,6 +22,7 @@ from clearhead.run.progress import token_progress
 from clearhead.run.vectors import HiddenStates, normalized, pooled_vectors, token_vectors
 from clearhead.run.windows import WINDOW_TEXTS, in_windows, one_ahead
 from clearhead.run.writers import Vectors
+from clearhead.text.choices import check_choice
 from clearhead.text.folder import checked_vocabulary
 from clearhead.text.interface import Tokens, check_texts
 from clearhead.text.tokenizer import Tokenizer
@@ -290,8 +291,7 @@ class TextEncoder:
         """
         options, settings = options or EncodeOptions(), self.settings
         pooling = settings.pooling if options.pooling is None else options.pooling
-        if pooling not in (*POOLINGS, "tokens"):
-            raise ValueError(f"pooling is one of {', '.join(POOLINGS)}, tokens; got {pooling!r}")
+        check_choice("pooling", pooling, (*POOLINGS, "tokens"))
         # a model that normalises its vectors does not normalise its tokens'
         says = settings.normalize and pooling != "tokens"
         normalize = says if options.normalize is None else options.normalize

@@ -17,6 +17,7 @@ from clearhead.run import prepacked
 from clearhead.run.compiled import compile_layers
 from clearhead.stacks.decoder import Decoder
 from clearhead.stacks.encoder import Encoder
+from clearhead.text.choices import check_choice
 
 Precision = Literal["auto", "float32", "bfloat16"]
 Model = TypeVar("Model", bound=nn.Module)
@@ -52,8 +53,7 @@ def dtype_for(precision: str, device: torch.device) -> torch.dtype:
     Raises:
         ValueError: an unknown precision.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision is one of {', '.join(PRECISIONS)}; got {precision!r}")
+    check_choice("precision", precision, PRECISIONS)
     if precision == "auto":
         return torch.bfloat16 if _fast_bfloat16(device) else torch.float32
     return torch.bfloat16 if precision == "bfloat16" else torch.float32

@@ -9,8 +9,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from gzip import GzipFile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from clearhead.text.choices import check_choice
 from clearhead.text.formats import check_text_format
 from clearhead.text.lines import Errors, check_file, content_hash, open_bytes, text_lines, without_end
 from clearhead.text.tables import Cells, Column, check_parquet, json_rows, parquet_rows, separated_rows
@@ -45,6 +46,7 @@ class Corpus:
     """
 
     def __init__(self, sources: Sequence[str | Path], *, column: str | None = None, errors: Errors = "strict") -> None:
+        check_choice("errors", errors, get_args(Errors))
         self.sources = [str(source) for source in sources]
         self.column, self.errors = column, errors
         self.read_bytes = 0
