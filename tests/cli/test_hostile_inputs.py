@@ -5,14 +5,19 @@ import csv
 import gzip
 import json
 import lzma
+import resource
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.command import clearhead, refused
+from safetensors.torch import load_file
+from support.command import COMMAND, clearhead, refused
 
 from clearhead import TextEncoder
 from clearhead.text.corpus import Corpus
@@ -209,3 +214,58 @@ def test_a_wrong_option_is_one_line_with_the_values_and_the_nearest():
         assert err.startswith("clearhead: error: ")
         for word in words:
             assert word in err, err
+
+
+def small_files():
+    """No file of this process grows beyond 1,000 bytes, like on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
+def test_a_full_disk_names_the_output(tmp_path, tiny_bert, name):
+    (tmp_path / "texts.txt").write_text("the old bridge\n" * 50)
+    arguments = ["encode", tmp_path / "texts.txt", "-m", tiny_bert, "-o", tmp_path / name, "-q"]
+    assert refused(*arguments, hook=small_files) == f"clearhead: error: {tmp_path / name}: File too large\n"
+
+
+def test_a_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
+    from support.training import write_tiny
+
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    torch.save(load_file(tiny_bert / "model.safetensors"), pickled / "pytorch_model.bin")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"A dog sees house {number} and sleeps.\n" for number in range(60)))
+    out = tmp_path / "out"
+    for name, arguments in (
+        ("model.safetensors", ("convert", pickled)),
+        ("tokenizer.json", ("tokenizer", "train", texts, "-o", out, "--vocab-size", 300)),
+        ("page.html", ("view", "the old", "-m", tiny_bert, "-o", tmp_path / "page.html")),
+        ("hyp.txt", ("evaluate", "translation", texts, "--reference", texts, "-m", "tatoeba-en-de", "-q",
+                     "--beam-size", 1, "--max-new-tokens", 8, "-o", tmp_path / "hyp.txt")),
+        (str(tmp_path / "run"), ("train", write_tiny(tmp_path), "-q")),
+    ):  # fmt: skip
+        status, _, err = clearhead(*arguments, hook=small_files)
+        assert status == 1, (arguments, err)
+        assert name in err.splitlines()[-1], err
+        assert "File too large" in err.splitlines()[-1]
+        assert "Traceback" not in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_standard_output_that_is_full(tmp_path, tiny_bert):
+    (tmp_path / "texts.txt").write_text("the old bridge\n" * 50)
+    texts = tmp_path / "texts.txt"
+    for arguments in (
+        ("encode", texts, "-m", tiny_bert, "-q"),
+        ("encode", texts, "-m", tiny_bert, "-o", tmp_path / "v.npy", "--json"),
+        ("translate", texts, "--max-new-tokens", 3, "--beam-size", 1),
+        ("trace",),
+        ("lint", "-m", tiny_bert, "--json"),
+        ("--help",),
+        ("--version",),
+    ):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run([COMMAND, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, check=False)
+        assert done.returncode == 1, arguments
+        assert done.stderr.decode() == "clearhead: error: standard output: No space left on device\n", arguments

@@ -1,7 +1,9 @@
 """`clearhead`: its verbs, and what a person sees when something is wrong."""
 
 import contextlib
+import io
 import logging
+import os
 import re
 import sys
 import warnings
@@ -115,13 +117,42 @@ def main() -> None:
     or argument, 1 for every other."""
     logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
     raise_field_limit()
+    _name_standard_output()
     # torch.load prints these before it refuses the file; the error that follows says more
     warnings.filterwarnings("ignore", "Detected pickle protocol|'torch.load' received a zip file")
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except (ValueError, OSError) as error:
         typer.echo(f"clearhead: error: {_line(error)}", err=True)
+        if isinstance(error, OSError) and error.filename == _STDOUT:  # what is left to write fails again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2 if isinstance(error, UsageError) else 1)
+
+
+_STDOUT = "standard output"
+
+
+class _StandardOutput(io.FileIO):
+    """Standard output whose errors name it: the system's own name no file."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, _STDOUT) from None
+
+
+def _name_standard_output() -> None:
+    try:
+        raw = _StandardOutput(sys.stdout.fileno(), "w", closefd=False)
+    except (AttributeError, OSError, ValueError):  # closed, or an object in its place
+        return
+    old = sys.stdout
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=old.isatty())
 
 
 def _line(error: ValueError | OSError) -> str:

@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.files import HashedFile, check_place, holds, whole_file
+from clearhead.files import HashedFile, check_place, holds, naming, whole_file
 
 Vectors = NDArray[np.float32]
 
@@ -73,10 +73,15 @@ class PartFile:
         self._file = HashedFile(self.part, size)
 
     def append(self, texts: Sequence[str], vectors: Vectors) -> int:
-        """Append a window and return the size of the part file once it is synced to disk."""
+        """Append a window and return the size of the part file once it is synced to disk.
+
+        Raises:
+            OSError: the disk is full; it names the output.
+        """
         assert self._file is not None
-        self._format.append(self._file, texts, vectors)
-        return self._file.sync()
+        with naming(self.path):
+            self._format.append(self._file, texts, vectors)
+            return self._file.sync()
 
     @property
     def sha256(self) -> str:
