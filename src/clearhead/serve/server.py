@@ -14,6 +14,7 @@ from types import FrameType
 import uvicorn
 
 from clearhead.serve.app import create_app
+from clearhead.serve.listening import listen, written
 from clearhead.serve.protocol import Connections, patient
 from clearhead.serve.settings import Settings
 from clearhead.serve.state import State
@@ -45,7 +46,7 @@ def serve(settings: Settings, host: str, port: int) -> None:
 
     Raises:
         ValueError: settings that contradict each other, a model that cannot be loaded, or a process that may open too
-            few files.
+            few files; or an address that cannot be listened on.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s clearhead: %(message)s", force=True)
     logging.getLogger("clearhead.serve").setLevel(logging.INFO)
@@ -57,10 +58,9 @@ def serve(settings: Settings, host: str, port: int) -> None:
         held_answers=settings.held_answers,
         metrics=state.metrics,
     )
+    sockets = listen(host, port, _BACKLOG)
     config = uvicorn.Config(
         create_app(state),
-        host=host,
-        port=port,
         http=patient(connections),
         backlog=_BACKLOG,
         access_log=False,
@@ -72,18 +72,14 @@ def serve(settings: Settings, host: str, port: int) -> None:
         h11_max_incomplete_event_size=32 * 1024,
         server_header=False,
     )
-    status: int | str | None = 0
-    try:
-        _Server(config, state).run()
-    except SystemExit as stop:  # it cannot listen, and has said so
-        status = stop.code
+    _Server(config, state).run(sockets)
     if state.failed is not None:
         raise state.failed
     if state.busy:
         # a thread inside torch would abort the process when the interpreter ends
         logging.shutdown()
-        os._exit(status if isinstance(status, int) else 1)
-    sys.exit(status)
+        os._exit(0)
+    sys.exit(0)
 
 
 def _room_for(connections: int) -> int:
@@ -121,8 +117,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for server in self.servers:
             for one in server.sockets:
-                host, port = one.getsockname()[:2]
-                log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+                log.info("listening on http://%s", written(one.getsockname()))
 
     async def on_tick(self, counter: int) -> bool:
         """Whether it ends: also where a model could not be loaded."""
