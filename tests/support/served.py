@@ -1,6 +1,7 @@
 """The real server, as a process of its own on a free port."""
 
 import contextlib
+import http.client
 import json
 import re
 import signal
@@ -136,14 +137,36 @@ def failed(*arguments):
     return subprocess.run(command, capture_output=True, check=False, timeout=120)
 
 
-def connected(address):
-    """A socket to a server."""
+def connected(address, source="127.0.0.1"):
+    """A socket to a server, from an address of this machine."""
     parts = urlsplit(address)
-    return socket.create_connection((parts.hostname, parts.port), timeout=10)
+    return socket.create_connection((parts.hostname, parts.port), timeout=10, source_address=(source, 0))
 
 
-def request(path, body):
+def head(path, *headers, method="POST", version="1.1"):
+    """The bytes of a request up to its body."""
+    return "\r\n".join([f"{method} {path} HTTP/{version}", "host: x", *headers, "", ""]).encode()
+
+
+def request(path, body, *headers, version="1.1"):
     """The bytes of a request."""
     sent = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(sent)}\r\n\r\n"
-    return head.encode() + sent
+    typed = ("content-type: application/json", f"content-length: {len(sent)}")
+    return head(path, *typed, *headers, version=version) + sent
+
+
+def answer(one):
+    """The status, headers and body of the next answer that a socket receives."""
+    response = http.client.HTTPResponse(one)
+    response.begin()
+    return response.status, response.headers, response.read()
+
+
+def received(one, seconds=60):
+    """All bytes that a socket receives until the server closes the connection."""
+    one.settimeout(seconds)
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := one.recv(2**16):
+            parts.append(part)
+    return b"".join(parts)

@@ -1,11 +1,16 @@
-"""uvicorn's HTTP protocol, with a bound on what clients can hold: connections, time, answers that nobody takes."""
+"""uvicorn's HTTP protocol with limits on what clients can hold: connections, time, answers that they do not read."""
 
 import asyncio
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from clearhead.serve.framing import StrictConnection
 from clearhead.serve.metrics import Metrics
+
+_SLICE = 4096
+"""Bytes that are parsed at a time. Of what has come, h11 checks the size of a line only before its end has come."""
 
 
 class Connections:
@@ -47,6 +52,7 @@ class PatientProtocol(H11Protocol):
     """
 
     shared: Connections
+    conn: StrictConnection
     _late: asyncio.TimerHandle | None = None
     _untaken: asyncio.TimerHandle | None = None
     _complete = False  # an answer of which not all is taken
@@ -54,6 +60,7 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Begins to wait for the first request."""
         super().connection_made(transport)
+        self.conn = StrictConnection()
         if len(self.connections) > self.shared.most:
             self.shared.metrics.connections.inc()
             transport.abort()
@@ -66,7 +73,9 @@ class PatientProtocol(H11Protocol):
         """Waits on until a request has begun; the time for its body is the guard's."""
         if self._late is None and not self._complete:
             self._wait()
-        super().data_received(data)
+        for start in range(0, len(data), _SLICE):
+            if not self.transport.is_closing():
+                super().data_received(data[start : start + _SLICE])
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
 
@@ -76,6 +85,13 @@ class PatientProtocol(H11Protocol):
         self._complete = self._untaken is not None
         if not self._complete:
             super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a malformed request; what is malformed behind an answer that has begun closes the connection."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self._close()
 
     def pause_writing(self) -> None:
         """The client does not take at once what is sent."""
@@ -101,6 +117,10 @@ class PatientProtocol(H11Protocol):
         self._stop()
         self._forget()
         super().connection_lost(exc)
+
+    def _should_upgrade(self) -> bool:
+        """Ignore Upgrade headers: there are no WebSockets, whose connections would have no limits."""
+        return False
 
     def _wait(self) -> None:
         self._late = self.loop.call_later(self.shared.header_seconds, self._close)

@@ -62,6 +62,7 @@ def serve(settings: Settings, host: str, port: int) -> None:
     config = uvicorn.Config(
         create_app(state),
         http=patient(connections),
+        ws="none",
         backlog=_BACKLOG,
         access_log=False,
         log_config=None,
@@ -69,7 +70,6 @@ def serve(settings: Settings, host: str, port: int) -> None:
         timeout_keep_alive=math.ceil(settings.idle_seconds),
         # one second later than what computes has given up, and has said so to the clients
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds) + 1,
-        h11_max_incomplete_event_size=32 * 1024,
         server_header=False,
     )
     _Server(config, state).run(sockets)

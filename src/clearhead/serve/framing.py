@@ -1,0 +1,73 @@
+"""h11's connection, which rejects requests that are ambiguous or costly to parse."""
+
+import re
+from typing import Any
+
+import h11
+
+LARGEST_HEADERS = 32 * 1024
+"""Bytes of a request's line and headers."""
+_LARGEST_LINE = 1024
+"""Bytes of the line before a chunk, or of all trailers, that may wait for more."""
+_SMALL_CHUNK = 64
+_SMALL_CHUNKS = 1000
+"""So many chunks may be smaller on average than the size above. A chunk takes longer to parse than many bytes."""
+
+_BLANK_LINE = re.compile(rb"\n\r?\n")
+_COSTLY = re.compile(rb"[ \t]{100}|\n[ \t]")
+"""Runs of blanks, for which h11's patterns take quadratic time; also those that it joins from continuation lines."""
+
+
+class StrictConnection(h11.Connection):
+    """The server's side of an HTTP/1.1 connection.
+
+    h11 accepts Content-Length next to Transfer-Encoding and ignores the length. A proxy that ignores the coding instead
+    takes the body for the next request: request smuggling. RFC 9112 lets a server reject such requests (section 6.1),
+    and continuation lines of headers (section 5.2).
+    """
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER, LARGEST_HEADERS)
+        self._chunks = self._chunk_bytes = 0
+
+    def next_event(self) -> Any:
+        """Return the next part of a request.
+
+        Raises:
+            h11.RemoteProtocolError: the request is malformed, ambiguous, of another version, or costly to parse.
+        """
+        if self.their_state is h11.IDLE:
+            self._check_headers(self.trailing_data[0])
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._check_length(event)
+            self._chunks = self._chunk_bytes = 0
+        elif isinstance(event, h11.Data):
+            self._chunks += event.chunk_start
+            self._chunk_bytes += len(event.data)
+            if self._chunks > _SMALL_CHUNKS and self._chunk_bytes < _SMALL_CHUNK * self._chunks:
+                raise h11.RemoteProtocolError("the chunks are too small")
+        elif event is h11.NEED_DATA and self._waits_for_line() > _LARGEST_LINE:
+            raise h11.RemoteProtocolError("the extensions or trailers of the chunks are too large")
+        return event
+
+    def _waits_for_line(self) -> int:
+        """Return the bytes of an incomplete line before a chunk, or of incomplete trailers."""
+        return len(self.trailing_data[0]) if self.their_state is h11.SEND_BODY else 0
+
+    def _check_headers(self, data: bytes) -> None:
+        """Check the bytes of the headers before h11 parses them."""
+        end = _BLANK_LINE.search(data)
+        headers = data[: end.start()] if end else data
+        if len(headers) > LARGEST_HEADERS:
+            raise h11.RemoteProtocolError("the headers are too large", 431)
+        if _COSTLY.search(headers):
+            raise h11.RemoteProtocolError("continuation lines and long runs of blanks are not supported")
+
+    def _check_length(self, request: h11.Request) -> None:
+        """Check that the end of the body is unambiguous."""
+        names = [name for name, _ in request.headers]
+        if request.http_version not in (b"1.0", b"1.1"):
+            raise h11.RemoteProtocolError("unsupported version", 505)
+        if b"transfer-encoding" in names and (b"content-length" in names or request.http_version == b"1.0"):
+            raise h11.RemoteProtocolError("ambiguous length of the body")
