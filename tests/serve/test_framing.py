@@ -114,6 +114,21 @@ def test_an_upgrade_is_ignored(server):
     assert "pip install" not in server.said()
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "CONNECT", "PUT"])
+def test_no_answer_names_a_foreign_host(server, method):
+    paths = httpx.get(f"{server.address}/openapi.json").json()["paths"]
+    for path in ["/", "/docs", "/openapi.json", "/v1/models/bert", *paths, "//evil.example/translate", "*"]:
+        for asked in (path, path.rstrip("/") + "/", f"{path}//"):
+            with connected(server.address) as one:
+                lines = f"{method} {asked} HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n"
+                one.sendall(lines.encode())
+                found = received(one)
+            assert re.match(rb"HTTP/1.1 (200|4\d\d|503) ", found), (asked, found)
+            said = found.replace(asked.strip("/").encode(), b"")
+            assert b"evil.example" not in said
+            assert b"\r\nlocation:" not in found.lower()
+
+
 @pytest.mark.parametrize("slow", ["content-length", "chunks", "trailers"])
 def test_a_body_that_comes_byte_by_byte_is_408(server, slow):
     length = "content-length: 100000" if slow == "content-length" else "transfer-encoding: chunked"

@@ -34,7 +34,13 @@ def create_app(state: State) -> FastAPI:
     statuses = (400, 401, 404, 408, 413, 422, 429, 500, 503)
     errors: dict[int | str, dict[str, Any]] = {status: {"model": schemas.ErrorResponse} for status in statuses}
     app = FastAPI(
-        title="Clearhead", version=__version__, lifespan=lifespan, responses=errors, docs_url=None, redoc_url=None
+        title="Clearhead",
+        version=__version__,
+        lifespan=lifespan,
+        responses=errors,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # such a redirect goes to the host that the client names
     )
     app.add_middleware(Guard, keys=state.settings.keys, bodies=state.bodies, metrics=state.metrics)
     handle_errors(app)
