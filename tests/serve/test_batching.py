@@ -14,8 +14,8 @@ from clearhead.serve.waiting import results
 
 
 def submit(batcher, jobs):
-    """Takes jobs, whose place nobody leaves."""
-    place = batcher.place(1)
+    """Takes jobs of a client of its own, whose place nobody leaves."""
+    place = batcher.place(1, object())
     try:
         return place.submit(jobs)
     except Exception:
@@ -82,13 +82,13 @@ def test_a_full_queue_refuses_all_of_a_request_and_recovers():
 
 def test_an_estimate_holds_room_until_it_is_corrected():
     batcher = Batcher(doubled, batch_cost=5, queue_cost=10)
-    with batcher.place(99) as whole:
+    with batcher.place(99, object()) as whole:
         assert batcher.waiting == 10
         with pytest.raises(OverloadedError):
-            batcher.place(1)
+            batcher.place(1, object())
         whole.submit([("a", 1, 3)])
         assert batcher.waiting == 3
-        other = batcher.place(7)
+        other = batcher.place(7, object())
         with pytest.raises(OverloadedError):
             other.submit([("a", 1, 8)])
         other.leave()
@@ -152,7 +152,7 @@ def test_what_was_left_is_not_computed():
     slow = Slow()
     batcher = Batcher(slow, batch_cost=1, queue_cost=100)
     submit(batcher, [("a", 0, 1)])
-    with batcher.place(5) as place:
+    with batcher.place(5, object()) as place:
         place.submit([("a", 1, 1), ("a", 2, 1)])
     submit(batcher, [("a", 3, 1)])
     assert batcher.waiting == 2
@@ -178,7 +178,7 @@ def test_a_part_that_fails_ends_its_request():
             await asyncio.sleep(60)
 
     async def ask():
-        with batcher.place(1) as place:
+        with batcher.place(1, object()) as place:
             await results(There(), place, [("a", number, 1) for number in range(200)])
 
     batcher = Batcher(compute, batch_cost=1, queue_cost=1000)
@@ -200,7 +200,7 @@ def test_a_batch_that_nobody_wants_ends_at_its_next_step():
         return payloads
 
     batcher = Batcher(steps, batch_cost=9, queue_cost=100)
-    one, other = batcher.place(1), batcher.place(1)
+    one, other = batcher.place(1, object()), batcher.place(1, object())
     futures = [*one.submit([("a", 1, 1)]), *other.submit([("a", 2, 1)])]
     batcher.start()
     assert began.wait(5)
@@ -226,8 +226,8 @@ def test_streams_go_on_between_batches_and_can_be_left():
 
         return put
 
-    batcher.place(5).stream(lambda: iter([1, 2, 3]), tell("one"), 5)
-    two = batcher.place(5)
+    batcher.place(5, object()).stream(lambda: iter([1, 2, 3]), tell("one"), 5)
+    two = batcher.place(5, object())
     two.stream(lambda: iter(range(10**9)), tell("two"), 5)
     (future,) = submit(batcher, [("a", 4, 1)])
     batcher.start()
@@ -251,7 +251,7 @@ def test_streams_have_as_much_time_as_the_batches():
     done = threading.Event()
     batcher = Batcher(slow, batch_cost=1, queue_cost=1000)
     submit(batcher, [("a", number, 1) for number in range(50)])
-    batcher.place(1).stream(
+    batcher.place(1, object()).stream(
         lambda: iter(range(40)), lambda piece: done.set() if piece is None else time.sleep(0.001), 1
     )
     batcher.start()
@@ -268,7 +268,7 @@ def test_a_stream_that_fails_tells_its_error():
 
     told, done = [], threading.Event()
     batcher = Batcher(doubled, batch_cost=1, queue_cost=100)
-    batcher.place(1).stream(
+    batcher.place(1, object()).stream(
         broken, lambda piece: (told.append(piece), done.set() if isinstance(piece, OSError) else None), 1
     )
     batcher.start()
@@ -292,7 +292,7 @@ def test_draining_finishes_what_was_taken_and_takes_no_more():
 
 def test_draining_waits_for_what_has_a_place_and_is_not_yet_counted():
     batcher = Batcher(doubled, batch_cost=1, queue_cost=100)
-    place = batcher.place(1)
+    place = batcher.place(1, object())
     batcher.start()
     assert not batcher.drain(0.05)
     (future,) = place.submit([("a", 1, 5)])
@@ -308,7 +308,7 @@ def test_when_the_time_is_over_what_is_left_is_given_up():
 
     batcher = Batcher(endless, batch_cost=1, queue_cost=100)
     futures, told = submit(batcher, [("a", number, 1) for number in range(3)]), []
-    batcher.place(1).stream(lambda: (batcher.check() for _ in range(10**9)), told.append, 1)
+    batcher.place(1, object()).stream(lambda: (batcher.check() for _ in range(10**9)), told.append, 1)
     batcher.start()
     batcher.close(0.2)
     start = time.monotonic()

@@ -41,7 +41,7 @@ def insistent(address, stop):
 
 @pytest.mark.slow
 def test_overload_is_refused_at_once_and_passes(folders):
-    room = 2 * COST
+    room = 4 * COST  # of which one client uses half
     with (
         served.server({"bert": folders / "bert"}, before=SLOWED, queue_tokens=room) as server,
         concurrent.futures.ThreadPoolExecutor(40) as pool,

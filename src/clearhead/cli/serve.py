@@ -35,7 +35,7 @@ def serve(
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     queue_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens that may wait; beyond them clients get 429.")
+        int, typer.Option(min=1, help="Tokens that may wait; one client may use half. Beyond them clients get 429.")
     ] = 262_144,
     drain_seconds: Annotated[
         float, typer.Option(min=0, help="How long what was taken may take to finish after SIGTERM.")

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from clearhead.serve.errors import AbandonedError, DrainingError, OverloadedError, RefusedError
+from clearhead.serve.shares import Shares
 
 Perform = Callable[[Any, Sequence[Any]], Sequence[Any]]
 """From a key and the payloads of its jobs to their results, in their order."""
@@ -48,7 +49,7 @@ class Batcher:
         perform: computes some jobs of one key. If it fails, each half of them is tried alone, so that one that cannot
             be computed harms no other. It calls `check` at each step.
         batch_cost: greatest cost of jobs that are computed together, such as tokens.
-        queue_cost: greatest cost of all that waits or is computed; beyond it nothing is taken.
+        queue_cost: greatest cost of all that waits or is computed; clients share it (`Shares`).
         observe: told after each batch: its jobs, and the longest wait before.
     """
 
@@ -60,11 +61,11 @@ class Batcher:
         queue_cost: int,
         observe: Callable[[int, float], None] = lambda jobs, waited: None,
     ) -> None:
-        self._perform, self._batch_cost, self._queue_cost, self._observe = perform, batch_cost, queue_cost, observe
+        self._perform, self._batch_cost, self._observe = perform, batch_cost, observe
         self._jobs: list[_Job] = []
         self._streams: list[_Stream] = []
         self._changed = threading.Condition()
-        self._held = 0  # cost of all places
+        self._shares = Shares(queue_cost)  # costs of all places
         self._rate = 0.0  # cost a second, a moving mean
         self._turn = 0.0  # of the batch that was begun last
         self._places: list[Place] = []  # of what is being computed
@@ -83,22 +84,26 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """The cost of all that waits or is being computed."""
-        return self._held
+        return self._shares.held
 
     @property
     def seconds_left(self) -> float:
         """How long it still computes, after `close`; at least 0."""
         return max(0.0, self._deadline - time.monotonic())
 
-    def place(self, cost: int) -> "Place":
-        """Room for a request, by an estimate of its cost; one beyond the whole queue is taken as the whole queue.
+    def place(self, cost: int, client: Hashable) -> "Place":
+        """Reserve room for a request.
+
+        Args:
+            cost: an estimate; one beyond the whole queue is taken as the whole queue.
+            client: whose share of the queue it uses.
 
         Raises:
             OverloadedError: there is no room.
             DrainingError: `close` was called.
         """
-        place = Place(self)
-        self._change(place, min(max(1, cost), self._queue_cost))
+        place = Place(self, client)
+        self._change(place, min(max(1, cost), self._shares.limit))
         return place
 
     def check(self) -> None:
@@ -126,21 +131,21 @@ class Batcher:
 
     def _change(self, place: "Place", cost: int) -> None:
         """Changes what a place holds of the queue, if there is room."""
-        if cost > self._queue_cost:
+        limit = self._shares.limit
+        if cost > limit:
             raise RefusedError(
-                f"the request is {cost:,} tokens of work; this server takes {self._queue_cost:,} at a time: send less"
+                f"the request is {cost:,} tokens of work; this server takes {limit:,} at a time: send less"
             )
         with self._changed:
             if self._ends and not place.held:
                 raise DrainingError
-            if self._held - place.held + cost > self._queue_cost:
-                raise OverloadedError(max(1, math.ceil(self._held / self._rate)) if self._rate else 1)
-            self._held += cost - place.held
+            if not self._shares.take(place.client, cost, instead_of=place.held):
+                raise OverloadedError(max(1, math.ceil(self.waiting / self._rate)) if self._rate else 1)
             place.held = cost
 
     def _release(self, place: "Place", cost: int) -> None:
         with self._changed:
-            self._held -= cost
+            self._shares.release(place.client, cost)
             place.held -= cost
             self._changed.notify()
 
@@ -164,7 +169,7 @@ class Batcher:
         while True:
             with self._changed:
                 while not self._jobs and not self._streams:
-                    if self._ends and not self._held:
+                    if self._ends and not self.waiting:
                         return
                     self._changed.wait()
                 batch = self._next()
@@ -249,12 +254,13 @@ class Place:
 
     Args:
         batcher: the queue's.
+        client: whose share of the queue it uses.
 
     Whoever has one leaves it in the end; `with` does.
     """
 
-    def __init__(self, batcher: Batcher) -> None:
-        self._batcher = batcher
+    def __init__(self, batcher: Batcher, client: Hashable) -> None:
+        self._batcher, self.client = batcher, client
         self._jobs: list[_Job] = []
         self._begun = False
         self.held = 0

@@ -1,13 +1,15 @@
-"""Requests' bodies: each within its size and its time, and all together within a budget."""
+"""Request bodies with per-request size and time limits and a memory budget that clients share."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Hashable, Iterator
 
 from starlette.types import Message, Receive
 
+from clearhead.serve.shares import Shares
+
 _DRAIN = 4
-"""What is too large is read on to so many times the limit, and thrown away."""
+"""After an early answer, at most so many times the largest body is read and discarded."""
 _DRAIN_SECONDS = 5.0
 
 
@@ -32,13 +34,20 @@ class Bodies:
 
     Args:
         largest: bytes of one.
-        budget: bytes of all.
+        budget: bytes of all; of one client, as many as it leaves free (`Shares`).
         seconds: how long one may take to come.
+
+    Raises:
+        ValueError: the budget is less than twice the largest body, which would then never have room.
     """
 
     def __init__(self, *, largest: int, budget: int, seconds: float) -> None:
-        self.largest, self.budget, self.seconds = largest, budget, seconds
-        self.held = 0
+        if budget < 2 * largest:
+            raise ValueError(
+                f"held_bodies={budget:,} is less than twice largest_body={largest:,}; increase held_bodies"
+            )
+        self.largest, self.seconds = largest, seconds
+        self.shares = Shares(budget)
         self.closed = False
         self._waits: set[asyncio.Timeout] = set()
 
@@ -59,26 +68,15 @@ class Bodies:
             finally:
                 self._waits.remove(wait)
 
-    @contextlib.asynccontextmanager
-    async def in_time(self) -> AsyncIterator[None]:
-        """Ends what is inside with a TurnedAwayError when a body's time is over, or the server's."""
-        try:
-            async with self.within(self.seconds):
-                yield
-        except TimeoutError:
-            if self.closed:
-                raise TurnedAwayError(503, "the server is about to end", "draining") from None
-            raise TurnedAwayError(408, f"the body did not come within {self.seconds:g} s", "body_too_slow") from None
-
     def check(self, length: int) -> None:
         """Raises a TurnedAwayError for a body that is larger than one may be."""
         if length > self.largest:
             raise TurnedAwayError(413, f"the body is larger than {self.largest:,} bytes", "body_too_large")
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator["Reading"]:
-        """Room for a body, which is given back in the end."""
-        one = Reading(self)
+    def reading(self, headers: dict[bytes, bytes], receive: Receive) -> Iterator["Reading"]:
+        """Room for a request's body, which is given back in the end."""
+        one = Reading(self, headers, receive)
         try:
             yield one
         finally:
@@ -86,56 +84,79 @@ class Bodies:
 
 
 class Reading:
-    """One body.
+    """The body of one request.
 
     Args:
         bodies: all of them.
+        headers: the request's.
+        receive: gives the parts of the body.
     """
 
-    def __init__(self, bodies: Bodies) -> None:
-        self._bodies = bodies
+    def __init__(self, bodies: Bodies, headers: dict[bytes, bytes], receive: Receive) -> None:
+        self._bodies, self._receive = bodies, receive
+        length = headers.get(b"content-length", b"0")
+        self._length = int(length) if length.isdigit() else 0
+        self._client: Hashable = None
         self._parts: list[bytes] = []
         self._held = 0
-        self.whole = False
+        self.whole = not self._length and b"transfer-encoding" not in headers
+        # a client that waits to be told to go on has not begun to send
+        self._drains = b"expect" not in headers
 
-    async def read(self, receive: Receive) -> bytes:
-        """The whole of it.
+    async def read(self, client: Hashable) -> bytes:
+        """Return the whole body.
 
         It is read before the application begins, which would take any error while it reads for a body that is broken.
 
+        Args:
+            client: whose share of the budget it uses.
+
         Raises:
             TurnedAwayError: it is too large, or too slow, there is no room for it, or the server ends.
-            ClientGoneError: so.
+            ClientGoneError: the client went away.
         """
-        async with self._bodies.in_time():
-            while not self.whole:
-                part = await self._next(receive)
-                self._held += len(part)
-                self._bodies.held += len(part)
-                self._bodies.check(self._held)
-                if self._bodies.held > self._bodies.budget:
-                    said = "the bodies of other requests fill the memory that there is for them; try again in 1 s"
-                    raise TurnedAwayError(503, said, "overloaded")
-                self._parts.append(part)
+        self._client = client
+        self._bodies.check(self._length)
+        try:
+            async with self._bodies.within(self._bodies.seconds):
+                while not self.whole:
+                    self._keep(await self._next())
+        except TimeoutError:
+            if self._bodies.closed:
+                raise TurnedAwayError(503, "the server is about to end", "draining") from None
+            self._drains = False  # its time is over
+            said = f"the body did not come within {self._bodies.seconds:g} s"
+            raise TurnedAwayError(408, said, "body_too_slow") from None
         body, self._parts = b"".join(self._parts), []
         return body
 
-    async def drain(self, receive: Receive) -> None:
-        """Reads on, to some bound, and keeps nothing: a client that still sends when it is closed hears no answer."""
+    async def drain(self) -> None:
+        """Read the rest of the body within limits and discard it.
+
+        A client that still sends when the connection is closed may never read its answer.
+        """
         self.drop()
         left = _DRAIN * self._bodies.largest
         with contextlib.suppress(TimeoutError, ClientGoneError):
-            async with self._bodies.within(_DRAIN_SECONDS):
+            async with self._bodies.within(_DRAIN_SECONDS if self._drains else 0.0):
                 while not self.whole and left > 0:
-                    left -= len(await self._next(receive))
+                    left -= len(await self._next())
 
     def drop(self) -> None:
         """Gives back what it holds of the budget."""
-        self._bodies.held -= self._held
+        self._bodies.shares.release(self._client, self._held)
         self._parts, self._held = [], 0
 
-    async def _next(self, receive: Receive) -> bytes:
-        message = await receive()
+    def _keep(self, part: bytes) -> None:
+        self._bodies.check(self._held + len(part))
+        if not self._bodies.shares.take(self._client, len(part)):
+            said = "the bodies of this client's other requests, and of other clients, fill the memory; try again in 1 s"
+            raise TurnedAwayError(503, said, "overloaded")
+        self._held += len(part)
+        self._parts.append(part)
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         self.whole = not message.get("more_body", False)

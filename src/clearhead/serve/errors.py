@@ -27,14 +27,14 @@ class RefusedError(Exception):
 
 
 class OverloadedError(Exception):
-    """The queue is full.
+    """The queue is full, or the client's share of it.
 
     Args:
         retry_after: seconds after which there should be room.
     """
 
     def __init__(self, retry_after: int) -> None:
-        super().__init__(f"the queue is full; try again in {retry_after} s")
+        super().__init__(f"the queue, or this client's share of it, is full; try again in {retry_after} s")
         self.retry_after = retry_after
 
 

@@ -1,4 +1,4 @@
-"""What stands before every request: its id, its key, its size, its time; and what is counted of it."""
+"""Checks before the application: a request's id, its key, then its body; logs and counts every request."""
 
 import hmac
 import json
@@ -15,13 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from clearhead.serve.bodies import Bodies, ClientGoneError, Reading, TurnedAwayError, replayed
 from clearhead.serve.errors import error_body
 from clearhead.serve.metrics import Metrics
+from clearhead.serve.shares import network
 
 log = logging.getLogger("clearhead.serve")
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OPEN = ("/health/live", "/health/ready", "/", "/docs", "/openapi.json", "/favicon.ico")
-"""Paths that need no key: they tell nothing of anybody's texts."""
+"""Paths that need no key, for they return nothing of any text, and whose requests have no body."""
 CLIENT_GONE = 499
 """nginx's status for a request whose client has gone; there is none in the standard."""
 
@@ -47,60 +48,91 @@ class Guard:
         headers = {name.lower(): value for name, value in scope["headers"]}
         given = headers.get(b"x-request-id", b"").decode("latin-1")
         scope["request_id"] = given if _ID.fullmatch(given) else uuid.uuid4().hex
-        start, status = time.perf_counter(), CLIENT_GONE
-
-        async def answer(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", scope["request_id"].encode())]
-            await send(message)
-
-        try:
-            with self.bodies.reading() as reading:
+        start = time.perf_counter()
+        with self.bodies.reading(headers, receive) as reading:
+            answer = _Answer(send, scope["request_id"], reading)
+            try:
                 await self._answered(scope, headers, reading, receive, answer)
-        except Exception as error:
-            # nothing of what happened inside goes to the client, and nothing of the client's text, which the error's
-            # message may hold, into the log
-            where = "".join(traceback.format_tb(error.__traceback__))
-            log.error("request %s failed: %s\n%s", scope["request_id"], type(error).__name__, where)
-            began, status = status != CLIENT_GONE, 500
-            if not began:
-                said = f"something went wrong here; request {scope['request_id']}"
-                await _respond(answer, 500, said, "internal_error")
-        finally:
-            seconds = time.perf_counter() - start
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            path = _path(scope)
-            self.metrics.request(path, method, status, seconds)
-            log.info("%s %s %s %d %.1f ms", scope["request_id"], method, path, status, 1000 * seconds)
+            except Exception as error:
+                # nothing of what happened inside goes to the client, and nothing of the client's text, which the
+                # error's message may hold, into the log
+                where = "".join(traceback.format_tb(error.__traceback__))
+                log.error("request %s failed: %s\n%s", scope["request_id"], type(error).__name__, where)
+                began = answer.status != CLIENT_GONE
+                if not began:
+                    said = f"something went wrong here; request {scope['request_id']}"
+                    await _respond(answer, 500, said, "internal_error")
+                answer.status = 500
+            finally:
+                seconds = time.perf_counter() - start
+                method = scope["method"] if scope["method"] in _METHODS else "other"
+                path = _path(scope)
+                self.metrics.request(path, method, answer.status, seconds)
+                log.info("%s %s %s %d %.1f ms", scope["request_id"], method, path, answer.status, 1000 * seconds)
+            await answer.end()
 
     async def _answered(
         self, scope: Scope, headers: dict[bytes, bytes], reading: Reading, receive: Receive, answer: Send
     ) -> None:
         """Gives a request to the application, if its key is right and its body comes."""
+        body = b""
         try:
-            self._check_key(scope, headers)
-            length = headers.get(b"content-length", b"0")
-            self.bodies.check(int(length) if length.isdigit() else 0)
-            body = await reading.read(receive)
+            if scope["path"] not in OPEN:
+                scope["client_id"] = self._client(scope, headers)
+                body = await reading.read(scope["client_id"])
         except ClientGoneError:
             return
         except TurnedAwayError as error:
-            # one whose time is over is not waited for again; who waits to be told to go on has not begun to send
-            if error.code not in ("body_too_slow", "draining") and b"expect" not in headers:
-                await reading.drain(receive)
-            await _respond(answer, error.status, error.said, error.code, close=not reading.whole)
+            await _respond(answer, error.status, error.said, error.code)
             return
         await self.app(scope, replayed(body, receive), answer)
 
-    def _check_key(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        if self.keys and scope["path"] not in OPEN:
-            kind, _, sent = headers.get(b"authorization", b"").partition(b" ")
-            # all are compared, in a time that tells nothing of how much was right
-            right = [hmac.compare_digest(sent.strip(), key) for key in self.keys]
-            if kind.lower() != b"bearer" or not any(right):
-                raise TurnedAwayError(401, "an API key is wanted: Authorization: Bearer KEY", "invalid_api_key")
+    def _client(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
+        """Return the client whose share of the limits a request uses: its key, or without keys its address.
+
+        Raises:
+            TurnedAwayError: its key is missing or wrong.
+        """
+        if not self.keys:
+            return network(scope["client"])
+        kind, _, sent = headers.get(b"authorization", b"").partition(b" ")
+        # all are compared, in a time that tells nothing of how much was right
+        right = [hmac.compare_digest(sent.strip(), key) for key in self.keys]
+        if kind.lower() != b"bearer" or not any(right):
+            raise TurnedAwayError(401, "an API key is required: Authorization: Bearer KEY", "invalid_api_key")
+        return f"key {right.index(True)}"
+
+
+class _Answer:
+    """Send an answer, and after an answer that came before the end of the body also the end of the connection.
+
+    Args:
+        send: the server's.
+        request_id: the request's.
+        reading: the request's body.
+    """
+
+    def __init__(self, send: Send, request_id: str, reading: Reading) -> None:
+        self._send, self._id, self._reading = send, request_id, reading
+        self._early = False
+        self.status = CLIENT_GONE
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self.status, self._early = message["status"], not self._reading.whole
+            message["headers"] = [*message["headers"], (b"x-request-id", self._id.encode())]
+            if self._early:
+                message["headers"].append((b"connection", b"close"))
+        elif self._early:
+            message["more_body"] = True  # the connection is closed at the end of the answer
+        await self._send(message)
+
+    async def end(self) -> None:
+        """Discard the rest of the body, so that the client can read the answer, and close the connection."""
+        if self._early:
+            await self._reading.drain()
+            await self._send({"type": "http.response.body"})
 
 
 def _path(scope: Scope) -> str:
@@ -111,12 +143,10 @@ def _path(scope: Scope) -> str:
     return "other"
 
 
-async def _respond(send: Send, status: int, message: str, code: str, *, close: bool = False) -> None:
+async def _respond(send: Send, status: int, message: str, code: str) -> None:
     kind = "server_error" if status >= 500 else "authentication_error" if status == 401 else "invalid_request_error"
     body = json.dumps(error_body(message, code, kind=kind)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if close:
-        headers.append((b"connection", b"close"))
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     if status == 503:

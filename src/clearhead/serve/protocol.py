@@ -8,6 +8,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clearhead.serve.framing import StrictConnection
 from clearhead.serve.metrics import Metrics
+from clearhead.serve.shares import Shares, network
 
 _SLICE = 4096
 """Bytes that are parsed at a time. Of what has come, h11 checks the size of a line only before its end has come."""
@@ -17,7 +18,7 @@ class Connections:
     """What all connections have in common.
 
     Args:
-        most: how many there may be at a time.
+        most: how many there may be at a time; of one address, as many as it leaves free (`Shares`).
         header_seconds: how long one may take to send the headers of a request.
         answer_seconds: how long one may take to take an answer.
         held_answers: bytes of all answers that wait to be taken; beyond it the one that waits longest is given up.
@@ -27,7 +28,7 @@ class Connections:
     def __init__(
         self, most: int, *, header_seconds: float, answer_seconds: float, held_answers: int, metrics: Metrics
     ) -> None:
-        self.most, self.header_seconds, self.answer_seconds = most, header_seconds, answer_seconds
+        self.shares, self.header_seconds, self.answer_seconds = Shares(most), header_seconds, answer_seconds
         self.held_answers, self.metrics = held_answers, metrics
         self._waiting: dict[PatientProtocol, None] = {}  # in their order
 
@@ -56,12 +57,14 @@ class PatientProtocol(H11Protocol):
     _late: asyncio.TimerHandle | None = None
     _untaken: asyncio.TimerHandle | None = None
     _complete = False  # an answer of which not all is taken
+    _counted = False
 
     def connection_made(self, transport: Any) -> None:
         """Begins to wait for the first request."""
         super().connection_made(transport)
         self.conn = StrictConnection()
-        if len(self.connections) > self.shared.most:
+        self._counted = self.shared.shares.take(network(self.client), 1)
+        if not self._counted:
             self.shared.metrics.connections.inc()
             transport.abort()
             return
@@ -116,6 +119,8 @@ class PatientProtocol(H11Protocol):
         """Waits for nothing more."""
         self._stop()
         self._forget()
+        if self._counted:
+            self.shared.shares.release(network(self.client), 1)
         super().connection_lost(exc)
 
     def _should_upgrade(self) -> bool:

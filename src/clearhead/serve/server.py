@@ -63,6 +63,8 @@ def serve(settings: Settings, host: str, port: int) -> None:
         create_app(state),
         http=patient(connections),
         ws="none",
+        # any client can send X-Forwarded-For, and would choose by it whose budget it uses
+        proxy_headers=False,
         backlog=_BACKLOG,
         access_log=False,
         log_config=None,

@@ -16,15 +16,16 @@ class Settings:
         precision, device: as in `TextEncoder`.
         keys: API keys; none for no keys.
         largest_body: bytes of a request's body.
-        held_bodies: bytes of all bodies that are held at a time.
+        held_bodies: bytes of all bodies that are held at a time; clients share them (`Shares`).
         header_seconds: how long a connection may take to send the headers of a request that it has begun.
         body_seconds: how long a body may take to come.
         answer_seconds: how long a client may take to take an answer, or what of a stream is there.
         held_answers: bytes of all answers that wait to be taken; beyond it the one that waits longest is given up.
         idle_seconds: how long a connection may wait between two requests; a proxy's time must be shorter.
-        connections: how many there may be at a time; what comes beyond them is closed at once.
+        connections: how many there may be at a time, shared by address; what comes beyond them is closed at once.
         batch_tokens: tokens that are computed together, of all clients.
-        queue_tokens: tokens that may wait or be computed, those that are expected to be generated among them.
+        queue_tokens: tokens that may wait or be computed, those that are expected to be generated among them; clients
+            share them.
         generated_tokens: most tokens that a request may make the server generate: texts × beams × new tokens.
         drain_seconds: how long what was taken may take to finish after SIGTERM; what then is left is given up.
 

@@ -38,7 +38,7 @@ async def _computed(state: State, request: Request, use: Name, body: Any) -> _Do
     """What a use makes of a body, once there is room for it."""
     model = state.model(body.model, use)
     does = model.uses[use]
-    with state.batcher.place(does.estimate(body)) as place:
+    with state.batcher.place(does.estimate(body), request.scope["client_id"]) as place:
         work = await asyncio.to_thread(does.prepare, body)
         key = Key(model.name, use, work.options)
         jobs = [(key, payload, cost) for payload, cost in work.jobs]
@@ -124,7 +124,7 @@ async def _streamed(state: State, request: Request, body: schemas.TranslateReque
     model = state.model(body.model, "translate")
     does = model.uses["translate"]
     assert isinstance(does, Translate)
-    place = state.batcher.place(does.estimate(greedy))
+    place = state.batcher.place(does.estimate(greedy), request.scope["client_id"])
     try:
         work = await asyncio.to_thread(does.prepare, greedy)
         ((_, cost),) = work.jobs

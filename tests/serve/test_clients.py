@@ -1,0 +1,162 @@
+"""Budgets per client, against the real server: one client cannot use up what others need."""
+
+import contextlib
+import select
+
+import httpx
+import pytest
+from support import served
+from support.served import answer, connected, head, received, request, until
+
+KEYS = ["greedy-key-0123456789", "polite-key-0123456789"]
+GREEDY, POLITE = ({"authorization": f"Bearer {key}"} for key in KEYS)
+LIMITS = {"held_bodies": 2**20, "largest_body": 2**17, "body_seconds": 600.0}
+SLOWED = """
+import time, clearhead.serve.models as models
+perform = models.Served.perform
+def performed(self, key, payloads):
+    if any("slow" in self.uses[key.use].made.tokenizer.decode(one.ids) for one in payloads):
+        time.sleep(3.0)
+    return perform(self, key, payloads)
+models.Served.perform = performed
+"""
+
+
+@contextlib.contextmanager
+def greedy(address, headers=None, count=16):
+    """Clients that send all of a large body but its last bytes; gives their sockets."""
+    lines = [f"{name}: {value}" for name, value in (headers or {}).items()]
+    sockets = [connected(address) for _ in range(count)]
+    try:
+        for one in sockets:
+            with contextlib.suppress(ConnectionError):
+                one.sendall(head("/v1/embeddings", "content-length: 131072", *lines) + b" " * 131_000)
+        yield sockets
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def answered(sockets):
+    """The sockets that have received something."""
+    return select.select(sockets, [], [], 0)[0]
+
+
+def embed(address, headers=None, source="127.0.0.1", text="a"):
+    body = {"model": "bert", "input": text, "truncate": True}
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=source), timeout=60) as client:
+        return client.post(f"{address}/v1/embeddings", json=body, headers=headers)
+
+
+def check_refused(sockets):
+    for one in sockets:
+        status, headers, _ = answer(one)
+        assert status == 503
+        assert int(headers["retry-after"]) >= 1
+
+
+def test_slow_bodies_of_one_key_leave_room_for_another_key(folders):
+    with (
+        served.server({"bert": folders / "bert"}, keys=KEYS, **LIMITS) as server,
+        greedy(server.address, GREEDY) as held,
+    ):
+        until(lambda: len(answered(held)) >= 8)
+        check_refused(answered(held))
+        for _ in range(3):
+            assert embed(server.address, POLITE, text="a " * 60_000).status_code == 200
+        with greedy(server.address, POLITE, count=1) as one:
+            assert not answered(one)
+            one[0].sendall(b" " * 71 + b"!")
+            until(lambda: answered(one))
+            assert answer(one[0])[0] == 422
+
+
+def test_without_keys_slow_bodies_of_one_address_leave_room_for_another(folders):
+    with served.server({"bert": folders / "bert"}, **LIMITS) as server, greedy(server.address) as held:
+        until(lambda: len(answered(held)) >= 8)
+        check_refused(answered(held))
+        assert embed(server.address, source="127.0.0.2", text="a " * 60_000).status_code == 200
+        # a header that any client can send does not choose its budget
+        forged = embed(server.address, {"x-forwarded-for": "10.0.0.9"}, text="a " * 60_000)
+        assert forged.status_code == 503
+
+
+def test_bodies_without_a_key_are_answered_before_they_come(folders):
+    endless = "import clearhead.serve.bodies as bodies\nbodies._DRAIN_SECONDS = 600.0"
+    with (
+        served.server({"bert": folders / "bert"}, keys=KEYS, before=endless, **LIMITS) as server,
+        greedy(server.address) as held,
+    ):
+        until(lambda: len(answered(held)) == 16)
+        for one in held:
+            status, headers, _ = answer(one)
+            assert status == 401
+            assert headers["connection"] == "close"
+        for path in ("/health/live", "/docs"):  # what needs no key takes no body either
+            with connected(server.address) as one:
+                one.sendall(head(path, "content-length: 131072", method="GET") + b" " * 1000)
+                assert answer(one)[0] == 200
+        for _ in range(3):
+            assert embed(server.address, GREEDY, text="a " * 60_000).status_code == 200
+
+
+@pytest.mark.parametrize("length", ["content-length: 131072", "transfer-encoding: chunked", "expect: 100-continue"])
+def test_a_client_without_a_key_cannot_hold_a_connection(folders, length):
+    waits = length.startswith("expect")
+    lines = [length, "content-length: 131072"] if waits else [length]
+    with served.server({"bert": folders / "bert"}, keys=KEYS, **LIMITS) as server, connected(server.address) as one:
+        one.sendall(head("/v1/embeddings", *lines))
+        one.settimeout(0.1)
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            for _ in range(600):  # a minute
+                if not waits:
+                    one.sendall(b"1\r\nx\r\n")
+                with contextlib.suppress(TimeoutError):
+                    part = one.recv(2**16)
+                    said += part
+                    if not part:
+                        break
+            else:
+                pytest.fail("the connection was never closed")
+        assert said.startswith(b"HTTP/1.1 401 ")
+        assert server.ends()[0] == 0
+        assert "Traceback" not in server.said()
+
+
+def test_a_broken_chunk_behind_an_answer_breaks_nothing(folders):
+    with served.server({"bert": folders / "bert"}, keys=KEYS, **LIMITS) as server, connected(server.address) as one:
+        one.sendall(head("/v1/embeddings", "transfer-encoding: chunked"))
+        until(lambda: answered([one]))
+        one.sendall(b"no chunk\r\n")
+        assert received(one).count(b"HTTP/1.1 ") == 1
+        assert embed(server.address, POLITE).status_code == 200
+        assert server.ends()[0] == 0
+        assert "Traceback" not in server.said()
+
+
+def test_one_key_cannot_fill_the_queue(folders):
+    limits = {"keys": KEYS, "queue_tokens": 96, "batch_tokens": 12}
+    with served.server({"bert": folders / "bert"}, before=SLOWED, drain_seconds=0.5, **limits) as server:
+        body = {"model": "bert", "input": ["slow"] * 4}  # 12 tokens
+        asked = [connected(server.address) for _ in range(20)]
+        for one in asked:
+            one.sendall(request("/v1/embeddings", body, f"authorization: Bearer {KEYS[0]}"))
+        until(lambda: len(answered(asked)) >= 12)
+        for one in answered(asked):
+            status, headers, _ = answer(one)
+            assert status == 429
+            assert int(headers["retry-after"]) >= 1
+        assert embed(server.address, POLITE).status_code == 200
+        for one in asked:
+            one.close()
+
+
+def test_one_address_cannot_use_all_connections(folders):
+    with served.server({"bert": folders / "bert"}, connections=8, header_seconds=600.0) as server:
+        held = [connected(server.address) for _ in range(8)]
+        until(lambda: len(answered(held)) == 4)  # closed
+        assert embed(server.address, source="127.0.0.2").status_code == 200
+        for one in held:
+            one.close()
+        until(lambda: embed(server.address).status_code == 200)
