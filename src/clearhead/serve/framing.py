@@ -13,6 +13,8 @@ _SMALL_CHUNK = 64
 _SMALL_CHUNKS = 1000
 """So many chunks may be smaller on average than the size above. A chunk takes longer to parse than many bytes."""
 
+_START = b"HTTP/1.1 "
+"""The first bytes of every answer, whatever its status."""
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _COSTLY = re.compile(rb"[ \t]{100}|\n[ \t]")
 """Runs of blanks, for which h11's patterns take quadratic time; also those that it joins from continuation lines."""
@@ -28,7 +30,7 @@ class StrictConnection(h11.Connection):
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, LARGEST_HEADERS)
-        self._chunks = self._chunk_bytes = 0
+        self._already_sent = self._chunks = self._chunk_bytes = 0
 
     def next_event(self) -> Any:
         """Return the next part of a request.
@@ -50,6 +52,20 @@ class StrictConnection(h11.Connection):
         elif event is h11.NEED_DATA and self._waits_for_line() > _LARGEST_LINE:
             raise h11.RemoteProtocolError("the extensions or trailers of the chunks are too large")
         return event
+
+    def start(self) -> bytes:
+        """Return the first bytes of the answer that is due; `send` then omits them."""
+        if self.our_state is not h11.SEND_RESPONSE or self._already_sent:
+            return b""
+        self._already_sent = len(_START)
+        return _START
+
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        """Return the bytes of a part of an answer."""
+        parts = super().send_with_data_passthrough(event)
+        if parts and self._already_sent:
+            parts, self._already_sent = [b"".join(parts)[self._already_sent :]], 0
+        return parts
 
     def _waits_for_line(self) -> int:
         """Return the bytes of an incomplete line before a chunk, or of incomplete trailers."""

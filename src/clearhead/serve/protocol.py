@@ -1,6 +1,7 @@
 """uvicorn's HTTP protocol with limits on what clients can hold: connections, time, answers that they do not read."""
 
 import asyncio
+import socket
 from typing import Any
 
 import h11
@@ -12,6 +13,8 @@ from clearhead.serve.shares import Shares, network
 
 _SLICE = 4096
 """Bytes that are parsed at a time. Of what has come, h11 checks the size of a line only before its end has come."""
+_RESET_SECONDS = 0.2
+"""How often a half-closed connection is checked for a reset."""
 
 
 class Connections:
@@ -58,6 +61,8 @@ class PatientProtocol(H11Protocol):
     _untaken: asyncio.TimerHandle | None = None
     _complete = False  # an answer of which not all is taken
     _counted = False
+    _half_closed = False
+    _reset_check: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begins to wait for the first request."""
@@ -88,6 +93,21 @@ class PatientProtocol(H11Protocol):
         self._complete = self._untaken is not None
         if not self._complete:
             super().on_response_complete()
+            if self._half_closed and not self._owes:
+                self.transport.close()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Still answer a client that has only finished sending.
+
+        TCP reports a client that has closed its socket in the same way. But such a socket answers data with a reset.
+        So the first bytes of the answer, which are always the same, are sent at once: a reset then abandons the
+        request. If none comes, such as from a client behind a firewall that drops it, the request is computed in full.
+        """
+        self._half_closed = self._owes
+        if self._half_closed and self._reset_check is None:
+            self.transport.write(self.conn.start())
+            self._check_reset()
+        return self._half_closed
 
     def send_400_response(self, msg: str) -> None:
         """Answer a malformed request; what is malformed behind an answer that has begun closes the connection."""
@@ -119,9 +139,22 @@ class PatientProtocol(H11Protocol):
         """Waits for nothing more."""
         self._stop()
         self._forget()
+        if self._reset_check is not None:
+            self._reset_check.cancel()
         if self._counted:
             self.shared.shares.release(network(self.client), 1)
         super().connection_lost(exc)
+
+    @property
+    def _owes(self) -> bool:
+        """Whether a request has come whole and its answer is not complete."""
+        return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+
+    def _check_reset(self) -> None:
+        if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
+        else:
+            self._reset_check = self.loop.call_later(_RESET_SECONDS, self._check_reset)
 
     def _should_upgrade(self) -> bool:
         """Ignore Upgrade headers: there are no WebSockets, whose connections would have no limits."""

@@ -90,8 +90,8 @@ class Events(StreamingResponse):
             loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
         place.stream(make, tell, cost)
-        self._place, self._told, self._id = place, told, request.scope.get("request_id")
-        super().__init__(self._events(pieces), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self._place, self._told, self._id, self._pieces = place, told, request.scope.get("request_id"), pieces
+        super().__init__(self._events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the events."""
@@ -100,12 +100,18 @@ class Events(StreamingResponse):
         finally:
             self._place.leave()
 
-    async def _events(self, pieces: "asyncio.Queue[Any]") -> AsyncIterator[str]:
-        while (piece := await pieces.get()) is not None:
+    async def stream_response(self, send: Send) -> None:
+        """Send nothing before the first event: until then the protocol can test whether the client is still there."""
+        self.body_iterator = self._events(await self._pieces.get())
+        await super().stream_response(send)
+
+    async def _events(self, piece: Any = None) -> AsyncIterator[str]:
+        while piece is not None:
             if isinstance(piece, Exception):
                 yield f"event: error\ndata: {json.dumps(self._wrong(piece), allow_nan=False)}\n\n"
                 return
             yield f"data: {json.dumps(self._told(piece), allow_nan=False)}\n\n"
+            piece = await self._pieces.get()
         yield "data: [DONE]\n\n"
 
     def _wrong(self, error: Exception) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""Clients that close their side of a connection, or all of it, against the real server."""
+
+import re
+import socket
+import struct
+import time
+
+import pytest
+from support import served
+from support.served import answer, connected, head, received, request, until
+
+SLOWED = """
+import time
+import clearhead.serve.models as models, clearhead.serve.state as state
+perform, step = models.Served.perform, state.State._step
+def performed(self, key, payloads):
+    if key.use == "embed" and any("slow" in self.uses[key.use].made.tokenizer.decode(one.ids) for one in payloads):
+        time.sleep(3.0)
+    return perform(self, key, payloads)
+def stepped(self, part, tokens):
+    time.sleep(0.1 if part == "decoder" else 0.0)
+    step(self, part, tokens)
+models.Served.perform, state.State._step = performed, stepped
+"""
+TYPED = {"model": "bert", "input": "a"}
+LONG = {"text": "the storm", "max_new_tokens": 55}
+
+
+@pytest.fixture(scope="module")
+def address(folders):
+    models = {name: folders / name for name in ("bert", "marian")}
+    with served.server(models, before=SLOWED, body_seconds=600.0, header_seconds=600.0, idle_seconds=600.0) as server:
+        yield server.address
+
+
+def queue(address):
+    return served.metric(address, "queue_tokens")
+
+
+def exchanged(address, sent, *, half_closed=True):
+    """All that a client receives for what it sends, until the server closes the connection."""
+    with connected(address) as one:
+        one.sendall(sent)
+        if half_closed:
+            one.shutdown(socket.SHUT_WR)
+        return received(one)
+
+
+ANSWERED = {
+    "plain": head("/health/live", method="GET"),
+    "computed": request("/v1/embeddings", TYPED),
+    "slow": request("/v1/embeddings", {**TYPED, "input": "slow"}),
+    "generated": request("/translate", {"text": "the storm", "max_new_tokens": 20}),
+    "streamed": request("/translate", {"text": "the storm", "max_new_tokens": 20, "stream": True}),
+    "large": request("/v1/embeddings", {**TYPED, "input": ["slow"] * 2000}),
+    "of HTTP/1.0": request("/v1/embeddings", {**TYPED, "input": "slow"}, version="1.0"),
+    "refused": request("/v1/embeddings", {"model": "none", "input": "slow"}),
+    "expected": request("/v1/embeddings", {**TYPED, "input": "slow"}, "expect: 100-continue"),
+    "pipelined": 3 * request("/v1/embeddings", {**TYPED, "input": "slow"}) + head("/health/live", method="GET"),
+}
+
+
+@pytest.mark.parametrize("sent", ANSWERED.values(), ids=ANSWERED)
+def test_a_half_closed_client_receives_the_same_bytes(address, sent):
+    *_, last = sent.rpartition(b"host: x\r\n")
+    closing = sent.removesuffix(last) + b"connection: close\r\n" + last
+    expected = exchanged(address, closing, half_closed=False)
+    assert expected.startswith(b"HTTP/1.1 ")
+    changing = rb"(?i)(?<=\r\n)(connection: close\r\n|(date|x-request-id): [^\r]*\r\n)"
+    found = exchanged(address, sent)
+    assert re.sub(changing, b"", found) == re.sub(changing, b"", expected)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n", request("/translate", LONG)[:-1]])
+def test_a_half_closed_client_with_part_of_a_request_is_closed(address, sent):
+    assert exchanged(address, sent) == b""
+
+
+def test_a_half_closed_idle_connection_is_closed(address):
+    with connected(address) as one:
+        one.sendall(request("/v1/embeddings", TYPED))
+        assert answer(one)[0] == 200
+        one.shutdown(socket.SHUT_WR)
+        assert received(one) == b""
+
+
+def reset(one):
+    """Closes a connection by a reset."""
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+
+
+ENDINGS = {
+    "closed": [socket.socket.close],
+    "reset": [reset],
+    "half closed, then closed": [lambda one: one.shutdown(socket.SHUT_WR), socket.socket.close],
+    "half closed, then reset": [lambda one: one.shutdown(socket.SHUT_WR), reset],
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_client_that_has_gone_requested_is_abandoned(address, ending, stream):
+    steps = served.metric(address, "tokens_total", part="decoder")
+    one = connected(address)
+    one.sendall(request("/translate", {**LONG, "stream": stream, "beam_size": 1}))
+    until(lambda: served.metric(address, "tokens_total", part="decoder") > steps)
+    for end in ending:
+        end(one)
+        time.sleep(0.3)
+    until(lambda: queue(address) == 0)
+    assert served.metric(address, "tokens_total", part="decoder") - steps < 40  # of 55
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_waits_for_a_client_that_has_gone_is_not_computed(address, stream):
+    with connected(address) as first:
+        first.sendall(request("/v1/embeddings", {**TYPED, "input": "slow"}))
+        until(lambda: queue(address) > 0)
+        alone, steps = queue(address), served.metric(address, "tokens_total", part="decoder")
+        with connected(address) as other:
+            other.sendall(request("/translate", {**LONG, "stream": stream, "beam_size": 1}))
+            until(lambda: queue(address) > alone)
+        assert answer(first)[0] == 200
+    until(lambda: queue(address) == 0)
+    assert served.metric(address, "tokens_total", part="decoder") == steps
