@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from support.command import COMMAND, clearhead, refused
+from support.training import tiny, trained_until, write_tiny
 
 from clearhead import TextEncoder
 from clearhead.text.corpus import Corpus
@@ -229,8 +230,6 @@ def test_a_full_disk_names_the_output(tmp_path, tiny_bert, name):
 
 
 def test_a_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
-    from support.training import write_tiny
-
     pickled = tmp_path / "pickled"
     pickled.mkdir()
     torch.save(load_file(tiny_bert / "model.safetensors"), pickled / "pytorch_model.bin")
@@ -269,3 +268,70 @@ def test_standard_output_that_is_full(tmp_path, tiny_bert):
             done = subprocess.run([COMMAND, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, check=False)
         assert done.returncode == 1, arguments
         assert done.stderr.decode() == "clearhead: error: standard output: No space left on device\n", arguments
+
+
+BIG = 10**30
+
+
+def test_integers_beyond_64_bits(texts, tmp_path, tiny_bert):
+    for arguments, words in (
+        (("encode", texts, "-m", tiny_bert, "--max-length", BIG), "max_length"),
+        (("tokenizer", "train", texts, "-o", tmp_path / "t", "--vocab-size", BIG), "vocab_size must be at most"),
+        (("tokenizer", "train", texts, "-o", tmp_path / "t", "--vocab-size", 2**63), "vocab_size must be at most"),
+        (
+            ("tokenizer", "train", texts, "-o", tmp_path / "t", "--vocab-size", 300, "--min-frequency", BIG),
+            "min_frequency must be at most",
+        ),
+        (("translate", texts, "--beam-size", BIG), "tokens of the vocabulary"),
+        (("translate", texts, "--beam-size", 2_000_000), "tokens of the vocabulary"),
+    ):
+        assert words in refused(*arguments)
+    (tmp_path / "a.jsonl").write_text(f'{{"text": {BIG}}}\n')
+    assert "a.jsonl, line 1: column 'text' holds int" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "x": ' + "9" * 5000 + "}\n")
+    assert "a.jsonl, line 1: not JSON" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
+    (tmp_path / "a.csv").write_text("text\na\n")
+    assert "a.csv, line 1 has 1 column" in refused("encode", tmp_path / "a.csv", "-m", tiny_bert, "--column", BIG)
+
+
+@pytest.mark.parametrize(
+    "key", ["tokenizer.vocab_size", "training.accumulate", "training.steps", "data.batch_tokens", "model.d_model"]
+)
+@pytest.mark.parametrize("value", [2**63, BIG])
+def test_recipe_values_beyond_64_bits(tmp_path, key, value):
+    message = refused("train", write_tiny(tmp_path, **{key.replace(".", "__"): value}), "-q")
+    assert key in message
+    assert "less than 2147483648" in message
+
+
+@pytest.mark.parametrize(
+    "content", ["a: " + "9" * 5000, "a: 2020-13-45", "{" * 3000, "a: !!python/object/new:os.system [ls]"]
+)
+def test_recipes_that_are_not_yaml(tmp_path, content):
+    (tmp_path / "recipe.yaml").write_text(content)
+    assert "recipe.yaml is not YAML" in refused("train", tmp_path / "recipe.yaml")
+    if content.startswith("a: "):
+        recipe = write_tiny(tmp_path)
+        assert "the value is not YAML" in refused("train", recipe, "seed=" + content.removeprefix("a: "))
+
+
+def test_a_resume_of_a_damaged_run(tmp_path):
+    recipe = tiny(tmp_path)
+    trained_until(recipe, lambda step: step == 7)
+    path = write_tiny(tmp_path)
+    state = tmp_path / "run" / "checkpoints" / "state.ckpt"
+    whole = state.read_bytes()
+    for part in ("pytorch-lightning_version", "state_dict", "callbacks", "optimizer_states", "lr_schedulers", "loops"):
+        content = torch.load(state, weights_only=True)
+        del content[part]
+        torch.save(content, state)
+        message = refused("train", path, "--resume", "-q")
+        assert f"state.ckpt is damaged: it has no {part}" in message
+        assert "start a new run" in message
+        state.write_bytes(whole)
+    for weights in state.parent.glob("step-*.safetensors"):
+        weights.write_bytes(weights.read_bytes()[:100])
+    status, _, err = clearhead("train", path, "--resume", "-q")
+    assert status == 1
+    assert err.splitlines()[-1].startswith("clearhead: error: ")
+    assert "safetensors is not a whole safetensors file" in err

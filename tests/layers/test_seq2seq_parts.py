@@ -163,7 +163,7 @@ def test_plans_that_cannot_be_are_refused_with_what_to_do():
         ({"decoder_num_heads": 3}, "num_heads=3"),
         ({"target_vocab_size": 12}, "share_embeddings=False gives each its own"),
         ({"max_len": None}, "sinusoidal positions need a max_len"),
-        ({"eos_ids": (11,)}, r"eos_ids lie in the target's vocabulary; got \(11,\)"),
+        ({"eos_ids": (11,)}, r"eos_ids must be in the target's vocabulary, 0 to 10; got \(11,\)"),
         ({"eos_ids": (-1,)}, "eos_ids"),
     ):
         with pytest.raises(ValueError, match=words):

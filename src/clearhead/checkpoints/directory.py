@@ -127,12 +127,12 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
     """
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
-        return _read_safetensors(single), str(single)
+        return read_safetensors(single), str(single)
     if index.is_file():
         shards = _shards(index)
         tensors: dict[str, Tensor] = {}
         for shard in sorted(set(shards.values())):
-            tensors |= _read_safetensors(shard)
+            tensors |= read_safetensors(shard)
         lost = sorted(set(shards) - set(tensors))
         if lost:
             raise ValueError(f"{index} names tensor {lost[0]}, but {shards[lost[0]].name} does not hold it")
@@ -228,7 +228,12 @@ def _from_hub(name: str, revision: str | None) -> Path:
         ) from None
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file, in float32.
+
+    Raises:
+        ValueError: a truncated or corrupt file.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             return {name: _float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118

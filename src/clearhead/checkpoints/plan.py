@@ -35,6 +35,9 @@ INERT_KEYS = frozenset(
 )
 """Keys of a config.json that never change what an encoder computes."""
 
+_MOST = 2**28
+"""Above all sizes of models; the bytes of a matrix of two such sizes still fit in 64 bits."""
+
 
 @dataclass(frozen=True)
 class Peculiar(Generic[Plan]):
@@ -233,8 +236,15 @@ def _checked(value: object, kinds: tuple[object, ...], key: str, where: str) -> 
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{where} says {key}={value!r}; a number is wanted")
-    if float not in kinds and not isinstance(value, int):
+    if float in kinds:
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(f"{where} says {key}={value!r:.40}; this is greater than any float") from None
+    if not isinstance(value, int):
         raise ValueError(f"{where} says {key}={value!r}; a whole number is wanted")
+    if abs(value) >= _MOST:
+        raise ValueError(f"{where} says {key}={value!r:.40}; a whole number below {_MOST:,} is expected")
     return value
 
 

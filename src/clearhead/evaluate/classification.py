@@ -126,4 +126,4 @@ def check_labels(answers: Sequence[str], labels: Sequence[str], places: Sequence
             near = difflib.get_close_matches(answer, labels, n=1, cutoff=0)
             hint = f"the nearest is {near[0]!r}" if near else "there are none"
             listed = ", ".join(map(repr, labels[:10])) + (", …" if len(labels) > 10 else "")
-            raise ValueError(f"{where}no label {answer!r}; {hint} of {len(labels)}: {listed}")
+            raise ValueError(f"{where}no label {answer!r:.60}; {hint} of {len(labels)}: {listed}")

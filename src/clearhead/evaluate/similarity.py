@@ -55,7 +55,7 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
                     log.warning("%s, line 1 is taken for a header: %s", path, ", ".join(row))
                     continue
                 if score is None or not math.isfinite(score):
-                    raise ValueError(f"{path}, line {reader.line_num}: the score is {row[2]!r}; a number is wanted")
+                    raise ValueError(f"{path}, line {reader.line_num}: the score is {row[2]!r:.60}; a number is wanted")
                 first.append(row[0])
                 second.append(row[1])
                 scores.append(score)

@@ -79,6 +79,8 @@ class EncoderConfig:
         _check_at_least(self, 0, "num_token_types", "pad_id")
         _check_numbers(self, "drop_prob", "attention_drop_prob", "layer_drop")
         _check_known(self, activation=Activation, norm_order=NormOrder, positions=Positions)
+        if self.pad_id >= self.vocab_size:
+            raise ValueError(f"pad_id={self.pad_id} lies outside the vocabulary of {self.vocab_size} tokens")
         if self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model must be divisible by num_heads; got d_model={self.d_model}, num_heads={self.num_heads}"

@@ -22,6 +22,9 @@ BLANK = "▁"
 _LEARNING = 100
 """Bytes that the trainer takes for each token of the vocabulary, before it learns the first."""
 
+_MOST_FREQUENT = 2**31
+"""The library counts pairs in 64 bits, and panics at larger numbers."""
+
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 # letters, digits and signs are never joined, so that no special token can be learnt from a text that spells it;
@@ -83,6 +86,8 @@ def train_bpe(
     for name, number in (("min_frequency", min_frequency), ("max_length", max_length)):
         if number < 1:
             raise ValueError(f"{name} must be 1 or more; got {number}")
+    if min_frequency > _MOST_FREQUENT:
+        raise ValueError(f"min_frequency must be at most {_MOST_FREQUENT:,}; got {min_frequency}")
     check_memory(
         _LEARNING * vocab_size, f"learning a vocabulary of {vocab_size} tokens", "Choose a smaller vocab_size."
     )

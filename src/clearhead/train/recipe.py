@@ -20,7 +20,7 @@ from clearhead.train.misfits import misfits
 
 TaskName = Literal["text-to-text", "masked-language-model", "classification", "span-answers", "sentence-embeddings"]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class Section(BaseModel):

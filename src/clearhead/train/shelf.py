@@ -22,6 +22,8 @@ FORMAT = 1
 STATE = Path("checkpoints") / "state.ckpt"
 """In a run's folder: from where it goes on."""
 
+_PARTS = ("pytorch-lightning_version", "state_dict", "callbacks", "optimizer_states", "lr_schedulers", "loops")
+
 
 class WholeCheckpoints(TorchCheckpointIO):
     """Lightning's checkpoints, written whole or not at all and read without running a pickle's code."""
@@ -122,8 +124,9 @@ def read_state(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: a checkpoint that is broken, or of another version of the format.
     """
+    advice = "Restore the file from a backup, or start a new run with another output"
     try:
-        state: object = read_pickle(path, "Restore the file from a backup, or start a new run with another output")
+        state: object = read_pickle(path, advice)
     except FileNotFoundError:
         raise ValueError(f"there is no checkpoint {path} to go on from") from None
     told = state.get("clearhead") if isinstance(state, dict) else None
@@ -134,6 +137,9 @@ def read_state(path: Path) -> dict[str, Any]:
             f"{path} is of format {told.get('format')}, written by clearhead {told.get('version')}; "
             f"this is clearhead {__version__}, whose format is {FORMAT}: go on with the version that began it"
         )
+    for part in _PARTS:
+        if part not in state:
+            raise ValueError(f"{path} is damaged: it has no {part}. {advice}")
     return state
 
 
