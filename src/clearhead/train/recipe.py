@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -20,7 +21,15 @@ from clearhead.train.misfits import misfits
 
 TaskName = Literal["text-to-text", "masked-language-model", "classification", "span-answers", "sentence-embeddings"]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-Count = Annotated[int, Field(ge=1, lt=2**31)]
+
+
+def _below_32_bits(count: int) -> int:
+    if count >= 2**31:  # PyTorch, tokenizers and len() each fail in their own words
+        raise ValueError(f"it should be less than {2**31}")
+    return count
+
+
+Count = Annotated[int, Field(ge=1), AfterValidator(_below_32_bits)]
 
 
 class Section(BaseModel):
