@@ -108,10 +108,8 @@ def naming(
         index, text, where: functions of the error's index that return the caller's index, the text and its place.
         parts: the model and the precision, as in `NonFiniteError`.
 
-    >>> with naming(index=lambda row: 7, text=["the storm"].__getitem__):
-    ...     check_scores([math.nan], "log-probabilities", [0])
-    Traceback (most recent call last):
-    clearhead.finite.NonFiniteError: text 7: ... log-probabilities of 'the storm': ...
+    >>> with naming(text=["the storm"].__getitem__, model="my-model"):
+    ...     check_scores([-0.5], "log-probabilities", [0])
     """
     try:
         yield

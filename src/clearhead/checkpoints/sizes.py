@@ -25,7 +25,7 @@ def model_bytes(config: EncoderConfig | Seq2SeqConfig) -> int:
         ValueError: a tensor would have more bytes than an address can count.
 
     >>> model_bytes(EncoderConfig(vocab_size=1000, num_layers=10**6)) // 2**30
-    11807
+    11804
     """
     if isinstance(config, EncoderConfig):
         one, two = (_encoder(config, layers) for layers in (1, 2))
