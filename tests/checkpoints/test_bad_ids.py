@@ -5,7 +5,7 @@ import json
 import pytest
 from support.folders import marian, plain
 
-from clearhead import TextToText
+from clearhead import TextEncoder, TextToText
 
 
 def change(path, **changes):
@@ -89,3 +89,20 @@ def test_target_vocabularies_of_their_own(tmp_path):
     size = 150
     change(tmp_path / "target_vocab.json", zebra=size + 3)
     refused(tmp_path, "target_vocab.json", "'zebra'", f"id {size + 3}")
+
+
+def test_a_special_token_beyond_the_embeddings_is_a_warning(tmp_path, caplog):
+    """As <mask> of facebook/bart-large-cnn, whose config.json counts one token fewer than its tokenizer."""
+    from support.tiny import VOCABULARY, make_bert
+
+    make_bert(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    data = json.loads(path.read_text())
+    extra = {"id": len(VOCABULARY), "content": "<late>", "special": True, "normalized": False}
+    data["added_tokens"].append(extra | dict.fromkeys(("single_word", "lstrip", "rstrip"), False))
+    path.write_text(json.dumps(data))
+    encoder = TextEncoder.from_pretrained(tmp_path)
+    assert "tokenizer.json: a text that contains <late> is refused: the token has the id" in caplog.text
+    assert encoder.encode(["hello world"]).shape == (1, 32)
+    with pytest.raises(ValueError, match=f"got {len(VOCABULARY)}"):
+        encoder.encode(["hello <late> world"])

@@ -178,6 +178,27 @@ def test_a_component_that_is_not_known_is_not_cut():
     assert beginnings.separates_blanks(backend)
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), replace(Regex("(a b)+"), "x")])
     assert not beginnings.separates_blanks(backend)
-    assert not beginnings.separates_pieces(["▁", "a▁b"])
-    assert not beginnings.separates_pieces(["▁a"])
-    assert beginnings.separates_pieces(["▁", "▁▁", "▁a", "b"])
+    assert not beginnings.cuts_of_pieces(["▁", "a▁b"])
+    assert not beginnings.cuts_of_pieces(["▁a"])
+    assert beginnings.cuts_of_pieces(["▁", "▁▁", "▁a", "b"])
+
+
+@pytest.mark.parametrize("text", ["a" * 300_000, "日本語" * 100_000, "日" + "ab1" * 100_000 + "日" * 9])
+def test_a_text_without_blanks_is_cut_where_that_is_certain(made, text, monkeypatch):
+    tokenizer, _ = made["bert"]
+    expected = whole(tokenizer, [text], 20)
+    handed = []
+    original = Tokenizer._encode
+    monkeypatch.setattr(
+        Tokenizer, "_encode", lambda self, texts, room: [handed.extend(texts), original(self, texts, room)][1]
+    )
+    (tokens,) = tokenizer.encode([text], 20)
+    assert [(tokens.ids, tokens.truncated)] == expected
+    assert sum(map(len, handed)) < 2000
+
+
+def test_a_text_without_a_certain_cut_is_refused_before_it_fills_the_memory(made, monkeypatch):
+    tokenizer, _ = made["byte level"]
+    monkeypatch.setattr("clearhead.memory.available_memory", lambda device=None: 2**30)
+    with pytest.raises(ValueError, match=r"10,000,000 characters .* needs at least 1\.7 GiB of memory; 1\.0 GiB"):
+        tokenizer.encode(["a" * 10_000_000], 20)

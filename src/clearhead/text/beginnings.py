@@ -2,21 +2,29 @@
 
 A text is cut before a blank between two letters or digits. A tokenizer that splits texts at such blanks gives the
 beginning the same tokens as the whole text gives it, so no more than a beginning with enough tokens is tokenized.
+BERT's tokenizer also splits between Chinese characters, and a word that is too long is one unknown token, however long.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
+from clearhead.memory import check_memory
 from clearhead.text.interface import Tokens, first_not_text
 
 _CHARACTERS = 16
 """Characters of a first beginning for each token that is needed; a word piece has about four."""
 
+_WHOLE = 180
+"""Bytes of memory for each character of a text that is tokenized whole."""
+
 _CUT = re.compile(r"(?<=[^\W_]) (?=[^\W_])")
+_CHINESE = "[\u4e00-\u9fff]"
+_LETTER = "[A-Za-z0-9\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f]"
 _BLANK_INSIDE = re.compile(r"[^\s▁][\s▁]")
 """A blank behind another character: what may reach over a cut."""
 
@@ -35,11 +43,29 @@ _PRE_TOKENIZERS = frozenset(
 _MODELS = frozenset({"BPE", "Unigram", "WordLevel", "WordPiece"})
 
 
+@dataclass(frozen=True)
+class Cuts:
+    """Where a tokenizer certainly splits texts.
+
+    Args:
+        pattern: matches where a text may be cut: the tokens before a match do not depend on what follows.
+        long_word: matches a word that is one unknown token, its first group the part that is enough for that.
+    """
+
+    pattern: re.Pattern[str]
+    long_word: re.Pattern[str] | None = None
+
+    def beginning(self, text: str, characters: int) -> str:
+        """Return the text up to the first cut at or after a number of characters."""
+        cut = self.pattern.search(text, characters)
+        return text if cut is None else text[: cut.start()]
+
+
 def encode_beginnings(
     texts: Sequence[str],
     max_length: int,
     encode: Callable[[Sequence[str]], list[Tokens]],
-    separable: Callable[[str], bool],
+    cuts: Callable[[str], Cuts | None],
 ) -> list[Tokens]:
     """Return what `encode` returns for the texts, but tokenize no more of a long text than can be used.
 
@@ -47,26 +73,59 @@ def encode_beginnings(
         texts: the texts.
         max_length: tokens after which `encode` truncates a text.
         encode: the tokenizer.
-        separable: whether the tokens before a cut in a text do not depend on what follows.
+        cuts: where a text may be cut; None where that is nowhere certain.
 
     Raises:
-        ValueError: a text with half a surrogate pair.
+        ValueError: a text with half a surrogate pair, or one that has no cut and is too long for the memory.
     """
     characters = _CHARACTERS * max_length
-    long = [place for place, text in enumerate(texts) if len(text) > characters and separable(text)]
-    if not long:
-        return encode(texts)
+    certain = {
+        place: sure for place, text in enumerate(texts) if len(text) > characters and (sure := cuts(text)) is not None
+    }
+    long = list(certain)
+    given, texts = texts, list(texts)
+    for place in long:
+        if word := certain[place].long_word:
+            texts[place] = word.sub(r"\1", texts[place])
     parts = dict(enumerate(texts))
     for place in long:
-        parts[place] = _beginning(texts[place], characters)
-        _check_unicode(texts, texts[place][len(parts[place]) :])
+        parts[place] = certain[place].beginning(texts[place], characters)
+    for text in parts.values():
+        check_memory(
+            _WHOLE * len(text),
+            f"tokenizing a text of {len(text):,} characters that cannot be cut at a blank",
+            "Split the text.",
+        )
+    if not long:
+        return encode(texts)
+    for place in long:
+        _check_unicode(given, texts[place][len(parts[place]) :])
     found = encode(list(parts.values()))
     while long := [place for place in long if len(parts[place]) < len(texts[place]) and not found[place].truncated]:
         characters *= 2
-        parts = {place: _beginning(texts[place], characters) for place in long}
+        parts = {place: certain[place].beginning(texts[place], characters) for place in long}
         for place, tokens in zip(long, encode(list(parts.values())), strict=True):
             found[place] = tokens
     return found
+
+
+def cuts_of(backend: Backend) -> Cuts | None:
+    """Return where a tokenizer of the `tokenizers` library certainly splits texts; None if that is not known."""
+    if not separates_blanks(backend):
+        return None
+    normalizers = _parts(backend.normalizer, "normalizers")
+    words = [part["type"] for part in _parts(backend.pre_tokenizer, "pretokenizers")]
+    if type(backend.model).__name__ != "WordPiece" or words != ["BertPreTokenizer"]:
+        return Cuts(_CUT)
+    added = [token.content for token in backend.get_added_tokens_decoder().values()]
+    chinese = any(part["type"] == "BertNormalizer" and part["handle_chinese_chars"] for part in normalizers)
+    pattern = _CUT
+    if chinese and not re.search(_CHINESE, "".join(added)):  # each Chinese character is a word
+        pattern = re.compile(f"{_CUT.pattern}|(?<={_CHINESE})(?={_CHINESE})")
+    if any(re.fullmatch(f"{_LETTER}+", token) for token in added):  # it may be found inside a word
+        return Cuts(pattern)
+    longest = backend.model.max_input_chars_per_word + 1
+    return Cuts(pattern, re.compile(f"({_LETTER}{{{longest}}}){_LETTER}+"))
 
 
 def separates_blanks(backend: Backend, special: Iterable[str] = ()) -> bool:
@@ -88,16 +147,10 @@ def separates_blanks(backend: Backend, special: Iterable[str] = ()) -> bool:
     return None not in splitters and any(splitters)
 
 
-def separates_pieces(pieces: Iterable[str]) -> bool:
-    """Return whether no piece of a sentencepiece vocabulary reaches over a blank."""
+def cuts_of_pieces(pieces: Iterable[str]) -> Cuts | None:
+    """Return where a sentencepiece vocabulary certainly splits texts; None if a piece reaches over a blank."""
     listed = list(pieces)
-    return "▁" in listed and not any(_BLANK_INSIDE.search(piece) for piece in listed)
-
-
-def _beginning(text: str, characters: int) -> str:
-    """Return the text up to the first cut at or after a number of characters."""
-    cut = _CUT.search(text, characters)
-    return text if cut is None else text[: cut.start()]
+    return Cuts(_CUT) if "▁" in listed and not any(_BLANK_INSIDE.search(piece) for piece in listed) else None
 
 
 def _check_unicode(texts: Sequence[str], rest: str) -> None:

@@ -1,5 +1,6 @@
 """A model's folder: which tokenizer its files make."""
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +12,8 @@ from clearhead.text.languages import scheme
 from clearhead.text.layouts import layout
 from clearhead.text.sentencepiece import SentencePieceTokenizer
 from clearhead.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 AnyTokenizer = TypeVar("AnyTokenizer", bound=TextTokenizer)
 
@@ -58,12 +61,28 @@ def checked_vocabulary(
         vocab_size: rows of the model's embedding.
         target_vocab_size: rows of the target's embedding; as vocab_size where None.
 
+    A special token that no text gets by itself only causes a warning: published checkpoints have such tokens, such as
+    `<mask>` of BART models that were fine-tuned for summaries.
+
     Raises:
         ValueError: a token whose id has no embedding, with the file that names it.
     """
     assert isinstance(tokenizer, LanguageAware)
     name = next((name for name in _VOCABULARIES if (folder / name).is_file()), "tokenizer_config.json")
     placed = special.placed(tokenizer.config)
+    around = tokenizer.encode([""])[0].ids  # a tokenizer.json gives these their ids once more
+    ends = dict(zip(tokenizer.words(around), around, strict=True))
+    vocabulary = dict(tokenizer._vocabulary())
+    if isinstance(tokenizer, Tokenizer):
+        for number in tokenizer.special_ids:
+            (token,) = tokenizer.words([number])
+            if number >= vocab_size and token not in ends:
+                vocabulary.pop(token, None)
+                log.warning(
+                    "%s: a text that contains %s is refused: the token has the id %d, and the model has embeddings for "
+                    "the ids 0 to %d",
+                    *(folder / name, token, number, vocab_size - 1),
+                )
 
     def check(ids: Mapping[str, int], size: int, name: str) -> None:
         token = max(ids, key=ids.__getitem__, default="")
@@ -74,9 +93,8 @@ def checked_vocabulary(
                 f"0 to {size - 1}; use the tokenizer that the model was trained with"
             )
 
-    check(tokenizer._vocabulary(), vocab_size, name)
-    around = tokenizer.encode([""])[0].ids  # a tokenizer.json gives these their ids once more
-    check(dict(zip(tokenizer.words(around), around, strict=True)), vocab_size, name)
+    check(vocabulary, vocab_size, name)
+    check(ends, vocab_size, name)
     if isinstance(tokenizer, SentencePieceTokenizer):
         own = "target_vocab.json"
         check(tokenizer.written, target_vocab_size or vocab_size, own if own in tokenizer.files else name)

@@ -11,7 +11,7 @@ from typing import Any
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.text import special
-from clearhead.text.beginnings import encode_beginnings, separates_pieces
+from clearhead.text.beginnings import Cuts, cuts_of_pieces, encode_beginnings
 from clearhead.text.interface import LanguageAware, Tokens, check_room, check_texts, first_not_text
 from clearhead.text.languages import Scheme
 from clearhead.text.layouts import Layout
@@ -115,13 +115,13 @@ class SentencePieceTokenizer(LanguageAware):
             max_length,
             lambda some: self._encode(some, max_length - special_count),
             # a language's code may hold a blank
-            lambda text: self._separates and ">>" not in text,
+            lambda text: None if ">>" in text else self._cuts,
         )
 
     @cached_property
-    def _separates(self) -> bool:
+    def _cuts(self) -> Cuts | None:
         count = self.source.get_piece_size()
-        return separates_pieces([*map(self.source.id_to_piece, range(count)), *self.added])
+        return cuts_of_pieces([*map(self.source.id_to_piece, range(count)), *self.added])
 
     def _encode(self, texts: Sequence[str], room: int | None) -> list[Tokens]:
         try:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Backend
 from clearhead.checkpoints import directory
 from clearhead.files import whole_file
 from clearhead.text import backends, special
-from clearhead.text.beginnings import encode_beginnings, separates_blanks
+from clearhead.text.beginnings import Cuts, cuts_of, encode_beginnings
 from clearhead.text.bytelevel import readable
 from clearhead.text.interface import LanguageAware, Tokens, check_room, check_texts, first_not_text
 from clearhead.text.languages import Scheme
@@ -86,12 +86,12 @@ class Tokenizer(LanguageAware):
             return self._encode(texts, None)
         check_room(max_length, self.backend.num_special_tokens_to_add(is_pair=False))
         return encode_beginnings(
-            texts, max_length, lambda some: self._encode(some, max_length), lambda text: self._separates
+            texts, max_length, lambda some: self._encode(some, max_length), lambda text: self._cuts
         )
 
     @cached_property
-    def _separates(self) -> bool:
-        return separates_blanks(self.backend)
+    def _cuts(self) -> Cuts | None:
+        return cuts_of(self.backend)
 
     def _encode(self, texts: Sequence[str], max_length: int | None) -> list[Tokens]:
         with self.lock:
