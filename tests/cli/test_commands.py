@@ -249,7 +249,7 @@ def test_convert(tiny_bert, tmp_path):
     status, _, err = started("convert", folder)
     assert (status, err) == (0, f"wrote {folder / 'model.safetensors'}\n")
     assert clearhead("encode", "-m", folder, "-q", stdin=b"hello\n")[0] == 0
-    assert "is there already" in refused("convert", folder)
+    assert "exists already" in refused("convert", folder)
     assert "no such model folder" in refused("convert", tmp_path / "no")
 
 

@@ -49,7 +49,8 @@ def at_word(folder, word, matrix="embeddings.word_embeddings.weight"):
 
 def translator(folder):
     """Writes a Marian folder of which texts with the word storm overflow, and the text hello does not."""
-    marian(folder, separate=True, share_encoder_decoder_embeddings=False)
+    sizes = {"vocab_size": 150, "decoder_vocab_size": 150}  # <pad> is 149 in the target's vocabulary
+    marian(folder, separate=True, share_encoder_decoder_embeddings=False, **sizes)
     tokenizer = tokenizer_of(folder, "marian")
     storm, hello = tokenizer.encode(["storm", "hello"])
     number = next(number for number in storm.ids if number not in hello.ids)

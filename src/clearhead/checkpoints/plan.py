@@ -35,8 +35,8 @@ INERT_KEYS = frozenset(
 )
 """Keys of a config.json that never change what an encoder computes."""
 
-_MOST = 2**28
-"""Above all sizes of models; the bytes of a matrix of two such sizes still fit in 64 bits."""
+_MOST = 2**63
+"""PyTorch counts in 64 bits. What a smaller size needs is compared with the memory before the model is built."""
 
 
 @dataclass(frozen=True)

@@ -112,10 +112,12 @@ def _check_memory(model: Runner, sources: Sequence[Source], settings: Generation
     count = f"{samples} samples" if settings.do_sample else f"{beams} beams"
     check_memory(
         samples * beams * (scores + cache + beams_by_slots),
-        f"a search with {count} over {vocabulary} tokens",
+        f"a search with {count} over the {vocabulary} tokens of the vocabulary",
         "Use fewer: beam_size and num_return_sequences, or num_beams in generation_config.json.",
         model.device,
     )
+    if beams > vocabulary:
+        raise ValueError(f"beam_size is {beams}; give at most the {vocabulary} tokens of the vocabulary")
     longest = max((len(source.ids) for source in sources), default=0)
     if config.relative_buckets:
         check_memory(

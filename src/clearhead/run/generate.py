@@ -398,8 +398,6 @@ class TextToText:
         size = config.target_vocab_size or config.vocab_size
         try:
             settings.check_ids(size)
-            if settings.beam_size > size:
-                raise ValueError(f"beam_size is {settings.beam_size}; give at most the {size} tokens of the vocabulary")
             settings.greatest_length(len(text.source.prompt), config.max_len)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None

@@ -23,13 +23,13 @@ TaskName = Literal["text-to-text", "masked-language-model", "classification", "s
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
-def _below_32_bits(count: int) -> int:
-    if count >= 2**31:  # PyTorch, tokenizers and len() each fail in their own words
-        raise ValueError(f"it should be less than {2**31}")
+def _below_64_bits(count: int) -> int:
+    if count >= 2**63:  # PyTorch, tokenizers and len() each fail in their own words
+        raise ValueError(f"it should be less than {2**63}")
     return count
 
 
-Count = Annotated[int, Field(ge=1), AfterValidator(_below_32_bits)]
+Count = Annotated[int, Field(ge=1), AfterValidator(_below_64_bits)]
 
 
 class Section(BaseModel):
