@@ -251,6 +251,7 @@ def test_a_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
         assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_standard_output_that_is_full(tmp_path, tiny_bert):
     (tmp_path / "texts.txt").write_text("the old bridge\n" * 50)

@@ -72,6 +72,7 @@ def test_beams_in_generation_config_json(folders, tmp_path, beams):
     assert "num_beams in generation_config.json" in line
 
 
+@pytest.mark.slow
 def test_options(folders):
     line = too_large("translate", "--model", folders / "marian", "--beam-size", 10**7)
     assert f"{10**7} beams over" in line
@@ -119,7 +120,9 @@ SECTIONS = {
 }
 
 
-@pytest.mark.parametrize("key", SECTIONS)
+@pytest.mark.parametrize(
+    "key", ["model.d_model", *(pytest.param(key, marks=pytest.mark.slow) for key in [*SECTIONS][1:])]
+)
 def test_sizes_in_a_recipe(tmp_path, key):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(told(tmp_path)))

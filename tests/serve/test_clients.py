@@ -100,6 +100,7 @@ def test_bodies_without_a_key_are_answered_before_they_come(folders):
             assert embed(server.address, GREEDY, text="a " * 60_000).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", ["content-length: 131072", "transfer-encoding: chunked", "expect: 100-continue"])
 def test_a_client_without_a_key_cannot_hold_a_connection(folders, length):
     waits = length.startswith("expect")
@@ -135,6 +136,7 @@ def test_a_broken_chunk_behind_an_answer_breaks_nothing(folders):
         assert "Traceback" not in server.said()
 
 
+@pytest.mark.slow
 def test_one_key_cannot_fill_the_queue(folders):
     limits = {"keys": KEYS, "queue_tokens": 96, "batch_tokens": 12}
     with served.server({"bert": folders / "bert"}, before=SLOWED, drain_seconds=0.5, **limits) as server:

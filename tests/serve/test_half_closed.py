@@ -60,7 +60,13 @@ ANSWERED = {
 }
 
 
-@pytest.mark.parametrize("sent", ANSWERED.values(), ids=ANSWERED)
+SLOW = {"slow", "generated", "large", "of HTTP/1.0", "expected", "pipelined"}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [pytest.param(sent, id=name, marks=[pytest.mark.slow] if name in SLOW else []) for name, sent in ANSWERED.items()],
+)
 def test_a_half_closed_client_receives_the_same_bytes(address, sent):
     *_, last = sent.rpartition(b"host: x\r\n")
     closing = sent.removesuffix(last) + b"connection: close\r\n" + last
@@ -112,6 +118,7 @@ def test_what_a_client_that_has_gone_requested_is_abandoned(address, ending, str
     assert served.metric(address, "tokens_total", part="decoder") - steps < 40  # of 55
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_waits_for_a_client_that_has_gone_is_not_computed(address, stream):
     with connected(address) as first:
