@@ -34,7 +34,7 @@ from clearhead.train.shelf import STATE, Shelf, WholeCheckpoints, read_state
 from clearhead.train.stopping import stopping
 from clearhead.train.task import Task
 from clearhead.train.tasks import task_of
-from clearhead.train.world import World, is_first
+from clearhead.train.world import World, is_first, world_size
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def train_locked(recipe: Recipe, *, resume: bool, advance: Advance) -> Trained:
     saved = read_state(shelf.state) if resume else None
     if saved is not None:
         _check_recipe(saved["clearhead"]["recipe"], recipe)
-        _check_threads(saved["clearhead"].get("threads"), recipe)
+        _check_threads(saved["clearhead"], device, recipe)
     world = World(device)
     torch.manual_seed(recipe.seed)
     with world.first():
@@ -120,6 +120,7 @@ def train_locked(recipe: Recipe, *, resume: bool, advance: Advance) -> Trained:
         "recipe": flat(recipe),
         "data": [task.key(), data.fingerprint(), None if held_out is None else held_out.fingerprint()],
         "threads": torch.get_num_threads() if device == "cpu" else None,
+        "processes": world.size,
     }
     if saved is not None:
         _check_data(saved["clearhead"]["data"], identity["data"], recipe)
@@ -189,20 +190,24 @@ def _check_recipe(saved: Mapping[str, Any], recipe: Recipe) -> None:
         )
 
 
-def _check_threads(saved: int | None, recipe: Recipe) -> None:
-    """Check that a resumed run computes with as many threads as before: sums are split between them.
+def _check_threads(saved: Mapping[str, Any], device: str, recipe: Recipe) -> None:
+    """Check that a resumed run has as many threads as before: sums are split between them.
+
+    With another number of processes a run may be resumed, but its weights differ anyway.
 
     Args:
-        saved: the threads of the checkpoint; None of one that was computed on an accelerator or by an older version.
+        saved: what the checkpoint says of the run; one of an older version or an accelerator names no threads.
+        device: what the run computes on.
+        recipe: its recipe.
 
     Raises:
-        ValueError: their number differs.
+        ValueError: the number differs.
     """
-    now = torch.get_num_threads()
-    if saved is not None and device_named(recipe.training.device).type == "cpu" and saved != now:
+    before, now = saved.get("threads"), torch.get_num_threads()
+    if device == "cpu" and before not in (None, now) and saved.get("processes") == world_size():
         raise ValueError(
-            f"the run in {recipe.output} computed with {saved} threads, and now there are {now}: the weights would "
-            f"differ from those of an uninterrupted run. Set OMP_NUM_THREADS={saved}"
+            f"the run in {recipe.output} computed with {before} threads, and now there are {now}: the weights would "
+            f"differ from those of an uninterrupted run. Set OMP_NUM_THREADS={before}"
         )
 
 

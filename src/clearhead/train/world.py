@@ -13,6 +13,11 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def world_size() -> int:
+    """Return the number of processes that train together."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 class World:
     """The processes of a run: this one alone, or those that `torchrun` started.
 
@@ -22,7 +27,7 @@ class World:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.size = world_size()
         self.rank = int(os.environ.get("RANK", "0")) if self.size > 1 else 0
         self.local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if self.size > 1 and not torch.distributed.is_initialized():
