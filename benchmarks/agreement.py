@@ -16,8 +16,8 @@ import torch
 from scipy import stats
 
 from clearhead import TextEncoder
-from clearhead.checkpoints import directory
-from clearhead.evaluate.similarity import evaluate_similarity, read_pairs
+from clearhead.io import hub
+from clearhead.metrics.similarity import evaluate_similarity, read_pairs
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     first, second, scores = read_pairs(options.pairs)
     texts = [*first, *second]
     ours = {name: TextEncoder.from_pretrained(precision=name, device="cpu") for name in ("float32", "bfloat16")}
-    theirs = sentence_transformers.SentenceTransformer(str(directory.find(directory.DEFAULT_MODEL)), device="cpu")
+    theirs = sentence_transformers.SentenceTransformer(str(hub.resolve_model(hub.DEFAULT_MODEL)), device="cpu")
     exact, half, peer = ours["float32"].encode(texts), ours["bfloat16"].encode(texts), theirs.encode(texts)
     some = texts[:400]
     alone = np.concatenate([ours["float32"].encode([text]) for text in some])

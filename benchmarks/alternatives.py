@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from clearhead import TextEncoder
-from clearhead.bench.machine import machine
+from clearhead.benchmark.hardware import machine
 from clearhead.models.encoder import EncoderModel
-from clearhead.run import precision, prepacked
+from clearhead.runtime import precision, prepacked_linear
 
 PRECISIONS: tuple[precision.Precision, ...] = ("float32", "bfloat16")
 PRODUCTS = {
@@ -54,8 +54,8 @@ def rounded(x: Tensor, largest: Tensor) -> Tensor:
 
 def eager(encoder: TextEncoder) -> EncoderModel:
     """The model in its numbers, with torch.nn's linear maps."""
-    with mock.patch.object(prepacked, "usable", return_value=False):
-        return copy.deepcopy(precision.sibling(encoder.model, encoder.dtype, encoder.device))
+    with mock.patch.object(prepacked_linear, "usable", return_value=False):
+        return copy.deepcopy(precision.inference_copy(encoder.model, encoder.dtype, encoder.device))
 
 
 def eight_bits(texts: list[str]) -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from clearhead import TextEncoder
-from clearhead.evaluate.answers import answer_scores, normalize
-from clearhead.evaluate.classification import classification_scores
-from clearhead.evaluate.squad import read_questions
-from clearhead.text.sentences import sentences
+from clearhead.data.sentences import sentences
+from clearhead.data.squad_files import read_questions
+from clearhead.metrics.classification import classification_scores
+from clearhead.metrics.squad import answer_scores, normalize
 
 RUN = re.compile(r"(?:(?:[A-Z][\w'-]*|\d[\d.,:]*\d|\d)(?: (?:of|the|and|de) (?=[A-Z]))? ?)+")
 

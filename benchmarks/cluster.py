@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
-from clearhead.bench.machine import machine
+from clearhead.benchmark.hardware import machine
 
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
 BOUND = 1e-6

@@ -18,9 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from clearhead.bench.machine import machine
-from clearhead.checkpoints.directory import write_json
-from clearhead.files import whole_file
+from clearhead.benchmark.hardware import machine
+from clearhead.io.atomic import atomic_file
+from clearhead.io.json import write_json
 
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
 
@@ -67,7 +67,7 @@ def draw(path: Path, runs: list[dict[str, float]]) -> None:
         panel.grid(alpha=0.3)
     panels[0].set_yscale("log")
     panels[1].set_ylim(0, 1.1 * max(run["peak_mib"] for run in runs))
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         picture.savefig(file, format="png", dpi=110)
 
 

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from clearhead import TextEncoder
-from clearhead.bench import encode, report
-from clearhead.bench.contest import Contestant, contest
-from clearhead.bench.machine import machine, product_rate
-from clearhead.checkpoints import directory
+from clearhead.benchmark import encode, report
+from clearhead.benchmark.hardware import machine, product_rate
+from clearhead.benchmark.runner import Candidate, run_benchmark
+from clearhead.io import hub
 
 LONGEST = 256
 BATCH = 32
@@ -77,14 +77,15 @@ def batched(folder, forward):
     return work
 
 
-def torch_nn(folder, threads):
+def convert(folder, threads):
     """`torch.nn.TransformerEncoder` with its fast path: padded batches, nested tensors inside."""
-    from clearhead.checkpoints import load_encoder, torch_nn
+    from clearhead.checkpoints import load_encoder
+    from clearhead.checkpoints.torch_nn import convert
 
     torch.set_num_threads(threads)
     model, _ = load_encoder(Path(folder))
     model.eval()
-    stack = torch_nn.to_torch_nn(model.encoder).eval()
+    stack = convert.to_torch_nn(model.encoder).eval()
 
     def forward(ids, keep):
         with torch.inference_mode():
@@ -154,17 +155,17 @@ def ctranslate2(folder, converted, kind, threads):
 def contestants(folder, place, threads):
     """All that are installed; the first is what the others are compared with."""
     found = {
-        "sentence-transformers float32": Contestant(sentence_transformers, (folder, "float32", threads)),
-        "sentence-transformers bfloat16": Contestant(sentence_transformers, (folder, "bfloat16", threads)),
-        "nn.TransformerEncoder float32": Contestant(torch_nn, (folder, threads)),
+        "sentence-transformers float32": Candidate(sentence_transformers, (folder, "float32", threads)),
+        "sentence-transformers bfloat16": Candidate(sentence_transformers, (folder, "bfloat16", threads)),
+        "nn.TransformerEncoder float32": Candidate(convert, (folder, threads)),
     }
     if all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         exported(folder, place / "model.onnx")
         quantize_dynamic(place / "model.onnx", place / "int8.onnx", weight_type=QuantType.QInt8)
-        found["ONNX Runtime float32"] = Contestant(onnx_runtime, (folder, place / "model.onnx", threads))
-        found["ONNX Runtime int8"] = Contestant(onnx_runtime, (folder, place / "int8.onnx", threads))
+        found["ONNX Runtime float32"] = Candidate(onnx_runtime, (folder, place / "model.onnx", threads))
+        found["ONNX Runtime int8"] = Candidate(onnx_runtime, (folder, place / "int8.onnx", threads))
     else:
         print("onnx, onnxscript or onnxruntime is not installed: left out")
     if importlib.util.find_spec("ctranslate2"):
@@ -172,7 +173,7 @@ def contestants(folder, place, threads):
 
         TransformersConverter(folder).convert(str(place / "ct2"))
         for kind in ("float32", "int8"):
-            found[f"CTranslate2 {kind}"] = Contestant(ctranslate2, (folder, place / "ct2", kind, threads))
+            found[f"CTranslate2 {kind}"] = Candidate(ctranslate2, (folder, place / "ct2", kind, threads))
     else:
         print("ctranslate2 is not installed: left out")
     return found | encode.contestants(folder, threads)
@@ -187,7 +188,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    folder = str(directory.find(directory.DEFAULT_MODEL))
+    folder = str(hub.resolve_model(hub.DEFAULT_MODEL))
     lines = options.texts.read_text(encoding="utf-8").splitlines()
     texts = list(dict.fromkeys(line for line in lines if line.strip()))[: options.number]
     encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
@@ -197,7 +198,7 @@ def main():
     torch.set_num_threads(options.threads)
     rates = {dtype: product_rate(dtype) for dtype in ("float32", "bfloat16")}
     with tempfile.TemporaryDirectory() as place:
-        found = contest(
+        found = run_benchmark(
             contestants(folder, Path(place), options.threads),
             texts,
             lambda some: sum(tokens[text] for text in some),

@@ -21,12 +21,12 @@ import torch
 import transformers
 
 from clearhead import TextEncoder, TextToText
-from clearhead.bench.machine import machine
-from clearhead.evaluate.translation import translation_scores
-from clearhead.export import folders
-from clearhead.export.models import loaded
+from clearhead.benchmark.hardware import machine
+from clearhead.export import libraries
 from clearhead.export.onnx import export as to_onnx
+from clearhead.metrics.bleu import translation_scores
 from clearhead.models.heads import pool
+from clearhead.pipelines.auto import load
 
 BEAMS, LONGEST, BATCH = (1, 5), 128, 16
 PACKAGES = ("clearhead", "torch", "onnxruntime", "ctranslate2", "transformers", "sentence-transformers")
@@ -148,9 +148,9 @@ def write(model, folder, to, int8):
     if to == "onnx":
         to_onnx(model, folder, int8=int8)
     elif to == "ctranslate2":
-        folders.to_ctranslate2(model, folder, int8=int8)
+        libraries.to_ctranslate2(model, folder, int8=int8)
     else:
-        {"transformers": folders.to_transformers, "sentence-transformers": folders.to_sentence_transformers}[to](
+        {"transformers": libraries.to_transformers, "sentence-transformers": libraries.to_sentence_transformers}[to](
             model, folder
         )
 
@@ -181,7 +181,7 @@ def scores(texts, references):
 
 def tried(model, texts, references):
     """For each format what was found, by name."""
-    made, found = loaded(model), {}
+    made, found = load(model), {}
     encodes = isinstance(made, TextEncoder)
     formats = ENCODERS if encodes else TRANSLATORS
     wanted = made.encode(texts) if encodes else {beams: ours(made, texts, beams) for beams in BEAMS}

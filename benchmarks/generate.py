@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from clearhead.bench import generate, report
-from clearhead.bench.contest import Contestant, contest
-from clearhead.bench.machine import machine, product_rate
+from clearhead.benchmark import generate, report
+from clearhead.benchmark.hardware import machine, product_rate
+from clearhead.benchmark.runner import Candidate, run_benchmark
 
 VOCABULARY = 58101
 
@@ -86,14 +86,14 @@ def contestants(folder, place, options):
     """All that are installed; the first is what the others are compared with."""
     how = (options.threads, options.beams, options.steps)
     found = {
-        f"transformers {dtype}": Contestant(theirs, (str(folder), dtype, *how)) for dtype in ("float32", "bfloat16")
+        f"transformers {dtype}": Candidate(theirs, (str(folder), dtype, *how)) for dtype in ("float32", "bfloat16")
     }
     if importlib.util.find_spec("ctranslate2"):
         from ctranslate2.converters import TransformersConverter
 
         TransformersConverter(str(folder)).convert(str(place / "ct2"))
         for kind in ("float32", "int8"):
-            found[f"CTranslate2 {kind}"] = Contestant(ctranslate2, (place / "ct2", kind, *how))
+            found[f"CTranslate2 {kind}"] = Candidate(ctranslate2, (place / "ct2", kind, *how))
     else:
         print("ctranslate2 is not installed: left out")
     return found | generate.contestants(str(folder), *how)
@@ -114,8 +114,8 @@ def main():
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "model")
         made(folder)
-        sources = generate.made_up(str(folder), options.sentences, 20)
-        found = contest(
+        sources = generate.synthetic(str(folder), options.sentences, 20)
+        found = run_benchmark(
             contestants(folder, Path(place), options),
             sources,
             lambda some: len(some) * options.steps,
@@ -123,7 +123,7 @@ def main():
             check=sources,
             said=print,
         )
-    same = generate.same(found.outputs)
+    same = generate.exact_matches(found.outputs)
     for line in report.table(found.figures, "tokens/s", {name: f"{n} the same" for name, n in same.items()}):
         print(line)
     here = machine(options.threads, ("clearhead", "torch", "transformers", "ctranslate2"))

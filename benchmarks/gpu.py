@@ -18,22 +18,22 @@ from pathlib import Path
 
 import torch
 
-from clearhead.bench import encode
-from clearhead.bench.machine import machine, product_rate, wait
-from clearhead.checkpoints.bert import BERT
-from clearhead.checkpoints.directory import write_json
+from clearhead.benchmark import encode
+from clearhead.benchmark.hardware import machine, product_rate, wait
+from clearhead.checkpoints.families.bert import BERT
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.equations import masks
 from clearhead.equations.attention import scaled_dot_product
-from clearhead.equations.fused import fused_scaled_dot_product
-from clearhead.generation.search import Source, search
-from clearhead.generation.settings import GenerationConfig
+from clearhead.generation.config import GenerationConfig
+from clearhead.generation.generate import EncodedSource, search
+from clearhead.io.json import write_json
+from clearhead.kernels.attention import fused_scaled_dot_product
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.run.encode import TextEncoder
-from clearhead.run.precision import sibling
-from clearhead.text.bpe import train_bpe
+from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.runtime.precision import inference_copy
+from clearhead.tokenizers.bpe import train_bpe
 
 NUMBERS = ("float32", "bfloat16")
 
@@ -106,7 +106,7 @@ def check_generation(checks, model, sources, device):
     for beams in (1, 4):
         settings = GenerationConfig(beam_size=beams, min_new_tokens=12, max_new_tokens=12)
         here, there = (
-            [best for best, *_ in search(sibling(model, torch.float32, torch.device(kind)), sources, settings)]
+            [best for best, *_ in search(inference_copy(model, torch.float32, torch.device(kind)), sources, settings)]
             for kind in ("cpu", device)
         )
         other = sum(a.ids != b.ids for a, b in zip(here, there, strict=True))
@@ -184,7 +184,7 @@ def matrices(*stacks):
 
 def measure_encoding(table, encoders, sizes, device):
     for count, length in sizes:
-        texts = encode.made_up(encoders("float32", "cpu"), count, length)
+        texts = encode.synthetic(encoders("float32", "cpu"), count, length)
         total = sum(encode.tokens_of(encoders("float32", "cpu"), texts).values())
         for numbers in NUMBERS:
             encoder = encoders(numbers, device)
@@ -197,7 +197,7 @@ def measure_generation(table, model, groups, steps, device):
         for beams in (1, 4):
             settings = GenerationConfig(beam_size=beams, min_new_tokens=steps, max_new_tokens=steps)
             for numbers in NUMBERS:
-                runner = sibling(model, getattr(torch, numbers), torch.device(device))
+                runner = inference_copy(model, getattr(torch, numbers), torch.device(device))
                 work = lambda runner=runner, sources=sources, how=settings: search(runner, sources, how)  # noqa: E731
                 speed = rate(work, len(sources) * steps, device, rounds=3)
                 weights = matrices(model.decoder) + model.config.vocab_size * model.config.d_model
@@ -266,7 +266,9 @@ def main():
 
     def sentences(number, length=20):
         return [
-            Source([*chance.choices(range(3, config.vocab_size), k=length), config.eos_ids[0]], (config.start_id,))
+            EncodedSource(
+                [*chance.choices(range(3, config.vocab_size), k=length), config.eos_ids[0]], (config.start_id,)
+            )
             for _ in range(number)
         ]
 
@@ -275,7 +277,7 @@ def main():
     for numbers, found in table.products.items():
         print(f"large products, {numbers}: {found / 1e12:.2f} TFLOP/s")
     check_attention(checks, device)
-    check_encoder(checks, encode.made_up(encoders("float32", "cpu"), 60, 40, seed=1), encoders, device)
+    check_encoder(checks, encode.synthetic(encoders("float32", "cpu"), 60, 40, seed=1), encoders, device)
     check_generation(checks, translator, sentences(8), device)
     check_training(checks, translation_config(quick, 0.0), (ids[:8], ids[:8]), device)
     print(f"checked after {time.perf_counter() - start:.0f} s")

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import torch
 
-from clearhead.bench.contest import Contestant, contest
-from clearhead.bench.machine import machine
-from clearhead.checkpoints.directory import write_json
-from clearhead.files import whole_file
-from clearhead.generation.search import Source, search
-from clearhead.generation.settings import GenerationConfig
+from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.runner import Candidate, run_benchmark
+from clearhead.generation.config import GenerationConfig
+from clearhead.generation.generate import EncodedSource, search
+from clearhead.io.atomic import atomic_file
+from clearhead.io.json import write_json
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.run.packing import packed_batches
-from clearhead.run.precision import dtype_for, sibling
-from clearhead.text.interface import Tokens
+from clearhead.runtime.packed_batch import packed_batches
+from clearhead.runtime.precision import dtype_for, inference_copy
+from clearhead.tokenizers.base import Tokens
 
 CPU = torch.device("cpu")
 LONGEST = 8192
@@ -43,7 +43,7 @@ def encoding(length, tokens, batch_tokens, windows, threads):
         positions="rotary", windows=pattern, activation="gelu", initializer_range=0.02,
     )  # fmt: skip
     model = EncoderModel(config).eval()
-    runner = sibling(model, dtype_for("auto", CPU), CPU)
+    runner = inference_copy(model, dtype_for("auto", CPU), CPU)
     rows = torch.randint(1, config.vocab_size, (tokens // length, length)).tolist()
     texts = [Tokens(ids=row, truncated=False) for row in rows]
 
@@ -60,10 +60,10 @@ def generating(beams, sentences, threads):
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = Seq2Seq(Seq2SeqConfig(vocab_size=58101, positions="concatenated", max_len=512)).eval()
-    runner = sibling(model, dtype_for("auto", CPU), CPU)
+    runner = inference_copy(model, dtype_for("auto", CPU), CPU)
     settings = GenerationConfig(beam_size=beams, min_new_tokens=GENERATED, max_new_tokens=GENERATED)
     rows = torch.randint(3, 58101, (sentences, 20)).tolist()
-    sources = [Source([*row, model.config.eos_ids[0]], (model.config.start_id,)) for row in rows]
+    sources = [EncodedSource([*row, model.config.eos_ids[0]], (model.config.start_id,)) for row in rows]
     return lambda _: search(runner, sources, settings)
 
 
@@ -76,19 +76,19 @@ def studies(threads):
         "length": (
             "tokens in a text",
             {
-                name: {n: (LONGEST, Contestant(encoding, (n, LONGEST, None, windows, threads))) for n in lengths}
+                name: {n: (LONGEST, Candidate(encoding, (n, LONGEST, None, windows, threads))) for n in lengths}
                 for name, windows in (("whole text", False), (f"windows of {WINDOW}", True))
             },
         ),
         "batch": (
             "tokens in a batch",
-            {"texts of 16": {n: (16384, Contestant(encoding, (16, 16384, n, False, threads))) for n in sizes}},
+            {"texts of 16": {n: (16384, Candidate(encoding, (16, 16384, n, False, threads))) for n in sizes}},
         ),
         "beams": (
             "beams",
             {
                 f"{count} sentence{'s' * (count > 1)}": {
-                    n: (count * GENERATED, Contestant(generating, (n, count, threads))) for n in (1, 2, 4, 8, 16)
+                    n: (count * GENERATED, Candidate(generating, (n, count, threads))) for n in (1, 2, 4, 8, 16)
                 }
                 for count in (1, 32)
             },
@@ -96,9 +96,9 @@ def studies(threads):
         "threads": (
             "threads",
             {
-                "encoding, texts of 16": {n: (16384, Contestant(encoding, (16, 16384, None, False, n))) for n in each},
-                "encoding, texts of 256": {n: (8192, Contestant(encoding, (256, 8192, None, False, n))) for n in each},
-                "generating, 4 beams": {n: (32 * GENERATED, Contestant(generating, (4, 32, n))) for n in each},
+                "encoding, texts of 16": {n: (16384, Candidate(encoding, (16, 16384, None, False, n))) for n in each},
+                "encoding, texts of 256": {n: (8192, Candidate(encoding, (256, 8192, None, False, n))) for n in each},
+                "generating, 4 beams": {n: (32 * GENERATED, Candidate(generating, (4, 32, n))) for n in each},
             },
         ),
     }
@@ -108,7 +108,7 @@ def measured(lines, rounds):
     """For each line its points: what varies, tokens a second, the memory that the work took."""
     points = {f"{line}: {n}": (line, n, tokens) for line, some in lines.items() for n, (tokens, _) in some.items()}
     contestants = {f"{line}: {n}": who for line, some in lines.items() for n, (_, who) in some.items()}
-    found = contest(contestants, [None], len, rounds=rounds, said=lambda _: None)
+    found = run_benchmark(contestants, [None], len, rounds=rounds, said=lambda _: None)
     rows = {line: [] for line in lines}
     for figure in found.figures:
         line, n, tokens = points[figure.name]
@@ -142,7 +142,7 @@ def draw(path, results):
         panel.grid(alpha=0.3)
         panel.legend(fontsize="small")
     panels[0].set_ylabel("tokens/s")
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         picture.savefig(file, format="png", dpi=110)
 
 

@@ -12,8 +12,8 @@ import argparse
 import torch
 
 from clearhead import Seq2Seq, Seq2SeqConfig
-from clearhead.bench.machine import machine
-from clearhead.checkpoints.directory import write_json
+from clearhead.benchmark.hardware import machine
+from clearhead.io.json import write_json
 from clearhead.stacks.decoder import DecoderLayer
 from clearhead.stacks.encoder import EncoderLayer
 

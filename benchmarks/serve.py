@@ -26,9 +26,9 @@ import httpx
 import numpy as np
 
 from clearhead import TextEncoder
-from clearhead.bench.machine import machine
-from clearhead.checkpoints.directory import write_json
-from clearhead.files import whole_file
+from clearhead.benchmark.hardware import machine
+from clearhead.io.atomic import atomic_file
+from clearhead.io.json import write_json
 
 MODEL = "all-MiniLM-L6-v2"
 FLOOD_TEXTS = 32
@@ -148,7 +148,7 @@ def draw(path, times, batches):
     left.set(xlabel="ms from request to answer", ylabel="requests")
     right.bar([size.removesuffix(".0") for size in batches], list(batches.values()))
     right.set(xlabel="texts in a batch, at most", ylabel="batches")
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         picture.savefig(file, format="png", dpi=110)
 
 

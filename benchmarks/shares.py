@@ -19,10 +19,10 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from clearhead.bench import encode, generate, train
-from clearhead.bench.machine import product_rate
-from clearhead.run import prepacked
-from clearhead.run.precision import settle_memory
+from clearhead.benchmark import encode, generate, train
+from clearhead.benchmark.hardware import product_rate
+from clearhead.runtime import prepacked_linear
+from clearhead.runtime.precision import configure_allocator
 
 THREADS = 2
 NUMBERS = ("float32", "bfloat16")
@@ -69,9 +69,9 @@ def shares(title, work, given):
 
 def packed_rate(dtype, seconds=2.0):
     """As `product_rate`, with the weight in oneDNN's order."""
-    settle_memory()
+    configure_allocator()
     linear, x = nn.Linear(1024, 1024), torch.randn(2048, 1024).to(dtype)
-    packed, best, stop = prepacked.PrepackedLinear(linear, dtype), float("inf"), time.perf_counter() + seconds
+    packed, best, stop = prepacked_linear.PrepackedLinear(linear, dtype), float("inf"), time.perf_counter() + seconds
     with torch.inference_mode():
         while time.perf_counter() < stop:
             start = time.perf_counter()
@@ -83,7 +83,7 @@ def packed_rate(dtype, seconds=2.0):
 def rates():
     for numbers in NUMBERS:
         dtype = getattr(torch, numbers)
-        packed = f"{packed_rate(dtype) / 1e9:,.0f}" if prepacked.usable(dtype) else "not there"
+        packed = f"{packed_rate(dtype) / 1e9:,.0f}" if prepacked_linear.is_supported(dtype) else "not there"
         print(f"{numbers}: a large product {product_rate(numbers) / 1e9:,.0f} GFLOP/s, with packed weights {packed}")
 
 
@@ -108,20 +108,22 @@ def main():
     elif options.work == "encode":
         texts = options.texts.read_text(encoding="utf-8").splitlines()[: options.number]
         for numbers in NUMBERS:
-            shares(numbers, encode.ours("all-MiniLM-L6-v2", numbers, THREADS), texts)
+            shares(numbers, encode.clearhead_worker("all-MiniLM-L6-v2", numbers, THREADS), texts)
     elif options.work == "generate":
         from generate import made  # the model of benchmarks/generate.py
 
         with tempfile.TemporaryDirectory() as folder:
             made(folder)
-            sources = generate.made_up(folder, 32, 20)
+            sources = generate.synthetic(folder, 32, 20)
             for numbers in NUMBERS:
-                shares(numbers, generate.ours(folder, numbers, THREADS, options.beams, options.steps), sources)
+                shares(
+                    numbers, generate.clearhead_worker(folder, numbers, THREADS, options.beams, options.steps), sources
+                )
     else:
         sides = [path.read_text(encoding="utf-8").splitlines() for path in (options.source, options.target)]
         some = train.batches(*sides, 4096)[: options.updates]
         for numbers in NUMBERS:
-            shares(numbers, train.ours(numbers == "bfloat16", THREADS), some)
+            shares(numbers, train.clearhead_worker(numbers == "bfloat16", THREADS), some)
 
 
 if __name__ == "__main__":

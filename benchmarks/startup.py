@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from clearhead.bench.machine import machine
-from clearhead.checkpoints.directory import write_json
+from clearhead.benchmark.hardware import machine
+from clearhead.io.json import write_json
 
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
 COMMANDS = {

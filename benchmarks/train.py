@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
-from clearhead.bench import report, train
-from clearhead.bench.contest import Contestant, contest
-from clearhead.bench.machine import machine
+from clearhead.benchmark import report, train
+from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.runner import Candidate, run_benchmark
 
 
 def marian(low, threads):
@@ -65,8 +65,8 @@ def main():
     contestants = train.contestants(options.threads)
     if importlib.util.find_spec("transformers"):
         for numbers in ("float32", "bfloat16"):
-            contestants[f"transformers Marian {numbers}"] = Contestant(marian, (numbers == "bfloat16", options.threads))
-    found = contest(contestants, some, train.tokens_of, rounds=options.rounds, check=some, said=print)
+            contestants[f"transformers Marian {numbers}"] = Candidate(marian, (numbers == "bfloat16", options.threads))
+    found = run_benchmark(contestants, some, train.tokens_of, rounds=options.rounds, check=some, said=print)
     losses = {name: losses[-1] for name, losses in found.outputs.items()}
     notes = {
         figure.name: f"{figure.peak_mib - figure.loaded_mib:,.0f} MiB by training, loss {losses[figure.name]:.2f}"

@@ -17,7 +17,7 @@ import torch
 import transformers
 
 from clearhead import TextToText
-from clearhead.checkpoints import directory
+from clearhead.io import hub
 
 BATCH, LONGEST = 40, 100
 
@@ -26,12 +26,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", type=Path)
     parser.add_argument("--lines", type=int, default=200)
-    parser.add_argument("--model", default=directory.TRANSLATOR)
+    parser.add_argument("--model", default=hub.TRANSLATOR)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     lines = options.source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     texts = list(dict.fromkeys(lines))[: options.lines]
-    folder = directory.find(options.model)
+    folder = hub.resolve_model(options.model)
     ours = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     marian = transformers.MarianMTModel.from_pretrained(folder).eval()

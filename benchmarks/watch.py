@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 
 from clearhead import TextEncoder, traced, watch
-from clearhead.bench import encode, report
-from clearhead.bench.contest import Contestant, contest
-from clearhead.bench.machine import machine
-from clearhead.checkpoints import directory
-from clearhead.run.precision import siblings
+from clearhead.benchmark import encode, report
+from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.runner import Candidate, run_benchmark
+from clearhead.io import hub
+from clearhead.runtime.precision import inference_copies
 
 LAYER, HEAD = 0, 0
 
@@ -30,7 +30,7 @@ def watched(encoder, texts):
 
 def told(encoder, texts):
     # what encodes is the model's copy for running, where there is one
-    (runs,) = siblings(encoder.model) or [encoder.model]
+    (runs,) = inference_copies(encoder.model) or [encoder.model]
     return traced(runs, lambda: encoder.encode(texts)).output
 
 
@@ -52,7 +52,7 @@ def contestant(model, threads, before, inside):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=directory.DEFAULT_MODEL)
+    parser.add_argument("--model", default=hub.DEFAULT_MODEL)
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--length", type=int, default=30, help="tokens in a text, about")
     parser.add_argument("--threads", type=int, default=2)
@@ -60,7 +60,7 @@ def main():
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     encoder = TextEncoder.from_pretrained(options.model, precision="float32", device="cpu")
-    texts = encode.made_up(encoder, options.number, options.length)
+    texts = encode.synthetic(encoder, options.number, options.length)
     tokens = encode.tokens_of(encoder, texts)
     looks = {
         "never looked at": (None, None),
@@ -70,8 +70,8 @@ def main():
         "inside a watch of one head": (None, watched),
         "inside a trace": (None, told),
     }
-    found = contest(
-        {name: Contestant(contestant, (options.model, options.threads, *look)) for name, look in looks.items()},
+    found = run_benchmark(
+        {name: Candidate(contestant, (options.model, options.threads, *look)) for name, look in looks.items()},
         texts,
         lambda some: sum(tokens[text] for text in some),
         rounds=options.rounds,

@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from clearhead.train import recipe
+from clearhead.train.recipe import recipe
 
 PAGE = Path(__file__).parent / "recipe.md"
 HEAD = """# Every key of a recipe
@@ -24,7 +24,7 @@ dots between sections and keys: `training.steps=100`, `regularize.dropout.attent
 key that there is not, a value of another type and keys that do not go together are refused before anything is computed.
 How it all fits together: [training](training.md).
 
-This page is written by `docs/make_recipe_reference.py` from `src/clearhead/train/recipe.py`; a test compares them.
+`docs/make_recipe_reference.py` writes this page from `src/clearhead/train/recipe/recipe.py`; a test compares them.
 """
 
 

@@ -13,15 +13,16 @@ import torch
 from safetensors.torch import load_file
 
 from clearhead import TextToText
-from clearhead.checkpoints import directory
+from clearhead.io.json import read_json, write_json
+from clearhead.io.safetensors import write_weights
 
 
 def main(run: Path, out: Path) -> None:
     TextToText.from_pretrained(run).save_pretrained(out)
     weights = out / "model.safetensors"
-    directory.write_weights(weights, {name: tensor.to(torch.float16) for name, tensor in load_file(weights).items()})
+    write_weights(weights, {name: tensor.to(torch.float16) for name, tensor in load_file(weights).items()})
     config = out / "config.json"
-    directory.write_json(config, {**directory.read_json(config), "dtype": "float32"})
+    write_json(config, {**read_json(config), "dtype": "float32"})
     print(f"sha256 {hashlib.sha256(weights.read_bytes()).hexdigest()}")
     print(f"{sum(path.stat().st_size for path in out.iterdir()) / 1e6:.2f} MB")
 

@@ -34,9 +34,9 @@ def _seeded():
 @pytest.fixture(scope="session")
 def minilm_folder():
     """The folder of all-MiniLM-L6-v2, from the package that the Makefile installs."""
-    from clearhead.checkpoints import directory
+    from clearhead.io import hub
 
-    return directory.find("all-MiniLM-L6-v2")
+    return hub.resolve_model("all-MiniLM-L6-v2")
 
 
 @pytest.fixture(scope="session")

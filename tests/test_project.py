@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import clearhead
-from clearhead.equations import stated
+from clearhead.equations import equation_of
 
 ROOT = Path(__file__).parents[1]
 MODULES = [module.name for module in pkgutil.walk_packages(clearhead.__path__, "clearhead.")]
@@ -27,7 +27,7 @@ def test_a_room_imports_only_rooms_below_it():
 def test_no_model_imports_what_watches_it():
     for room in ("equations", "layers", "stacks", "models"):
         for path in (ROOT / "src/clearhead" / room).glob("*.py"):
-            assert "clearhead.see" not in path.read_text(encoding="utf-8"), path
+            assert "clearhead.inspection" not in path.read_text(encoding="utf-8"), path
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -115,9 +115,10 @@ def test_the_paper_document_states_each_equation_as_its_file_does():
     for path in sorted((ROOT / "src/clearhead/equations").glob("*.py")):
         module = importlib.import_module(f"clearhead.equations.{path.stem}")
         for name, thing in vars(module).items():
-            if getattr(thing, "__module__", "") == module.__name__ and stated(thing):
+            if getattr(thing, "__module__", "") == module.__name__ and equation_of(thing):
                 row = next(
-                    (line for line in document.replace("\\|", "|").split("\n") if f"| {stated(thing)} |" in line), ""
+                    (line for line in document.replace("\\|", "|").split("\n") if f"| {equation_of(thing)} |" in line),
+                    "",
                 )
                 assert f"equations/{path.name}" in row, f"{path.name}: {name} has no row"
                 (test,) = re.findall(r"tests/[\w/]+\.py", row)
@@ -130,15 +131,15 @@ def test_the_paper_document_states_each_equation_as_its_file_does():
 
 def test_a_class_states_the_formula_of_its_equation():
     from clearhead.equations import feedforward, norm, positions
-    from clearhead.layers.attention import Rotary
+    from clearhead.layers.attention import RotaryEmbedding
 
     for layer, equation in (
         (clearhead.LayerNorm, norm.layer_norm),
         (clearhead.PositionwiseFeedForward, feedforward.feedforward),
         (clearhead.PositionalEncoding, positions.sinusoids),
-        (Rotary, positions.rotate),
+        (RotaryEmbedding, positions.rotate),
     ):
-        assert stated(layer) == stated(equation)
+        assert equation_of(layer) == equation_of(equation)
 
 
 def test_the_versions_agree():

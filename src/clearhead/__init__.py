@@ -6,18 +6,28 @@ Every public name is here; a module (and torch) is imported when a name of it is
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from clearhead._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from clearhead.equations import masks as masks
+    from clearhead.equations import masks
     from clearhead.equations.attention import scaled_dot_product as scaled_dot_product
     from clearhead.equations.masks import Mask as Mask
-    from clearhead.generation.settings import GenerationConfig as GenerationConfig
+    from clearhead.generation.config import GenerationConfig as GenerationConfig
+    from clearhead.inspection.attention.capture import watch as watch
+    from clearhead.inspection.lint.findings import Finding as Finding
+    from clearhead.inspection.lint.lint import lint as lint
+    from clearhead.inspection.lint.mask_rules import lint_masks as lint_masks
+    from clearhead.inspection.trace.records import Step as Step
+    from clearhead.inspection.trace.records import Trace as Trace
+    from clearhead.inspection.trace.trace import trace as trace
+    from clearhead.inspection.trace.trace import traced as traced
+    from clearhead.inspection.verify.certificate import Certificate as Certificate
+    from clearhead.inspection.verify.verify import verify as verify
     from clearhead.layers.attention import CrossAttention as CrossAttention
     from clearhead.layers.attention import MultiHeadAttention as MultiHeadAttention
+    from clearhead.layers.cache import CrossAttentionCache as CrossAttentionCache
     from clearhead.layers.cache import DecoderCache as DecoderCache
-    from clearhead.layers.cache import FixedCache as FixedCache
-    from clearhead.layers.cache import GrowingCache as GrowingCache
+    from clearhead.layers.cache import SelfAttentionCache as SelfAttentionCache
     from clearhead.layers.embedding import LearnedPositionalEncoding as LearnedPositionalEncoding
     from clearhead.layers.embedding import PositionalEncoding as PositionalEncoding
     from clearhead.layers.embedding import TokenEmbedding as TokenEmbedding
@@ -30,31 +40,21 @@ if TYPE_CHECKING:
     from clearhead.models.encoder import EncoderModel as EncoderModel
     from clearhead.models.heads import MaskedLanguageModel as MaskedLanguageModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
-    from clearhead.run.answers import Answer as Answer
-    from clearhead.run.answers import QuestionAnswerer as QuestionAnswerer
-    from clearhead.run.encode import TextEncoder as TextEncoder
-    from clearhead.run.generate import TextToText as TextToText
-    from clearhead.run.outputs import Generated as Generated
-    from clearhead.run.outputs import StreamedToken as StreamedToken
-    from clearhead.run.tasks import TextClassifier as TextClassifier
-    from clearhead.see.certificate import Certificate as Certificate
-    from clearhead.see.lint import lint as lint
-    from clearhead.see.lint_findings import Finding as Finding
-    from clearhead.see.lint_masks import lint_masks as lint_masks
-    from clearhead.see.steps import Step as Step
-    from clearhead.see.steps import Trace as Trace
-    from clearhead.see.trace import trace as trace
-    from clearhead.see.trace import traced as traced
-    from clearhead.see.verify import verify as verify
-    from clearhead.see.watch import watch as watch
+    from clearhead.pipelines.outputs import Generated as Generated
+    from clearhead.pipelines.outputs import StreamedToken as StreamedToken
+    from clearhead.pipelines.question_answerer import Answer as Answer
+    from clearhead.pipelines.question_answerer import QuestionAnswerer as QuestionAnswerer
+    from clearhead.pipelines.text_classifier import TextClassifier as TextClassifier
+    from clearhead.pipelines.text_encoder import TextEncoder as TextEncoder
+    from clearhead.pipelines.text_to_text import TextToText as TextToText
     from clearhead.stacks.decoder import Decoder as Decoder
     from clearhead.stacks.decoder import DecoderLayer as DecoderLayer
     from clearhead.stacks.encoder import Encoder as Encoder
     from clearhead.stacks.encoder import EncoderLayer as EncoderLayer
 
 _HOME = {
-    "Answer": "run.answers",
-    "Certificate": "see.certificate",
+    "Answer": "pipelines.question_answerer",
+    "Certificate": "inspection.verify.certificate",
     "CrossAttention": "layers.attention",
     "Decoder": "stacks.decoder",
     "DecoderCache": "layers.cache",
@@ -63,12 +63,12 @@ _HOME = {
     "EncoderConfig": "models.config",
     "EncoderLayer": "stacks.encoder",
     "EncoderModel": "models.encoder",
-    "Finding": "see.lint_findings",
-    "FixedCache": "layers.cache",
+    "Finding": "inspection.lint.findings",
+    "CrossAttentionCache": "layers.cache",
     "GatedFeedForward": "layers.feedforward",
-    "Generated": "run.outputs",
-    "GenerationConfig": "generation.settings",
-    "GrowingCache": "layers.cache",
+    "Generated": "pipelines.outputs",
+    "GenerationConfig": "generation.config",
+    "SelfAttentionCache": "layers.cache",
     "LayerNorm": "layers.norm",
     "LearnedPositionalEncoding": "layers.embedding",
     "Mask": "equations.masks",
@@ -76,24 +76,24 @@ _HOME = {
     "MultiHeadAttention": "layers.attention",
     "PositionalEncoding": "layers.embedding",
     "PositionwiseFeedForward": "layers.feedforward",
-    "QuestionAnswerer": "run.answers",
+    "QuestionAnswerer": "pipelines.question_answerer",
     "RMSNorm": "layers.norm",
     "Seq2Seq": "models.seq2seq",
     "Seq2SeqConfig": "models.config",
-    "Step": "see.steps",
-    "StreamedToken": "run.outputs",
-    "TextClassifier": "run.tasks",
-    "TextEncoder": "run.encode",
-    "TextToText": "run.generate",
+    "Step": "inspection.trace.records",
+    "StreamedToken": "pipelines.outputs",
+    "TextClassifier": "pipelines.text_classifier",
+    "TextEncoder": "pipelines.text_encoder",
+    "TextToText": "pipelines.text_to_text",
     "TokenEmbedding": "layers.embedding",
-    "Trace": "see.steps",
-    "lint": "see.lint",
-    "lint_masks": "see.lint_masks",
+    "Trace": "inspection.trace.records",
+    "lint": "inspection.lint.lint",
+    "lint_masks": "inspection.lint.mask_rules",
     "scaled_dot_product": "equations.attention",
-    "trace": "see.trace",
-    "traced": "see.trace",
-    "verify": "see.verify",
-    "watch": "see.watch",
+    "trace": "inspection.trace.trace",
+    "traced": "inspection.trace.trace",
+    "verify": "inspection.verify.verify",
+    "watch": "inspection.attention.capture",
 }
 
 __all__ = ["__version__", "masks", *sorted(_HOME)]

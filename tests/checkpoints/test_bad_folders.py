@@ -10,7 +10,9 @@ from safetensors.torch import load_file, save_file
 from support.tiny import make_bert
 
 from clearhead import TextEncoder
-from clearhead.checkpoints import directory, load_encoder
+from clearhead.checkpoints import load_encoder
+from clearhead.checkpoints.convert import convert
+from clearhead.io import hub
 
 
 @pytest.fixture
@@ -221,13 +223,13 @@ def test_pickled_weights_are_refused_and_converted(folder):
     (folder / "model.safetensors").unlink()
     torch.save(weights, folder / "pytorch_model.bin")
     refused(folder, f"clearhead convert {folder}")
-    assert directory.convert(folder) == folder / "model.safetensors"
+    assert convert(folder) == folder / "model.safetensors"
     converted = load_file(folder / "model.safetensors")
     assert converted.keys() == weights.keys()
     assert all(torch.equal(converted[name], weights[name]) for name in weights)
     TextEncoder.from_pretrained(folder)
     with pytest.raises(ValueError, match="exists already"):
-        directory.convert(folder)
+        convert(folder)
 
 
 class Harm:
@@ -240,18 +242,18 @@ def test_converting_runs_no_code(tmp_path, monkeypatch):
     for content in (pickle.dumps({"a": Harm()}, protocol=2), b"not a pickle", b""):
         (tmp_path / "pytorch_model.bin").write_bytes(content)
         with pytest.raises(ValueError, match=r"pytorch_model\.bin .*(code or objects|truncated)"):
-            directory.convert(tmp_path)
+            convert(tmp_path)
     assert not (tmp_path / "harm.txt").exists()
     for odd in ({3: torch.zeros(1)}, {"a": torch.zeros(2, 2).to_sparse()}, {"__metadata__": torch.zeros(1)}):
         torch.save(odd, tmp_path / "pytorch_model.bin")
         with pytest.raises(ValueError, match="more than named, dense tensors"):
-            directory.convert(tmp_path)
+            convert(tmp_path)
     torch.save({}, tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="holds no tensors"):
-        directory.convert(tmp_path)
+        convert(tmp_path)
     torch.save({"epoch": 3}, tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="more than named, dense tensors"):
-        directory.convert(tmp_path)
+        convert(tmp_path)
     assert not (tmp_path / "model.safetensors").exists()
 
 
@@ -266,7 +268,7 @@ def test_tied_and_sharded_pickles_convert(tmp_path):
     shards = {"cls.predictions.decoder.weight": "pytorch_model-1.bin", names[0]: "pytorch_model-1.bin"}
     shards |= dict.fromkeys(names[1:], "pytorch_model-2.bin")
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": shards}))
-    directory.convert(tmp_path)
+    convert(tmp_path)
     assert load_encoder(tmp_path)
 
 
@@ -282,20 +284,20 @@ def test_tied_and_sharded_pickles_convert(tmp_path):
 )
 def test_models_that_are_nowhere(name, words):
     with pytest.raises(ValueError, match=words) as error:
-        directory.find(name)
+        hub.resolve_model(name)
     assert "\n" not in str(error.value)
 
 
 def test_a_file_is_no_model(tmp_path):
     (tmp_path / "model.bin").write_text("")
     with pytest.raises(ValueError, match="is a file"):
-        directory.find(tmp_path / "model.bin")
+        hub.resolve_model(tmp_path / "model.bin")
 
 
 def test_a_changed_default_package_is_refused(minilm_folder, monkeypatch):
-    monkeypatch.setitem(directory._DEFAULT_SHA256, "tokenizer.json", "0" * 64)
+    monkeypatch.setitem(hub._DEFAULT_SHA256, "tokenizer.json", "0" * 64)
     with pytest.raises(ValueError, match="tokenizer.json is not the published file"):
-        directory.find("all-MiniLM-L6-v2")
+        hub.resolve_model("all-MiniLM-L6-v2")
 
 
 def test_sentence_transformers_parts_that_are_not_understood(folder):
@@ -329,14 +331,14 @@ def test_a_hub_model_is_fetched_by_its_id(tiny_bert, monkeypatch):
         return str(tiny_bert)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    assert directory.find("someone/some-model", revision="main") == tiny_bert
+    assert hub.resolve_model("someone/some-model", revision="main") == tiny_bert
     assert asked["name"] == "someone/some-model"
     assert asked["revision"] == "main"
     assert not any("bin" in pattern for pattern in asked["patterns"])  # safetensors were there
     with pytest.raises(ValueError, match="Hub: the connection broke$"):
-        directory.find("someone/broken")
-    monkeypatch.setattr(directory, "_packaged_default", lambda: None)
-    directory.find("all-MiniLM-L6-v2")
+        hub.resolve_model("someone/broken")
+    monkeypatch.setattr(hub, "_packaged_default", lambda: None)
+    hub.resolve_model("all-MiniLM-L6-v2")
     assert asked["name"] == "sentence-transformers/all-MiniLM-L6-v2"
 
 

@@ -261,7 +261,7 @@ def test_convert(tiny_bert, tmp_path):
         ("e.encode(['a'], pooling=['mean'])", "pooling must be one of"),
         ("c.TextEncoder.from_pretrained(folder, precision='flot32')", "got 'flot32'; did you mean 'float32'?"),
         (
-            "__import__('clearhead.text.corpus').text.corpus.Corpus(['-'], errors='ignore')",
+            "__import__('clearhead.data.corpus').text.corpus.Corpus(['-'], errors='ignore')",
             "one of strict, replace; got",
         ),
         ("e.encode('a text')", "put it in a list"),

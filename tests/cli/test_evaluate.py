@@ -10,9 +10,9 @@ from support import folders, forks
 from support.command import clearhead, refused
 from support.families import make
 
-from clearhead.evaluate.classification import classification_scores
-from clearhead.evaluate.summarization import summary_scores
-from clearhead.evaluate.translation import translation_scores
+from clearhead.metrics.bleu import translation_scores
+from clearhead.metrics.classification import classification_scores
+from clearhead.metrics.rouge import summary_scores
 
 SOURCES = ["The old bridge was closed.", "Is it safe?", "", "The old bridge was closed.", "A small boat."]
 FIRST = ["Die alte Brücke war zu.", "Ist sie sicher?", "", "Man schloss die alte Brücke.", "Ein kleines Boot."]
@@ -151,7 +151,7 @@ def test_summaries_that_are_there(data, tmp_path):
 
 
 def test_summaries_of_a_jsonl_file(marian, generator, tmp_path):
-    from clearhead.run.summarize import summarize
+    from clearhead.pipelines.summarizer import summarize
 
     rows = [
         {"source": ["The bridge, e. g.", "It was closed."], "target": ["Closed.", "A closed bridge."]},

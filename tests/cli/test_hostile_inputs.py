@@ -21,8 +21,8 @@ from support.command import COMMAND, clearhead, refused
 from support.training import tiny, trained_until, write_tiny
 
 from clearhead import TextEncoder
-from clearhead.text.corpus import Corpus
-from clearhead.text.formats import check_text_format
+from clearhead.data.corpus import Corpus
+from clearhead.data.file_formats import check_text_format
 
 
 @pytest.fixture

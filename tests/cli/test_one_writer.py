@@ -12,7 +12,7 @@ from support.seq2seq import make
 from support.training import told as training_recipe
 
 from clearhead.cli.main import app
-from clearhead.locks import folder_lock, writer_lock
+from clearhead.io.locks import folder_lock, writer_lock
 
 READERS = {
     *("classify", "translate", "summarize", "answer", "serve", "trace", "lint"),

@@ -13,7 +13,7 @@ from support.tiny import make_bert
 from support.training import told
 
 from clearhead import EncoderConfig, Seq2SeqConfig, TextEncoder, TextToText, watch
-from clearhead.checkpoints.sizes import model_bytes
+from clearhead.checkpoints.schema.model_size import model_bytes
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
 
@@ -132,14 +132,14 @@ def test_sizes_in_a_recipe(tmp_path, key):
 
 
 def test_a_batch_in_training(tmp_path, monkeypatch):
-    from clearhead.train.reading import recipe_of
-    from clearhead.train.run import train
+    from clearhead.train.recipe.load import recipe_of
+    from clearhead.train.trainer import train
 
     data = told(tmp_path)
     data["data"]["batch_tokens"] = 10**12
     monkeypatch.setattr("clearhead.memory._SMALL", 2**10)
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device: 2**16 if device else 2**40)
-    monkeypatch.setattr("clearhead.train.tasks.start.check_size", lambda *_: None)
+    monkeypatch.setattr("clearhead.train.tasks.initialize.check_size", lambda *_: None)
     with pytest.raises(ValueError, match=r"training with a batch of \d+ tokens needs at least .* data.batch_tokens"):
         train(recipe_of(data, "tiny"))
 

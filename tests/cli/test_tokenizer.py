@@ -8,8 +8,8 @@ from support.seq2seq import make
 from support.spm import ENGLISH, GERMAN
 from transformers import AutoTokenizer
 
-from clearhead.text.bpe import tokens_per_word, train_bpe
-from clearhead.text.tokenizer import Tokenizer
+from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
+from clearhead.tokenizers.tokenizer import Tokenizer
 
 
 def files(folder):

@@ -8,8 +8,8 @@ from support import seq2seq, spm
 from support.command import clearhead, refused
 
 from clearhead.checkpoints import load_seq2seq
-from clearhead.cli.trace import trace
-from clearhead.text.folder import tokenizer_of
+from clearhead.cli.inspection.trace import trace
+from clearhead.tokenizers.auto import tokenizer_of
 
 TEXT = "The old bridge was closed."
 

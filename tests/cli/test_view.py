@@ -9,7 +9,7 @@ from support import folders
 from support.command import clearhead, refused, started
 
 from clearhead import TextToText, masks
-from clearhead.see.page import gather
+from clearhead.inspection.report import collect
 
 TEXT = "The old bridge was closed."
 LANGUAGES = {"nllb": ("deu_Latn", "fra_Latn"), "mbart50": ("de_DE", "fr_XX"), "mbart": ("de_DE", "fr_XX")}
@@ -106,7 +106,7 @@ def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(
     forbidden = plain.token_ids[1]
     made.settings = made.settings.changed(forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3)
     for beams in (4, 1):
-        data = gather.of_model("marian", made, TEXT, beams=beams)
+        data = collect.of_model("marian", made, TEXT, beams=beams)
         (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
         first = data["tree"][0]
         assert [(node["id"], node["from"], node["log_prob"], node["total"]) for node in first] == [(7, 0, 0.0, 0.0)]
@@ -144,7 +144,7 @@ def test_the_first_token_is_the_language_that_generation_gives(multilingual):
     """The page's maps and numbers are of the ids that were searched for, languages included."""
     folder, german, _ = multilingual
     made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
-    data = gather.of_model("m", made, TEXT, target_lang=german, beams=2)
+    data = collect.of_model("m", made, TEXT, target_lang=german, beams=2)
     _, given = made.prepare(TEXT, target_lang=german)
     (best,) = made.generate([TEXT], target_lang=german, beam_size=2, return_details=True)
     target = torch.tensor([[*given.source.prompt, *best.token_ids]])

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from support.attention import dense, problems
 
 from clearhead import masks, scaled_dot_product
-from clearhead.equations import fused
 from clearhead.equations.attention import (
     masked,
     merge_heads,
@@ -19,7 +18,8 @@ from clearhead.equations.attention import (
     split_heads,
     weighted_sum,
 )
-from clearhead.equations.fused import fused_scaled_dot_product
+from clearhead.kernels import attention
+from clearhead.kernels.attention import fused_scaled_dot_product
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -66,7 +66,7 @@ def gradients(function, tensors, mask):
 def gradient_by(request, monkeypatch):
     """Gradients of few queries and keys are taken step by step on a CPU, of many by the kernel: both, at small sizes."""
     if request.param == "long":
-        monkeypatch.setattr(fused, "_short", lambda q, k, v: False)
+        monkeypatch.setattr(attention, "_short", lambda q, k, v: False)
 
 
 @pytest.mark.usefixtures("gradient_by")
@@ -101,7 +101,7 @@ def test_texts_a_few_at_a_time_are_texts_together(monkeypatch, dtype, kind):
     with torch.no_grad():
         together = fused_scaled_dot_product(q, k, v, mask)
         for texts in (1, 2, 4):
-            monkeypatch.setattr(fused, "_SCORES", texts * 2 * 20 * 20)
+            monkeypatch.setattr(attention, "_SCORES", texts * 2 * 20 * 20)
             found = fused_scaled_dot_product(q, k, v, mask)
             bound = 1e-6 if dtype == torch.float32 else 0.01
             torch.testing.assert_close(found, together, atol=bound, rtol=bound)

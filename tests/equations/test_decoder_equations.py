@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from clearhead import Seq2Seq, Seq2SeqConfig, masks
 from clearhead.equations.attention import (
-    appended,
+    append_kv,
     merge_heads,
     output,
     project,
@@ -19,7 +19,7 @@ from clearhead.equations.attention import (
     scores,
     split_heads,
 )
-from clearhead.equations.embedding import scaled, scaled_down, unembed
+from clearhead.equations.embedding import scale_embeddings, scale_hidden, unembed
 from clearhead.equations.feedforward import feedforward, silu
 from clearhead.equations.norm import layer_norm, rms_norm
 from clearhead.equations.positions import concatenated_sinusoids, sinusoids
@@ -43,15 +43,15 @@ def test_scaled_scores_are_products_times_a_number():
 
 def test_appended_keys_stand_last():
     held, new = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 1, 5)
-    both = appended(held, new)
+    both = append_kv(held, new)
     assert torch.equal(both[:, :, :4], held)
     assert torch.equal(both[:, :, 4:], new)
 
 
 def test_scaled_and_scaled_down():
     x = torch.tensor([[1.0, 2.0, 3.0, -4.0]])
-    assert torch.equal(scaled(x), torch.tensor([[2.0, 4.0, 6.0, -8.0]]))
-    assert torch.equal(scaled_down(x), torch.tensor([[0.5, 1.0, 1.5, -2.0]]))
+    assert torch.equal(scale_embeddings(x), torch.tensor([[2.0, 4.0, 6.0, -8.0]]))
+    assert torch.equal(scale_hidden(x), torch.tensor([[0.5, 1.0, 1.5, -2.0]]))
 
 
 def test_unembed_scores_each_token_by_its_own_vector():
@@ -114,7 +114,7 @@ def test_block_stack_and_logits_are_the_equations():
     model, ids, target_ids = Seq2Seq(config).eval(), torch.randint(30, (2, 5)), torch.randint(30, (2, 4))
     torch.nn.init.normal_(model.output.bias)
     x = model.target_embedding(target_ids)
-    torch.testing.assert_close(x, scaled(model.target_embedding.tokens.weight[target_ids]) + sinusoids(4, 16))
+    torch.testing.assert_close(x, scale_embeddings(model.target_embedding.tokens.weight[target_ids]) + sinusoids(4, 16))
     memory, mask = model.encode(ids), masks.causal(4)
     torch.testing.assert_close(
         model.decoder.layers[0](x, memory, mask), by_hand(model.decoder.layers[0], x, memory, mask)

@@ -15,7 +15,7 @@ from clearhead import MultiHeadAttention, masks, scaled_dot_product
 def test_dense_form_says_what_the_definition_says(problem):
     q, k, _, mask = problem
     shape = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    checked = masks.of(mask, batch=shape[0], heads=shape[1], queries=shape[2], keys=shape[3])
+    checked = masks.as_mask(mask, batch=shape[0], heads=shape[1], queries=shape[2], keys=shape[3])
     found = masks.additive(checked, queries=shape[2]).expand(shape)
     torch.testing.assert_close(found, dense(mask, shape[2], shape[3], shape[0], shape[1]))
 
@@ -35,7 +35,7 @@ def test_the_last_query_stands_at_the_last_key():
 def test_a_long_causal_padding_mask_holds_no_matrix():
     mask = masks.padding(torch.ones(2, 8192, dtype=torch.bool)) & masks.causal(8192) & masks.window(8192, 128)
     assert sum(part.numel() for part in (mask.keep_BM, mask.scores) if part is not None) == 2 * 8192
-    assert masks.of(mask, batch=2, heads=8, queries=8192, keys=8192) is mask
+    assert masks.as_mask(mask, batch=2, heads=8, queries=8192, keys=8192) is mask
 
 
 @given(st.integers(1, 6), st.integers(0, 2**16))
@@ -52,7 +52,7 @@ def test_conjunction_is_commutative_and_keeps_both(length, seed):
 def test_torch_nn_round_trip(problem):
     q, k, _, mask = problem
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
-    checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=keys)
+    checked = masks.as_mask(mask, batch=batch, heads=heads, queries=queries, keys=keys)
     attn_mask, key_padding = masks.to_torch_nn(checked, batch=batch, queries=queries, keys=keys, num_heads=heads)
     assert attn_mask is None or attn_mask.shape in ((queries, keys), (batch * heads, queries, keys))
     assert key_padding is None or key_padding.shape == (batch, keys)
@@ -92,7 +92,7 @@ def test_a_mask_itself_refuses_what_is_none():
     with pytest.raises(TypeError, match="&"):
         masks.causal(4) & torch.ones(4, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match="got a list"):
-        inspect.unwrap(masks.of)([[1]], batch=1, heads=1, queries=1, keys=1)
+        inspect.unwrap(masks.as_mask)([[1]], batch=1, heads=1, queries=1, keys=1)
     with pytest.raises(ValueError, match="0 and 1"):
         masks.from_transformers(torch.zeros(1, 3))
 
@@ -107,11 +107,11 @@ def test_positions_count_from_the_first_kept_key():
     # the same padding as a (B, 1, 1, M) tensor, of bools and of 0 and −∞, and as torch.nn's float padding
     added = masks.additive(masks.padding(keep))
     for tensor in (keep[:, None, None], added):
-        same = masks.of(tensor, batch=2, heads=1, queries=4, keys=4)
+        same = masks.as_mask(tensor, batch=2, heads=1, queries=4, keys=4)
         assert same.positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
     assert masks.from_torch_nn(None, added[:, 0, 0]).positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
     # other floats are scores
-    assert masks.of(added.clamp(min=-1e9), batch=2, heads=1, queries=4, keys=4).positions() is None
+    assert masks.as_mask(added.clamp(min=-1e9), batch=2, heads=1, queries=4, keys=4).positions() is None
     assert masks.padding(torch.ones(2, 0, dtype=torch.bool)).positions() is None
 
 

@@ -15,9 +15,9 @@ from support.command import clearhead, refused
 from support.tiny import make_bert
 
 from clearhead import TextEncoder, TextToText
-from clearhead.export import trials
-from clearhead.export.models import loaded
-from clearhead.run.onnx import NOTE
+from clearhead.export import example_inputs
+from clearhead.pipelines.auto import load
+from clearhead.runtime.onnx import MANIFEST
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXTS = ["hello", "the old bridge was closed after the storm", "is this the world ?", "hello world"] * 2
@@ -69,7 +69,7 @@ def test_from_ids_to_vectors_in_any_number_and_length(bert, count):
     folder, graphs = bert
     encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
     near(vectors(graphs / "model.onnx", encoder, TEXTS[:count]), encoder.encode(TEXTS[:count]))
-    assert json.loads((graphs / NOTE).read_text(encoding="utf-8"))["error"]["model.onnx"] < 1e-5
+    assert json.loads((graphs / MANIFEST).read_text(encoding="utf-8"))["error"]["model.onnx"] < 1e-5
     assert not list(graphs.glob("*.safetensors"))
 
 
@@ -103,12 +103,12 @@ def test_a_graph_of_a_short_example_holds_the_windows(tmp_path):
 
 
 def test_the_comparison_has_a_row_as_long_as_the_model_takes(tmp_path, bert):
-    assert trials.of(loaded(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
+    assert example_inputs.of(load(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
     families.make("modernbert", tmp_path, local_attention=600, max_position_embeddings=1000)
-    (trial,) = trials.of(loaded(tmp_path), ["hello"] * 20)
+    (trial,) = example_inputs.of(load(tmp_path), ["hello"] * 20)
     assert trial.long["attention_mask"].sum(1).tolist() == [3, 600]  # 300 to each side
     assert [len(batch["input_ids"]) for batch in trial.texts] == [16, 4]
-    first, decoder, cached = trials.of(loaded("tatoeba-en-de"), ["Hello."])
+    first, decoder, cached = example_inputs.of(load("tatoeba-en-de"), ["Hello."])
     assert first.long["input_ids"].shape[1] == 512
     assert decoder.long["input_ids"].shape[1] + cached.long["input_ids"].shape[1] == 256
 
@@ -194,7 +194,7 @@ def test_every_encoder_decoder(tmp_path, kind):
 def test_8_bits_tell_what_they_cost(bert, tmp_path):
     folder, graphs = bert
     err = written(folder, tmp_path / "small", "--int8")
-    told = json.loads((tmp_path / "small" / NOTE).read_text(encoding="utf-8"))["int8"]
+    told = json.loads((tmp_path / "small" / MANIFEST).read_text(encoding="utf-8"))["int8"]
     assert 0.9 < told["smallest cosine"] <= told["mean cosine"] < 1.0
     assert f"8 bits: smallest cosine {told['smallest cosine']:.4f}" in err
     whole, small = ((place / "model.onnx").stat().st_size for place in (graphs, tmp_path / "small"))

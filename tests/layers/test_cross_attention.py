@@ -5,7 +5,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead import CrossAttention, Decoder, DecoderCache, FixedCache, GrowingCache, MultiHeadAttention, masks
+from clearhead import (
+    CrossAttention,
+    CrossAttentionCache,
+    Decoder,
+    DecoderCache,
+    MultiHeadAttention,
+    SelfAttentionCache,
+    masks,
+)
 from clearhead.equations import attention
 
 seeds = st.integers(0, 2**16)
@@ -54,7 +62,7 @@ def test_rows_that_share_a_memory_are_those_of_the_memory_repeated(seed, batch, 
     mask = masks.padding(keep) if padded else None
     repeated = masks.padding(keep.repeat_interleave(each, dim=0)) if padded else None
     expected = layer(x, memory.repeat_interleave(each, dim=0), repeated)
-    cache = FixedCache() if cached else None
+    cache = CrossAttentionCache() if cached else None
     torch.testing.assert_close(layer(x, memory, mask, cache), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -76,7 +84,7 @@ def test_what_does_not_fit_is_refused():
 def test_the_fixed_cache_computes_once_and_selects():
     layer, calls = build(CrossAttention), []
     layer.kv.register_forward_hook(lambda *_: calls.append(1))
-    x, memory, cache = torch.randn(3, 4, 8), torch.randn(3, 5, 8), FixedCache()
+    x, memory, cache = torch.randn(3, 4, 8), torch.randn(3, 5, 8), CrossAttentionCache()
     assert cache.length == 0
     steps = [layer(x[:, place : place + 1], memory, None, cache) for place in range(4)]
     assert len(calls) == 1
@@ -85,7 +93,7 @@ def test_the_fixed_cache_computes_once_and_selects():
     order = torch.tensor([2, 0])
     cache.select(order)
     torch.testing.assert_close(layer(x[order], memory[order], None, cache), layer(x, memory)[order])
-    FixedCache().select(order)  # of an empty one nothing is kept
+    CrossAttentionCache().select(order)  # of an empty one nothing is kept
 
 
 @given(
@@ -98,7 +106,7 @@ def test_the_fixed_cache_computes_once_and_selects():
 def test_self_attention_in_chunks_with_a_cache_is_the_whole(seed, batch, chunks, options, padded):
     torch.manual_seed(seed)
     layer, length = build(MultiHeadAttention, **options), sum(chunks)
-    x, cache = torch.randn(batch, length, 8), GrowingCache()
+    x, cache = torch.randn(batch, length, 8), SelfAttentionCache()
     keep = torch.rand(batch, length) < 0.7 if padded else torch.ones(batch, length, dtype=torch.bool)
     found = []
     for chunk in chunks:
@@ -111,7 +119,7 @@ def test_self_attention_in_chunks_with_a_cache_is_the_whole(seed, batch, chunks,
 
 
 def test_the_growing_cache_selects_and_refuses_another_batch():
-    layer, cache = build(MultiHeadAttention), GrowingCache()
+    layer, cache = build(MultiHeadAttention), SelfAttentionCache()
     x = torch.randn(3, 4, 8)
     layer(x[:, :3], masks.causal(3), cache)
     order = torch.tensor([2, 0, 0, 1])

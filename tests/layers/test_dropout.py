@@ -6,23 +6,23 @@ from torch import nn
 
 from clearhead import EncoderLayer, Seq2Seq, Seq2SeqConfig, masks
 from clearhead.equations.attention import scaled_dot_product
-from clearhead.equations.dropout import drop, keep_mask, share_kept
-from clearhead.equations.fused import fused_scaled_dot_product
-from clearhead.layers.dropout import Dropout, cheap_dropout
+from clearhead.kernels.attention import fused_scaled_dot_product
+from clearhead.kernels.dropout import dropout_mask, fast_dropout, keep_probability
+from clearhead.layers.dropout import Dropout, use_fast_dropout
 
 
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.3, 0.5, 0.9])
 def test_as_many_are_kept_as_it_says(p):
     n = 1_000_000
-    mask = keep_mask((n,), p)
+    mask = dropout_mask((n,), p)
     assert set(mask.unique().tolist()) == {0, 1}
     deviation = (n * p * (1 - p)) ** 0.5
-    assert abs(int(mask.sum()) - n * share_kept(p)) < 4 * deviation
-    assert share_kept(p) == pytest.approx(1 - p, abs=2**-17)
+    assert abs(int(mask.sum()) - n * keep_probability(p)) < 4 * deviation
+    assert keep_probability(p) == pytest.approx(1 - p, abs=2**-17)
 
 
 def test_neighbours_of_one_draw_are_independent():
-    mask = keep_mask((400_000,), 0.3).double()
+    mask = dropout_mask((400_000,), 0.3).double()
     for shift in (1, 2, 3, 4, 16):
         assert abs(float(torch.corrcoef(torch.stack([mask[:-shift], mask[shift:]]))[0, 1])) < 0.01
     by_place = mask.view(-1, 4).mean(dim=0)  # the four decisions of a draw
@@ -34,9 +34,9 @@ def test_neighbours_of_one_draw_are_independent():
 def test_values_and_gradients_are_the_mask_times_the_scale(dtype, p):
     x = torch.randn(5, 7, 3, dtype=dtype, requires_grad=True)
     torch.manual_seed(3)
-    y = drop(x, p)
+    y = fast_dropout(x, p)
     torch.manual_seed(3)
-    scaled_mask = keep_mask(x.shape, p).to(torch.float64) / share_kept(p)
+    scaled_mask = dropout_mask(x.shape, p).to(torch.float64) / keep_probability(p)
     given = torch.randn_like(y)
     y.backward(given)
     assert y.dtype == x.grad.dtype == dtype
@@ -51,15 +51,15 @@ def test_values_and_gradients_are_the_mask_times_the_scale(dtype, p):
 def test_the_mean_stays():
     p = 0.3001
     x = torch.ones(1_000_000, dtype=torch.float64)
-    assert float(drop(x, p).mean()) == pytest.approx(1.0, abs=0.003)
-    assert float(drop(x, p).max()) == 1 / share_kept(p)
+    assert float(fast_dropout(x, p).mean()) == pytest.approx(1.0, abs=0.003)
+    assert float(fast_dropout(x, p).max()) == 1 / keep_probability(p)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5])
 def test_any_number_of_decisions(size):
-    assert keep_mask((size,), 0.5).shape == (size,)
-    assert keep_mask((2, size), 0.5).shape == (2, size)
-    assert drop(torch.ones(()), 0.5).shape == ()
+    assert dropout_mask((size,), 0.5).shape == (size,)
+    assert dropout_mask((2, size), 0.5).shape == (2, size)
+    assert fast_dropout(torch.ones(()), 0.5).shape == ()
 
 
 def test_draws_follow_torchs_generator():
@@ -87,7 +87,7 @@ def test_every_dropout_of_a_model_is_replaced_and_its_weights_stay():
     model = Seq2Seq(plan).eval()
     ids, target_ids = torch.randint(30, (2, 2, 6)).unbind()
     names, wanted = list(model.state_dict()), model(ids, target_ids)
-    cheap_dropout(model)
+    use_fast_dropout(model)
     assert not any(isinstance(module, nn.Dropout) for module in model.modules())
     assert sum(isinstance(module, Dropout) for module in model.modules()) == 2 + 2 * 3 + 2 * 4
     assert not any(module.training for module in model.modules())
@@ -100,13 +100,13 @@ def test_every_dropout_of_a_model_is_replaced_and_its_weights_stay():
 def test_one_dropout_in_two_places_is_replaced_in_both():
     shared = nn.Dropout(0.3)
     model = nn.Sequential(shared, nn.Linear(2, 2), shared, nn.Sequential(shared))
-    cheap_dropout(model)
+    use_fast_dropout(model)
     assert [type(module) for module in (model[0], model[2], model[3][0])] == [Dropout] * 3
 
 
 def test_a_layer_trains_with_the_same_expectation():
     layer = EncoderLayer(8, 16, 2, 0.3, norm_order="pre")
-    cheap_dropout(layer)
+    use_fast_dropout(layer)
     x = torch.randn(1, 4, 8)
     mean = layer(x.expand(20_000, 4, 8)).mean(dim=0)
     nn_layer = EncoderLayer(8, 16, 2, 0.3, norm_order="pre")
@@ -127,7 +127,7 @@ def test_attention_drops_weights_and_divides_by_the_share(kind, monkeypatch):
     torch.manual_seed(3)
     found = fused_scaled_dot_product(q, k, v, masks_of(kind), drop_prob=0.3)
     torch.manual_seed(3)
-    scaled_mask = keep_mask((3, 2, 5, 16), 0.3)[..., :5] / share_kept(0.3)  # few keys are filled up to 16
+    scaled_mask = dropout_mask((3, 2, 5, 16), 0.3)[..., :5] / keep_probability(0.3)  # few keys are filled up to 16
     wanted = (scaled_dot_product(q, k, v, masks_of(kind))[1] * scaled_mask) @ v
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9)
     pairs = zip(*(torch.autograd.grad(x.square().sum(), inputs) for x in (found, wanted)), strict=True)
@@ -141,7 +141,7 @@ def test_attention_over_more_keys_draws_for_these_alone():
     found = fused_scaled_dot_product(q, k, v, masks.causal(20), drop_prob=0.3, scale=0.7)
     torch.manual_seed(3)
     weights = scaled_dot_product(q, k, v, masks.causal(20), scale=0.7)[1]
-    torch.testing.assert_close(found, drop(weights, 0.3) @ v)
+    torch.testing.assert_close(found, fast_dropout(weights, 0.3) @ v)
 
 
 @pytest.mark.parametrize("mask", [None, torch.ones(1, 1, 4, 1, dtype=torch.bool), masks.causal(8)])

@@ -22,9 +22,9 @@ from clearhead import (
     TokenEmbedding,
 )
 from clearhead.equations import embedding, feedforward, norm, positions
-from clearhead.layers.attention import Rotary
-from clearhead.layers.embedding import LearnedPositionalEncoding, TokenTypes
-from clearhead.layers.feedforward import activation_named
+from clearhead.layers.attention import RotaryEmbedding
+from clearhead.layers.embedding import LearnedPositionalEncoding, TokenTypeEmbedding
+from clearhead.layers.feedforward import get_activation
 from clearhead.layers.residual import PostNorm, PreNorm, residual
 
 
@@ -77,7 +77,7 @@ def test_gated_feedforward_is_its_equation():
 
 def test_an_unknown_activation_or_norm_order_lists_the_known():
     with pytest.raises(ValueError, match="relu, gelu, gelu_tanh.*'tanhh'"):
-        activation_named("tanhh")
+        get_activation("tanhh")
     with pytest.raises(ValueError, match='"post".*"pre".*\'middle\''):
         inspect.unwrap(residual)("middle", 8, 0.0)
 
@@ -140,7 +140,7 @@ def test_rotary_attention_runs_and_needs_an_even_width():
     swapped = x[:, [1, 0, 2, 3, 4]]
     assert not torch.allclose(layer(swapped)[:, 0], layer(x)[:, 1], atol=1e-5)
     with pytest.raises(ValueError, match="even"):
-        Rotary(3)
+        RotaryEmbedding(3)
     exact = MultiHeadAttention(8, 2, rotary_theta=100.0).double()
     assert torch.autograd.gradcheck(exact, torch.randn(1, 4, 8, dtype=torch.float64, requires_grad=True))
 
@@ -158,7 +158,7 @@ def test_ids_outside_the_vocabulary_are_named(ids, got):
 
 
 def test_token_types_and_learned_positions_are_added():
-    types, learned = TokenTypes(2, 4), LearnedPositionalEncoding(4, 10)
+    types, learned = TokenTypeEmbedding(2, 4), LearnedPositionalEncoding(4, 10)
     x = torch.randn(1, 3, 4)
     torch.testing.assert_close(types(x), x + types.weight[0])
     picked = torch.tensor([[0, 1, 1]])
@@ -233,7 +233,7 @@ def test_layer_drop_leaves_out_layers_at_its_rate():
 
 def test_the_residual_sum_and_dropout_are_their_equations():
     x, change = torch.randn(2, 400, 50)
-    torch.testing.assert_close(norm.add(x, change), x + change)
+    torch.testing.assert_close(norm.residual_add(x, change), x + change)
     dropped = norm.dropout(x, 0.25)
     assert abs(dropped_share(x, dropped) - 0.25) < 0.02
     torch.testing.assert_close(dropped[dropped != 0], x[dropped != 0] / 0.75)

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from clearhead import GatedFeedForward, PositionwiseFeedForward, RMSNorm, Seq2Seq, Seq2SeqConfig, TokenEmbedding
 from clearhead.equations import embedding, feedforward, norm, positions
-from clearhead.layers.attention import RelativeBias
-from clearhead.layers.embedding import Embedding, PositionalEncoding, Unembedding
+from clearhead.layers.attention import RelativePositionBias
+from clearhead.layers.embedding import Embedding, OutputProjection, PositionalEncoding
 
 seeds = st.integers(0, 2**16)
 
@@ -91,25 +91,25 @@ def test_relative_buckets_are_transformers(queries, before, sizes, one_way):
 
 
 def test_relative_biases_are_the_rows_of_the_buckets():
-    layer = RelativeBias(8, 3, max_distance=20, one_way=True)
+    layer = RelativePositionBias(8, 3, max_distance=20, one_way=True)
     buckets = positions.relative_buckets(2, 5, 8, max_distance=20, one_way=True)
     torch.testing.assert_close(layer(2, 5)[0], layer.weight[buckets].permute(2, 0, 1))
     with pytest.raises(ValueError, match="need 2 buckets"):
-        RelativeBias(1, 3, one_way=True)
+        RelativePositionBias(1, 3, one_way=True)
     with pytest.raises(ValueError, match="max_distance"):
-        RelativeBias(32, 3, max_distance=16, one_way=True)
+        RelativePositionBias(32, 3, max_distance=16, one_way=True)
 
 
 def test_scaled_embedding_and_unembedding_are_their_equations():
     tokens, ids, h = TokenEmbedding(7, 6), torch.tensor([[3, 0, 6]]), torch.randn(2, 4, 6)
     placed = Embedding(tokens, positions=PositionalEncoding(6), scale=True)
-    expected = embedding.scaled(embedding.embed(ids, tokens.weight)) + positions.sinusoids(3, 6)
+    expected = embedding.scale_embeddings(embedding.embed(ids, tokens.weight)) + positions.sinusoids(3, 6)
     torch.testing.assert_close(placed(ids), expected)
-    torch.testing.assert_close(embedding.scaled(h), h * math.sqrt(6))
-    output = Unembedding(tokens, bias=True)
+    torch.testing.assert_close(embedding.scale_embeddings(h), h * math.sqrt(6))
+    output = OutputProjection(tokens, bias=True)
     nn.init.normal_(output.bias)
     torch.testing.assert_close(output(h), embedding.unembed(h, tokens.weight, output.bias))
-    smaller = Unembedding(tokens, scale=True)
+    smaller = OutputProjection(tokens, scale=True)
     torch.testing.assert_close(smaller(h), embedding.unembed(h / math.sqrt(6), tokens.weight))
 
 

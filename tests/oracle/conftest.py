@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from clearhead.equations import fused
+from clearhead.kernels import attention
 
 
 @pytest.fixture
@@ -14,4 +14,4 @@ def its_kernel(request, monkeypatch):
     by up to 1/√ε. What is computed without that kernel is compared in float64, where roundings stay below the bound.
     """
     if request.node.callspec.params["dtype"] == torch.float32:
-        monkeypatch.setattr(fused, "_short", lambda q, k, v: False)
+        monkeypatch.setattr(attention, "_short", lambda q, k, v: False)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from clearhead import Encoder, EncoderLayer, MultiHeadAttention, masks
-from clearhead.checkpoints.torch_nn import from_torch_nn, to_torch_nn
-from clearhead.checkpoints.torch_nn_names import LAYER
+from clearhead.checkpoints.torch_nn.convert import from_torch_nn, to_torch_nn
+from clearhead.checkpoints.torch_nn.parameters import LAYER
 
 BOUND = {torch.float32: 1e-5, torch.float64: 1e-10}
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from clearhead import CrossAttention, Decoder, DecoderLayer, Encoder, masks
-from clearhead.checkpoints.torch_nn import EncoderDecoder, from_torch_nn, to_torch_nn
-from clearhead.checkpoints.torch_nn_names import DECODER_LAYER
+from clearhead.checkpoints.torch_nn.convert import EncoderDecoder, from_torch_nn, to_torch_nn
+from clearhead.checkpoints.torch_nn.parameters import DECODER_LAYER
 
 # what torch.nn says of its own options
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched", "ignore:enable_nested_tensor")

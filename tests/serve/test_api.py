@@ -12,8 +12,8 @@ import pytest
 from support import served
 
 from clearhead import QuestionAnswerer, TextEncoder, TextToText
-from clearhead.run.generated_answers import GeneratedAnswerer
-from clearhead.run.summarize import summaries
+from clearhead.pipelines.generative_question_answerer import GenerativeQuestionAnswerer
+from clearhead.pipelines.summarizer import summaries
 
 TEXTS = ["the old bridge", "a", "", "closed after the storm"]
 
@@ -86,7 +86,7 @@ def test_what_is_computed_in_parts_is_as_offline(address, folders):
     assert [one["parts"] for one in found] == [found[0]["parts"], 0, 1]
     assert found[0]["parts"] > 3
     question = "what was closed?"
-    for model, made in (("reader", reader), ("marian", GeneratedAnswerer(generator))):
+    for model, made in (("reader", reader), ("marian", GenerativeQuestionAnswerer(generator))):
         body = {"question": question, "context": document, "model": model, "n_best": 3}
         found = post(address, "/answer", body).json()["answers"]
         wanted = made.answer(question, document, n_best=3).n_best

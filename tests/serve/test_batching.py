@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.serve.batching import Batcher
-from clearhead.serve.errors import AbandonedError, DrainingError, OverloadedError, RefusedError
-from clearhead.serve.waiting import results
+from clearhead.serve.http.errors import OverloadedError, RefusedError, RequestAbandonedError, ShuttingDownError
+from clearhead.serve.http.responses import results
 
 
 def submit(batcher, jobs):
@@ -209,7 +209,7 @@ def test_a_batch_that_nobody_wants_ends_at_its_next_step():
     assert not futures[0].done()  # the other's client is still there
     other.leave()
     for future in futures:
-        with pytest.raises(AbandonedError):
+        with pytest.raises(RequestAbandonedError):
             future.result(1)
     until_empty(batcher)
 
@@ -283,7 +283,7 @@ def test_draining_finishes_what_was_taken_and_takes_no_more():
     futures = submit(batcher, [("a", number, 1) for number in range(3)])
     batcher.start()
     assert not batcher.drain(0.05)
-    with pytest.raises(DrainingError):
+    with pytest.raises(ShuttingDownError):
         submit(batcher, [("a", 9, 1)])
     slow.go.set()
     assert batcher.drain(5.0)
@@ -315,7 +315,7 @@ def test_when_the_time_is_over_what_is_left_is_given_up():
     assert batcher.drain(5.0)
     assert time.monotonic() - start < 2
     for future in futures:
-        with pytest.raises(DrainingError):
+        with pytest.raises(ShuttingDownError):
             future.result(0)
-    assert isinstance(told[-1], DrainingError)
+    assert isinstance(told[-1], ShuttingDownError)
     assert batcher.waiting == 0

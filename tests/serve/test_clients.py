@@ -12,7 +12,7 @@ KEYS = ["greedy-key-0123456789", "polite-key-0123456789"]
 GREEDY, POLITE = ({"authorization": f"Bearer {key}"} for key in KEYS)
 LIMITS = {"held_bodies": 2**20, "largest_body": 2**17, "body_seconds": 600.0}
 SLOWED = """
-import time, clearhead.serve.models as models
+import time, clearhead.serve.model_registry as models
 perform = models.Served.perform
 def performed(self, key, payloads):
     if any("slow" in self.uses[key.use].made.tokenizer.decode(one.ids) for one in payloads):
@@ -82,7 +82,7 @@ def test_without_keys_slow_bodies_of_one_address_leave_room_for_another(folders)
 
 
 def test_bodies_without_a_key_are_answered_before_they_come(folders):
-    endless = "import clearhead.serve.bodies as bodies\nbodies._DRAIN_SECONDS = 600.0"
+    endless = "import clearhead.serve.http.request_bodies as bodies\nbodies._DRAIN_SECONDS = 600.0"
     with (
         served.server({"bert": folders / "bert"}, keys=KEYS, before=endless, **LIMITS) as server,
         greedy(server.address) as held,

@@ -18,7 +18,7 @@ from clearhead import TextEncoder
 
 SLOWED = """
 import time
-import clearhead.serve.models as models, clearhead.serve.state as state
+import clearhead.serve.model_registry as models, clearhead.serve.application_state as state
 perform, step = models.Served.perform, state.State._step
 def performed(self, key, payloads):
     made = self.uses[key.use].made

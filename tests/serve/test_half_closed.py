@@ -11,7 +11,7 @@ from support.served import answer, connected, head, received, request, until
 
 SLOWED = """
 import time
-import clearhead.serve.models as models, clearhead.serve.state as state
+import clearhead.serve.model_registry as models, clearhead.serve.application_state as state
 perform, step = models.Served.perform, state.State._step
 def performed(self, key, payloads):
     if key.use == "embed" and any("slow" in self.uses[key.use].made.tokenizer.decode(one.ids) for one in payloads):

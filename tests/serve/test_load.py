@@ -12,7 +12,7 @@ from support.served import until
 BATCH_SECONDS = 2.0
 SLOWED = f"""
 import time
-import clearhead.serve.models as models
+import clearhead.serve.model_registry as models
 perform = models.Served.perform
 def performed(self, key, payloads):
     time.sleep({BATCH_SECONDS} if key.use == "embed" else 0.0)

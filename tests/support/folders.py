@@ -2,7 +2,7 @@
 
 import json
 
-from clearhead.text.folder import tokenizer_of
+from clearhead.tokenizers.auto import tokenizer_of
 from support import spm
 from support.seq2seq import make
 

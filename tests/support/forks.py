@@ -16,15 +16,15 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         "clearhead.cli.main",
-        "clearhead.evaluate.translation",
-        "clearhead.run.answers",
-        "clearhead.run.corpus",
-        "clearhead.run.summarize",
-        "clearhead.run.tasks",
-        "clearhead.see.checkpoint_lint",
-        "clearhead.see.page.document",
-        "clearhead.see.verify",
-        "clearhead.train.run",
+        "clearhead.metrics.bleu",
+        "clearhead.pipelines.question_answerer",
+        "clearhead.corpus.encode",
+        "clearhead.pipelines.summarizer",
+        "clearhead.pipelines.text_classifier",
+        "clearhead.inspection.lint.checkpoint",
+        "clearhead.inspection.report.html",
+        "clearhead.inspection.verify.verify",
+        "clearhead.train.trainer",
         "clearhead.train.tasks.text_to_text",
         "torch.utils.tensorboard",
     ]
@@ -106,14 +106,14 @@ def kill_after(seconds):
 
 def at_batch(number, action=kill):
     """Before a batch is computed."""
-    from clearhead.train.learner import Learner
+    from clearhead.train.lightning_module import TrainingModule
 
-    _before(Learner, "training_step", lambda learner, part, index: part.number == number, action)
+    _before(TrainingModule, "training_step", lambda learner, part, index: part.number == number, action)
 
 
 def at_state(step, action=kill):
     """The weights of a step are written, the state that names them is not."""
-    from clearhead.train.shelf import WholeCheckpoints
+    from clearhead.train.checkpointing import WholeCheckpoints
 
     _before(
         WholeCheckpoints,
@@ -125,9 +125,9 @@ def at_state(step, action=kill):
 
 def in_state(step):
     """Half of a state is written."""
-    from clearhead.train import shelf
+    from clearhead.train import checkpointing
 
-    save = shelf.torch.save
+    save = checkpointing.torch.save
 
     def half(checkpoint, file):
         if _step(checkpoint) == step:
@@ -138,7 +138,7 @@ def in_state(step):
             kill()
         save(checkpoint, file)
 
-    shelf.torch.save = half
+    checkpointing.torch.save = half
 
 
 def in_validation(number):
@@ -150,7 +150,7 @@ def in_validation(number):
 
 def in_store():
     """Some examples are written, the store is not whole."""
-    from clearhead.train.store import _Writer
+    from clearhead.train.data.dataset import _Writer
 
     _before(_Writer, "finish", lambda *rest: True, kill)
 
@@ -164,9 +164,9 @@ def before_model():
 
 def after_save(step, action=kill):
     """A checkpoint is whole, those that it replaces are still there."""
-    from clearhead.train.shelf import Shelf
+    from clearhead.train.checkpointing import CheckpointManager
 
-    _before(Shelf, "tidy", lambda shelf: shelf.last[-1:] == [step], action)
+    _before(CheckpointManager, "tidy", lambda manager: manager.last[-1:] == [step], action)
 
 
 def signalled(number, sent):
@@ -187,9 +187,9 @@ def signalled_twice(number):
 
 def full_from(step):
     """From a step's checkpoint on, no file gets any longer than 2,000 bytes: a disk that is full."""
-    from clearhead.train.shelf import Shelf
+    from clearhead.train.checkpointing import CheckpointManager
 
-    _before(Shelf, "write", lambda shelf, model, now, **rest: now == step, fill)
+    _before(CheckpointManager, "write", lambda shelf, model, now, **rest: now == step, fill)
 
 
 def full_journal(number):
@@ -235,14 +235,14 @@ def save_wrongly():
 
 def poison(number):
     """A batch whose loss is no number."""
-    from clearhead.train.learner import Learner
+    from clearhead.train.lightning_module import TrainingModule
 
-    loss = Learner._loss
+    loss = TrainingModule._loss
 
     def poisoned(self, batch):
         return loss(self, batch) * (float("nan") if self._at.number == number else 1.0)
 
-    Learner._loss = poisoned
+    TrainingModule._loss = poisoned
 
 
 def _before(owner, name, when, action):

@@ -5,7 +5,7 @@ import json
 import torch
 from safetensors.torch import load_file, save_file
 
-from clearhead.text.folder import tokenizer_of
+from clearhead.tokenizers.auto import tokenizer_of
 from support.folders import marian
 
 LARGE = 1e38

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from clearhead import TextToText
-from clearhead.see.steps import Teller
-from clearhead.see.trace import watching
+from clearhead.inspection.trace.records import Recorder
+from clearhead.inspection.trace.trace import watching
 
 TEXT = "My grandmother bakes bread every Sunday morning."
 
@@ -23,7 +23,7 @@ def weights(data, head):
     return unpacked(data, head["data"], np.uint8, head["rows"], head["columns"]) * (head["largest"] / 255)
 
 
-class _Results(Teller):
+class _Results(Recorder):
     def __init__(self):
         super().__init__(values=True)
         self.results = {}

@@ -8,7 +8,7 @@ import sentencepiece
 import transformers
 from tokenizers import AddedToken, ByteLevelBPETokenizer, Regex, normalizers, pre_tokenizers
 
-from clearhead.text import languages
+from clearhead.tokenizers import languages
 
 ENGLISH = """\
 The old bridge was closed after the storm, and nobody could cross the river.

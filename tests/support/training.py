@@ -8,9 +8,9 @@ from pathlib import Path
 import yaml
 from safetensors.torch import load_file
 
-from clearhead.train.reading import recipe_of
-from clearhead.train.recipe import Recipe
-from clearhead.train.run import train
+from clearhead.train.recipe.load import recipe_of
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.trainer import train
 
 WORDS = [
     "tree",

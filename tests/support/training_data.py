@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from clearhead.text.bpe import train_bpe
-from clearhead.text.records import Records
-from clearhead.train import run
-from clearhead.train.learner import Learner
-from clearhead.train.reading import recipe_of
+from clearhead.data.records import Records
+from clearhead.tokenizers.bpe import train_bpe
+from clearhead.train import trainer
+from clearhead.train.lightning_module import TrainingModule
+from clearhead.train.recipe.load import recipe_of
 from clearhead.train.tasks import task_of
 
 WORDS = {
@@ -100,9 +100,9 @@ def ready(told, folder):
     """
     torch.manual_seed(told.seed)
     task = task_of(told, folder)
-    teacher = run._teacher(task, told)
-    run._prepare(task.model, told)
-    learner = Learner(task, told, 4, teacher)
+    teacher = trainer._teacher(task, told)
+    trainer._prepare(task.model, told)
+    learner = TrainingModule(task, told, 4, teacher)
     learner._trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
     records = Records(told.data.train, fields=task.fields)
     examples = [example for found in task.examples(list(records)) for example in found]

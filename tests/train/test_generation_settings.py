@@ -8,7 +8,7 @@ import transformers
 from support.training_data import recipe, write_data
 
 from clearhead import TextToText
-from clearhead.train.run import train
+from clearhead.train.trainer import train
 
 
 @pytest.fixture(scope="module")

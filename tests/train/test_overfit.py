@@ -9,8 +9,8 @@ import transformers
 from support.training_data import SIZES, recipe, write_data
 
 from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText, checkpoints
-from clearhead.text.records import Records
-from clearhead.train.run import train
+from clearhead.data.records import Records
+from clearhead.train.trainer import train
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,7 @@ def test_masked_language_model(data, tmp_path):
 
 
 def _same_ids(folder, tokenizer, texts):
-    from clearhead.text.tokenizer import Tokenizer
+    from clearhead.tokenizers.tokenizer import Tokenizer
 
     assert tokenizer(texts)["input_ids"] == [tokens.ids for tokens in Tokenizer.from_folder(folder).encode(texts, 512)]
 

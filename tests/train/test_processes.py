@@ -12,8 +12,8 @@ import torch
 from support import forks
 from support.training import KILLED, losses, metrics, outcome, same, tiny, weights, write_tiny
 
-from clearhead.train.run import train
-from clearhead.train.world import World
+from clearhead.train.distributed.process_group import ProcessGroup
+from clearhead.train.trainer import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -156,7 +156,7 @@ def test_one_command_on_each_of_two_machines(folder):
 
 def test_processes_on_processors_talk_by_gloo(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [World(device).backend for device in ("cpu", "mps", "cuda")] == ["gloo", "gloo", "nccl"]
+    assert [ProcessGroup(device).backend for device in ("cpu", "mps", "cuda")] == ["gloo", "gloo", "nccl"]
 
 
 def test_the_second_says_a_line_where_the_first_has_ended(folder):

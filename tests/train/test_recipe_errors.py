@@ -9,8 +9,8 @@ import yaml
 from support.command import COMMAND, refused, started
 from support.training_data import recipe, write_data
 
-from clearhead.train.reading import read_recipe, recipe_of
-from clearhead.train.run import train
+from clearhead.train.recipe.load import read_recipe, recipe_of
+from clearhead.train.trainer import train
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.train.recipe import OBJECTIVES, Recipe
+from clearhead.train.recipe.recipe import OBJECTIVES, Recipe
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,9 +11,9 @@ from support.command import clearhead
 from support.once import once
 
 from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
-from clearhead.train.distill import distill
-from clearhead.train.reading import flat, read_recipe
-from clearhead.train.run import train
+from clearhead.train.distillation import distill
+from clearhead.train.recipe.load import flat, read_recipe
+from clearhead.train.trainer import train
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "recipes" / "tiny"

@@ -11,8 +11,8 @@ from safetensors.torch import load, save
 from support import forks
 from support.training import KILLED, metrics, outcome, same, tiny, trained_until, weights, write_tiny
 
-from clearhead.train.run import train
-from clearhead.train.shelf import read_state
+from clearhead.train.checkpointing import read_state
+from clearhead.train.trainer import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

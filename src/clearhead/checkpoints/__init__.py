@@ -4,31 +4,31 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from clearhead.checkpoints import directory
-from clearhead.checkpoints.bart import BART, MBART
-from clearhead.checkpoints.bert import BERT
-from clearhead.checkpoints.distilbert import DISTILBERT
-from clearhead.checkpoints.family import Family
-from clearhead.checkpoints.fresh import fresh_classifier as fresh_classifier
-from clearhead.checkpoints.fresh import fresh_span_reader as fresh_span_reader
-from clearhead.checkpoints.m2m_100 import M2M_100
-from clearhead.checkpoints.marian import MARIAN
-from clearhead.checkpoints.masked import fresh_masked_lm as fresh_masked_lm
-from clearhead.checkpoints.masked import load_masked_lm_of
-from clearhead.checkpoints.masked import save_masked_lm as save_masked_lm
-from clearhead.checkpoints.modernbert import MODERNBERT
-from clearhead.checkpoints.mpnet import MPNET
-from clearhead.checkpoints.pegasus import PEGASUS
-from clearhead.checkpoints.roberta import ROBERTA, XLM_ROBERTA
-from clearhead.checkpoints.seq2seq import Seq2SeqFamily
-from clearhead.checkpoints.t5 import MT5, T5
-from clearhead.checkpoints.warm import decoder_on as decoder_on
-from clearhead.checkpoints.warm import with_fresh as with_fresh
+from clearhead.checkpoints.encoder_family import EncoderFamily
+from clearhead.checkpoints.families.bart import BART, MBART
+from clearhead.checkpoints.families.bert import BERT
+from clearhead.checkpoints.families.distilbert import DISTILBERT
+from clearhead.checkpoints.families.m2m_100 import M2M_100
+from clearhead.checkpoints.families.marian import MARIAN
+from clearhead.checkpoints.families.modernbert import MODERNBERT
+from clearhead.checkpoints.families.mpnet import MPNET
+from clearhead.checkpoints.families.pegasus import PEGASUS
+from clearhead.checkpoints.families.roberta import ROBERTA, XLM_ROBERTA
+from clearhead.checkpoints.families.t5 import MT5, T5
+from clearhead.checkpoints.masked_lm import load_masked_lm_of
+from clearhead.checkpoints.masked_lm import new_masked_lm as new_masked_lm
+from clearhead.checkpoints.masked_lm import save_masked_lm as save_masked_lm
+from clearhead.checkpoints.new_heads import new_classifier as new_classifier
+from clearhead.checkpoints.new_heads import new_span_classifier as new_span_classifier
+from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
+from clearhead.checkpoints.warm_start import reinitialize_half as reinitialize_half
+from clearhead.checkpoints.warm_start import seq2seq_from_encoder as seq2seq_from_encoder
+from clearhead.io.json import read_json
 from clearhead.models.encoder import EncoderModel
-from clearhead.models.heads import EncoderClassifier, MaskedLanguageModel, SpanReader
+from clearhead.models.heads import EncoderClassifier, MaskedLanguageModel, SpanClassifier
 from clearhead.models.seq2seq import Seq2Seq
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, EncoderFamily] = {
     family.model_type: family for family in (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, MODERNBERT)
 }
 SEQ2SEQ_FAMILIES: dict[str, Seq2SeqFamily] = {
@@ -39,15 +39,15 @@ SEQ2SEQ_FAMILIES: dict[str, Seq2SeqFamily] = {
 def is_seq2seq(folder: Path) -> bool:
     """Whether a folder holds an encoder–decoder; what else it holds, or does not, is for the loaders to say."""
     config = folder / "config.json"
-    return config.is_file() and str(directory.read_json(config).get("model_type")) in SEQ2SEQ_FAMILIES
+    return config.is_file() and str(read_json(config).get("model_type")) in SEQ2SEQ_FAMILIES
 
 
 def architecture(folder: Path) -> str:
     """The class that transformers opens a folder with, as its config.json names it; "" where it names none."""
-    return str((directory.read_json(folder / "config.json").get("architectures") or [""])[0])
+    return str((read_json(folder / "config.json").get("architectures") or [""])[0])
 
 
-def head_in(folder: Path) -> Literal["classification", "span"] | None:
+def head_type(folder: Path) -> Literal["classification", "span"] | None:
     """The head over the encoder in a folder, as its config.json names the architecture."""
     named = architecture(folder)
     if named.endswith("ForSequenceClassification"):
@@ -55,7 +55,7 @@ def head_in(folder: Path) -> Literal["classification", "span"] | None:
     return "span" if named.endswith("ForQuestionAnswering") else None
 
 
-def load_encoder(folder: Path) -> tuple[EncoderModel, Family]:
+def load_encoder(folder: Path) -> tuple[EncoderModel, EncoderFamily]:
     """The encoder in a folder, in float32 and evaluation mode, and the family that its files belong to.
 
     Raises:
@@ -65,19 +65,19 @@ def load_encoder(folder: Path) -> tuple[EncoderModel, Family]:
     return family.load(folder, data), family
 
 
-def load_classifier(folder: Path) -> tuple[EncoderClassifier, Family]:
+def load_classifier(folder: Path) -> tuple[EncoderClassifier, EncoderFamily]:
     """The encoder in a folder with its classification head, as `load_encoder`."""
     family, data = _family(folder)
     return cast(EncoderClassifier, family.load_with_head(folder, data, "classification")), family
 
 
-def load_span_reader(folder: Path) -> tuple[SpanReader, Family]:
+def load_span_reader(folder: Path) -> tuple[SpanClassifier, EncoderFamily]:
     """The encoder in a folder with its head for answers as spans of the text, as `load_encoder`."""
     family, data = _family(folder)
-    return cast(SpanReader, family.load_with_head(folder, data, "span")), family
+    return cast(SpanClassifier, family.load_with_head(folder, data, "span")), family
 
 
-def load_masked_lm(folder: Path) -> tuple[MaskedLanguageModel, Family]:
+def load_masked_lm(folder: Path) -> tuple[MaskedLanguageModel, EncoderFamily]:
     """The encoder in a folder with its head for hidden tokens, as `load_encoder`; `save_masked_lm` writes it.
 
     Where the folder holds no such head, a new one is drawn from torch's random numbers, and a warning logged: to go on
@@ -90,7 +90,7 @@ def load_masked_lm(folder: Path) -> tuple[MaskedLanguageModel, Family]:
 def load_seq2seq(folder: Path) -> tuple[Seq2Seq, Seq2SeqFamily]:
     """The encoder–decoder in a folder, as `load_encoder`."""
     family = seq2seq_family(folder)
-    return family.load(folder, directory.read_json(folder / "config.json")), family
+    return family.load(folder, read_json(folder / "config.json")), family
 
 
 def seq2seq_family(folder: Path) -> Seq2SeqFamily:
@@ -99,7 +99,7 @@ def seq2seq_family(folder: Path) -> Seq2SeqFamily:
     Raises:
         ValueError: it holds none, or one that is not understood.
     """
-    model_type = directory.read_json(folder / "config.json").get("model_type")
+    model_type = read_json(folder / "config.json").get("model_type")
     if isinstance(model_type, str) and model_type in FAMILIES:
         raise ValueError(
             f"{folder} holds a {model_type} model, which is an encoder without a decoder; generating text needs an "
@@ -110,8 +110,8 @@ def seq2seq_family(folder: Path) -> Seq2SeqFamily:
     return SEQ2SEQ_FAMILIES[model_type]
 
 
-def _family(folder: Path) -> tuple[Family, dict[str, Any]]:
-    data = directory.read_json(folder / "config.json")
+def _family(folder: Path) -> tuple[EncoderFamily, dict[str, Any]]:
+    data = read_json(folder / "config.json")
     model_type = data.get("model_type")
     if isinstance(model_type, str) and model_type in SEQ2SEQ_FAMILIES:
         raise ValueError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from clearhead.checkpoints import directory
+from clearhead.io.json import path_inside, read_json, read_json_objects, write_json
 from clearhead.models.config import POOLINGS, Pooling
 
 _MODE_KEYS = {
@@ -64,7 +64,7 @@ def write(folder: Path, settings: SentenceSettings, d_model: int) -> None:
     paths = ["", *(f"{number}_{name}" for number, name in enumerate(names[1:], start=1))]
     for path in paths[1:]:
         (folder / path).mkdir(parents=True, exist_ok=True)
-    directory.write_json(
+    write_json(
         folder / "modules.json",
         [
             {"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{name}"}
@@ -72,14 +72,12 @@ def write(folder: Path, settings: SentenceSettings, d_model: int) -> None:
         ],
     )
     modes = {key: settings.pooling == mode for mode, key in _MODE_KEYS.items()}
-    directory.write_json(
+    write_json(
         folder / "1_Pooling" / "config.json",
         {"word_embedding_dimension": d_model, **modes, "include_prompt": settings.pool_prompt},
     )
-    directory.write_json(
-        folder / "sentence_bert_config.json", {"max_seq_length": settings.max_length, "do_lower_case": False}
-    )
-    directory.write_json(
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": settings.max_length, "do_lower_case": False})
+    write_json(
         folder / "config_sentence_transformers.json",
         {
             "prompts": dict(settings.prompts),
@@ -92,11 +90,11 @@ def write(folder: Path, settings: SentenceSettings, d_model: int) -> None:
 def _read_modules(path: Path) -> tuple[Pooling, bool, bool]:
     pooling: tuple[Pooling, bool] | None = None
     normalize = False
-    for module in directory.read_json_objects(path):
+    for module in read_json_objects(path):
         kind = str(module.get("type", "")).rpartition(".")[2]
         if kind == "Pooling":
             config = PurePosixPath(str(module.get("path", ""))) / "config.json"
-            pooling = _read_pooling(directory.path_inside(path, str(config)))
+            pooling = _read_pooling(path_inside(path, str(config)))
         elif kind == "Normalize":  # its folder is often left out when a model is copied, and holds nothing
             normalize = True
         elif kind != "Transformer":
@@ -117,7 +115,7 @@ def _read_prompts(path: Path) -> tuple[dict[str, str], str | None]:
 
 
 def _read_pooling(path: Path) -> tuple[Pooling, bool]:
-    data = directory.read_json(path)
+    data = read_json(path)
     if "pooling_mode" in data:
         modes = data["pooling_mode"] if isinstance(data["pooling_mode"], list) else [data["pooling_mode"]]
     else:
@@ -129,4 +127,4 @@ def _read_pooling(path: Path) -> tuple[Pooling, bool]:
 
 
 def _optional_json(path: Path) -> dict[str, Any]:
-    return directory.read_json(path) if path.is_file() else {}
+    return read_json(path) if path.is_file() else {}

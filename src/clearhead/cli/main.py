@@ -13,27 +13,27 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from clearhead import __version__
-from clearhead.cli.ablate import ablate
-from clearhead.cli.answer import answer
-from clearhead.cli.benchmark import benchmark
-from clearhead.cli.classify import classify
-from clearhead.cli.convert import convert
-from clearhead.cli.distill import distill
-from clearhead.cli.encode import encode
+from clearhead._version import __version__
+from clearhead.choices import did_you_mean
 from clearhead.cli.evaluate import evaluate
-from clearhead.cli.export import export
-from clearhead.cli.lint import lint
-from clearhead.cli.serve import serve
-from clearhead.cli.summarize import summarize
-from clearhead.cli.tokenizer import tokenizer
-from clearhead.cli.trace import trace
-from clearhead.cli.train import train
-from clearhead.cli.translate import translate
-from clearhead.cli.verify import verify
-from clearhead.cli.view import view
-from clearhead.text.choices import did_you_mean
-from clearhead.text.tables import raise_field_limit
+from clearhead.cli.inspection.lint import lint
+from clearhead.cli.inspection.trace import trace
+from clearhead.cli.inspection.verify import verify
+from clearhead.cli.inspection.view import view
+from clearhead.cli.models.benchmark import benchmark
+from clearhead.cli.models.convert import convert
+from clearhead.cli.models.export import export
+from clearhead.cli.models.serve import serve
+from clearhead.cli.text.answer import answer
+from clearhead.cli.text.classify import classify
+from clearhead.cli.text.encode import encode
+from clearhead.cli.text.summarize import summarize
+from clearhead.cli.text.translate import translate
+from clearhead.cli.training.ablate import ablate
+from clearhead.cli.training.distill import distill
+from clearhead.cli.training.tokenizer import tokenizer
+from clearhead.cli.training.train import train
+from clearhead.data.tables import raise_field_limit
 
 
 class UsageError(ValueError):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import typer
 
-from clearhead.files import check_place
-from clearhead.locks import writer_lock
+from clearhead.io.atomic import check_writable
+from clearhead.io.locks import writer_lock
 
 
 def claim(context: typer.Context, output: Path) -> None:
@@ -14,5 +14,5 @@ def claim(context: typer.Context, output: Path) -> None:
     Raises:
         ValueError: the path is a folder, its folder is missing or read-only, or another process writes the file.
     """
-    check_place(output)
+    check_writable(output)
     context.with_resource(writer_lock(output))

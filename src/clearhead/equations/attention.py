@@ -76,7 +76,7 @@ def masked(scores: Float[Tensor, "B H L M"], mask: MaskLike) -> Float[Tensor, "B
     Source: Section 3.2.3
     """
     batch, heads, queries, keys = scores.shape
-    checked = masks.of(mask, batch=batch, heads=heads, queries=queries, keys=keys)
+    checked = masks.as_mask(mask, batch=batch, heads=heads, queries=queries, keys=keys)
     return scores if checked is None else scores + masks.additive(checked, queries, scores.dtype).to(scores.device)
 
 
@@ -134,7 +134,7 @@ def project_memory(
     return project(y, weight, bias)
 
 
-def appended(held: Float[Tensor, "B H M K"], new: Float[Tensor, "B H L K"]) -> Float[Tensor, "B H T K"]:
+def append_kv(held: Float[Tensor, "B H M K"], new: Float[Tensor, "B H L K"]) -> Float[Tensor, "B H T K"]:
     """The keys of the tokens so far, then those of the new ones: a decoder computes no key twice.
 
     Equation: K_{≤t} = [K_{<t}; K_t]; V likewise

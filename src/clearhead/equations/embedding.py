@@ -28,7 +28,7 @@ def add_token_types(
     return x + embed(types, weight)
 
 
-def scaled(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+def scale_embeddings(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
     """The embedded tokens, made as large as the sinusoids beside them.
 
     Equation: X′ = X √d_model
@@ -37,7 +37,7 @@ def scaled(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
     return x * math.sqrt(x.shape[-1])
 
 
-def scaled_down(h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+def scale_hidden(h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
     """The decoder's hidden states, made small for an output matrix whose numbers are not.
 
     Equation: H′ = H / √d_model

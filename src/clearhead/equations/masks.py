@@ -218,7 +218,7 @@ def additive(mask: MaskLike, queries: int | None = None, dtype: torch.dtype | No
     return base if allowed is None else torch.where(allowed, base, float("-inf"))
 
 
-def of(mask: MaskLike, *, batch: int, heads: int, queries: int, keys: int) -> Mask | None:
+def as_mask(mask: MaskLike, *, batch: int, heads: int, queries: int, keys: int) -> Mask | None:
     """The mask as a `Mask`, after checking that it fits scores of shape (batch, heads, queries, keys).
 
     Raises:
@@ -281,7 +281,7 @@ def to_torch_nn(
     Returns:
         attn_mask (L, M) or (B * num_heads, L, M), and key_padding_mask (B, M); None for what is not needed.
     """
-    checked = of(mask, batch=batch, heads=num_heads, queries=queries, keys=keys)
+    checked = as_mask(mask, batch=batch, heads=num_heads, queries=queries, keys=keys)
     if checked is None:
         return None, None
     key_padding = None if checked.keep_BM is None else ~checked.keep_BM.expand(batch, keys)

@@ -42,7 +42,7 @@ def rms_norm(
     return normal if gamma is None else gamma * normal
 
 
-def add(x: Float[Tensor, "*any"], change: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+def residual_add(x: Float[Tensor, "*any"], change: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """The residual connection: what a sub-layer found is added to what it was given.
 
     Equation: X + f(X)

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from clearhead.equations import masks
-from clearhead.layers.cache import DecoderCache, GrowingCache, LayerCache
+from clearhead.layers.cache import DecoderCache, LayerCache, SelfAttentionCache
 from clearhead.models.config import Pooling
 from clearhead.models.encoder import EncoderModel
-from clearhead.models.heads import EncoderClassifier, SpanReader, pool
+from clearhead.models.heads import EncoderClassifier, SpanClassifier, pool
 from clearhead.models.seq2seq import Seq2Seq
 
 Axes = dict[int, str]
@@ -70,7 +70,7 @@ class _Vectors(nn.Module):
 class _Head(nn.Module):
     """Ids to the logits of labels, or of an answer's beginnings and ends."""
 
-    def __init__(self, model: EncoderClassifier | SpanReader) -> None:
+    def __init__(self, model: EncoderClassifier | SpanClassifier) -> None:
         super().__init__()
         self.model = model
 
@@ -95,7 +95,7 @@ class _Memory(nn.Module):
         return self.model.encode(input_ids, padding(attention_mask))
 
 
-class _Past(GrowingCache):
+class _Past(SelfAttentionCache):
     """Keys and values that are joined, not written into room that was taken before: a graph has no such room."""
 
     def __init__(self, held: tuple[Tensor, Tensor] | None = None) -> None:
@@ -110,7 +110,7 @@ class _Past(GrowingCache):
         return k, v
 
 
-class FirstStep(nn.Module):
+class Decoder(nn.Module):
     """A target's beginning: the scores of its next token, and all keys and values."""
 
     def __init__(self, model: Seq2Seq) -> None:
@@ -129,7 +129,7 @@ class FirstStep(nn.Module):
         return (logits, *_held(cache, memory=True))
 
 
-class _NextStep(nn.Module):
+class DecoderWithPast(nn.Module):
     """A target's next token: from the keys and values of those before it, and of the memory."""
 
     def __init__(self, model: Seq2Seq) -> None:
@@ -180,7 +180,7 @@ def of_encoder(model: EncoderModel, pooling: Pooling, normalize: bool) -> list[G
     ]
 
 
-def of_head(model: EncoderClassifier | SpanReader) -> list[Graph]:
+def of_head(model: EncoderClassifier | SpanClassifier) -> list[Graph]:
     """The graph of an encoder with a head: `logits` (B, C), or `start_logits` and `end_logits` (B, L)."""
     config = model.body.config
     rows = _rows(config.vocab_size, config.max_len)
@@ -200,7 +200,7 @@ def of_seq2seq(model: Seq2Seq) -> list[Graph]:
     mask = torch.ones_like(source)
     with torch.no_grad():
         memory = model.encode(source)
-        _, *held = FirstStep(model)(target, memory, mask)
+        _, *held = Decoder(model)(target, memory, mask)
     source_axes, target_axes = {0: "batch", 1: "source_length"}, {0: "batch", 1: "target_length"}
     past = past_names(model)
     present = [name.replace(_PAST, "present.") for name in past]
@@ -215,7 +215,7 @@ def of_seq2seq(model: Seq2Seq) -> list[Graph]:
         ),
         Graph(
             "decoder_model",
-            FirstStep(model).eval(),
+            Decoder(model).eval(),
             {"input_ids": target, "encoder_hidden_states": memory, "encoder_attention_mask": mask},
             {
                 "input_ids": target_axes,
@@ -226,7 +226,7 @@ def of_seq2seq(model: Seq2Seq) -> list[Graph]:
         ),
         Graph(
             "decoder_with_past_model",
-            _NextStep(model).eval(),
+            DecoderWithPast(model).eval(),
             {
                 "input_ids": target[:, -1:].contiguous(),
                 "encoder_attention_mask": mask,

@@ -9,23 +9,23 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from clearhead.export import trials
-from clearhead.export.against import away, check, cosines, moved, quiet
+from clearhead.export import example_inputs
+from clearhead.export.example_inputs import Batch, ExampleInputs
 from clearhead.export.graphs import Graph
-from clearhead.export.models import Model, loaded
-from clearhead.export.place import Exported, export_folder
-from clearhead.export.texts import TEXTS, checked
-from clearhead.export.trials import Batch, Trial
-from clearhead.run.encode import TextEncoder
-from clearhead.run.generate import TextToText
-from clearhead.run.onnx import compute, session
+from clearhead.export.output import ExportReport, export_folder
+from clearhead.export.parity import check, cosines, log_prob_error, relative_error, suppress_warnings
+from clearhead.export.sample_texts import TEXTS, checked
+from clearhead.pipelines.auto import Model, load
+from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.pipelines.text_to_text import TextToText
+from clearhead.runtime.onnx import compute, session
 
 _OPSET = 18
 _LARGEST = 1_800_000_000
 """Bytes of weights that go into a graph's own file: a protocol buffer holds at most 2 GiB."""
 
 
-def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: Sequence[str] = TEXTS) -> Exported:
+def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: Sequence[str] = TEXTS) -> ExportReport:
     """Writes a model as ONNX: an encoder from ids to one vector, an encoder–decoder as three graphs.
 
     Args:
@@ -45,8 +45,8 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
         if importlib.util.find_spec(name) is None:
             raise ValueError(f'exporting to ONNX needs {name}: pip install "clearhead[export]"')
     texts = checked(texts)
-    with export_folder(model, folder, "onnx") as (part, told), quiet():
-        made = loaded(model)
+    with export_folder(model, folder, "onnx") as (part, told), suppress_warnings():
+        made = load(model)
         if isinstance(made, TextEncoder) and made.settings.prompts and not made.settings.pool_prompt:
             raise ValueError(
                 "this model leaves its prompts out of the pooling (include_prompt=false): no graph holds that"
@@ -54,7 +54,7 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
         made.save_pretrained(part)
         for weights in part.glob("*.safetensors*"):
             weights.unlink()  # they are in the graphs
-        tried = trials.of(made, texts)
+        tried = example_inputs.of(made, texts)
         told.error.update({f"{trial.graph.name}.onnx": _written(trial, part) for trial in tried})
         body = made.model if isinstance(made, TextEncoder | TextToText) else made.model.body
         told.plan["plan"] = asdict(body.config)
@@ -65,7 +65,7 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
     return told
 
 
-def _written(trial: Trial, part: Path) -> float:
+def _written(trial: ExampleInputs, part: Path) -> float:
     """Writes a graph and compares it; gives the largest difference.
 
     Raises:
@@ -92,7 +92,9 @@ def _written(trial: Trial, part: Path) -> float:
     program.save(str(path), external_data=size > _LARGEST)
     error = 0.0
     for batch in trial.all:
-        error = max(error, *(away(found, wanted) for found, wanted in zip(*_both(graph, part, batch), strict=True)))
+        error = max(
+            error, *(relative_error(found, wanted) for found, wanted in zip(*_both(graph, part, batch), strict=True))
+        )
     return check(error, f"{path.name}: its outputs are")
 
 
@@ -122,7 +124,7 @@ def _quantize(path: Path) -> None:
     shutil.rmtree(place)
 
 
-def _loss(made: Model, part: Path, tried: Sequence[Trial]) -> dict[str, float]:
+def _loss(made: Model, part: Path, tried: Sequence[ExampleInputs]) -> dict[str, float]:
     """Of an encoder the cosine of each text's vector with that of float32; of one with a head the largest difference of
     a logit; of an encoder–decoder how many of the tokens that it writes are still the most probable after those before
     them, and how far their log-probabilities move."""
@@ -136,7 +138,7 @@ def _loss(made: Model, part: Path, tried: Sequence[Trial]) -> dict[str, float]:
     return {"largest difference of a logit": largest}
 
 
-def _loss_of_tokens(part: Path, tried: Sequence[Trial], pad: int) -> dict[str, float]:
+def _loss_of_tokens(part: Path, tried: Sequence[ExampleInputs], pad: int) -> dict[str, float]:
     encoder, decoder, cached = tried
     same, changes = [], []
     for source, target, last in zip(encoder.texts, decoder.texts, cached.texts, strict=True):
@@ -149,6 +151,6 @@ def _loss_of_tokens(part: Path, tried: Sequence[Trial], pad: int) -> dict[str, f
         changes.append(of_each[0] - of_each[1])
         same.append((small.argmax(-1) == logits.argmax(-1))[real])
     kept = torch.cat(same)
-    return {f"share of {len(kept)} tokens that stay the most probable": float(kept.float().mean())} | moved(
+    return {f"share of {len(kept)} tokens that stay the most probable": float(kept.float().mean())} | log_prob_error(
         torch.cat(changes)
     )

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 
 from clearhead.finite import check_scores
-from clearhead.generation.best import best
-from clearhead.generation.decoding import Decoding, Hypothesis
-from clearhead.generation.processors import Processor
-from clearhead.generation.settings import GenerationConfig
+from clearhead.generation.config import GenerationConfig
+from clearhead.generation.logits_processors import Processor
+from clearhead.generation.state import DecodingState, Hypothesis
+from clearhead.kernels.topk import topk
 
 _OUT = -1.0e9
 """Added to the score of what must not be chosen; as in transformers, so that ties fall alike."""
@@ -20,7 +20,7 @@ LOG_PROBS = "log-probabilities"
 
 @torch.no_grad()
 def beam_search(
-    decoding: Decoding,
+    decoding: DecodingState,
     processors: Sequence[Processor],
     settings: GenerationConfig,
     limit: int,
@@ -59,7 +59,7 @@ def beam_search(
         sources = decoding.sources()
         for process in processors:
             scores_NV = process(scores_NV, decoding.ids, sources)
-        each_NC, tokens_NC = best(scores_NV, candidates)
+        each_NC, tokens_NC = topk(scores_NV, candidates)
         if decoding.each < beams:  # until its first tokens are chosen a sentence's beams are one
             decoding.branch(beams)
             each_NC, tokens_NC = (x_NC.repeat_interleave(beams, dim=0) for x_NC in (each_NC, tokens_NC))
@@ -92,7 +92,7 @@ def beam_search(
         staying = [
             place
             for place, sentence in enumerate(decoding.sentences)
-            if _goes_on(finished[sentence], best_running[place], new, limit - decoding.prompt, settings)
+            if _can_improve(finished[sentence], best_running[place], new, limit - decoding.prompt, settings)
         ]
         if not staying:
             break
@@ -102,19 +102,21 @@ def beam_search(
     return [held[: settings.num_return_sequences] for held in finished]
 
 
-def _goes_on(best: list[Hypothesis], running: float, new: int, longest: int, settings: GenerationConfig) -> bool:
+def _can_improve(
+    finished: list[Hypothesis], running: float, new: int, longest: int, settings: GenerationConfig
+) -> bool:
     """Whether a sentence's beams can still find something that counts.
 
     Args:
-        best: its finished hypotheses.
+        finished: its finished hypotheses.
         running: the sum of log-probabilities of the best that goes on.
         new, longest: new tokens that this one has, and could have.
         settings: the rule.
     """
-    if len(best) < settings.beam_size:
+    if len(finished) < settings.beam_size:
         return True
     if settings.early_stopping is True:
         return False
     far = settings.early_stopping == "never" and settings.length_penalty > 0
     possible: float = running / (longest if far else new) ** settings.length_penalty
-    return possible > best[-1].score
+    return possible > finished[-1].score

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clearhead.generation.decoding import Decoding, Hypothesis
-from clearhead.generation.processors import Processor
+from clearhead.generation.logits_processors import Processor
+from clearhead.generation.state import DecodingState, Hypothesis
 
 Choose = Callable[[Tensor, Sequence[int]], Tensor]
 """Scores (N, V) and the numbers of their targets to the tokens (N,) that are chosen."""
@@ -30,13 +30,13 @@ class NextToken:
     last: bool
 
 
-def most_probable(scores: Tensor, targets: Sequence[int]) -> Tensor:
+def argmax(scores: Tensor, targets: Sequence[int]) -> Tensor:
     """The token with the highest score of each target."""
     return scores.argmax(dim=1)
 
 
 def next_tokens(
-    decoding: Decoding, processors: Sequence[Processor], choose: Choose, limit: int, eos_ids: Sequence[int]
+    decoding: DecodingState, processors: Sequence[Processor], choose: Choose, limit: int, eos_ids: Sequence[int]
 ) -> Iterator[NextToken]:
     """The tokens of all targets as they are chosen, step by step.
 
@@ -71,7 +71,7 @@ def next_tokens(
             decoding.leave(staying)
 
 
-def gathered(tokens: Iterator[NextToken], targets: int, length_penalty: float) -> list[Hypothesis]:
+def collect_hypotheses(tokens: Iterator[NextToken], targets: int, length_penalty: float) -> list[Hypothesis]:
     """The outputs of all targets, in order."""
     found: list[list[NextToken]] = [[] for _ in range(targets)]
     for token in tokens:
@@ -86,8 +86,8 @@ def gathered(tokens: Iterator[NextToken], targets: int, length_penalty: float) -
 
 @torch.no_grad()
 def greedy_search(
-    decoding: Decoding, processors: Sequence[Processor], limit: int, eos_ids: Sequence[int], length_penalty: float
+    decoding: DecodingState, processors: Sequence[Processor], limit: int, eos_ids: Sequence[int], length_penalty: float
 ) -> list[Hypothesis]:
     """The output of each sentence when the most probable token is taken at each step."""
     targets = len(decoding.sentences)
-    return gathered(next_tokens(decoding, processors, most_probable, limit, eos_ids), targets, length_penalty)
+    return collect_hypotheses(next_tokens(decoding, processors, argmax, limit, eos_ids), targets, length_penalty)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.generation.processors import coolest
-from clearhead.generation.settings import GenerationConfig
+from clearhead.generation.config import GenerationConfig
+from clearhead.generation.logits_processors import warp_logits
 
 
 class Sampler:
@@ -35,7 +35,7 @@ class Sampler:
     def __call__(self, scores: Tensor, targets: Sequence[int]) -> Tensor:
         """A token (N,) for each row of scores (N, V), the rows being of these targets."""
         settings = self.settings
-        cooled = coolest(scores, temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p)
+        cooled = warp_logits(scores, temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p)
         # by the inverse of the distribution function: torch.multinomial takes one generator for all rows
         reached = cooled.double().softmax(dim=1).cumsum(dim=1)
         drawn = torch.stack(

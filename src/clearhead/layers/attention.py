@@ -7,12 +7,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead.equations import attention, masks, positions
-from clearhead.equations.fused import fused_scaled_dot_product
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.cache import FixedCache, GrowingCache
+from clearhead.kernels.attention import fused_scaled_dot_product
+from clearhead.layers.cache import CrossAttentionCache, SelfAttentionCache
 
 
-class Rotary(nn.Module):
+class RotaryEmbedding(nn.Module):
     """Turns queries and keys by their positions, so that their product depends on the distance alone.
 
     Equation: x′_j = x_j cos φ − x_{j+d_k/2} sin φ, x′_{j+d_k/2} = x_{j+d_k/2} cos φ + x_j sin φ
@@ -90,22 +90,22 @@ class MultiHeadAttention(nn.Module):
         self.num_heads, self.drop_prob, self.scale, self.window = num_heads, drop_prob, scale, window
         # torch.nn draws the output projection first, and the fused one as a single Xavier matrix
         self.out = nn.Linear(inner, d_model, bias=bias)
-        self.qkv = _undrawn(d_model, 3 * inner, bias)
+        self.qkv = _empty_linear(d_model, 3 * inner, bias)
         nn.init.xavier_uniform_(self.qkv.weight)
         if bias:
             nn.init.zeros_(self.qkv.bias)
             nn.init.zeros_(self.out.bias)
-        self.rotary = None if rotary_theta is None else Rotary(head_dim, rotary_theta)
+        self.rotary = None if rotary_theta is None else RotaryEmbedding(head_dim, rotary_theta)
 
     def forward(
-        self, x: Float[Tensor, "B L D"], mask: MaskLike = None, cache: GrowingCache | None = None
+        self, x: Float[Tensor, "B L D"], mask: MaskLike = None, cache: SelfAttentionCache | None = None
     ) -> Float[Tensor, "B L D"]:
         if x.ndim != 3:
             raise ValueError(f"attention takes (batch, length, d_model); got a shape of {tuple(x.shape)}")
         batch, length, _ = x.shape
         each, before, filled = (1, 0, 0) if cache is None else (cache.each, cache.length, cache.filled)
         keys = filled + each * length
-        mask = masks.of(mask, batch=batch // each, heads=self.num_heads, queries=each * length, keys=keys)
+        mask = masks.as_mask(mask, batch=batch // each, heads=self.num_heads, queries=each * length, keys=keys)
         mask = self.local(mask, keys)
         q, k, v = (attention.split_heads(part, self.num_heads) for part in self.qkv(x).chunk(3, dim=-1))
         if self.rotary is not None:
@@ -166,7 +166,7 @@ class CrossAttention(nn.Module):
         inner = num_heads * _head_dim(d_model, num_heads, head_dim, drop_prob)
         self.num_heads, self.drop_prob, self.scale = num_heads, drop_prob, scale
         self.out = nn.Linear(inner, d_model, bias=bias)
-        self.q, self.kv = _undrawn(d_model, inner, bias), _undrawn(d_model, 2 * inner, bias)
+        self.q, self.kv = _empty_linear(d_model, inner, bias), _empty_linear(d_model, 2 * inner, bias)
         # one draw for both, as torch.nn's single Xavier matrix [Q; K; V]
         drawn = nn.init.xavier_uniform_(torch.empty(3 * inner, d_model))
         with torch.no_grad():
@@ -181,7 +181,7 @@ class CrossAttention(nn.Module):
         x: Float[Tensor, "N L D"],
         memory: Float[Tensor, "B M D"],
         mask: MaskLike = None,
-        cache: FixedCache | None = None,
+        cache: CrossAttentionCache | None = None,
     ) -> Float[Tensor, "N L D"]:
         if x.ndim != 3 or memory.ndim != 3:
             raise ValueError(
@@ -191,7 +191,7 @@ class CrossAttention(nn.Module):
         if not batch or rows % batch:
             raise ValueError(f"{rows} rows attend to a memory of {batch}; as many, or a multiple of it, are wanted")
         each = rows // batch
-        checked = masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=keys)
+        checked = masks.as_mask(mask, batch=batch, heads=self.num_heads, queries=length, keys=keys)
         if each > 1 and checked is not None and not checked.only_padding:
             raise ValueError(f"{each} rows share each row of the memory, which goes with a mask that is padding alone")
         k, v = self._keys_and_values(memory) if cache is None else cache.filled(lambda: self._held(memory))
@@ -215,7 +215,7 @@ class CrossAttention(nn.Module):
         return f"num_heads={self.num_heads}, drop_prob={self.drop_prob}"
 
 
-class RelativeBias(nn.Module):
+class RelativePositionBias(nn.Module):
     """A learned number for each head and each bucket of distances, added to the scaled scores of every layer.
 
     Equation: S′ = S + B_h(b(j − i))
@@ -268,7 +268,7 @@ def _head_dim(d_model: int, num_heads: int, head_dim: int | None, drop_prob: flo
     return d_model // num_heads if head_dim is None else head_dim
 
 
-def _undrawn(inputs: int, outputs: int, bias: bool) -> nn.Linear:
+def _empty_linear(inputs: int, outputs: int, bias: bool) -> nn.Linear:
     """A linear map whose weights are still to be drawn."""
     empty = nn.Linear(inputs, outputs, bias=bias, device="meta")
     return empty.to_empty(device=torch.get_default_device())

@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.equations import masks
 
 
-class GrowingCache:
+class SelfAttentionCache:
     """Self-attention's keys and values of the tokens so far; each step adds those of its own tokens.
 
     Source: Section 3.2.3 of "Attention Is All You Need": a position attends to itself and those before it, whose keys
@@ -24,8 +24,8 @@ class GrowingCache:
     and which slots a beam descends from is a mask (`DecoderCache.grown`): so beams go on from each other without a
     copy. Slots that none descends from any more are left behind (`keep`).
 
-    >>> import torch; from clearhead import GrowingCache
-    >>> cache = GrowingCache(); k, v = cache.append(torch.rand(2, 8, 1, 64), torch.rand(2, 8, 1, 64))
+    >>> import torch; from clearhead import SelfAttentionCache
+    >>> cache = SelfAttentionCache(); k, v = cache.append(torch.rand(2, 8, 1, 64), torch.rand(2, 8, 1, 64))
     >>> cache.length
     1
     """
@@ -55,7 +55,7 @@ class GrowingCache:
         k, v = self.slots(k), self.slots(v)
         start, stop = self.filled, self.filled + k.shape[2]
         if self._held is None or self._held[0].shape[2] < stop:
-            self._held = _room(k, self.keys, 2 * stop), _room(v, self.values, 2 * stop)
+            self._held = _allocate(k, self.keys, 2 * stop), _allocate(v, self.values, 2 * stop)
         if k.shape[0] != self._held[0].shape[0]:
             raise ValueError(
                 f"the cache holds {self._held[0].shape[0] * self.each} rows, but the step has {k.shape[0] * self.each}"
@@ -97,14 +97,14 @@ class GrowingCache:
         return q if self.each == 1 else _apart(q, self.each).transpose(1, 2).flatten(2, 3)
 
 
-class FixedCache:
+class CrossAttentionCache:
     """Cross-attention's keys and values of the memory: computed at the first step, the same at all others.
 
     Equation: K⁽ᵗ⁾ = K⁽¹⁾, V⁽ᵗ⁾ = V⁽¹⁾: computed at the first step, read at the others
     Source: Section 3.2.3 of "Attention Is All You Need": they come from the encoder's output, which does not change
 
-    >>> import torch; from clearhead import FixedCache
-    >>> cache = FixedCache(); k, v = cache.filled(lambda: (torch.rand(2, 8, 5, 64), torch.rand(2, 8, 5, 64)))
+    >>> import torch; from clearhead import CrossAttentionCache
+    >>> cache = CrossAttentionCache(); k, v = cache.filled(lambda: (torch.rand(2, 8, 5, 64), torch.rand(2, 8, 5, 64)))
     >>> cache.filled(lambda: None)[0] is k
     True
     """
@@ -132,8 +132,8 @@ class FixedCache:
 class LayerCache(NamedTuple):
     """One decoder layer's two caches."""
 
-    attention: GrowingCache
-    cross_attention: FixedCache
+    attention: SelfAttentionCache
+    cross_attention: CrossAttentionCache
 
 
 class DecoderCache:
@@ -148,7 +148,7 @@ class DecoderCache:
     """
 
     def __init__(self, num_layers: int) -> None:
-        self.layers = [LayerCache(GrowingCache(), FixedCache()) for _ in range(num_layers)]
+        self.layers = [LayerCache(SelfAttentionCache(), CrossAttentionCache()) for _ in range(num_layers)]
         self.each = 1
         self._descent_NM: Tensor | None = None  # which slots of its sentence each beam descends from
         self._token_SM: Tensor | None = None  # the token that stands in each slot, by its place
@@ -232,7 +232,7 @@ def _apart(x: Tensor, each: int) -> Tensor:
     return x.reshape(-1, each, *x.shape[1:])
 
 
-def _room(x: Tensor, held: Tensor | None, size: int) -> Tensor:
+def _allocate(x: Tensor, held: Tensor | None, size: int) -> Tensor:
     """Memory for `size` slots like x's, with what is held at its start."""
     room = x.new_empty(*x.shape[:2], size, x.shape[3])
     if held is not None and held.shape[0] == x.shape[0]:

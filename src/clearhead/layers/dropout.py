@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clearhead.equations.dropout import drop, share_kept
+from clearhead.kernels.dropout import fast_dropout, keep_probability
 
 
 class Dropout(nn.Module):
@@ -27,17 +27,17 @@ class Dropout(nn.Module):
 
     def __init__(self, drop_prob: float) -> None:
         super().__init__()
-        share_kept(drop_prob)
+        keep_probability(drop_prob)
         self.drop_prob = drop_prob
 
     def forward(self, x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-        return drop(x, self.drop_prob) if self.training and self.drop_prob else x
+        return fast_dropout(x, self.drop_prob) if self.training and self.drop_prob else x
 
     def extra_repr(self) -> str:
         return f"{self.drop_prob}"
 
 
-def cheap_dropout(model: nn.Module) -> None:
+def use_fast_dropout(model: nn.Module) -> None:
     """Puts a `Dropout` in the place of each `nn.Dropout` in a model: the same training, faster on a CPU.
 
     It has no weights: what is saved and loaded stays the same. A run that must draw as torch.nn does leaves it out.
@@ -45,8 +45,8 @@ def cheap_dropout(model: nn.Module) -> None:
     Args:
         model: changed in place.
 
-    >>> from torch import nn; from clearhead.layers.dropout import cheap_dropout
-    >>> model = nn.Sequential(nn.Dropout(0.3)); cheap_dropout(model); model
+    >>> from torch import nn; from clearhead.layers.dropout import use_fast_dropout
+    >>> model = nn.Sequential(nn.Dropout(0.3)); use_fast_dropout(model); model
     Sequential(
       (0): Dropout(0.3)
     )

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from clearhead.equations import positions as equations
-from clearhead.equations.embedding import scaled
-from clearhead.equations.linear_cross_entropy import linear_cross_entropy
+from clearhead.equations.embedding import scale_embeddings
+from clearhead.kernels.linear_cross_entropy import linear_cross_entropy
 from clearhead.layers.norm import LayerNorm
 from clearhead.memory import check_memory
 
@@ -119,7 +119,7 @@ class LearnedPositionalEncoding(nn.Module):
         return equations.add_positions(x, _rows(self.weight[self.offset :], x, positions))
 
 
-class TokenTypes(nn.Module):
+class TokenTypeEmbedding(nn.Module):
     """Which of two joined texts a token belongs to, added; type 0 everywhere when nothing is said.
 
     Equation: X′ = X + onehot(types) W_T
@@ -158,7 +158,7 @@ class Embedding(nn.Module):
         tokens: TokenEmbedding,
         *,
         positions: PositionalEncoding | LearnedPositionalEncoding | None = None,
-        types: TokenTypes | None = None,
+        types: TokenTypeEmbedding | None = None,
         norm: LayerNorm | None = None,
         scale: bool = False,
         drop_prob: float = 0.0,
@@ -179,7 +179,7 @@ class Embedding(nn.Module):
     ) -> Float[Tensor, "B L D"]:
         x: Tensor = self.tokens(ids)
         if self.scale:
-            x = scaled(x)
+            x = scale_embeddings(x)
         if self.types is not None:
             x = self.types(x, types)
         elif types is not None:
@@ -192,7 +192,7 @@ class Embedding(nn.Module):
         return dropped
 
 
-class Unembedding(nn.Module):
+class OutputProjection(nn.Module):
     """From the decoder's hidden states to one score for each token of the vocabulary.
 
     Equation: logits = H W_Eᵀ + b

@@ -40,7 +40,7 @@ class PositionwiseFeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.inner = nn.Linear(d_model, hidden, bias=bias)
-        self.activation = activation_named(activation)
+        self.activation = get_activation(activation)
         self.dropout = nn.Dropout(drop_prob)
         self.out = nn.Linear(hidden, d_model, bias=bias)
 
@@ -71,7 +71,7 @@ class GatedFeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.inner = nn.Linear(d_model, 2 * hidden, bias=bias)
-        self.activation = activation_named(activation)
+        self.activation = get_activation(activation)
         self.dropout = nn.Dropout(drop_prob)
         self.out = nn.Linear(hidden, d_model, bias=bias)
 
@@ -91,7 +91,7 @@ def feedforward(
     return PositionwiseFeedForward(d_model, hidden, drop_prob, activation=activation, bias=bias)
 
 
-def activation_named(name: str) -> nn.Module:
+def get_activation(name: str) -> nn.Module:
     """The activation module for a name."""
     known: dict[str, Callable[[], nn.Module]] = {
         "relu": nn.ReLU,

@@ -80,7 +80,7 @@ class RMSNorm(nn.Module):
         return f"{self.weight.shape[0]}, eps={self.eps}"
 
 
-def norm_named(norm: Norm, d_model: int, eps: float, *, bias: bool) -> LayerNorm | RMSNorm:
+def get_norm(norm: Norm, d_model: int, eps: float, *, bias: bool) -> LayerNorm | RMSNorm:
     """The norm for a name: "layer" or "rms", which has no bias."""
     if norm == "layer":
         return LayerNorm(d_model, eps, bias=bias)

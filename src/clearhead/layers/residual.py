@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clearhead.layers.norm import Norm, norm_named
+from clearhead.layers.norm import Norm, get_norm
 
 NormOrder = Literal["post", "pre"]
 Sublayer = Callable[[Tensor], Tensor]
@@ -30,7 +30,7 @@ class PostNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.dropout = nn.Dropout(drop_prob)
-        self.norm = norm_named(norm, d_model, eps, bias=bias)
+        self.norm = get_norm(norm, d_model, eps, bias=bias)
 
     def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:
         # a sum of two kinds of numbers, as under autocast, would take ten times as long
@@ -51,7 +51,7 @@ class PreNorm(nn.Module):
         self, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True, norm: Norm = "layer"
     ) -> None:
         super().__init__()
-        self.norm: nn.Module = norm_named(norm, d_model, eps, bias=bias)
+        self.norm: nn.Module = get_norm(norm, d_model, eps, bias=bias)
         self.dropout = nn.Dropout(drop_prob)
 
     def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
 from clearhead.equations.positions import positions_after_padding
-from clearhead.layers.attention import CrossAttention, MultiHeadAttention, RelativeBias
+from clearhead.layers.attention import CrossAttention, MultiHeadAttention, RelativePositionBias
 from clearhead.layers.embedding import (
     Embedding,
     LearnedPositionalEncoding,
     PositionalEncoding,
     TokenEmbedding,
-    TokenTypes,
+    TokenTypeEmbedding,
 )
 from clearhead.layers.norm import LayerNorm
 from clearhead.models.config import EncoderConfig
@@ -82,7 +82,7 @@ class EncoderModel(nn.Module):
             relative_buckets=config.relative_buckets,
         )
         self.pooler = Pooler(config.d_model) if config.pooler else None
-        draw_weights(self, config.d_model, config.initializer_range)
+        init_weights(self, config.d_model, config.initializer_range)
 
     def forward(
         self,
@@ -96,7 +96,7 @@ class EncoderModel(nn.Module):
         longest = max(mask.lengths) if isinstance(mask, masks.Mask) and mask.lengths else length
         if longest > self.config.max_len:
             raise ValueError(f"the input is {longest} tokens long; this model takes at most {self.config.max_len}")
-        mask = masks.of(mask, batch=batch, heads=self.config.num_heads, queries=length, keys=length)
+        mask = masks.as_mask(mask, batch=batch, heads=self.config.num_heads, queries=length, keys=length)
         positions = self._positions(ids, mask)
         x: Tensor = self.embedding(ids, positions, token_types)
         # the encoder may be held in bfloat16 beside a float32 embedding
@@ -111,7 +111,7 @@ class EncoderModel(nn.Module):
         return None if places is None else places.to(ids.device)
 
 
-def draw_weights(model: nn.Module, d_model: int, spread: float | None) -> None:
+def init_weights(model: nn.Module, d_model: int, spread: float | None) -> None:
     """Weights as the model's paper draws them: BERT's, normal with a spread; or Xavier's where no spread is given.
 
     Attention that does not divide its scores by √d_k gets queries that are smaller by that, as in T5.
@@ -124,7 +124,7 @@ def draw_weights(model: nn.Module, d_model: int, spread: float | None) -> None:
                 nn.init.normal_(module.weight, std=spread)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif isinstance(module, TokenEmbedding | LearnedPositionalEncoding | TokenTypes | RelativeBias):
+        elif isinstance(module, TokenEmbedding | LearnedPositionalEncoding | TokenTypeEmbedding | RelativePositionBias):
             nn.init.normal_(module.weight, std=d_model**-0.5 if spread is None else spread)
     for module in model.modules():
         if isinstance(module, MultiHeadAttention | CrossAttention) and module.scale is not None:
@@ -145,7 +145,7 @@ def _embedding(config: EncoderConfig) -> Embedding:
     return Embedding(
         TokenEmbedding(config.vocab_size, config.d_model),
         positions=positions,
-        types=TokenTypes(config.num_token_types, config.d_model) if config.num_token_types else None,
+        types=TokenTypeEmbedding(config.num_token_types, config.d_model) if config.num_token_types else None,
         norm=LayerNorm(config.d_model, config.eps, bias=config.bias) if config.embedding_norm else None,
         drop_prob=config.drop_prob,
     )

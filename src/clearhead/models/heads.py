@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.embedding import Unembedding
-from clearhead.layers.feedforward import activation_named
+from clearhead.layers.embedding import OutputProjection
+from clearhead.layers.feedforward import get_activation
 from clearhead.layers.norm import LayerNorm
 from clearhead.models.config import POOLINGS, EncoderConfig, HeadConfig, Pooling
-from clearhead.models.encoder import EncoderModel, draw_weights
+from clearhead.models.encoder import EncoderModel, init_weights
 
 
 def pool(hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"], pooling: Pooling) -> Float[Tensor, "B D"]:
@@ -56,7 +56,7 @@ class OutputHead(nn.Module):
     def __init__(self, d_model: int, config: HeadConfig, *, eps: float, norm_bias: bool) -> None:
         super().__init__()
         self.dense = nn.Linear(d_model, d_model, bias=config.dense_bias) if config.activation else None
-        self.activation = activation_named(config.activation) if config.activation else None
+        self.activation = get_activation(config.activation) if config.activation else None
         self.norm = LayerNorm(d_model, eps, bias=norm_bias) if config.norm else None
         self.dropout = nn.Dropout(config.drop_prob)
         self.out = nn.Linear(d_model, len(config.labels))
@@ -103,7 +103,7 @@ class EncoderClassifier(_WithHead):
         return logits
 
 
-class SpanReader(_WithHead):
+class SpanClassifier(_WithHead):
     """An encoder with a head over each token: does an answer begin here, does it end here?
 
     Equation: (s_i, e_i) = Head(h_i)
@@ -121,7 +121,7 @@ class SpanReader(_WithHead):
         return begin, end
 
 
-class TokenHead(nn.Module):
+class MaskedLMHead(nn.Module):
     """What stands between an encoder and its scores of tokens.
 
     Equation: z = LN(act(h W + b))
@@ -129,7 +129,7 @@ class TokenHead(nn.Module):
 
     Args:
         d_model: width D.
-        activation: as in `activation_named`.
+        activation: as in `get_activation`.
         dense_bias: whether there is a b.
         eps, norm_bias: of the norm.
     """
@@ -137,7 +137,7 @@ class TokenHead(nn.Module):
     def __init__(self, d_model: int, activation: str, *, dense_bias: bool, eps: float, norm_bias: bool) -> None:
         super().__init__()
         self.dense = nn.Linear(d_model, d_model, bias=dense_bias)
-        self.activation = activation_named(activation)
+        self.activation = get_activation(activation)
         self.norm = LayerNorm(d_model, eps, bias=norm_bias)
 
     def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
@@ -175,9 +175,11 @@ class MaskedLanguageModel(nn.Module):
         super().__init__()
         self.activation = activation
         self.body = EncoderModel(config)
-        self.head = TokenHead(config.d_model, activation, dense_bias=dense_bias, eps=config.eps, norm_bias=config.bias)
-        self.output = Unembedding(self.body.embedding.tokens, bias=output_bias)
-        draw_weights(self.head, config.d_model, config.initializer_range)
+        self.head = MaskedLMHead(
+            config.d_model, activation, dense_bias=dense_bias, eps=config.eps, norm_bias=config.bias
+        )
+        self.output = OutputProjection(self.body.embedding.tokens, bias=output_bias)
+        init_weights(self.head, config.d_model, config.initializer_range)
 
     def hidden(
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
@@ -196,7 +198,7 @@ class MaskedLanguageModel(nn.Module):
 def _kept(ids: Tensor, mask: MaskLike, heads: int) -> Tensor:
     """Which tokens count in the pooling: those that the mask's padding keeps."""
     batch, length = ids.shape
-    checked = masks.of(mask, batch=batch, heads=heads, queries=length, keys=length)
+    checked = masks.as_mask(mask, batch=batch, heads=heads, queries=length, keys=length)
     if checked is None or checked.keep_BM is None:
         return torch.ones(batch, length, dtype=torch.bool, device=ids.device)
     return checked.keep_BM.expand(batch, length)

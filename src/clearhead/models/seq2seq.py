@@ -12,14 +12,14 @@ from clearhead.layers.cache import DecoderCache
 from clearhead.layers.embedding import (
     Embedding,
     LearnedPositionalEncoding,
+    OutputProjection,
     PositionalEncoding,
     SinusoidLayout,
     TokenEmbedding,
-    Unembedding,
 )
 from clearhead.layers.norm import LayerNorm
 from clearhead.models.config import Seq2SeqConfig
-from clearhead.models.encoder import draw_weights
+from clearhead.models.encoder import init_weights
 from clearhead.stacks.decoder import Decoder
 from clearhead.stacks.encoder import Encoder
 
@@ -99,12 +99,12 @@ class Seq2Seq(nn.Module):
             relative_buckets=config.relative_buckets,
             relative_max_distance=config.relative_max_distance,
         )
-        self.output = Unembedding(
+        self.output = OutputProjection(
             tokens if config.tie_output else TokenEmbedding(target_size, config.d_model),
             bias=config.output_bias,
             scale=config.output_scale,
         )
-        draw_weights(self, config.d_model, config.initializer_range)
+        init_weights(self, config.d_model, config.initializer_range)
 
     @property
     def device(self) -> torch.device:
@@ -206,7 +206,7 @@ class Seq2Seq(nn.Module):
         longest = max(mask.lengths) if isinstance(mask, masks.Mask) and mask.lengths else keys
         if self.config.max_len is not None and longest > self.config.max_len:
             raise ValueError(f"the input is {longest} tokens long; this model takes at most {self.config.max_len}")
-        return masks.of(mask, batch=batch, heads=heads, queries=length, keys=keys)
+        return masks.as_mask(mask, batch=batch, heads=heads, queries=length, keys=keys)
 
 
 def _dtype(stack: nn.Module) -> torch.dtype:

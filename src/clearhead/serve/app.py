@@ -7,13 +7,13 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from clearhead import __version__
+from clearhead._version import __version__
 from clearhead.serve import schemas
-from clearhead.serve.errors import handle_errors
-from clearhead.serve.guard import Guard
-from clearhead.serve.routes.about import about, pages
-from clearhead.serve.routes.compute import compute
-from clearhead.serve.state import State
+from clearhead.serve.application_state import State
+from clearhead.serve.http.errors import handle_errors
+from clearhead.serve.http.middleware import RequestMiddleware
+from clearhead.serve.routes.inference import compute
+from clearhead.serve.routes.info import about, pages
 
 
 def create_app(state: State) -> FastAPI:
@@ -42,7 +42,7 @@ def create_app(state: State) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # such a redirect goes to the host that the client names
     )
-    app.add_middleware(Guard, keys=state.settings.keys, bodies=state.bodies, metrics=state.metrics)
+    app.add_middleware(RequestMiddleware, keys=state.settings.keys, bodies=state.bodies, metrics=state.metrics)
     handle_errors(app)
     about(app, state)
     pages(app)

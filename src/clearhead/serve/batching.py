@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from clearhead.serve.errors import AbandonedError, DrainingError, OverloadedError, RefusedError
-from clearhead.serve.shares import Shares
+from clearhead.serve.http.client_limits import Shares
+from clearhead.serve.http.errors import OverloadedError, RefusedError, RequestAbandonedError, ShuttingDownError
 
 Perform = Callable[[Any, Sequence[Any]], Sequence[Any]]
 """From a key and the payloads of its jobs to their results, in their order."""
@@ -21,7 +21,7 @@ class _Job:
     key: Hashable
     payload: Any
     cost: int
-    place: "Place"
+    place: "Reservation"
     turn: float  # jobs with a lower one come first
     future: "Future[Any]" = field(default_factory=Future)
     came: float = field(default_factory=time.monotonic)
@@ -33,7 +33,7 @@ class _Stream:
 
     make: Callable[[], Iterator[Any]]
     tell: Callable[[Any], None]
-    place: "Place"
+    place: "Reservation"
     pieces: Iterator[Any] | None = None
 
 
@@ -68,7 +68,7 @@ class Batcher:
         self._shares = Shares(queue_cost)  # costs of all places
         self._rate = 0.0  # cost a second, a moving mean
         self._turn = 0.0  # of the batch that was begun last
-        self._places: list[Place] = []  # of what is being computed
+        self._places: list[Reservation] = []  # of what is being computed
         self._ends, self._deadline = False, math.inf  # until `close`
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
 
@@ -91,7 +91,7 @@ class Batcher:
         """How long it still computes, after `close`; at least 0."""
         return max(0.0, self._deadline - time.monotonic())
 
-    def place(self, cost: int, client: Hashable) -> "Place":
+    def place(self, cost: int, client: Hashable) -> "Reservation":
         """Reserve room for a request.
 
         Args:
@@ -100,9 +100,9 @@ class Batcher:
 
         Raises:
             OverloadedError: there is no room.
-            DrainingError: `close` was called.
+            ShuttingDownError: `close` was called.
         """
-        place = Place(self, client)
+        place = Reservation(self, client)
         self._change(place, min(max(1, cost), self._shares.limit))
         return place
 
@@ -110,12 +110,12 @@ class Batcher:
         """Raises where nobody waits any more for what is being computed, or the time is over.
 
         Raises:
-            AbandonedError, DrainingError: so.
+            RequestAbandonedError, ShuttingDownError: so.
         """
         if time.monotonic() > self._deadline:
-            raise DrainingError
+            raise ShuttingDownError
         if self._places and not any(place.wanted for place in self._places):
-            raise AbandonedError
+            raise RequestAbandonedError
 
     def close(self, seconds: float) -> None:
         """Takes nothing more, and gives up after some seconds what it has taken; a signal's handler may call it."""
@@ -129,7 +129,7 @@ class Batcher:
         self._thread.join(timeout=seconds)
         return not self._thread.is_alive()
 
-    def _change(self, place: "Place", cost: int) -> None:
+    def _change(self, place: "Reservation", cost: int) -> None:
         """Changes what a place holds of the queue, if there is room."""
         limit = self._shares.limit
         if cost > limit:
@@ -138,18 +138,18 @@ class Batcher:
             )
         with self._changed:
             if self._ends and not place.held:
-                raise DrainingError
+                raise ShuttingDownError
             if not self._shares.take(place.client, cost, instead_of=place.held):
                 raise OverloadedError(max(1, math.ceil(self.waiting / self._rate)) if self._rate else 1)
             place.held = cost
 
-    def _release(self, place: "Place", cost: int) -> None:
+    def _release(self, place: "Reservation", cost: int) -> None:
         with self._changed:
             self._shares.release(place.client, cost)
             place.held -= cost
             self._changed.notify()
 
-    def _enqueue(self, place: "Place", asked: Sequence[tuple[Hashable, Any, int]]) -> "list[_Job]":
+    def _enqueue(self, place: "Reservation", asked: Sequence[tuple[Hashable, Any, int]]) -> "list[_Job]":
         self._change(place, sum(max(1, one[2]) for one in asked))
         jobs, turn = list[_Job](), self._turn
         for key, payload, price in asked:
@@ -221,7 +221,7 @@ class Batcher:
                 raise RuntimeError(f"{len(batch)} jobs gave {len(results)} results")
         except Exception as error:
             half = len(batch) // 2
-            if not half or isinstance(error, AbandonedError | DrainingError):
+            if not half or isinstance(error, RequestAbandonedError | ShuttingDownError):
                 for job in batch:
                     job.future.set_exception(error)
                 return
@@ -249,7 +249,7 @@ class Batcher:
         one.tell(told)
 
 
-class Place:
+class Reservation:
     """What a request holds of the queue, from before its texts are counted until all is done, or nobody wants it.
 
     Args:
@@ -270,7 +270,7 @@ class Place:
         """Takes all of some jobs, or none: (key, payload, cost) each; the costs replace the estimate.
 
         Raises:
-            OverloadedError, DrainingError: as `Batcher.place`.
+            OverloadedError, ShuttingDownError: as `Batcher.place`.
             RefusedError: they are more than the whole queue takes.
         """
         self._jobs = self._batcher._enqueue(self, jobs)
@@ -286,7 +286,7 @@ class Place:
             cost: replaces the estimate.
 
         Raises:
-            OverloadedError, DrainingError, RefusedError: as `submit`.
+            OverloadedError, ShuttingDownError, RefusedError: as `submit`.
         """
         self._batcher._change(self, max(1, cost))
         self._begun = True
@@ -303,7 +303,7 @@ class Place:
             if job.future.cancel():
                 self._batcher._release(self, job.cost)
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "Reservation":
         return self
 
     def __exit__(

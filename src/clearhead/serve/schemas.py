@@ -37,7 +37,7 @@ def _not_blank(text: str) -> str:
 Spoken = Annotated[str, AfterValidator(_not_blank), Field(json_schema_extra={"pattern": r"\S"})]
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     """What every request body has."""
 
     # of JSON's types no other is taken for the one that is wanted
@@ -51,7 +51,7 @@ class Asked(BaseModel):
         return body
 
 
-class EmbeddingsRequest(Asked):
+class EmbeddingsRequest(RequestBody):
     """As OpenAI's clients send it; `user` is taken and not used."""
 
     input: Annotated[
@@ -103,7 +103,7 @@ class EmbeddingsResponse(BaseModel):
     usage: Usage
 
 
-class TextsRequest(Asked):
+class TextsRequest(RequestBody):
     """What requests have in common that are of one text or several."""
 
     text: Text | TextList
@@ -138,7 +138,7 @@ class TranslateRequest(GenerationRequest):
     stream: bool = Field(False, description="Tokens as server-sent events, of one text, greedily.")
 
 
-class ViewRequest(Asked):
+class ViewRequest(RequestBody):
     """A text to look into."""
 
     text: Annotated[str, Field(min_length=1, max_length=2000)]
@@ -177,7 +177,7 @@ class SummarizeResponse(BaseModel):
     summaries: list[SummaryOut]
 
 
-class AnswerRequest(Asked):
+class AnswerRequest(RequestBody):
     """A question about a text of any length."""
 
     question: Annotated[Spoken, Field(max_length=10_000)]

@@ -14,10 +14,10 @@ from types import FrameType
 import uvicorn
 
 from clearhead.serve.app import create_app
-from clearhead.serve.listening import listen, written
-from clearhead.serve.protocol import Connections, patient
+from clearhead.serve.application_state import State
+from clearhead.serve.http.protocol import Connections, patient
+from clearhead.serve.http.sockets import listen, written
 from clearhead.serve.settings import Settings
-from clearhead.serve.state import State
 
 log = logging.getLogger("clearhead.serve")
 

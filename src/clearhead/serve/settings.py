@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clearhead.run.precision import Precision
+from clearhead.runtime.precision import Precision
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.attention import CrossAttention, MultiHeadAttention, RelativeBias
+from clearhead.layers.attention import CrossAttention, MultiHeadAttention, RelativePositionBias
 from clearhead.layers.cache import DecoderCache, LayerCache
 from clearhead.layers.feedforward import Activation, feedforward
-from clearhead.layers.norm import Norm, norm_named
+from clearhead.layers.norm import Norm, get_norm
 from clearhead.layers.residual import NormOrder, residual
 
 
@@ -150,14 +150,14 @@ class Decoder(nn.Module):
             )
             for _ in range(num_layers)
         )
-        self.relative_bias: RelativeBias | None = None
+        self.relative_bias: RelativePositionBias | None = None
         if relative_buckets:
-            self.relative_bias = RelativeBias(
+            self.relative_bias = RelativePositionBias(
                 relative_buckets, num_heads, max_distance=relative_max_distance, one_way=True
             )
         self.layer_drop, self.num_heads = layer_drop, num_heads
         has_norm = norm_order == "pre" if final_norm is None else final_norm
-        self.norm = norm_named(norm, d_model, eps, bias=bias) if has_norm else None
+        self.norm = get_norm(norm, d_model, eps, bias=bias) if has_norm else None
 
     def forward(
         self,
@@ -171,7 +171,7 @@ class Decoder(nn.Module):
             raise ValueError(f"a decoder takes (batch, length, d_model); got a shape of {tuple(x.shape)}")
         batch, length, _ = x.shape
         keys = length if cache is None else cache.length + length
-        mask = masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=keys)
+        mask = masks.as_mask(mask, batch=batch, heads=self.num_heads, queries=length, keys=keys)
         if self.relative_bias is not None:
             mask = mask or masks.Mask(length=keys)
             mask = mask & masks.Mask(length=keys, scores=self.relative_bias(length, keys))

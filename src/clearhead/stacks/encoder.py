@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.attention import MultiHeadAttention, RelativeBias
+from clearhead.layers.attention import MultiHeadAttention, RelativePositionBias
 from clearhead.layers.feedforward import Activation, feedforward
-from clearhead.layers.norm import Norm, norm_named
+from clearhead.layers.norm import Norm, get_norm
 from clearhead.layers.residual import NormOrder, residual
 
 
@@ -170,19 +170,19 @@ class Encoder(nn.Module):
             raise ValueError('first_norm=False goes with norm_order="pre": a post-norm layer ends with its norms')
         if not first_norm:
             cast(EncoderLayer, self.layers[0]).attention_residual.norm = nn.Identity()
-        self.relative_bias: RelativeBias | None = None
+        self.relative_bias: RelativePositionBias | None = None
         if relative_buckets:
-            self.relative_bias = RelativeBias(relative_buckets, num_heads, max_distance=relative_max_distance)
+            self.relative_bias = RelativePositionBias(relative_buckets, num_heads, max_distance=relative_max_distance)
         self.layer_drop = layer_drop
         has_norm = norm_order == "pre" if final_norm is None else final_norm
-        self.norm = norm_named(norm, d_model, eps, bias=bias) if has_norm else None
+        self.norm = get_norm(norm, d_model, eps, bias=bias) if has_norm else None
         self.num_heads = num_heads
 
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
         if x.ndim != 3:
             raise ValueError(f"an encoder takes (batch, length, d_model); got a shape of {tuple(x.shape)}")
         batch, length, _ = x.shape
-        mask = masks.of(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
+        mask = masks.as_mask(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
         if self.relative_bias is not None:
             mask = mask or masks.Mask(length=length)
             longest = length if mask.lengths is None else max(mask.lengths)

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from torch import nn
 
-from clearhead.checkpoints.seq2seq import explicit
-from clearhead.checkpoints.sizes import model_bytes
+from clearhead.checkpoints.schema.model_size import model_bytes
+from clearhead.checkpoints.seq2seq_family import explicit
 from clearhead.memory import check_memory
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
-from clearhead.run.precision import device_named
-from clearhead.train.recipe import Recipe
+from clearhead.runtime.precision import device_named
+from clearhead.train.recipe.recipe import Recipe
 
 _TRAINED = 4
 """Copies of the weights that training holds: weights, gradients and Adam's two moments."""

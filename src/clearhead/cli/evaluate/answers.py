@@ -10,10 +10,10 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.outputs import claim
-from clearhead.files import whole_file
+from clearhead.io.atomic import atomic_file
 
 if TYPE_CHECKING:
-    from clearhead.evaluate.squad import AnswerData
+    from clearhead.data.squad_files import AnswerData
 
 
 def answers(
@@ -43,8 +43,8 @@ def answers(
     The rules are those of 2.0 where the data says so or a question has no answer; a model may then say that there is
     none.
     """
-    from clearhead.evaluate.answers import answer_scores
-    from clearhead.evaluate.squad import read_predictions, read_questions
+    from clearhead.data.squad_files import read_predictions, read_questions
+    from clearhead.metrics.squad import answer_scores
 
     if (model is None) == (predictions is None):
         raise ValueError("either --model or --predictions is wanted: who answers the questions?")
@@ -58,7 +58,7 @@ def answers(
     else:
         found = _answered(data, source, str(model), precision, device, show_progress=not quiet and sys.stderr.isatty())
     if output is not None:
-        with whole_file(output) as file:
+        with atomic_file(output) as file:
             file.write((json.dumps(found, ensure_ascii=False) + "\n").encode("utf-8"))
     scores = answer_scores(data, found)
     if as_json:
@@ -80,7 +80,7 @@ def _answered(
     show_progress: bool,
 ) -> dict[str, str]:
     from clearhead.finite import naming
-    from clearhead.run.answers import QuestionAnswerer
+    from clearhead.pipelines.question_answerer import QuestionAnswerer
 
     reader = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
     pairs = [(question.question, question.context) for question in data.questions]

@@ -10,7 +10,7 @@ import typer
 from clearhead.cli import options
 
 if TYPE_CHECKING:
-    from clearhead.evaluate.classification import ClassificationScores
+    from clearhead.metrics.classification import ClassificationScores
 
 
 def classification(
@@ -36,8 +36,8 @@ def classification(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the confusion matrix.")] = False,
 ) -> None:
     """Accuracy, macro F1, and precision, recall and F1 of each label, in percent."""
-    from clearhead.evaluate.classification import check_labels, classification_scores, label_of
-    from clearhead.text.records import Records
+    from clearhead.data.records import Records
+    from clearhead.metrics.classification import check_labels, classification_scores, label_of
 
     given = {"text": text_column, "label": label_column}
     columns = {field: int(name) if name.isdecimal() else name for field, name in given.items() if name is not None}
@@ -45,7 +45,7 @@ def classification(
     # as in training
     labels = [label_of(row) for row in rows]
     from clearhead.finite import naming
-    from clearhead.run.tasks import TextClassifier
+    from clearhead.pipelines.text_classifier import TextClassifier
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
     if classifier.model.head_config.problem == "multi_label_classification":

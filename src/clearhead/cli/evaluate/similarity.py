@@ -13,7 +13,7 @@ from clearhead.cli import options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clearhead.run.writers import Vectors
+    from clearhead.pipelines.vectors import Vectors
 
 
 def similarity(
@@ -27,11 +27,11 @@ def similarity(
     quiet: options.Quiet = False,
 ) -> None:
     """Spearman and Pearson correlation of cosines with scores (semantic textual similarity)."""
-    from clearhead.evaluate.similarity import evaluate_similarity, line_of_pair, read_pairs
+    from clearhead.metrics.similarity import evaluate_similarity, line_of_pair, read_pairs
 
     first, second, scores = read_pairs(source)
     from clearhead.finite import naming
-    from clearhead.run.encode import TextEncoder
+    from clearhead.pipelines.text_encoder import TextEncoder
 
     encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
 

@@ -11,12 +11,12 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.evaluate import texts
-from clearhead.cli.translate import one_line, say_cut
+from clearhead.cli.text.translate import one_line, warn_truncated
 
 if TYPE_CHECKING:
-    from clearhead.evaluate.documents import Documents
-    from clearhead.generation.settings import GenerationOptions
-    from clearhead.run.generate import TextToText
+    from clearhead.data.documents import Documents
+    from clearhead.generation.config import GenerationOptions
+    from clearhead.pipelines.text_to_text import TextToText
 
 
 class Baseline(StrEnum):
@@ -56,10 +56,10 @@ def summarization(
     quiet: options.Quiet = False,
 ) -> None:
     """ROUGE-1, ROUGE-2 and ROUGE-L of summaries: F1 in percent, the best of several references by each measure."""
-    from clearhead.evaluate.parallel import require
-    from clearhead.evaluate.summarization import summary_scores
+    from clearhead.metrics.references import require_package
+    from clearhead.metrics.rouge import summary_scores
 
-    require("rouge_score")
+    require_package("rouge_score")
     if sum(one is not None for one in (model, hypotheses, baseline)) != 1:
         raise ValueError("one of --model, --hypotheses and --baseline is wanted: who summarises?")
     texts.claim_output(context, output, hypotheses)
@@ -74,7 +74,7 @@ def summarization(
     elif baseline is not None:
         said = data.leads
     else:
-        from clearhead.run.generate import TextToText
+        from clearhead.pipelines.text_to_text import TextToText
 
         summarizer = TextToText.from_pretrained(str(model), precision=precision.value, device=device)
         chosen: GenerationOptions = {
@@ -96,7 +96,7 @@ def summarization(
 def _documents(
     source: Path, references: list[Path] | None, document_column: str | None, reference_column: str | None
 ) -> "Documents":
-    from clearhead.evaluate.documents import Documents, lead, read_documents
+    from clearhead.data.documents import Documents, lead_sentence, read_documents
 
     if not references:
         if source.suffix != ".jsonl":
@@ -106,15 +106,15 @@ def _documents(
         raise ValueError("columns are for a .jsonl file that holds the summaries too; leave --reference out")
     documents, *golds = texts.read_beside([source, *references])
     lines = [f"{source}, line {number}" for number in range(1, len(documents) + 1)]
-    return Documents(documents, [lead(text) for text in documents], [list(some) for some in golds], lines)
+    return Documents(documents, [lead_sentence(text) for text in documents], [list(some) for some in golds], lines)
 
 
 def _summarized(
     summarizer: "TextToText", documents: "Documents", chosen: "GenerationOptions", *, shown: bool
 ) -> list[str]:
     from clearhead.finite import naming
-    from clearhead.run.progress import token_progress
-    from clearhead.run.summarize import summaries
+    from clearhead.pipelines.summarizer import summaries
+    from clearhead.runtime.progress import token_progress
 
     said, parts, cut = [], 0, 0
     with token_progress(len(documents.texts), shown, doing="summarizing") as advance, naming(where=documents.where):
@@ -123,5 +123,5 @@ def _summarized(
             parts += len(summary.parts)
             cut += sum(not part.complete for part in summary.parts)
             advance(1, sum(len(part.token_ids) for part in summary.parts))
-    say_cut(cut, parts)
+    warn_truncated(cut, parts)
     return said

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from clearhead.cli.outputs import claim
-from clearhead.cli.translate import one_line
-from clearhead.files import whole_file
+from clearhead.cli.text.translate import one_line
+from clearhead.io.atomic import atomic_file
 
 References = Annotated[
     list[Path] | None,
@@ -48,7 +48,7 @@ def read_beside(files: Sequence[Path]) -> list[list[str]]:
     Raises:
         ValueError: no such file, an empty one, one that is not UTF-8, or files of different length.
     """
-    from clearhead.text.records import Records
+    from clearhead.data.records import Records
 
     fields = [str(number) for number in range(len(files))]
     rows = list(Records(dict(zip(fields, files, strict=True)), fields=fields))
@@ -57,5 +57,5 @@ def read_beside(files: Sequence[Path]) -> list[list[str]]:
 
 def write_lines(output: Path, texts: Sequence[str]) -> None:
     """Texts as a file with a line for each, which appears whole or not at all."""
-    with whole_file(output) as file:
+    with atomic_file(output) as file:
         file.write("".join(f"{one_line(text)}\n" for text in texts).encode("utf-8"))

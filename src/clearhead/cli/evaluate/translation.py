@@ -11,12 +11,12 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.evaluate import texts
-from clearhead.cli.translate import for_languages, one_line, say_cut
+from clearhead.cli.text.translate import for_languages, one_line, warn_truncated
 
 if TYPE_CHECKING:
-    from clearhead.evaluate.translation import Joined
-    from clearhead.generation.settings import GenerationOptions
-    from clearhead.run.generate import TextToText
+    from clearhead.generation.config import GenerationOptions
+    from clearhead.metrics.bleu import MultiReferenceCorpus
+    from clearhead.pipelines.text_to_text import TextToText
 
 
 def translation(
@@ -36,7 +36,7 @@ def translation(
         ),
     ] = "13a",
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Upper and lower case are the same.")] = False,
-    join_repeated: Annotated[
+    group_references: Annotated[
         bool,
         typer.Option(
             "--join-repeated",
@@ -54,13 +54,13 @@ def translation(
     quiet: options.Quiet = False,
 ) -> None:
     """BLEU and chrF of translations, with sacrebleu's signatures."""
-    from clearhead.evaluate.translation import translation_scores
+    from clearhead.metrics.bleu import translation_scores
 
     # what sacrebleu lacks is said before anything is computed
     translation_scores(["a"], [["a"]], tokenize=tokenize)
     if (model is None) == (hypotheses is None):
         raise ValueError("either --model or --hypotheses is wanted: who translates?")
-    if source is None and (model is not None or join_repeated):
+    if source is None and (model is not None or group_references):
         raise ValueError(f"{'--join-repeated needs' if model is None else 'a model needs'} the SOURCE: give its file")
     if not reference:
         raise ValueError("--reference is wanted: what did people write?")
@@ -68,11 +68,11 @@ def translation(
     beside = [path for path in (source, hypotheses) if path is not None]
     read = texts.read_beside([*beside, *reference])
     sources, golds = read[0] if source is not None else None, read[len(beside) :]
-    data = _data(sources, golds, join_repeated)
+    data = _data(sources, golds, group_references)
     if hypotheses is not None:
         said = _chosen(read[len(beside) - 1], data, hypotheses)
     else:
-        from clearhead.run.generate import TextToText
+        from clearhead.pipelines.text_to_text import TextToText
 
         translator = TextToText.from_pretrained(str(model), precision=precision.value, device=device)
         chosen: GenerationOptions = {
@@ -94,16 +94,18 @@ def translation(
     typer.echo(f"BLEU {scores.bleu_signature}\nchrF {scores.chrf_signature}")
 
 
-def _data(sources: Sequence[str] | None, references: Sequence[Sequence[str]], join: bool) -> "Joined":
-    from clearhead.evaluate.translation import Joined, join_repeated
+def _data(sources: Sequence[str] | None, references: Sequence[Sequence[str]], join: bool) -> "MultiReferenceCorpus":
+    from clearhead.metrics.bleu import MultiReferenceCorpus, group_references
 
     if sources is not None and join:
-        return join_repeated(sources, references)
+        return group_references(sources, references)
     count = len(references[0])
-    return Joined(list(sources or ()), [list(some) for some in references], [[number] for number in range(count)])
+    return MultiReferenceCorpus(
+        list(sources or ()), [list(some) for some in references], [[number] for number in range(count)]
+    )
 
 
-def _chosen(hypotheses: Sequence[str], data: "Joined", path: Path) -> list[str]:
+def _chosen(hypotheses: Sequence[str], data: "MultiReferenceCorpus", path: Path) -> list[str]:
     """A translation for each source, of those that its lines have."""
     for places in data.places:
         for place in places:
@@ -117,14 +119,14 @@ def _chosen(hypotheses: Sequence[str], data: "Joined", path: Path) -> list[str]:
 
 def _translated(
     translator: "TextToText",
-    data: "Joined",
+    data: "MultiReferenceCorpus",
     name: str,
     languages: tuple[str | None, str | None],
     chosen: "GenerationOptions",
     shown: bool,
 ) -> list[str]:
     from clearhead.finite import naming
-    from clearhead.run.progress import token_progress
+    from clearhead.runtime.progress import token_progress
 
     translator, source_lang, target_lang = for_languages(translator, *languages)
 
@@ -144,5 +146,5 @@ def _translated(
             said.append(one_line(output.text))
             cut += not output.complete
             advance(1, len(output.token_ids))
-    say_cut(cut, len(said))
+    warn_truncated(cut, len(said))
     return said

@@ -4,14 +4,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from clearhead.train.recipe import Recipe
-from clearhead.train.task import Task
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.tasks.base import Task
 
 _HOME = {
     "text-to-text": ("text_to_text", "TextToTextTask"),
     "masked-language-model": ("masked_language_model", "MaskedTask"),
     "classification": ("classification", "ClassificationTask"),
-    "span-answers": ("span_answers", "SpanTask"),
+    "span-answers": ("span_qa", "SpanTask"),
     "sentence-embeddings": ("sentence_embeddings", "EmbeddingTask"),
 }
 

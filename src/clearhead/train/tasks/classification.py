@@ -8,19 +8,20 @@ import torch
 from torch import nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import directory
-from clearhead.checkpoints.family import Family
-from clearhead.evaluate.classification import classification_scores, label_of
+from clearhead.checkpoints.encoder_family import EncoderFamily
+from clearhead.data.records import Records, Row
+from clearhead.io import hub
+from clearhead.io.json import read_json
+from clearhead.metrics.classification import classification_scores, label_of
 from clearhead.models.freezing import freeze
 from clearhead.models.heads import EncoderClassifier
-from clearhead.text.records import Records, Row
-from clearhead.text.tokenizer import Tokenizer
-from clearhead.train.faults import nearest
-from clearhead.train.recipe import ClassificationObjective, Recipe
-from clearhead.train.task import Batch, Classes, Example, lengths_mask, padded, padding_mask
-from clearhead.train.tasks import start
-from clearhead.train.tasks.augmenting import Ids
-from clearhead.train.tasks.on_encoder import EncoderTask
+from clearhead.tokenizers.tokenizer import Tokenizer
+from clearhead.train.recipe.errors import did_you_mean
+from clearhead.train.recipe.recipe import ClassificationObjective, Recipe
+from clearhead.train.tasks import initialize
+from clearhead.train.tasks.augmentation import Ids
+from clearhead.train.tasks.base import Batch, ClassPredictions, Example, lengths_mask, padded, padding_mask
+from clearhead.train.tasks.encoder_base import EncoderTask
 
 
 class ClassificationTask(EncoderTask[EncoderClassifier]):
@@ -39,19 +40,19 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
     fields = ("text", "label")
     scores = ("accuracy", "macro_f1")
 
-    def __init__(self, recipe: Recipe, model: EncoderClassifier, tokenizer: Tokenizer, family: Family) -> None:
+    def __init__(self, recipe: Recipe, model: EncoderClassifier, tokenizer: Tokenizer, family: EncoderFamily) -> None:
         super().__init__(recipe, model, model.body, tokenizer, family)
         self._numbers = {label: number for number, label in enumerate(model.head_config.labels)}
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "ClassificationTask":
         """The task as training starts: a checkpoint's own head where its labels are those that are wanted."""
-        body, family, tokenizer = start.encoder(recipe, folder, cls.fields, ("text",))
+        body, family, tokenizer = initialize.encoder(recipe, folder, cls.fields, ("text",))
         labels = _labels(recipe)
-        model = checkpoints.fresh_classifier(body, family, labels, "single_label_classification")
+        model = checkpoints.new_classifier(body, family, labels, "single_label_classification")
         if recipe.model.start is not None:
-            found = directory.find(recipe.model.start)
-            told = directory.read_json(found / "config.json").get("id2label") or {}
+            found = hub.resolve_model(recipe.model.start)
+            told = read_json(found / "config.json").get("id2label") or {}
             if tuple(told.values()) == labels:
                 model, family = checkpoints.load_classifier(found)
         for part in recipe.model.freeze:
@@ -65,7 +66,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
     def _number(self, row: Row) -> int:
         label = label_of(row)
         if label not in self._numbers:
-            raise ValueError(f"{row.where}: there is no label {label!r}{nearest(label, list(self._numbers))}")
+            raise ValueError(f"{row.where}: there is no label {label!r}{did_you_mean(label, list(self._numbers))}")
         return self._numbers[label]
 
     def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
@@ -82,13 +83,13 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
             tokens=sum(len(text) for text in texts),
         )
 
-    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Classes:
+    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> ClassPredictions:
         assert isinstance(model, EncoderClassifier)
         hidden = model.body(batch["text"], padding_mask(batch["keep"], masked))
-        return Classes(model.answer(hidden, batch["keep"]), batch["wanted"])
+        return ClassPredictions(model.answer(hidden, batch["keep"]), batch["wanted"])
 
     def validate(self) -> dict[str, float]:
-        from clearhead.run.tasks import TextClassifier
+        from clearhead.pipelines.text_classifier import TextClassifier
 
         rows = self.held_out()
         device = str(next(self.model.parameters()).device)
@@ -104,7 +105,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
         self.save_tokenizer(folder)
 
     def key(self) -> str:
-        return start.fingerprint(self.tokenizer, [self.limit(), *self._numbers])
+        return initialize.fingerprint(self.tokenizer, [self.limit(), *self._numbers])
 
     def teacher(self, name: str) -> nn.Module:
         model, _ = checkpoints.load_classifier(self.teachers_folder(name))

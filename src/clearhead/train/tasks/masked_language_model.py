@@ -7,18 +7,18 @@ import numpy as np
 from torch import nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import directory
-from clearhead.checkpoints.family import Family
+from clearhead.checkpoints.encoder_family import EncoderFamily
+from clearhead.data.augmentation import mask_tokens
+from clearhead.data.records import Row
+from clearhead.io import hub
 from clearhead.models.freezing import freeze
 from clearhead.models.heads import MaskedLanguageModel
-from clearhead.text.augment import mask_tokens
-from clearhead.text.folder import checked_vocabulary
-from clearhead.text.records import Row
-from clearhead.text.tokenizer import Tokenizer
-from clearhead.train.recipe import MaskedObjective, Recipe
-from clearhead.train.task import Batch, Example, Tokens, lengths_mask, padded, padding_mask
-from clearhead.train.tasks import start
-from clearhead.train.tasks.on_encoder import EncoderTask
+from clearhead.tokenizers.auto import checked_vocabulary
+from clearhead.tokenizers.tokenizer import Tokenizer
+from clearhead.train.recipe.recipe import MaskedObjective, Recipe
+from clearhead.train.tasks import initialize
+from clearhead.train.tasks.base import Batch, Example, TokenPredictions, lengths_mask, padded, padding_mask
+from clearhead.train.tasks.encoder_base import EncoderTask
 
 
 class MaskedTask(EncoderTask[MaskedLanguageModel]):
@@ -37,21 +37,21 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
     fields = ("text",)
     scores = ()
 
-    def __init__(self, recipe: Recipe, model: MaskedLanguageModel, tokenizer: Tokenizer, family: Family) -> None:
+    def __init__(self, recipe: Recipe, model: MaskedLanguageModel, tokenizer: Tokenizer, family: EncoderFamily) -> None:
         super().__init__(recipe, model, model.body, tokenizer, family)
         self.objective: MaskedObjective = recipe.objective
-        self._mask_id = start.token_id(tokenizer, "mask", "[MASK]")
+        self._mask_id = initialize.token_id(tokenizer, "mask", "[MASK]")
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "MaskedTask":
         """The task as training starts."""
         if recipe.model.start is not None:
-            found = directory.find(recipe.model.start)
+            found = hub.resolve_model(recipe.model.start)
             model, family = checkpoints.load_masked_lm(found)
             tokenizer = checked_vocabulary(Tokenizer.from_folder(found), found, model.body.config.vocab_size)
         else:
-            body, family, tokenizer = start.encoder(recipe, folder, cls.fields, cls.fields)
-            model = checkpoints.fresh_masked_lm(body, family)
+            body, family, tokenizer = initialize.encoder(recipe, folder, cls.fields, cls.fields)
+            model = checkpoints.new_masked_lm(body, family)
         for part in recipe.model.freeze:
             freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family)
@@ -82,12 +82,12 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
             tokens=sum(len(inputs) for inputs, _ in masked),
         )
 
-    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Tokens:
+    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> TokenPredictions:
         assert isinstance(model, MaskedLanguageModel)
         chosen = batch["wanted"] != -100
         hidden = model.body(batch["text"], padding_mask(batch["keep"], masked))
         # only the hidden tokens go through the head and the vocabulary
-        return Tokens(model.head(hidden[chosen]), model.output, batch["wanted"][chosen])
+        return TokenPredictions(model.head(hidden[chosen]), model.output, batch["wanted"][chosen])
 
     def validate(self) -> dict[str, float]:
         return {}
@@ -98,5 +98,5 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
 
     def teacher(self, name: str) -> nn.Module:
         model = checkpoints.load_masked_lm(self.teachers_folder(name))[0]
-        start.check_width(name, self.recipe, self.plan.d_model, model.body.config.d_model)
+        initialize.check_width(name, self.recipe, self.plan.d_model, model.body.config.d_model)
         return model

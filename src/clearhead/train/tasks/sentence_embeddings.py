@@ -9,20 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import directory, sentence_transformers
-from clearhead.checkpoints.family import Family
+from clearhead.checkpoints import sentence_transformers
+from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
+from clearhead.data.records import Row
 from clearhead.equations import losses
+from clearhead.io import hub
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.freezing import freeze
 from clearhead.models.heads import pool
-from clearhead.text.records import Row
-from clearhead.text.tokenizer import Tokenizer
-from clearhead.train.recipe import EmbeddingObjective, Recipe
-from clearhead.train.task import Batch, Example, Vectors, lengths_mask, padded, padding_mask
-from clearhead.train.tasks import start
-from clearhead.train.tasks.augmenting import Ids
-from clearhead.train.tasks.on_encoder import EncoderTask
+from clearhead.tokenizers.tokenizer import Tokenizer
+from clearhead.train.recipe.recipe import EmbeddingObjective, Recipe
+from clearhead.train.tasks import initialize
+from clearhead.train.tasks.augmentation import Ids
+from clearhead.train.tasks.base import Batch, EmbeddingPredictions, Example, lengths_mask, padded, padding_mask
+from clearhead.train.tasks.encoder_base import EncoderTask
 
 
 class EmbeddingTask(EncoderTask[EncoderModel]):
@@ -42,7 +43,12 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
     scores: tuple[str, ...]
 
     def __init__(
-        self, recipe: Recipe, model: EncoderModel, tokenizer: Tokenizer, family: Family, settings: SentenceSettings
+        self,
+        recipe: Recipe,
+        model: EncoderModel,
+        tokenizer: Tokenizer,
+        family: EncoderFamily,
+        settings: SentenceSettings,
     ) -> None:
         super().__init__(recipe, model, model, tokenizer, family)
         self.settings = settings
@@ -54,10 +60,10 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "EmbeddingTask":
         """The task as training starts."""
         objective: EmbeddingObjective = recipe.objective
-        model, family, tokenizer = start.encoder(recipe, folder, _fields(objective), ("first", "second"))
+        model, family, tokenizer = initialize.encoder(recipe, folder, _fields(objective), ("first", "second"))
         settings = SentenceSettings(pooling=objective.pooling, normalize=True)
         if recipe.model.start is not None:
-            held = sentence_transformers.read(directory.find(recipe.model.start))
+            held = sentence_transformers.read(hub.resolve_model(recipe.model.start))
             settings = replace(held, pooling=objective.pooling, normalize=True)
         for part in recipe.model.freeze:
             freeze(model, part)
@@ -71,7 +77,7 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
         return made
 
     def limit(self) -> int:
-        return start.longest(super().limit(), self.settings.max_length)
+        return initialize.longest(super().limit(), self.settings.max_length)
 
     def _score(self, row: Row) -> float:
         low, high = self.objective.score_range
@@ -97,7 +103,7 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
         compared = () if "score" in self.fields else ("second", "second_keep")
         return Batch(tensors, count=len(examples), tokens=tokens, compared=frozenset(compared))
 
-    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Vectors:
+    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> EmbeddingPredictions:
         first, second = (
             pool(
                 model(batch[field], padding_mask(batch[f"{field}_keep"], masked)).float(),
@@ -110,13 +116,15 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
             loss = losses.cosine_regression(first, second, batch["score"])
         else:
             loss = losses.contrastive(first, second, scale=self.objective.scale)
-        return Vectors(loss, torch.cat([first, second[: len(first)]]))  # partners alone, not the others' ones
+        return EmbeddingPredictions(
+            loss, torch.cat([first, second[: len(first)]])
+        )  # partners alone, not the others' ones
 
     def validate(self) -> dict[str, float]:
         if not self.scores:
             return {}
-        from clearhead.evaluate.similarity import evaluate_similarity
-        from clearhead.run.encode import TextEncoder
+        from clearhead.metrics.similarity import evaluate_similarity
+        from clearhead.pipelines.text_encoder import TextEncoder
 
         rows = self.held_out()
         device = str(next(self.model.parameters()).device)
@@ -132,14 +140,14 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
         return {"spearman": found.spearman, "pearson": found.pearson}
 
     def save(self, folder: Path) -> None:
-        from clearhead.run.encode import TextEncoder
+        from clearhead.pipelines.text_encoder import TextEncoder
 
         TextEncoder(
             self.model, self.tokenizer, self.settings, self.family, precision="float32", device="cpu"
         ).save_pretrained(folder)
 
     def key(self) -> str:
-        return start.fingerprint(self.tokenizer, [self.limit(), *self.fields, *self.objective.score_range])
+        return initialize.fingerprint(self.tokenizer, [self.limit(), *self.fields, *self.objective.score_range])
 
     def teacher(self, name: str) -> nn.Module:
         model, _ = checkpoints.load_encoder(self.teachers_folder(name))

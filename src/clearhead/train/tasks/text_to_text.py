@@ -9,19 +9,19 @@ import numpy as np
 from torch import nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import directory
-from clearhead.checkpoints.seq2seq import Seq2SeqFamily
-from clearhead.generation.settings import GenerationConfig
+from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
+from clearhead.data.records import Records, Row
+from clearhead.generation.config import GenerationConfig
+from clearhead.io import hub
 from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.run.generate import TextToText
-from clearhead.text.folder import tokenizer_of
-from clearhead.text.interface import TextTokenizer
-from clearhead.text.records import Records, Row
-from clearhead.train.recipe import Files, Recipe, TextToTextObjective
-from clearhead.train.task import Batch, Example, Task, Tokens, lengths_mask, padded, padding_mask
-from clearhead.train.tasks import start
-from clearhead.train.tasks.augmenting import Ids, augmented
+from clearhead.pipelines.text_to_text import TextToText
+from clearhead.tokenizers.auto import tokenizer_of
+from clearhead.tokenizers.base import TextTokenizer
+from clearhead.train.recipe.recipe import Files, Recipe, TextToTextObjective
+from clearhead.train.tasks import initialize
+from clearhead.train.tasks.augmentation import Ids, augmented
+from clearhead.train.tasks.base import Batch, Example, Task, TokenPredictions, lengths_mask, padded, padding_mask
 
 
 class TextToTextTask(Task[Seq2Seq]):
@@ -66,14 +66,14 @@ class TextToTextTask(Task[Seq2Seq]):
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "TextToTextTask":
         """The task as training starts."""
-        model, family, tokenizer = start.seq2seq(recipe, folder, fields_of(recipe.data.train))
+        model, family, tokenizer = initialize.seq2seq(recipe, folder, fields_of(recipe.data.train))
         for part in recipe.model.freeze:
             freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family, _settings(recipe, model))
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
-        longest = start.longest(self.recipe.data.max_length, self.tokenizer.max_length, self.model.config.max_len)
-        most = start.longest(self.recipe.data.max_target_length, None, self.model.config.max_len)
+        longest = initialize.longest(self.recipe.data.max_length, self.tokenizer.max_length, self.model.config.max_len)
+        most = initialize.longest(self.recipe.data.max_target_length, None, self.model.config.max_len)
         sources = self._reader.encode([self.source(row.values) for row in rows], longest)
         self.cut += sum(tokens.truncated for tokens in sources)
         made: list[list[Example]] = []
@@ -119,12 +119,12 @@ class TextToTextTask(Task[Seq2Seq]):
             tokens=sum(lengths) + sum(len(source) for source in sources),
         )
 
-    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Tokens:
+    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> TokenPredictions:
         assert isinstance(model, Seq2Seq)
         # the target is padded on its right: causality hides that from every real position
         hidden = model.hidden(batch["source"], batch["given"], padding_mask(batch["source_keep"], masked))
         keep = batch["target_keep"]
-        return Tokens(hidden[keep], model.output, batch["wanted"][keep])
+        return TokenPredictions(hidden[keep], model.output, batch["wanted"][keep])
 
     def validate(self) -> dict[str, float]:
         asked = self.recipe.validation
@@ -162,13 +162,13 @@ class TextToTextTask(Task[Seq2Seq]):
         writer.save_pretrained(folder)
 
     def key(self) -> str:
-        return start.fingerprint(self._reader, [self.objective.prefix, self._first, self.model.config.max_len])
+        return initialize.fingerprint(self._reader, [self.objective.prefix, self._first, self.model.config.max_len])
 
     def teacher(self, name: str) -> nn.Module:
-        found = directory.find(name)
+        found = hub.resolve_model(name)
         model, family = checkpoints.load_seq2seq(found)
-        start.check_alike(name, self.tokenizer, tokenizer_of(found, family.model_type))
-        start.check_width(name, self.recipe, self.model.config.d_model, model.config.d_model)
+        initialize.check_alike(name, self.tokenizer, tokenizer_of(found, family.model_type))
+        initialize.check_width(name, self.recipe, self.model.config.d_model, model.config.d_model)
         return model
 
     def _references(self) -> tuple[list[str], list[str]]:
@@ -185,7 +185,7 @@ def _settings(recipe: Recipe, model: Seq2Seq) -> GenerationConfig:
     objective: TextToTextObjective = recipe.objective
     settings = GenerationConfig(beam_size=5)
     if recipe.model.start is not None:
-        settings = GenerationConfig.from_folder(directory.find(recipe.model.start))
+        settings = GenerationConfig.from_folder(hub.resolve_model(recipe.model.start))
     if objective.beam_size is not None:
         settings = replace(settings, beam_size=objective.beam_size)
     if objective.length_penalty is not None:
@@ -217,26 +217,26 @@ def target_of(values: Mapping[str, str]) -> str:
 
 
 def _bleu(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    from clearhead.evaluate.translation import translation_scores
+    from clearhead.metrics.bleu import translation_scores
 
     return {"bleu": translation_scores(found, [references]).bleu}
 
 
 def _chrf(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    from clearhead.evaluate.translation import translation_scores
+    from clearhead.metrics.bleu import translation_scores
 
     return {"chrf": translation_scores(found, [references]).chrf}
 
 
 def _rouge(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    from clearhead.evaluate.summarization import summary_scores
+    from clearhead.metrics.rouge import summary_scores
 
     scores = summary_scores(found, [references])
     return {"rouge1": scores.rouge1, "rouge2": scores.rouge2, "rouge_l": scores.rouge_l}
 
 
 def _answers(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    from clearhead.evaluate.answers import exact_match, f1
+    from clearhead.metrics.squad import exact_match, f1
 
     pairs = list(zip(found, references, strict=True))
     return {

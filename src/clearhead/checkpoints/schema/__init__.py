@@ -1,0 +1,1 @@
+"""Tables that map names and settings of other libraries to ours."""

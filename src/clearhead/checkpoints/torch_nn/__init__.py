@@ -1,0 +1,1 @@
+"""Convert weights and masks from and to torch.nn."""

@@ -1,0 +1,55 @@
+"""`clearhead view`: a page that shows a real run."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearhead.cli import options
+from clearhead.cli.inspection.load import load
+from clearhead.cli.outputs import claim
+
+
+def view(
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(help="The text to encode or to translate.")],
+    model: options.Translator = options.TRANSLATOR,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page, one HTML file.")] = Path("view.html"),
+    beam_size: options.BeamSize = None,
+    source_lang: options.SourceLang = None,
+    target_lang: options.TargetLang = None,
+    whole: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART.LAYER.HEAD",
+            help="An attention map to keep whole in a long text, such as encoder.3.0; the others have 256 x 256.",
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Write a page that shows a real run: tokens, every step, all attention, and of a translation its beams.
+
+    One file that needs no network: each step opens to its equation, shape, statistics and heat map.
+    """
+    maps = [_map(asked) for asked in whole or []]
+    claim(context, output)
+    from clearhead.inspection.report.collect import of_model
+    from clearhead.inspection.report.html import write
+    from clearhead.pipelines.text_encoder import TextEncoder
+
+    made, source_lang, target_lang = load(model, source_lang, target_lang)
+    if beam_size is not None and isinstance(made, TextEncoder):
+        raise ValueError(f"{model} is an encoder, which searches no output: leave --beam-size out")
+    found = of_model(model, made, text, beams=beam_size, whole=maps, source_lang=source_lang, target_lang=target_lang)
+    write(found, output)
+    typer.echo(f"{output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
+    if show:
+        webbrowser.open(output.resolve().as_uri())
+
+
+def _map(asked: str) -> tuple[str, int, int]:
+    part, *numbers = asked.split(".")
+    if part not in ("encoder", "decoder", "cross") or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
+        raise ValueError(f"--whole takes encoder.LAYER.HEAD, decoder.LAYER.HEAD or cross.LAYER.HEAD; got {asked!r}")
+    return part, int(numbers[0]), int(numbers[1])

@@ -1,0 +1,1 @@
+"""Commands on a model as a whole."""

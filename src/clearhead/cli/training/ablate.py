@@ -1,0 +1,80 @@
+"""`clearhead ablate`: what each regulariser is worth."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearhead.cli import options
+from clearhead.cli.training.train import Overrides, Quiet, RecipeFile, progress, read_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clearhead.train.ablation import AblationResult
+
+
+def ablate(
+    recipe: RecipeFile,
+    overrides: Overrides = None,
+    without: Annotated[
+        str, typer.Option(metavar="A,B", help="Regularisers to switch off, one at a time, such as dropout,layer_norm.")
+    ] = "",
+    with_: Annotated[
+        str, typer.Option("--with", metavar="C,D", help="Regularisers to switch on, one at a time, such as r_drop.")
+    ] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with seeds that follow the recipe's.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in the output folder.")] = False,
+    as_json: options.Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train as the recipe says, then without and with some regularisers, and show what each is worth.
+
+    Regularisers: dropout, attention_masking, weight_decay, layer_norm, label_smoothing, early_stopping, augmentation,
+    gradient_clipping, distillation, residual_path; r_drop, l2_penalty.
+    """
+    read = read_recipe(recipe, overrides)
+    from clearhead.train.ablation import ablate as run
+
+    with progress(quiet) as advance:
+        effects = run(read, without=_names(without), with_=_names(with_), seeds=seeds, resume=resume, advance=advance)
+    if as_json:
+        from dataclasses import asdict
+
+        typer.echo(json.dumps([asdict(effect) for effect in effects]))
+    else:
+        _table(effects)
+
+
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]
+
+
+def _table(effects: "Sequence[AblationResult]") -> None:
+    """Each change with its scores, how far they are from the recipe's own, and the spread of both over the seeds."""
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(dict.fromkeys(name for effect in effects for name in effect.mean))
+    table = Table()
+    table.add_column("run")
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for number, effect in enumerate(effects):
+        cells = [_cell(effect, name, base=number == 0) for name in names]
+        diverged = f" ({effect.diverged} of {len(effect.runs)} diverged)" if effect.diverged else ""
+        table.add_row(effect.name.replace("_", " ") + diverged, *cells)
+    # what is not a terminal has no width: a file or a pipe gets each row on a line of its own
+    Console(width=None if sys.stdout.isatty() else 400).print(table)
+
+
+def _cell(effect: "AblationResult", name: str, *, base: bool) -> str:
+    if name not in effect.mean:
+        return "diverged"
+    several = len(effect.runs) - effect.diverged > 1
+    score = f"{effect.mean[name]:.3f}{f' ± {effect.spread[name]:.3f}' if several else ''}"
+    if base or name not in effect.difference:
+        return score
+    spread = f" ± {effect.difference_spread[name]:.3f}" if several else ""
+    return f"{score} ({effect.difference[name]:+.3f}{spread})"

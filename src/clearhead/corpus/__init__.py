@@ -1,0 +1,1 @@
+"""Encode files of any size, on one machine or a Ray cluster."""

@@ -1,0 +1,1 @@
+"""Text files and tables to rows, batches and augmented tokens."""

@@ -1,0 +1,161 @@
+"""Lines of files: where they end, how they are decoded, and what is said of those that cannot be."""
+
+import codecs
+import contextlib
+import gzip
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Literal, cast
+
+from clearhead.data.file_formats import GZIP, check_text_format
+
+Errors = Literal["strict", "replace"]
+
+_FIRST = 1024
+"""Bytes that tell a file's format."""
+
+
+def check_file(path: Path) -> None:
+    """Whether a path is a file.
+
+    Raises:
+        ValueError: there is nothing, or a folder.
+
+    >>> import tempfile, pathlib; from clearhead.data.lines import check_file
+    >>> check_file(pathlib.Path(tempfile.mkstemp()[1]))
+    """
+    if not path.exists():
+        raise ValueError(f"no such file: {path}")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; a text file is wanted")
+
+
+def content_hash(path: Path) -> str | None:
+    """Return the SHA-256 of a regular file; None for a pipe, which can be read only once.
+
+    >>> import tempfile, pathlib; from clearhead.data.lines import content_hash
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"; _ = path.write_bytes(b"one")
+    >>> content_hash(path)[:12]
+    '7692c3ad3540'
+    """
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_encoding(encoding: str) -> str:
+    """The usual name of an encoding, for one in which a line ends with the byte of LF.
+
+    Raises:
+        ValueError: an unknown encoding, or one such as UTF-16, whose lines end otherwise.
+
+    >>> from clearhead.data.lines import check_encoding
+    >>> check_encoding("Latin-1")
+    'iso8859-1'
+    """
+    try:
+        name = codecs.lookup(encoding).name.removesuffix("-sig")
+        ends_lines = "\n".encode(name) == b"\n"
+    except (LookupError, ValueError):
+        raise ValueError(f"encoding {encoding!r} is unknown; utf-8, latin-1 and cp1252 are usual ones") from None
+    if not ends_lines:
+        raise ValueError(f"encoding {encoding!r} cannot be read line by line; convert the file to UTF-8")
+    return name
+
+
+@contextlib.contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open a text file for reading bytes, and unpack gzip data whatever the file's name.
+
+    Raises:
+        ValueError: a file of another format, or a .gz file that is empty, damaged or not gzip (also while it is read).
+
+    >>> import gzip, tempfile, pathlib; from clearhead.data.lines import open_bytes
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt.gz"; _ = path.write_bytes(gzip.compress(b"one"))
+    >>> with open_bytes(path) as file: file.read()
+    b'one'
+    """
+    with path.open("rb") as plain:
+        first = plain.peek(_FIRST)
+        if not first.startswith(GZIP):
+            if path.suffix == ".gz":
+                what = "is not gzip data; rename the file without .gz" if first else "is empty, not a gzip file"
+                raise ValueError(f"{path} {what}")
+            check_text_format(first, str(path))
+            yield plain
+            return
+        try:
+            with gzip.GzipFile(fileobj=plain) as packed:
+                check_text_format(packed.peek(_FIRST), f"{path}, unpacked,")
+                yield cast(IO[bytes], packed)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is not a whole gzip file: {error}") from None
+
+
+def byte_lines(file: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """Lines with their ends. A byte order mark at the start is left out; a file of nothing else has no line.
+
+    >>> from clearhead.data.lines import byte_lines
+    >>> list(byte_lines([b"\\xef\\xbb\\xbfone\\n", b"two"], "utf-8"))
+    [b'one\\n', b'two']
+    """
+    lines = iter(file)
+    first = next(lines, b"")
+    if encoding == "utf-8":
+        first = first.removeprefix(codecs.BOM_UTF8)
+    if first:
+        yield first
+        yield from lines
+
+
+def text_lines(
+    file: Iterable[bytes],
+    name: str,
+    *,
+    encoding: str = "utf-8",
+    errors: Errors = "strict",
+    advice: str,
+    read: Callable[[int], object] = lambda size: None,
+) -> Iterator[str]:
+    """Lines as text, with their ends.
+
+    A line ends with LF or CR LF and with nothing else: `str.splitlines` would also cut at form feeds and at Unicode's
+    own separators, which stand inside real texts.
+
+    Args:
+        file: lines of bytes.
+        name: what to call it in messages.
+        encoding: as `check_encoding` gives it.
+        errors: what to do with bytes that do not fit the encoding: "strict" stops, "replace" puts U+FFFD for them.
+        advice: what is said to do about such bytes.
+        read: called with the bytes of each line.
+
+    Raises:
+        ValueError: bytes that do not fit the encoding, with line and byte.
+
+    >>> from clearhead.data.lines import text_lines
+    >>> list(text_lines([b"caf\\xe9\\n"], "a.txt", encoding="iso8859-1", advice=""))
+    ['café\\n']
+    """
+    for number, line in enumerate(byte_lines(file, encoding), start=1):
+        read(len(line))
+        try:
+            yield line.decode(encoding, errors)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{name}, line {number}: not {encoding.upper()} at byte {error.start + 1} of the line "
+                f"(0x{line[error.start]:02x}); {advice}"
+            ) from None
+
+
+def strip_newline(line: str) -> str:
+    """A line without its LF or CR LF.
+
+    >>> from clearhead.data.lines import strip_newline
+    >>> strip_newline("one\\r\\n")
+    'one'
+    """
+    return line.removesuffix("\n").removesuffix("\r") if line.endswith("\n") else line

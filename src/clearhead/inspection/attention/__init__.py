@@ -1,0 +1,1 @@
+"""Attention weights of a running model, and pictures of them."""

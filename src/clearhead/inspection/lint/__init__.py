@@ -1,0 +1,1 @@
+"""Find mistakes in how a model is used."""

@@ -1,0 +1,1 @@
+"""Every step of a forward pass, recorded from outside."""

@@ -1,0 +1,68 @@
+"""The modules of this library, and what their results are called."""
+
+from dataclasses import replace
+
+from torch import nn
+
+from clearhead.equations import embedding, feedforward, norm, positions
+from clearhead.inspection.trace.records import Operation
+from clearhead.layers.attention import RelativePositionBias
+from clearhead.layers.embedding import (
+    Embedding,
+    LearnedPositionalEncoding,
+    OutputProjection,
+    PositionalEncoding,
+    TokenTypeEmbedding,
+)
+from clearhead.layers.feedforward import GatedFeedForward, PositionwiseFeedForward
+from clearhead.layers.norm import LayerNorm, RMSNorm
+from clearhead.layers.residual import PostNorm, PreNorm
+from clearhead.models.encoder import Pooler
+
+TOKENS = Operation("token embedding", embedding.embed, "B L D")
+ADD = Operation("add", norm.residual_add, "B L D")
+GATE = Operation("gate", feedforward.gate, "B L F")
+SCALE = Operation("scale", embedding.scale_embeddings, "B L D")
+SCALE_DOWN = Operation("scale", embedding.scale_hidden, "B L D")
+
+_DROPOUT = Operation("dropout", norm.dropout, "B L D")
+_INNER = {
+    "inner": Operation("linear", feedforward.expand, "B L F"),
+    "dropout": replace(_DROPOUT, names="B L F"),
+    "out": Operation("linear", feedforward.contract, "B L D"),
+}
+_PARTS: dict[type[nn.Module], dict[str, Operation]] = {
+    PositionwiseFeedForward: _INNER,
+    GatedFeedForward: _INNER | {"inner": replace(_INNER["inner"], names="B L 2F")},
+    PostNorm: {"dropout": _DROPOUT},
+    PreNorm: {"dropout": _DROPOUT},
+    Embedding: {"dropout": _DROPOUT},
+}
+_WHOLE: dict[type[nn.Module], Operation] = {
+    PositionalEncoding: Operation("positions", positions.sinusoids, "B L D"),
+    LearnedPositionalEncoding: Operation("positions", positions.add_positions, "B L D"),
+    TokenTypeEmbedding: Operation("token types", embedding.add_token_types, "B L D"),
+    OutputProjection: Operation("logits", embedding.unembed, "B L V"),
+    LayerNorm: Operation("layer norm", norm.layer_norm, "B L D"),
+    RMSNorm: Operation("RMS norm", norm.rms_norm, "B L D"),
+    Pooler: Operation("pooler", Pooler, "B D"),
+    RelativePositionBias: Operation("relative bias", RelativePositionBias, "B H Lq Lk"),
+    nn.ReLU: Operation("ReLU", feedforward.relu, "B L F"),
+    nn.GELU: Operation("GELU", feedforward.gelu, "B L F"),
+    nn.SiLU: Operation("SiLU", feedforward.silu, "B L F"),
+}
+
+
+def operation_of(parent: nn.Module | None, name: str, module: nn.Module) -> Operation | None:
+    """What a module's result is called; None for one that is told otherwise, or not at all."""
+    part = _PARTS.get(type(parent), {}).get(name) if parent is not None else None
+    kind = part or _WHOLE.get(type(module))
+    if kind is None:
+        return None
+    if isinstance(module, nn.GELU) and module.approximate == "tanh":
+        return replace(kind, operation="GELU (tanh)", states=feedforward.gelu_tanh)
+    if isinstance(module, PositionalEncoding) and module.layout != "interleaved":
+        return replace(kind, states=positions.concatenated_sinusoids)
+    if isinstance(module, RelativePositionBias) and module.one_way:
+        return replace(kind, operation="relative bias, one way")
+    return kind

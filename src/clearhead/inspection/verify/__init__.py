@@ -1,0 +1,1 @@
+"""Check that a checkpoint computes what it should."""

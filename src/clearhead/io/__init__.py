@@ -1,0 +1,1 @@
+"""Files: atomic writes, locks, JSON, safetensors and the Hugging Face Hub."""

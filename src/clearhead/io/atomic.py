@@ -1,0 +1,202 @@
+"""Files and folders appear whole or not at all."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
+    """A binary file to write to, which takes its name only when the block ends without an error.
+
+    It is written under a temporary name in the same folder, synced, then renamed over `path`; on an error the
+    temporary file is removed and what stood at `path` stays.
+
+    Raises:
+        OSError: the folder does not exist or cannot be written, or the disk is full.
+
+    >>> import tempfile, pathlib; from clearhead.io.atomic import atomic_file
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
+    >>> with atomic_file(path) as file: _ = file.write(b"all of it")
+    """
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, _mode(path))
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk names no file
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
+
+
+def check_writable(path: Path) -> None:
+    """Whether a file can be written to a path, before anything is computed for it.
+
+    Raises:
+        ValueError: the path is a folder, or its folder is missing or not writable.
+
+    >>> import tempfile, pathlib; from clearhead.io.atomic import check_writable
+    >>> check_writable(pathlib.Path(tempfile.mkdtemp()) / "a.txt")
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; a file is wanted")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: the folder {path.parent} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"{path}: the folder {path.parent} cannot be written to")
+
+
+@contextlib.contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its name only when the block ends without an error.
+
+    The folder is filled under a hidden name next to its final one, synced, then renamed; an earlier folder of that name
+    is replaced. On an error the new folder is removed and the earlier one stays. The next call removes what a killed
+    process left under the hidden name, and restores an earlier folder that it had already moved out of the way. Hold
+    `locks.writer_lock` around the block: two processes must not fill the same folder.
+
+    Raises:
+        OSError: the place cannot be written to, or the disk is full.
+
+    >>> import tempfile, pathlib; from clearhead.io.atomic import atomic_folder
+    >>> place = pathlib.Path(tempfile.mkdtemp()) / "all"
+    >>> with atomic_folder(place) as part: _ = (part / "a.txt").write_text("of it")
+    """
+    part, old = _beside(folder, "part"), _beside(folder, "old")
+    with error_path(folder):
+        if old.exists() and not folder.exists():
+            os.rename(old, folder)
+        for left in (part, old):
+            shutil.rmtree(left, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part.mkdir()
+    try:
+        yield part
+        with error_path(folder):
+            for path in (*part.rglob("*"), part):
+                _sync(path)
+            if folder.exists():
+                os.rename(folder, old)
+            os.rename(part, folder)
+            _sync(folder.parent)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        if old.exists() and not folder.exists():
+            os.rename(old, folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def error_path(place: Path) -> Iterator[None]:
+    """Puts a place into errors of writing: that of a full disk names none.
+
+    Raises:
+        OSError: the one that came, with the place.
+
+    >>> import pathlib; from clearhead.io.atomic import naming
+    >>> with naming(pathlib.Path("all")): raise OSError(28, "No space left on device")
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: 'all'
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(place)) from None
+
+
+class HashedFile:
+    """A growing file that knows the SHA-256 of its content, so that an interrupted writer can trust what it finds.
+
+    Args:
+        path: the file; it is created if it is missing.
+        size: bytes to keep; the rest is cut off.
+
+    Raises:
+        OSError: the file cannot be written; it names the file.
+
+    >>> import tempfile, pathlib; from clearhead.io.atomic import HashedFile, holds
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.part"
+    >>> file = HashedFile(path, 0); file.write(b"one"); holds(path, file.sync(), file.sha256)
+    True
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+        with error_path(path):
+            self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            self._digest = _digest(self._file, size)
+            self._file.truncate(size)
+            self._file.seek(size)
+
+    @property
+    def sha256(self) -> str:
+        """The hash of all that has been written."""
+        return self._digest.hexdigest()
+
+    def write(self, data: bytes) -> None:
+        """Append bytes."""
+        with error_path(self.path):
+            self._file.write(data)
+        self._digest.update(data)
+
+    def sync(self) -> int:
+        """Sync to disk and return the size."""
+        with error_path(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file and keep it."""
+        with contextlib.suppress(OSError):  # the next writer cuts off what a full disk did not store
+            self._file.close()
+
+
+def holds(path: Path, size: int, sha256: str) -> bool:
+    """Return whether the first `size` bytes of a file have this hash."""
+    if not path.is_file() or path.stat().st_size < size:
+        return False
+    with path.open("rb") as file:
+        return _digest(file, size).hexdigest() == sha256
+
+
+def _digest(file: IO[bytes], size: int) -> "hashlib._Hash":
+    digest = hashlib.sha256()
+    while size > 0 and (piece := file.read(min(size, 1 << 22))):
+        digest.update(piece)
+        size -= len(piece)
+    return digest
+
+
+def _beside(place: Path, ending: str) -> Path:
+    return place.with_name(f".{place.name}.{ending}")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _mode(path: Path) -> int:
+    """The permissions a newly opened file would have: mkstemp's own shut everybody else out."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_mode & 0o7777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

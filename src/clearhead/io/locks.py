@@ -1,0 +1,159 @@
+"""One writer per output: a second process that would write the same file or folder is refused."""
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from clearhead.io.atomic import error_path
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.02
+_HOLDER_SECONDS = 1.0
+"""How long to wait until the holder of a lock has written its name into the lock file."""
+
+
+class OutputBusyError(ValueError):
+    """Another process is writing the same output."""
+
+
+@contextlib.contextmanager
+def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
+    """Hold the only right to write a file, or a folder that is replaced as a whole, until the block ends.
+
+    Enter the block before reading anything that the result depends on, and leave it after the last rename. The lock is
+    a hidden file next to the output. The operating system releases it when the process ends, even after SIGKILL.
+
+    Args:
+        output: the file or folder.
+        wait: seconds to wait for another writer; `math.inf` waits until it has ended.
+
+    Raises:
+        OutputBusyError: another process still holds the lock after `wait` seconds; the message names the process.
+        OSError: the folder of the output cannot be written.
+
+    >>> import tempfile, pathlib; from clearhead.io.locks import writer_lock
+    >>> with writer_lock(pathlib.Path(tempfile.mkdtemp()) / "vectors.npy"): pass
+    """
+    parent = output.parent.resolve()
+    with error_path(output):
+        parent.mkdir(parents=True, exist_ok=True)
+    with _locked(parent / f".{output.name}.lock", output, wait):
+        yield
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path, *, wait: float = 0.0) -> Iterator[None]:
+    """Hold the only right to write into a folder, file by file, until the block ends.
+
+    As `writer_lock`, but the lock file is inside the folder: its parent may be read-only. A folder that this function
+    created is removed again if the block leaves it empty.
+
+    >>> import tempfile, pathlib; from clearhead.io.locks import folder_lock
+    >>> with folder_lock(pathlib.Path(tempfile.mkdtemp()) / "run"): pass
+    """
+    created = not folder.exists()
+    with error_path(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _locked(folder.resolve() / LOCK_NAME, folder, wait):
+            yield
+    finally:
+        if created:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+LOCK_NAME = ".clearhead.lock"
+"""The lock file inside a folder that is written file by file."""
+
+
+@contextlib.contextmanager
+def _locked(path: Path, output: Path, wait: float) -> Iterator[None]:
+    handle = _acquire(path, output, wait)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # the user may have moved the folder
+            path.unlink()
+        os.close(handle)
+
+
+def _acquire(path: Path, output: Path, wait: float) -> int:
+    start, told = time.monotonic(), False
+    while True:
+        with error_path(output):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        try:
+            if _try_lock(handle, output):
+                # the previous writer removed its file on leaving: a lock on a file without a name excludes nobody
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(handle), path.stat()):
+                        _write_holder(handle)
+                        return handle
+                waited, holder = 0.0, None
+            else:
+                waited, holder = time.monotonic() - start, _read_holder(handle)
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+        if waited >= (wait if holder else max(wait, _HOLDER_SECONDS)):
+            by = holder or "another process"
+            raise OutputBusyError(f"{output} is being written by {by}; wait until it ends, or give another output")
+        if waited and wait and not told:
+            log.info("waiting for %s, which writes %s", holder or "another process", output)
+            told = True
+        time.sleep(_POLL_SECONDS if waited else 0)
+
+
+def _try_lock(handle: int, output: Path) -> bool:
+    try:
+        import fcntl
+    except ImportError:
+        log.warning("this system has no file locks: do not start a second process that writes %s", output)
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+            raise
+        log.warning("this file system has no locks: do not start a second process that writes %s", output)
+    return True
+
+
+def _write_holder(handle: int) -> None:
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    os.ftruncate(handle, 0)
+    os.write(handle, json.dumps(holder).encode())
+
+
+def _read_holder(handle: int) -> str | None:
+    """Describe the process that holds a lock; None while its name is not in the file yet."""
+    try:
+        holder = json.loads(os.read(handle, 4096))
+        pid, host, since = int(holder["pid"]), str(holder["host"]), str(holder["since"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    here = host == socket.gethostname()
+    if here and pid != os.getpid() and not _is_alive(pid):
+        return None  # the name of an earlier holder that was killed
+    return f"process {pid}{'' if here else f' on {host}'} since {since}"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

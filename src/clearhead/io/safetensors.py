@@ -1,0 +1,76 @@
+"""Read and write tensors as safetensors files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from clearhead.io.atomic import atomic_file
+from clearhead.io.json import path_inside, read_json
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
+    """All tensors of a folder's safetensors file or shards, in float32, and the file's name for messages.
+
+    Raises:
+        ValueError: no weights, pickled weights only, a missing shard, a truncated or corrupt file.
+    """
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return read_safetensors(single), str(single)
+    if index.is_file():
+        files = shards(index)
+        tensors: dict[str, Tensor] = {}
+        for shard in sorted(set(files.values())):
+            tensors |= read_safetensors(shard)
+        lost = sorted(set(files) - set(tensors))
+        if lost:
+            raise ValueError(f"{index} names tensor {lost[0]}, but {files[lost[0]].name} does not hold it")
+        return tensors, str(index)
+    if any(folder.glob("pytorch_model*.bin")):
+        raise ValueError(
+            f"{folder} has pickled weights only, and unpickling can run any code; "
+            f"`clearhead convert {folder}` reads them safely and writes model.safetensors"
+        )
+    raise ValueError(f"{folder} has no weights: no model.safetensors and no model.safetensors.index.json")
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes tensors as one safetensors file, whole or not at all."""
+    with atomic_file(path) as file:
+        file.write(save(dict(tensors), metadata={"format": "pt"}))
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file, in float32.
+
+    Raises:
+        ValueError: a truncated or corrupt file.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: _float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
+
+
+def _float32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def shards(index: Path) -> dict[str, Path]:
+    """Return the file of each tensor that an index of shards names.
+
+    Raises:
+        ValueError: the index is not valid, or names a file that is missing or outside the folder.
+    """
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise ValueError(f"{index} has no weight_map from tensors to files")
+    paths = {name: path_inside(index, name) for name in set(names.values())}
+    for name, path in paths.items():
+        if not path.is_file():
+            raise ValueError(f"{index.parent} has no {name!r}, which {index.name} names")
+    return {tensor: paths[name] for tensor, name in names.items()}

@@ -1,0 +1,118 @@
+"""Semantic textual similarity: does the cosine of two texts follow what people said of them?"""
+
+import csv
+import importlib.util
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearhead.data.lines import check_file, open_bytes, text_lines
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Correlation of cosines with scores, each from −1 to 1.
+
+    Args:
+        spearman: of the ranks; the measure of the STS benchmark.
+        pearson: of the numbers.
+        pairs: how many pairs were compared.
+    """
+
+    spearman: float
+    pearson: float
+    pairs: int
+
+
+def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
+    """First texts, second texts and scores from a CSV file with these three columns; a header line may stand first.
+
+    Raises:
+        ValueError: no such file, not UTF-8, another number of columns, a score that is no number (with the line), or
+            fewer than two pairs.
+    """
+    first: list[str] = []
+    second: list[str] = []
+    scores: list[float] = []
+    check_file(path)
+    try:
+        with open_bytes(path) as file:
+            reader = csv.reader(text_lines(file, str(path), advice="convert the file to UTF-8"), strict=True)
+            for number, row in enumerate(row for row in reader if row):
+                if len(row) != 3:
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: {len(row)} columns; text, text and score are wanted"
+                    )
+                score = _number(row[2])
+                if score is None and number == 0:
+                    log.warning("%s, line 1 is taken for a header: %s", path, ", ".join(row))
+                    continue
+                if score is None or not math.isfinite(score):
+                    raise ValueError(f"{path}, line {reader.line_num}: the score is {row[2]!r:.60}; a number is wanted")
+                first.append(row[0])
+                second.append(row[1])
+                scores.append(score)
+    except csv.Error as error:
+        raise ValueError(f"{path} is not a CSV file: {error}") from None
+    if len(scores) < 2:
+        raise ValueError(f"{path} holds {len(scores)} pairs; a correlation needs two or more")
+    return first, second, scores
+
+
+def line_of_pair(path: Path, pair: int) -> int:
+    """Return the line, from 1, of a pair that `read_pairs` returned, by its number from 0."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        rows = [(reader.line_num, row) for row in reader if row]
+    header = _number(rows[0][1][2]) is None
+    return rows[pair + header][0]
+
+
+def evaluate_similarity(
+    encode: Callable[[Sequence[str]], NDArray[np.float32]],
+    first: Sequence[str],
+    second: Sequence[str],
+    scores: Sequence[float],
+) -> Similarity:
+    """Spearman and Pearson correlation of the cosines of encoded pairs with their scores.
+
+    Equation: ρ = corr(rank cos(u_i, v_i), rank s_i), r = corr(cos(u_i, v_i), s_i)
+    Source: Cer et al. 2017, "SemEval-2017 Task 1"; Reimers et al. 2016 for Spearman
+
+    Args:
+        encode: texts to (n, d) vectors.
+        first, second: the texts of each pair.
+        scores: what people said, higher for more alike.
+
+    Raises:
+        ValueError: scipy is missing; or all scores, or all cosines, are equal, so that no correlation exists.
+    """
+    if importlib.util.find_spec("scipy") is None:
+        raise ValueError('evaluating needs scipy: pip install "clearhead[evaluate]"')
+    from scipy import stats
+
+    vectors = encode([*first, *second]).astype(np.float64)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    cosines = (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1)
+    for name, numbers in (("scores", np.asarray(scores)), ("cosines", cosines)):
+        if np.ptp(numbers) == 0:
+            raise ValueError(f"all {name} are {numbers[0]:g}: there is no correlation to speak of")
+    return Similarity(
+        spearman=float(stats.spearmanr(cosines, scores).statistic),
+        pearson=float(stats.pearsonr(cosines, scores).statistic),
+        pairs=len(scores),
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

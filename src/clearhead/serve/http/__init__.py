@@ -1,0 +1,1 @@
+"""HTTP: framing, limits, middleware and responses."""

@@ -1,0 +1,1 @@
+"""Training data: tokenized datasets, samplers and loaders."""

@@ -1,0 +1,1 @@
+"""Recipes: read, check and explain errors."""

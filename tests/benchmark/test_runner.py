@@ -1,0 +1,83 @@
+"""Contests: each contestant in a process of its own, all on the same work."""
+
+import json
+
+import pytest
+from support import contestants as made
+
+from clearhead.benchmark.hardware import machine, peak_memory, product_rate
+from clearhead.benchmark.report import draw, table, write_json
+from clearhead.benchmark.runner import Candidate, Measurements, run_benchmark
+
+
+def test_all_do_the_same_work_and_are_compared_with_the_first():
+    lines = []
+    found = run_benchmark(
+        {"a": Candidate(made.doubling, (0,)), "b": Candidate(made.doubling, (1,))},
+        [3, 4, 5],
+        lambda items: sum(items),
+        rounds=3,
+        check=[1, 2],
+        said=lines.append,
+    )
+    assert found.outputs == {"a": [2, 4], "b": [3, 5]}
+    assert [figure.name for figure in found.figures] == ["a", "b"]
+    first, other = found.figures
+    assert len(first.rates) == len(lines) == 3
+    assert first.ratio == first.lowest == first.highest == 1.0
+    ratios = [b / a for a, b in zip(first.rates, other.rates, strict=True)]
+    assert other.lowest == min(ratios) <= other.ratio <= max(ratios) == other.highest
+    assert first.rates[0] > 12
+
+
+def test_the_memory_is_that_of_each_process_alone():
+    found = run_benchmark(
+        {"small": Candidate(made.hungry, (1,)), "large": Candidate(made.hungry, (300,))}, [0], len, rounds=1
+    )
+    small, large = found.figures
+    assert 250 < large.peak_mib - small.peak_mib < 350
+    assert abs(large.loaded_mib - small.loaded_mib) < 50
+
+
+@pytest.mark.parametrize(
+    ("contestant", "message"),
+    [
+        (Candidate(made.broken), "bad failed: OSError: no such model"),
+        (Candidate(made.breaking, (3,)), "bad failed: too much"),
+        (Candidate(made.dying), "bad ended without an answer"),
+    ],
+)
+def test_one_that_fails_is_named(contestant, message):
+    with pytest.raises(ValueError, match=message):
+        run_benchmark({"good": Candidate(made.doubling, (0,)), "bad": contestant}, [3], len, rounds=1)
+
+
+def test_a_contest_has_rounds():
+    with pytest.raises(ValueError, match="one round or more; got 0"):
+        run_benchmark({"a": Candidate(made.doubling, (0,))}, [3], len, rounds=0)
+
+
+def test_the_machine_is_described():
+    found = machine(2, ("torch", "no-such-package"))
+    assert found["threads"] == 2
+    assert found["cores"] >= 1
+    assert found["versions"].keys() == {"python", "torch"}
+    assert peak_memory() > 50
+    assert product_rate("float32", seconds=0.05) > 1e8
+
+
+def test_figures_become_a_table_a_file_and_a_picture(tmp_path):
+    figures = [
+        Measurements("other", [100.0, 90.0], 95.0, 1.0, 1.0, 1.0, 10.0, 20.0),
+        Measurements("clearhead float32", [200.0, 270.0], 235.0, 2.5, 2.0, 3.0, 12.0, 34.0),
+    ]
+    head, *lines = table(figures, "tokens/s", {"other": "cosine 1.0"})
+    assert "tokens/s" in head
+    assert lines[0].endswith("cosine 1.0")
+    assert lines[1].split() == ["clearhead", "float32", "235", "2.50", "(2.00", "to", "3.00)", "34"]
+    write_json(tmp_path / "a.json", figures, {"work": "encode"})
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told["work"] == "encode"
+    assert told["figures"][1]["rates"] == [200.0, 270.0]
+    draw(tmp_path / "a.png", figures, "tokens/s", "A title")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

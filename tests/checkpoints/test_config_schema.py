@@ -1,0 +1,214 @@
+"""A family plans new models: what it plans it can hold, and transformers opens it."""
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.families import FAMILIES as ENCODERS
+from support.families import NAMES
+from support.seq2seq import KINDS
+
+from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, masks
+from clearhead.checkpoints import FAMILIES, SEQ2SEQ_FAMILIES, load_encoder, load_seq2seq
+from clearhead.checkpoints.seq2seq_family import explicit
+
+transformers.utils.logging.disable_progress_bar()
+
+SIZES = {
+    "vocab_size": st.integers(9, 40),
+    "d_model": st.sampled_from([8, 16]),
+    "ffn_hidden": st.integers(1, 20),
+    "num_heads": st.sampled_from([1, 2, 4]),
+    "num_layers": st.integers(1, 4),
+    "drop_prob": st.sampled_from([0.0, 0.3]),
+}
+BOTH = {
+    "max_len": st.integers(12, 30),
+    "attention_drop_prob": st.sampled_from([0.0, 0.2]),
+    "pad_id": st.integers(0, 8),
+    "initializer_range": st.sampled_from([0.1, 0.5]),
+}
+OF_ONE = {
+    "bert": {"num_token_types": st.integers(1, 3), "pooler": st.booleans(), "eps": st.sampled_from([1e-12, 1e-3])},
+    "modernbert": {"bias": st.booleans(), "local_rotary_theta": st.sampled_from([None, 500.0])},
+}
+DECODING = {
+    "activation": st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"]),
+    "embedding_scale": st.booleans(),
+    "tie_output": st.booleans(),
+    "decoder_num_layers": st.integers(1, 3),
+    "decoder_ffn_hidden": st.integers(1, 20),
+    "decoder_num_heads": st.sampled_from([1, 2]),
+    "layer_drop": st.sampled_from([0.0, 0.2]),
+    "start_id": st.integers(0, 8),
+    "eos_ids": st.sampled_from([(2,), (3, 4)]),
+}
+T5 = {
+    "activation": st.sampled_from(["relu", "geglu_tanh"]),
+    "tie_output": st.booleans(),
+    "head_dim": st.sampled_from([None, 6]),
+    "relative_buckets": st.sampled_from([8, 32]),
+    "pad_id": st.integers(0, 8),
+}
+
+
+def parts_of(family):
+    """Some parts of a plan that the family can hold; only the sizes are always given, for its own are large."""
+    free = dict(BOTH) | OF_ONE.get(family, {})
+    if family in SEQ2SEQ_FAMILIES:
+        free |= DECODING
+    if "t5" in family:
+        free = dict(T5)
+    if family == "mpnet":
+        del free["pad_id"]
+    return st.fixed_dictionaries(SIZES, optional=free)
+
+
+def enlivened(model):
+    """Weights that are all different: zeros and ones would hide a swap."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    return model.eval()
+
+
+def assert_within(ours, theirs, bound=2e-5):
+    assert ((ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)).max() < bound
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@given(data=st.data())
+@settings(max_examples=4)
+def test_a_planned_encoder_opens_in_transformers(name, data, tmp_path):
+    parts = data.draw(parts_of(name))
+    config = FAMILIES[name].plan(**parts)
+    assert {part: getattr(config, part) for part in parts} == parts
+    model = enlivened(EncoderModel(config))
+    FAMILIES[name].save(model, tmp_path)
+    theirs = getattr(transformers, f"{NAMES[name]}Model").from_pretrained(tmp_path).eval()
+    ids = torch.randint(config.vocab_size, (2, 11))
+    ids[ids == config.pad_id] = (config.pad_id + 1) % config.vocab_size
+    keep = torch.arange(11) < torch.tensor([[11], [5]])
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=keep.long()).last_hidden_state
+        assert_within(model(ids, masks.padding(keep))[keep], expected[keep])
+    again = load_encoder(tmp_path)[0].config
+    assert again == replace(config, local_rotary_theta=again.local_rotary_theta)
+
+
+@pytest.mark.parametrize("name", SEQ2SEQ_FAMILIES)
+@given(data=st.data())
+@settings(max_examples=4)
+def test_a_planned_encoder_decoder_opens_in_transformers(name, data, tmp_path):
+    parts = data.draw(parts_of(name))
+    config = SEQ2SEQ_FAMILIES[name].plan(**parts)
+    assert {part: getattr(config, part) for part in parts} == parts
+    model = enlivened(Seq2Seq(config))
+    SEQ2SEQ_FAMILIES[name].save(model, tmp_path)
+    theirs = getattr(transformers, KINDS[name][1]).from_pretrained(tmp_path).eval()
+    ids, target = torch.randint(8, (2, 11)), torch.randint(8, (2, 7))
+    # transformers counts M2M100's positions from the ids: no padding token in a text
+    ids[ids == config.pad_id], target[target == config.pad_id] = 8 - config.pad_id // 8, 8 - config.pad_id // 8
+    keep = torch.arange(11) < torch.tensor([[11], [5]])
+    with torch.no_grad():
+        expected = theirs(input_ids=ids, attention_mask=keep.long(), decoder_input_ids=target, use_cache=False).logits
+        assert_within(model(ids, target, masks.padding(keep)), expected)
+    again = load_seq2seq(tmp_path)[0].config
+    inner = {"head_dim": again.head_dim, "initializer_range": again.initializer_range}
+    assert explicit(again) == replace(explicit(config), **inner)
+
+
+@pytest.mark.parametrize("sizes", [(20, 30), (30, 20)])
+def test_a_new_marian_may_have_two_vocabularies(sizes, tmp_path):
+    parts = {"vocab_size": sizes[0], "target_vocab_size": sizes[1], "share_embeddings": False}
+    config = SEQ2SEQ_FAMILIES["marian"].plan(**parts, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1)
+    assert (config.pad_id, config.start_id, config.tie_output) == (19, 19, True)
+    model = enlivened(Seq2Seq(config))
+    SEQ2SEQ_FAMILIES["marian"].save(model, tmp_path)
+    theirs = transformers.MarianMTModel.from_pretrained(tmp_path).eval()
+    ids, target = torch.randint(sizes[0], (2, 11)), torch.randint(sizes[1], (2, 7))
+    with torch.no_grad():
+        assert_within(model(ids, target), theirs(input_ids=ids, decoder_input_ids=target, use_cache=False).logits)
+
+
+def test_what_is_not_given_is_as_the_family_has_it():
+    plan = {name: family.plan(vocab_size=60000) for name, family in (FAMILIES | SEQ2SEQ_FAMILIES).items()}
+    assert (plan["bert"].d_model, plan["bert"].num_layers, plan["bert"].activation) == (768, 12, "gelu")
+    assert plan["modernbert"].windows[:4] == (None, 64, 64, None)
+    assert plan["roberta"].max_len == 512
+    marian = plan["marian"]
+    assert (marian.d_model, marian.num_layers, marian.activation, marian.embedding_scale) == (512, 6, "relu", True)
+    assert marian.initializer_range is None
+    assert (marian.pad_id, marian.start_id, marian.eos_ids) == (58100, 58100, (0,))
+    assert (plan["bart"].pad_id, plan["bart"].start_id, plan["bart"].eos_ids) == (1, 2, (2,))
+    assert plan["bart"].position_offset == 2
+    assert plan["m2m_100"].position_offset == 2
+    assert (plan["t5"].activation, plan["t5"].tie_output, plan["t5"].output_scale) == ("relu", True, True)
+    assert (plan["mt5"].activation, plan["mt5"].tie_output, plan["mt5"].output_scale) == ("geglu_tanh", False, False)
+
+
+def test_parts_that_follow_from_others():
+    assert SEQ2SEQ_FAMILIES["marian"].plan(vocab_size=10).start_id == 9
+    assert SEQ2SEQ_FAMILIES["marian"].plan(vocab_size=10, pad_id=3).start_id == 3
+    assert SEQ2SEQ_FAMILIES["bart"].plan(vocab_size=10, eos_ids=(5, 6)).start_id == 5
+    assert SEQ2SEQ_FAMILIES["m2m_100"].plan(vocab_size=10, pad_id=3).position_offset == 4
+    assert SEQ2SEQ_FAMILIES["t5"].plan(vocab_size=10, drop_prob=0.3).attention_drop_prob == 0.3
+    assert not SEQ2SEQ_FAMILIES["t5"].plan(vocab_size=10, tie_output=False).output_scale
+    assert FAMILIES["modernbert"].plan(vocab_size=10, num_layers=2).windows == (None, 64)
+
+
+@pytest.mark.parametrize(
+    ("family", "parts", "words"),
+    [
+        ("marian", {"norm_order": "pre"}, "norm_order='pre'; it needs 'post'; t5, mt5, mbart, pegasus and m2m_100 can"),
+        ("marian", {"embedding_norm": True}, "embedding_norm=True; it needs False; bart and mbart can"),
+        ("bart", {"positions": "sinusoidal"}, "positions='sinusoidal'; it needs 'learned'$"),
+        ("bart", {"activation": "geglu"}, "activation='geglu'"),
+        ("bart", {"share_embeddings": False}, "share_embeddings=False with tie_output=True"),
+        (
+            "bart",
+            {"target_vocab_size": 15, "share_embeddings": False, "tie_output": False},
+            "target_vocab_size=15 beside vocab_size=12; it has one vocabulary",
+        ),
+        ("bart", {"depth": 3}, "has no part depth; these are: vocab_size, target_vocab_size"),
+        ("bart", {"d_model": "8"}, "d_model='8'; a number is wanted"),
+        ("bart", {"d_model": 2.5}, "d_model=2.5; a whole number is wanted"),
+        ("bart", {"pad_id": 12}, "pad_id=12 lies outside the vocabulary of 12 tokens"),
+        ("bart", {"start_id": 99}, "start_id=99 lies outside"),
+        ("bart", {"vocab_size": None}, "needs a vocab_size"),
+        ("m2m_100", {"position_offset": 7}, "counts positions from pad_id"),
+        ("t5", {"decoder_num_heads": 1}, "the same feed-forward width and heads in both halves"),
+        ("t5", {"max_len": 512}, "max_len=512; it needs None"),
+        ("bert", {"positions": "rotary"}, "positions='rotary'; it needs 'learned'; modernbert can"),
+        ("distilbert", {"pooler": True}, "pooler=True; it needs False; bert, roberta, xlm-roberta and mpnet can"),
+        ("mpnet", {"pad_id": 0}, "pad_token_id=0, which changes what the model computes"),
+        ("bert", {"activation": "geglu"}, "activation='geglu'"),
+        ("bert", {"pad_id": 12}, "pad_id=12 lies outside"),
+        ("modernbert", {"windows": (3, 4), "num_layers": 2}, "one window for all its local layers"),
+    ],
+)
+def test_a_part_that_a_family_cannot_hold_is_named(family, parts, words):
+    with pytest.raises(ValueError, match=words):
+        (FAMILIES | SEQ2SEQ_FAMILIES)[family].plan(**{"vocab_size": 12, **parts})
+
+
+@given(data=st.data())
+@settings(max_examples=50)
+def test_a_plan_is_made_as_asked_or_refused_with_a_value_error(data, tmp_path):
+    """Any single part of any plan: what is planned can be written."""
+    name = data.draw(st.sampled_from(list(FAMILIES | SEQ2SEQ_FAMILIES)))
+    family = (FAMILIES | SEQ2SEQ_FAMILIES)[name]
+    kind = EncoderConfig if name in FAMILIES else Seq2SeqConfig
+    part = data.draw(st.sampled_from([part.name for part in fields(kind)]))
+    words = ["pre", "post", "rms", "layer", "none", "learned", "rotary", "relu", "gelu", "geglu"]
+    value = data.draw(st.sampled_from([None, True, False, 0, 1, 2, 0.5, (), (1,), *words]))
+    sizes = {"vocab_size": 12, "d_model": 8, "ffn_hidden": 8, "num_heads": 2, "num_layers": 1}
+    try:
+        config = family.plan(**(sizes | {part: value}))
+    except ValueError:
+        return
+    assert getattr(config, part) == value
+    family.save((EncoderModel if name in FAMILIES else Seq2Seq)(config), tmp_path)

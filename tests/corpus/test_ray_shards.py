@@ -1,0 +1,243 @@
+"""Shards on a Ray cluster of this machine: each row once, whatever happens to the workers."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.command import COMMAND, refused, started
+from support.tiny import make_bert
+
+from clearhead import TextEncoder
+from clearhead.corpus import ray_workers
+from clearhead.corpus.encode import EncodingStats, encode_corpus
+from clearhead.corpus.ray_shards import encode_shards
+from clearhead.corpus.ray_workers import EncodingJob
+from clearhead.data.corpus import Corpus
+from clearhead.pipelines.text_encoder import EncodeOptions
+
+WORDS = ["hello", "world", "this", "is", "test", "the", "old", "bridge", "was", "closed", "after", "storm"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return make_bert(tmp_path_factory.mktemp("bert"))
+
+
+def texts_of(seed, count):
+    drawn = random.Random(seed)
+    return [" ".join(drawn.choices(WORDS, k=drawn.randint(1, 9))) for _ in range(count)]
+
+
+def check(folder, shards, model):
+    """Every text of every shard is there once, in order, with the vector that the plain run gives it."""
+    encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
+    assert sorted(path.stem for path in folder.glob("*.parquet")) == sorted(shards)
+    for name, texts in shards.items():
+        table = pq.read_table(folder / f"{name}.parquet")
+        assert table["text"].to_pylist() == texts
+        vectors = np.array(table["embedding"].to_pylist(), dtype=np.float32)
+        wanted = encoder.encode(texts)
+        assert np.linalg.norm(vectors - wanted, axis=1).max() <= 1e-6 * np.linalg.norm(wanted, axis=1).max()
+
+
+@pytest.mark.slow
+def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
+    shards = {"a": texts_of(1, 50), "b": texts_of(2, 20), "c": texts_of(3, 1)}
+    (tmp_path / "a.txt").write_text("\n".join(shards["a"]) + "\n", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text("".join(f'{{"text": "{t}"}}\n' for t in shards["b"]), encoding="utf-8")
+    # another schema than what it becomes, and than others: the column alone must be there
+    pq.write_table(pa.table({"n": [1], "text": pa.array(shards["c"], pa.large_string())}), tmp_path / "c.parquet")
+    shards["d"] = texts_of(5, 2)
+    pq.write_table(pa.table({"text": pa.array(shards["d"]), "label": [0.5, 1.5]}), tmp_path / "d.parquet")
+    given = ["encode", *(tmp_path / name for name in ("a.txt", "b.jsonl", "c.parquet", "d.parquet")), "--engine", "ray"]
+    given += ["--model", bert, "--precision", "float32", "--workers", 1, "--output", tmp_path / "out"]
+    status, _, err = started(*given)
+    assert status == 0, err
+    assert "73 texts" in err
+    check(tmp_path / "out", shards, bert)
+    before = (tmp_path / "out" / "a.parquet").stat().st_mtime_ns
+    (tmp_path / "out" / "b.parquet").unlink()
+    status, _, err = started(*given)
+    assert status == 0, err
+    assert "3 of 4 shards are there already" in err
+    assert "20 texts" in err
+    assert (tmp_path / "out" / "a.parquet").stat().st_mtime_ns == before
+    check(tmp_path / "out", shards, bert)
+    err = refused(*given, "--pooling", "cls")
+    assert "was filled with pooling=None; now it is 'cls'" in err
+    # a shard that has changed is encoded again, also with an older time; one of another folder is no such shard
+    shards["c"] = texts_of(4, 2)
+    pq.write_table(pa.table({"text": shards["c"]}), tmp_path / "c.parquet")
+    os.utime(tmp_path / "c.parquet", (0, 0))
+    status, _, err = started(*given)
+    assert status == 0, err
+    check(tmp_path / "out", shards, bert)
+    err = refused("encode", tmp_path / "c.parquet", "--engine", "ray", "--output", tmp_path / "c.parquet")
+    assert f"{tmp_path / 'c.parquet'} is a file; the vectors of shards go into a folder" in err
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
+    err = refused("encode", tmp_path / "deep" / "a.txt", *given[5:])
+    assert f"a.parquet was made from {tmp_path / 'a.txt'}" in err
+    check(tmp_path / "out", shards, bert)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_costs_no_row(bert, tmp_path):
+    shards = {f"s{n}": texts_of(n, 20_000) for n in range(3)}
+    for name, texts in shards.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    given = [COMMAND, "encode", *sorted(tmp_path.glob("*.txt")), "--engine", "ray", "--model", bert]
+    given += ["--precision", "float32", "--workers", "2", "--output", tmp_path / "out"]
+    process = subprocess.Popen(given, stderr=subprocess.PIPE)
+    killed = 0
+    while killed < 2 and process.poll() is None:
+        begun = any((tmp_path / "out").glob(".*.part"))
+        busy = [pid for pid, name in running() if "ray::Worker.encode" in name]
+        if begun and busy:
+            os.kill(busy[0], signal.SIGKILL)
+            killed += 1
+            time.sleep(1)
+        time.sleep(0.02)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert killed == 2
+    check(tmp_path / "out", shards, bert)
+    assert not list((tmp_path / "out").glob(".*.part"))
+
+
+def running():
+    """The processes of this machine, with their names."""
+    listed = subprocess.run(["ps", "-axo", "pid,command"], capture_output=True, text=True, check=True).stdout
+    for line in listed.splitlines()[1:]:
+        pid, _, name = line.strip().partition(" ")
+        yield int(pid), name
+
+
+def test_what_cannot_be_is_said_before_any_work(bert, tmp_path):
+    (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
+    pq.write_table(pa.table({"body": ["hello"]}), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"text": [1]}), tmp_path / "c.parquet")
+    out, ray = tmp_path / "out", ("--engine", "ray", "--model", bert)
+
+    def said(*given):
+        return refused("encode", *given)
+
+    assert "takes files, and a folder as --output" in said(tmp_path / "a.txt", *ray)
+    assert "--workers goes with --engine ray" in said(tmp_path / "a.txt", "--workers", 2)
+    assert "would both become" in said(tmp_path / "a.txt", tmp_path / "deep" / "a.txt", *ray, "--output", out)
+    assert "b.parquet" in said(tmp_path / "a.txt", tmp_path / "b.parquet", *ray, "--output", out)
+    assert "c.parquet" in said(tmp_path / "a.txt", tmp_path / "c.parquet", *ray, "--output", out)
+    assert "holds Parquet files of others" in said(tmp_path / "a.txt", *ray, "--output", tmp_path)
+    assert "standard input is no shard" in said("-", *ray, "--output", out)
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_a_bad_shard_does_not_stop_the_others(bert, tmp_path):
+    (tmp_path / "good.txt").write_text("hello\n", encoding="utf-8")
+    (tmp_path / "bad.txt").write_bytes(b"caf\xe9\n")
+    given = ["encode", tmp_path / "bad.txt", tmp_path / "good.txt", "--engine", "ray", "--model", bert, "--workers", 1]
+    status, _, err = started(*given, "--precision", "float32", "--output", tmp_path / "out")
+    assert status == 1
+    assert "1 of 2 shards could not be encoded, the others are in" in err
+    assert "bad.txt, line 1" in err
+    check(tmp_path / "out", {"good": ["hello"]}, bert)
+
+
+def cluster(folder, model, *given):
+    """Encodes `folder/a.txt` to `folder/out`, the model's folder given from where it stands."""
+    options = ("--engine", "ray", "--workers", 1, "--output", folder / "out", "--model", model.name)
+    return started("encode", folder / "a.txt", *options, *given, cwd=model.parent)
+
+
+@pytest.mark.slow
+def test_what_was_begun_with_another_shard_begins_anew(bert, tmp_path):
+    shard, place = tmp_path / "a.txt", tmp_path / "out" / "a.parquet"
+    shard.write_text("hello\n" * 9000, encoding="utf-8")
+    place.parent.mkdir()
+
+    def stop(done, tokens):
+        raise KeyboardInterrupt
+
+    encoder = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        encode_corpus(encoder, Corpus([shard]), place, advance=stop)
+    assert place.with_name(".a.parquet.resume.json").exists()
+    shard.write_text("hello\nworld\n", encoding="utf-8")
+    status, _, err = cluster(tmp_path, bert, "--precision", "float32")
+    assert status == 0, err
+    check(tmp_path / "out", {"a": ["hello", "world"]}, bert)
+
+
+def job_of(model, **changes):
+    return EncodingJob(str(model), EncodeOptions(), "float32", "cpu", **changes)
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    """A cluster of this process, of which a test says how many processors it has."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray_workers, "_STARTS", 1)
+
+    def start(processors):
+        ray.init(num_cpus=processors, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+
+    yield start
+    ray.shutdown()
+
+
+@pytest.mark.slow
+def test_workers_that_cannot_start_say_why_and_leave_the_queue(bert, tmp_path, ray):
+    ray(1)
+    shards = {str(tmp_path / f"{n}.txt"): tmp_path / f"{n}.parquet" for n in range(3)}
+    with pytest.raises(ValueError, match="no worker is left, 3 shards wait; the last one: no such model folder"):
+        list(ray_workers.RayPool(shards, job_of(tmp_path / "nowhere"), None).work())
+
+
+@pytest.mark.slow
+def test_a_shard_that_kills_its_workers_leaves_the_others(bert, tmp_path, ray, monkeypatch):
+    def fatal(self, shard, output):  # inside: the workers do not know this file
+        if shard == "bad":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return EncodingStats(1, 1, 0)
+
+    ray(1)
+    monkeypatch.setattr(ray_workers, "_DEATHS", 2)
+    monkeypatch.setattr(ray_workers.Worker, "encode", fatal)
+    shards = {name: tmp_path / name for name in ("bad", "good")}
+    found = dict(ray_workers.RayPool(shards, job_of(bert), 1).work())
+    assert found["good"] == EncodingStats(1, 1, 0)
+    assert "bad: 2 workers died on it, the last one so: The actor is dead because its worker" in str(found["bad"])
+
+
+@pytest.mark.slow
+def test_a_cluster_without_processors_is_said(bert, tmp_path, ray):
+    ray(0)
+    with pytest.raises(ValueError, match="the Ray cluster has 0 CPUs, and a worker takes one; 1 are wanted"):
+        ray_workers.RayPool({"a": tmp_path / "a.parquet"}, job_of(bert), None)
+
+
+def test_workers_are_told_what_this_process_found_out(bert, tmp_path, monkeypatch):
+    told = []
+
+    class NoCrew:
+        def __init__(self, shards, job, workers):
+            told.append(job)
+
+        def work(self):
+            return iter(())
+
+    monkeypatch.setattr("clearhead.corpus.ray_shards.RayPool", NoCrew)
+    monkeypatch.chdir(bert.parent)
+    (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
+    encoder = TextEncoder.from_pretrained(bert, precision="bfloat16", device="cpu")
+    encode_shards([tmp_path / "a.txt"], tmp_path / "out", EncodingJob(bert.name, EncodeOptions()), encoder)
+    assert (told[0].model, told[0].precision, told[0].device) == (str(bert), "bfloat16", "cpu")

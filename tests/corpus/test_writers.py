@@ -1,0 +1,106 @@
+"""Files of vectors: whole or not at all."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from clearhead.corpus.writers import PartFile, check_output
+from clearhead.io.atomic import atomic_file, atomic_folder
+
+TEXTS = ["plain", "", 'quote " and \\ and \n', "\u2028 😀 \x00"]
+VECTORS = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32) * [[1e-30], [1], [1e7], [-0.0]]
+VECTORS = VECTORS.astype(np.float32)
+
+
+def write(path, texts, vectors, window=3):
+    part = PartFile(path, vectors.shape[1])
+    part.open(0)
+    for start in range(0, len(texts), window):
+        part.append(texts[start : start + window], vectors[start : start + window])
+    part.finish(len(texts))
+    part.remove()
+
+
+@pytest.mark.parametrize("rows", [4, 0])
+def test_what_is_written_is_read_back_to_the_bit(tmp_path, rows):
+    texts, vectors = TEXTS[:rows], VECTORS[:rows]
+    for ending in (".npy", ".jsonl", ".parquet"):
+        write(tmp_path / f"v{ending}", texts, vectors)
+    assert np.array_equal(np.load(tmp_path / "v.npy"), vectors)
+    np.save(tmp_path / "numpy", vectors)
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "numpy.npy").read_bytes()
+    (tmp_path / "numpy.npy").unlink()
+    lines = [json.loads(line) for line in (tmp_path / "v.jsonl").read_bytes().decode().split("\n")[:-1]]
+    assert [line["text"] for line in lines] == texts
+    found = np.array([line["embedding"] for line in lines], dtype=np.float32).reshape(rows, 5)
+    assert np.array_equal(found, vectors)
+    table = pyarrow.parquet.read_table(tmp_path / "v.parquet")
+    assert table["text"].to_pylist() == texts
+    assert str(table.schema.field("embedding").type) == "fixed_size_list<element: float>[5]"
+    found = np.array(table["embedding"].to_pylist(), dtype=np.float32).reshape(rows, 5)
+    assert np.array_equal(found, vectors)
+    assert sorted(os.listdir(tmp_path)) == ["v.jsonl", "v.npy", "v.parquet"]
+
+
+def test_wrong_places_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"\.npy, \.jsonl, \.parquet; got '\.csv'"):
+        check_output(tmp_path / "v.csv")
+    with pytest.raises(ValueError, match="does not exist"):
+        check_output(tmp_path / "no" / "v.npy")
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(ValueError, match="is a folder"):
+        check_output(tmp_path / "folder.npy")
+
+
+def test_an_error_leaves_the_former_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("former")
+
+    def write_half():
+        with atomic_file(path) as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+    assert path.read_text() == "former"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_file_has_the_permissions_that_a_new_one_has(tmp_path):
+    with atomic_file(tmp_path / "ours") as file:
+        file.write(b"x")
+    (tmp_path / "plain").write_bytes(b"x")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from clearhead import files
+rename = os.rename
+def once(*places):
+    rename(*places)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.rename = once
+with files.atomic_folder(Path(sys.argv[1])) as part:
+    (part / "new.txt").write_text("new")
+"""
+
+
+def test_a_kill_between_the_renames_of_a_folder_loses_nothing(tmp_path):
+    place = tmp_path / "all"
+    place.mkdir()
+    (place / "old.txt").write_text("old", encoding="utf-8")
+    assert subprocess.run([sys.executable, "-c", KILLED, place], check=False).returncode == -signal.SIGKILL
+    assert not place.exists()
+    with pytest.raises(ValueError, match="stop"), atomic_folder(place):
+        raise ValueError("stop")
+    assert [path.name for path in place.iterdir()] == ["old.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["all"]

@@ -1,0 +1,165 @@
+"""Models in the folders of other libraries, opened by those libraries."""
+
+from functools import partial
+
+import ctranslate2
+import numpy as np
+import pytest
+import sentence_transformers
+import torch
+import transformers
+from support import families, folders, forks
+from support.command import clearhead, refused, started
+from support.tiny import make_bert
+
+from clearhead import TextEncoder, TextToText
+from clearhead.export import libraries as formats
+from clearhead.export import parity
+
+TEXTS = ["hello", "the old bridge was closed after the storm", "is this the world ?"]
+LINES = ["The old bridge was closed.", "A small boat took the children to school every morning", "Is it safe?"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return make_bert(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("marian")
+    folders.marian(folder, lively=True)
+    return folder
+
+
+def test_sentence_transformers_gives_the_same_vectors(bert, tmp_path):
+    status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "sentence-transformers")
+    assert status == 0, err
+    theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS)
+    ours = TextEncoder.from_pretrained(bert, precision="float32", device="cpu").encode(TEXTS)
+    assert np.abs(theirs - ours).max() <= 1e-4
+
+
+def test_transformers_translates_the_same(marian, tmp_path):
+    status, _, err = started("export", marian, tmp_path / "out", "--to", "transformers")
+    assert status == 0, err
+    theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()
+    ours = TextToText.from_pretrained(marian, precision="float32", device="cpu")
+    for text in LINES:
+        (tokens,) = ours.tokenizer.encode([text])
+        with torch.no_grad():
+            ids = theirs.generate(torch.tensor([list(tokens.ids)]), num_beams=3, max_new_tokens=9)[0, 1:]
+        (found,) = ours.generate([text], beam_size=3, max_new_tokens=9, return_details=True)
+        assert list(found.token_ids) == ids.tolist()
+
+
+@pytest.mark.parametrize("family", ["bart", "mbart", "mbart50", "nllb", "pegasus", "t5"])
+def test_every_encoder_decoder_goes_to_transformers_and_to_ctranslate2(tmp_path, family):
+    (tmp_path / "model").mkdir()
+    as_many = {"decoder_attention_heads": 4}  # CTranslate2 knows one number of heads
+    if family == "bart":
+        folders.bart(tmp_path / "model", lively=True, vocab_size=319, **as_many)  # and no token without a word
+    else:
+        folders.plain(family, tmp_path / "model", lively=True, **({} if family == "t5" else as_many))
+    for to in (formats.to_transformers, formats.to_ctranslate2):
+        told = to(tmp_path / "model", tmp_path / to.__name__)
+        assert told.error["in float32"] <= parity.BOUND
+
+
+def test_ctranslate2_translates_the_same(tmp_path):
+    status, _, err = clearhead("export", "tatoeba-en-de", tmp_path / "out", "--to", "ctranslate2")
+    assert status == 0, err
+    assert "in float32: at most" in err
+    theirs = ctranslate2.Translator(str(tmp_path / "out"), device="cpu")
+    ours = TextToText.from_pretrained(precision="float32", device="cpu")
+    for text in LINES:
+        (tokens,) = ours.tokenizer.encode([text])
+        (found,) = ours.generate([text], beam_size=1, return_details=True)
+        (there,) = theirs.translate_batch([ours.tokenizer.words(tokens.ids)], beam_size=1)
+        assert there.hypotheses[0] == [word for word in found.tokens if word != "</s>"]
+
+
+def test_ctranslate2_gives_the_same_hidden_states(bert, tmp_path):
+    status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "ctranslate2")
+    assert status == 0, err
+    ours = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
+    theirs = ctranslate2.Encoder(str(tmp_path / "out"), device="cpu")
+    for tokens in ours.tokenize(TEXTS):
+        found = np.array(theirs.forward_batch([list(tokens.ids)]).last_hidden_state)
+        wanted = ours.model(torch.tensor([tokens.ids])).detach().numpy()
+        assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize("kind", ["Model", "ForSequenceClassification", "ForQuestionAnswering"])
+def test_transformers_computes_the_same(tmp_path, family, kind):
+    theirs = families.make(family, tmp_path / "model", kind)
+    status, _, err = clearhead("export", tmp_path / "model", tmp_path / "out", "--to", "transformers")
+    assert status == 0, err
+    assert "in float32: at most" in err
+    again = type(theirs).from_pretrained(tmp_path / "out").eval()
+    ids = torch.randint(9, 30, (3, 7))
+    with torch.no_grad():
+        for found, wanted in zip(again(ids)[:2], theirs(ids)[:2], strict=True):
+            if found.ndim == wanted.ndim:
+                assert torch.allclose(found, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("to", ["transformers", "sentence-transformers"])
+def test_a_wrong_folder_is_not_written(bert, tmp_path, to):
+    err = refused("export", bert, tmp_path / "out", "--to", to, hook=forks.save_wrongly)
+    assert "from the model's, of the largest number" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctranslate2_has_what_it_can_hold_and_says_what_not(bert, tmp_path):
+    status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "ctranslate2", "--int8")
+    assert status == 0, err
+    assert "pooling, normalisation and prompts are not in it" in err
+    assert "8 bits: mean cosine" in err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("config.json", "export.json", "model.bin", "tokenizer.json", "tokenizer_config.json", "vocabulary.json"),
+    ]
+    status, _, err = clearhead("export", bert, tmp_path / "whole", "--to", "ctranslate2")
+    assert status == 0, err
+    small, whole = ((tmp_path / name / "model.bin").stat().st_size for name in ("out", "whole"))
+    assert small < whole
+
+
+def test_8_bits_of_a_translator_in_ctranslate2_tell_their_loss(tmp_path):
+    status, _, err = clearhead("export", "tatoeba-en-de", tmp_path / "out", "--to", "ctranslate2", "--int8")
+    assert status == 0, err
+    assert "8 bits: mean change of a token's log-probability 0.0" in err
+    assert "the settings of generation are not in it" in err
+
+
+def test_a_library_that_is_missing_is_named(bert, tmp_path):
+    for missing, to in (
+        ("ctranslate2",) * 2,
+        ("transformers",) * 2,
+        ("sentence_transformers", "sentence-transformers"),
+    ):
+        err = refused("export", bert, tmp_path / "out", "--to", to, hook=partial(forks.lack, missing))
+        assert f"this format needs {missing}: pip install {missing.replace('_', '-')}" in err
+
+
+def test_a_format_says_which_part_it_cannot_hold(marian, tmp_path):
+    err = refused("export", marian, tmp_path / "out", "--to", "sentence-transformers")
+    assert "no place for a decoder" in err
+    err = refused("export", marian, tmp_path / "out", "--to", "ctranslate2")
+    assert "its log-probabilities are" in err
+    assert "its decoder has 2 heads" in err
+    (tmp_path / "started").mkdir()
+    folders.marian(tmp_path / "started", lively=True, decoder_attention_heads=4)
+    ours = TextToText.from_pretrained(tmp_path / "started", precision="float32", device="cpu")
+    with torch.no_grad():
+        ours.model.target_embedding.tokens.weight[ours.model.config.start_id] += 1
+    ours.save_pretrained(tmp_path / "started")
+    err = refused("export", tmp_path / "started", tmp_path / "out", "--to", "ctranslate2")
+    assert "the embedding of its start token, <pad>, is not zero" in err
+    families.make("mpnet", tmp_path / "mpnet")
+    err = refused("export", tmp_path / "mpnet", tmp_path / "out", "--to", "ctranslate2")
+    assert "CTranslate2 cannot hold" in err
+    assert "MPNet" in err
+    assert not (tmp_path / "out").exists()

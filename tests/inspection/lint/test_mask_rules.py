@@ -1,0 +1,110 @@
+"""Masks that are wrong, and masks that are right, without a model."""
+
+import inspect
+
+import pytest
+import torch
+from support.linting import (
+    ATTENDED,
+    CAUSAL,
+    FULL,
+    FUTURE,
+    INVERTED,
+    KEEP,
+    MASK,
+    NOTHING,
+    ONE_CLOSED,
+    ONE_TEXT,
+    SWAPPED,
+    TARGET_KEEP,
+    UPSIDE_DOWN,
+)
+
+from clearhead import lint_masks, masks
+
+HIDDEN = KEEP & ~(KEEP.flip(1).cumsum(dim=1).flip(1) == 1)
+"""The last real token of each text is hidden."""
+
+
+@pytest.mark.parametrize(
+    ("mask", "options", "mistake"),
+    [
+        (~KEEP[:, None, None], {}, INVERTED),
+        (None, {}, ATTENDED),
+        (MASK & masks.causal(6) & masks.padding(HIDDEN), {"causal": True}, "text is ignored"),
+        (MASK & masks.causal(6) & masks.padding(HIDDEN), {"causal": True, "other": HIDDEN}, SWAPPED),
+        (masks.padding(TARGET_KEEP), {"other": TARGET_KEEP}, SWAPPED),
+        (masks.causal(6) & MASK, {}, "the encoder is causal"),
+        (MASK, {"causal": True}, FUTURE),
+        (torch.ones(6, 6, dtype=torch.bool).triu(), {"causal": True}, UPSIDE_DOWN),
+        (KEEP[:, None, None].float(), {}, NOTHING),
+        (torch.where(KEEP, 0.0, -50.0)[:, None, None], {}, NOTHING),
+        (torch.where(KEEP, -1e4, 0.0)[:, None, None], {}, INVERTED),
+        (ONE_CLOSED, {}, FULL),
+        (torch.where(ONE_CLOSED, 0.0, -1e4), {}, FULL),
+        (masks.padding(ONE_TEXT), {}, FULL),
+        (MASK & masks.padding(torch.tensor([[False] + [True] * 5])), {}, "text is ignored"),
+        (torch.zeros(6, 6, dtype=torch.bool), {}, "nothing is attended"),
+        (masks.padding(~KEEP), {"queries": TARGET_KEEP}, INVERTED),
+        (MASK & masks.Mask(length=6, scores=~torch.eye(6, dtype=torch.bool)[2][:, None].expand(6, 6)), {}, FULL),
+    ],
+)
+def test_a_mistake_in_a_mask_is_found_without_a_model(mask, options, mistake):
+    found = lint_masks(mask, KEEP, **options)
+    assert [finding.mistake for finding in found] == [mistake]
+
+
+PREFIX = torch.ones(6, 6, dtype=torch.bool).tril() | (torch.arange(6) < 2)
+"""All see the first two tokens, and those after them only what comes before."""
+
+
+@pytest.mark.parametrize(
+    ("mask", "options"),
+    [
+        (MASK, {}),
+        (KEEP[:, None, None], {}),
+        (torch.where(KEEP, 0.0, -torch.inf)[:, None, None], {}),
+        (torch.where(KEEP, 0.0, -1e4)[:, None, None], {}),
+        (torch.where(KEEP, 0.0, -105.0)[:, None, None], {}),
+        (torch.where(KEEP, 0.0, torch.finfo(torch.float32).min)[:, None, None], {}),
+        (torch.where(KEEP.flip(1), 0.0, -1e9)[:, None, None], {"keep": KEEP.flip(1)}),
+        (MASK & masks.causal(6), {"causal": True}),
+        (MASK & masks.window(6, 1), {}),
+        (MASK & masks.as_mask(PREFIX, batch=3, heads=1, queries=6, keys=6), {}),
+        (MASK, {"queries": TARGET_KEEP, "other": TARGET_KEEP}),
+        (masks.from_torch_nn(CAUSAL, ~KEEP), {"causal": True}),
+        (masks.from_transformers(KEEP.long()), {}),
+    ],
+)
+def test_nothing_is_said_of_a_right_mask(mask, options):
+    assert lint_masks(mask, **{"keep": KEEP} | options) == []
+
+
+def test_one_head_without_keys_is_found():
+    mask = torch.ones(1, 2, 6, 6, dtype=torch.bool)
+    mask[0, 1] = False
+    for given in (mask, torch.where(mask, 0.0, -torch.inf)):
+        assert [finding.mistake for finding in lint_masks(given, KEEP[:1])] == ["a row is fully masked"]
+
+
+def test_the_newest_token_sees_all_that_a_cache_holds():
+    newest = torch.ones(3, 1, dtype=torch.bool)
+    assert lint_masks(KEEP[:, None, None], KEEP, queries=newest, causal=True) == []
+    found = lint_masks(~KEEP[:, None, None], KEEP, queries=newest, causal=True)
+    assert [finding.mistake for finding in found] == ["the padding mask is inverted"]
+
+
+def test_real_tokens_are_told_as_bools_or_as_0_and_1():
+    assert lint_masks(MASK, KEEP.long(), queries=TARGET_KEEP.long(), other=TARGET_KEEP.int()) == []
+    bare = inspect.unwrap(lint_masks)  # without the tests' own checks of types
+    for wrong, got in ((KEEP[0], r"bool of shape \(6,\)"), (KEEP.float(), "float32"), (KEEP.tolist(), "a list")):
+        for known in ({"keep": wrong}, {"keep": KEEP, "queries": wrong}, {"keep": KEEP, "other": wrong}):
+            with pytest.raises(
+                ValueError, match=rf"{[*known][-1]} is a tensor \(batch, length\) of bools.*; got {got}"
+            ):
+                bare(MASK, **known)
+
+
+def test_whole_numbers_are_refused():
+    with pytest.raises(ValueError, match="from_transformers"):
+        lint_masks(KEEP.long()[:, None, None], KEEP)

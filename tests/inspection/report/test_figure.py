@@ -1,0 +1,211 @@
+"""Figure 1 on the page is the model's that ran, and the whole page can be read by keyboard."""
+
+import dataclasses
+
+import pytest
+from support.page import unpacked, weights
+
+from clearhead import EncoderModel, Seq2Seq, TextEncoder, TextToText
+from clearhead.inspection.report import collect
+
+POST = ["Self-attention", "Add & Norm", "Feed forward", "Add & Norm"]
+PRE = ["Norm", "Self-attention", "Add", "Norm", "Feed forward", "Add"]
+
+
+def of(made, **changes):
+    """The page of a random model in place of the shipped one."""
+    kind = Seq2Seq if isinstance(made, TextToText) else EncoderModel
+    made.model = kind(dataclasses.replace(made.model.config, **changes)).eval()
+    if kind is Seq2Seq:
+        made.settings = made.settings.changed(max_new_tokens=4)
+    return collect.of_model("random", made, "The old bridge.")
+
+
+def translator():
+    return TextToText.from_pretrained(precision="float32", device="cpu")
+
+
+def titles(page, half):
+    return [" ".join(title.split()) for title in page.locator(f".{half} .boxes .box").all_inner_texts()]
+
+
+def arrows(page, kind):
+    """Where each wire of a kind starts and ends, on the screen."""
+    return page.locator(f".wire.{kind}").evaluate_all(
+        """wires => wires.map((wire) => {
+            const at = wire.getScreenCTM(), ends = [0, wire.getTotalLength()];
+            return ends.map((end) => { const p = wire.getPointAtLength(end).matrixTransform(at); return [p.x, p.y]; });
+        })"""
+    )
+
+
+def box_of(page, half, title, number=0):
+    return page.locator(f".{half} .boxes .box", has_text=title).nth(number).bounding_box()
+
+
+@pytest.mark.parametrize("width", [1100, 390])
+def test_figure_1_of_the_papers_order(opened, translation, width):
+    page = opened(translation, width)
+    assert titles(page, "encoder") == POST
+    masked = ["Masked self-attention", "Add & Norm", "Cross-attention", "Add & Norm", "Feed forward", "Add & Norm"]
+    assert titles(page, "decoder") == masked
+    assert page.locator(".encoder .many").inner_text() == "6 ×"
+    assert page.locator(".decoder .many").inner_text() == "2 ×"
+    residual = arrows(page, "residual")
+    assert len(residual) == 5
+    sums = [("encoder", 0), ("encoder", 1), ("decoder", 0), ("decoder", 1), ("decoder", 2)]
+    for (start, end), (half, number) in zip(residual, sums, strict=True):
+        box = box_of(page, half, "Add & Norm", number)
+        assert start[1] > box["y"] + box["height"]  # from below the sub-layer into the side of the sum
+        assert box["y"] < end[1] < box["y"] + box["height"]
+        assert end[0] == pytest.approx(box["x"] if half == "encoder" else box["x"] + box["width"], abs=3)
+    ((start, end),) = arrows(page, "memory")
+    last, cross = box_of(page, "encoder", "Add & Norm", 1), box_of(page, "decoder", "Cross-attention")
+    assert start == pytest.approx([last["x"] + last["width"] / 2, last["y"]], abs=3)
+    assert end == pytest.approx([cross["x"], cross["y"] + cross["height"] / 2], abs=3)
+    assert page.locator(".halves .box").evaluate_all("all => all.every((one) => one.tagName === 'BUTTON')")
+
+
+def test_figure_1_with_the_norm_before(opened):
+    page = opened(of(translator(), norm_order="pre", num_layers=2, decoder_num_layers=None))
+    assert titles(page, "encoder") == PRE
+    assert titles(page, "decoder")[3:6] == ["Norm", "Cross-attention", "Add"]
+    residual = arrows(page, "residual")
+    assert len(residual) == 5
+    norm, add = box_of(page, "encoder", "Norm"), box_of(page, "encoder", "Add")
+    assert residual[0][0][1] > norm["y"] + norm["height"]  # around the norm as well
+    assert add["y"] < residual[0][1][1] < add["y"] + add["height"]
+    assert page.locator(".encoder .stack > .box", has_text="Norm").count() == 1
+    assert len(arrows(page, "memory")) == 1
+
+
+def test_figure_1_of_an_encoder_whose_first_layer_has_no_norm(opened):
+    made = TextEncoder.from_pretrained(precision="float32", device="cpu")
+    page = opened(of(made, norm_order="pre", first_norm=False, num_layers=2))
+    assert titles(page, "encoder") == PRE[1:]
+    assert page.locator(".half").count() == 1
+    assert page.locator(".wire.memory").count() == 0
+    page.locator(".half select").select_option("1")
+    assert titles(page, "encoder") == PRE
+    assert len(arrows(page, "residual")) == 2
+
+
+def test_open_steps_follow_to_the_same_steps_of_another_layer(opened, translation):
+    page = opened(translation)
+    page.locator(".encoder .box.attention").click()
+    for name in ("scores", "softmax"):
+        page.locator(f"details.step[data-tail='attention.{name}'] summary").click()
+    page.locator(".encoder select").select_option("3")
+    assert page.locator("#steps h3").inner_text() == "encoder, layer 3, Self-attention: 8 steps"
+    opened_ = page.locator("details.step[open]")
+    assert opened_.evaluate_all("all => all.map((one) => one.dataset.tail)") == [
+        "attention.scores",
+        "attention.softmax",
+    ]
+    assert "encoder.layers.3.attention.scores" in opened_.first.inner_text()
+    assert opened_.locator("canvas").count() == 8  # 4 heads each
+    assert page.locator(".encoder select option").all_inner_texts()[0] == "layer 0"
+
+
+def test_heat_maps_that_were_closed_are_forgotten(opened, translation):
+    page = opened(translation)
+    page.locator(".encoder .box.attention").click()
+    summaries = page.locator("details.step summary")
+    for number in range(3):
+        summaries.nth(number).click()
+    page.locator("details.step .cells").nth(2).wait_for()
+    assert page.evaluate("heats.size") == 3
+    summaries.first.click()
+    page.locator("details.step .cells").nth(2).wait_for(state="detached")
+    assert page.evaluate("heats.size") == 2
+    page.locator("#theme").click()
+    page.locator(".box.feedforward").first.click()
+    assert page.evaluate("heats.size") == 0
+    assert page.locator("details.step canvas").count() == 0
+
+
+def test_a_heat_map_is_read_by_keyboard(opened, translation):
+    page = opened(translation)
+    page.locator(".encoder .box.attention").click()
+    step = next(step for step in translation["steps"] if step["path"] == "encoder.layers.0.attention.softmax")
+    page.locator("details.step[data-tail='attention.softmax'] summary").click()
+    cells, said = page.locator("details.step .cells"), page.locator("#said")
+    cells.and_(page.locator("[data-ready]")).wait_for()
+    assert cells.get_attribute("role") == "application"
+    assert "4 heads of 10 rows by 10 columns" in cells.get_attribute("aria-label")
+    cells.focus()
+    heat = step["heat"]
+    numbers = unpacked(translation, heat["data"], "int8", 4, 10, 10) / 127 * heat["largest"]
+    for _ in range(12):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert said.inner_text().startswith("head 1, row 1, column 2: ")
+    assert float(said.inner_text().split()[-3]) == pytest.approx(numbers[1, 1, 2], abs=0.001)
+    assert page.locator(".cells .panel .marker").count() == 1
+    marker, panel = page.locator(".cells .marker").bounding_box(), page.locator(".cells .panel").nth(1).bounding_box()
+    assert panel["x"] <= marker["x"] < panel["x"] + panel["width"]
+    page.keyboard.press("Tab")
+    assert not page.locator(".cells .marker").is_visible()
+    live = page.locator("[aria-live], [role=status], [role=alert], [role=log]")
+    assert live.evaluate_all("all => all.map((one) => one.id)") == ["said"]
+
+
+def test_lines_that_were_faded_come_back(opened, translation):
+    page = opened(translation)
+    faded = "[...document.querySelectorAll('#lines line')].filter((one) => Number(one.style.opacity || 1) < 1).length"
+    page.locator("#map").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(faded) > 0
+    assert page.locator("#map .marker").is_visible()
+    page.keyboard.press("Escape")
+    assert page.evaluate(faded) == 0
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(faded) > 0
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate(faded) == 0
+    page.locator("#map").click()
+    page.locator("h1").hover()
+    assert page.evaluate(faded) > 0  # a row that was clicked stays
+    page.keyboard.press("Escape")
+    assert page.evaluate(faded) == 0
+    page.locator("#map").hover()
+    page.locator("#map").blur()
+    page.locator("h1").hover()
+    assert page.evaluate(faded) == 0
+
+
+def test_the_large_map_has_its_tokens_on_both_sides(opened, translation):
+    page = opened(translation)
+    shown = [token.removeprefix("▁") for token in translation["source"]]
+    assert page.locator(".axis.across span").all_inner_texts() == shown
+    assert page.locator(".axis.down span").count() == len(translation["target"])
+    assert page.locator("#map").get_attribute("role") == "application"
+    page.locator(".in-words summary").click()
+    head = next(one for one in translation["attention"] if one["part"] == "cross")["heads"][0]
+    row = weights(translation, head)[1]
+    first = page.locator(".in-words li").nth(1).inner_text()
+    assert first.startswith(f"1 “Meine” attends most to {row.argmax()} “{shown[row.argmax()]}” {row.max():#.3g}")
+
+
+def test_what_nearly_won_is_not_cut(opened, translation):
+    page = opened(translation, 390)
+    cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    assert page.locator("td.near, #word-view").evaluate_all(cut) == 0
+    assert "%" in page.locator("td.near").first.inner_text()
+
+
+def test_every_output_ends_in_the_tree(opened, translation):
+    for number, one in enumerate(translation["outputs"]):
+        end = one["end"]
+        assert end["total"] == pytest.approx(one["log_prob"])
+        assert end["token"] == "</s>"
+        before = translation["tree"][end["step"] - 1][end["from"]]
+        assert before["total"] + end["log_prob"] == pytest.approx(end["total"], abs=1e-4)
+        assert before["best"] == (number == 0)
+    page = opened(translation)
+    ends = page.locator(".node.end")
+    assert ends.count() == len(translation["outputs"])
+    labels = ends.evaluate_all("all => all.map((one) => one.getAttribute('aria-label'))")
+    assert labels[1].startswith(f"Output 2 ends with </s>: {translation['outputs'][1]['end']['log_prob']:.3f}")
+    links = sum(map(len, translation["tree"])) + len(translation["outputs"])
+    assert page.locator(".link").count() == links

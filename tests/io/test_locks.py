@@ -1,0 +1,152 @@
+"""One writer per output, whatever the writers do and however they end."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from clearhead.io.locks import LOCK_NAME, OutputBusyError, folder_lock, writer_lock
+
+HOLD = """
+import sys, time, pathlib
+from clearhead.io.locks import folder_lock, writer_lock
+lock = folder_lock if sys.argv[2] == "folder" else writer_lock
+with lock(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+COUNT = """
+import math, sys, pathlib
+from clearhead.io.locks import writer_lock
+path = pathlib.Path(sys.argv[1])
+for _ in range(int(sys.argv[2])):
+    with writer_lock(path, wait=math.inf):
+        path.write_text(str(int(path.read_text()) + 1))
+"""
+
+
+def holding(output, kind="file"):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(output), kind], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"held\n"
+    return process
+
+
+@pytest.mark.parametrize(("lock", "kind"), [(writer_lock, "file"), (folder_lock, "folder")])
+def test_a_second_process_is_refused_and_told_who_writes(tmp_path, lock, kind):
+    output = tmp_path / "out"
+    with holding(output, kind) as process:
+        with pytest.raises(OutputBusyError) as refusal, lock(output):
+            pass
+        assert str(refusal.value).startswith(f"{output} is being written by process {process.pid} since 20")
+        assert str(refusal.value).endswith("; wait until it ends, or give another output")
+        process.send_signal(signal.SIGSTOP)  # a stopped process still holds its lock
+        with pytest.raises(OutputBusyError, match=f"process {process.pid}"), lock(output):
+            pass
+        process.kill()
+    with lock(output):  # the system has released the lock of the killed process
+        pass
+    assert os.listdir(tmp_path) == (["out"] if kind == "folder" else [])
+
+
+def test_no_update_is_lost_among_many_processes(tmp_path):
+    path = tmp_path / "count"
+    path.write_text("0")
+    processes = [subprocess.Popen([sys.executable, "-c", COUNT, str(path), "100"]) for _ in range(6)]
+    assert [process.wait(timeout=120) for process in processes] == [0] * 6
+    assert path.read_text() == "600"
+    assert os.listdir(tmp_path) == ["count"]
+
+
+def test_threads_of_one_process_exclude_each_other(tmp_path):
+    inside, most = 0, 0
+
+    def enter():
+        nonlocal inside, most
+        for _ in range(20):
+            with writer_lock(tmp_path / "out", wait=math.inf):
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0)
+                inside -= 1
+
+    threads = [threading.Thread(target=enter) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == 1
+
+
+def test_a_writer_waits_as_long_as_it_is_told(tmp_path):
+    done = threading.Event()
+
+    def hold():
+        with writer_lock(tmp_path / "out"):
+            done.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    while not (tmp_path / ".out.lock").exists():
+        time.sleep(0.01)
+    start = time.monotonic()
+    with pytest.raises(OutputBusyError), writer_lock(tmp_path / "out", wait=0.3):
+        pass
+    assert time.monotonic() - start >= 0.3
+    threading.Timer(0.2, done.set).start()
+    with writer_lock(tmp_path / "out", wait=60.0):
+        assert done.is_set()
+    thread.join(60)
+
+
+def test_a_folder_has_one_lock_by_whatever_name(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    for lock, name in ((writer_lock, "real/v.npy"), (folder_lock, "real")):
+        with lock(tmp_path / name), pytest.raises(OutputBusyError), lock(tmp_path / name.replace("real", "link")):
+            pass
+
+
+def test_the_name_of_a_killed_process_is_not_given(tmp_path):
+    with holding(tmp_path / "out") as process:
+        process.kill()
+    assert json.loads((tmp_path / ".out.lock").read_text())["pid"] == process.pid
+    held = threading.Event()
+
+    def hold():  # as in the moment between the lock and the name
+        import fcntl
+
+        with (tmp_path / ".out.lock").open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            held.set()
+            time.sleep(2)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    with pytest.raises(OutputBusyError, match="being written by another process;"), writer_lock(tmp_path / "out"):
+        pass
+    thread.join(60)
+
+
+def test_a_folder_that_was_created_for_nothing_is_removed(tmp_path):
+    with folder_lock(tmp_path / "run"):
+        assert os.listdir(tmp_path / "run") == [LOCK_NAME]
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "run").mkdir()
+    with folder_lock(tmp_path / "run"):
+        pass
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for lock in (writer_lock, folder_lock):
+        with pytest.raises(OSError, match=r"file/out|file'") as error, lock(tmp_path / "file" / "out"):
+            pass
+        assert str(tmp_path / "file") in str(error.value)

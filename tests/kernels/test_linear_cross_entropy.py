@@ -1,0 +1,227 @@
+"""The losses in chunks, against the plain ones: values, and gradients of everything that made the logits."""
+
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearhead import Seq2Seq, Seq2SeqConfig
+from clearhead.equations.losses import cross_entropy, distillation, r_drop
+from clearhead.kernels import linear_cross_entropy as chunked
+from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss, linear_cross_entropy, linear_r_drop
+
+
+@pytest.fixture(params=[2**22, 20], ids=["one chunk", "many chunks"])
+def _chunks(request, monkeypatch):
+    monkeypatch.setattr(chunked, "_LOGITS", {"cpu": request.param})
+
+
+def parts(n, d, v, *, bias=True, dtype=torch.float32):
+    """Hidden states, weight, bias and targets, a third of which do not count."""
+    hidden, weight = torch.randn(n, d, dtype=dtype), torch.randn(v, d, dtype=dtype)
+    targets = torch.randint(v, (n,))
+    targets[::3] = -100
+    held = [hidden, weight, torch.randn(v, dtype=dtype) if bias else None]
+    return [None if x is None else x.requires_grad_() for x in held], targets
+
+
+def plain(hidden, weight, targets, bias=None, **options):
+    logits = hidden @ weight.T
+    return cross_entropy(logits if bias is None else logits + bias, targets, **options)
+
+
+def assert_same(ours, theirs, inputs, bound=1e-5):
+    """Both losses, and their gradients relative to their norm."""
+    torch.testing.assert_close(ours, theirs, rtol=bound, atol=bound)
+    inputs = [x for x in inputs if x is not None]
+    for mine, wanted in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True):
+        assert mine.dtype == wanted.dtype
+        assert float((mine - wanted).norm()) <= bound * max(1.0, float(wanted.norm()))
+
+
+@pytest.mark.usefixtures("_chunks")
+@given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 11), st.sampled_from([0.0, 0.1]), st.booleans())
+def test_values_and_gradients_are_the_plain_ones(n, d, v, smoothing, bias):
+    (hidden, weight, b), targets = parts(n, d, v, bias=bias)
+    ours = 3 * linear_cross_entropy(hidden, weight, targets, b, smoothing=smoothing)
+    assert_same(ours, 3 * plain(hidden, weight, targets, b, smoothing=smoothing), [hidden, weight, b])
+
+
+@pytest.mark.usefixtures("_chunks")
+@given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 11), st.sampled_from([0.0, 0.1]), st.booleans())
+def test_r_drop_is_the_mean_loss_and_the_divergence(n, d, v, smoothing, bias):
+    (one, weight, b), _ = parts(n, d, v, bias=bias)
+    other, targets = torch.randn(n, d, requires_grad=True), torch.randint(v, (n,))
+    ours = 3 * linear_r_drop(one, other, weight, targets, b, smoothing=smoothing, weight=1.7)
+    logits = [hidden @ weight.T + (0 if b is None else b) for hidden in (one, other)]
+    mean = sum(cross_entropy(x, targets, smoothing=smoothing) for x in logits) / 2
+    assert_same(ours, 3 * (mean + 1.7 * r_drop(*logits)), [one, other, weight, b])
+
+
+@pytest.mark.usefixtures("_chunks")
+def test_r_drop_of_one_trained_pass_and_its_derivative():
+    (one, weight, b), targets = parts(7, 3, 5, dtype=torch.float64)
+    other, targets = torch.randn(7, 3, dtype=torch.float64, requires_grad=True), targets.clamp(min=0)
+
+    def loss(*held):
+        return linear_r_drop(*held[:3], targets, held[3], smoothing=0.1, weight=2.5)
+
+    assert torch.autograd.gradcheck(loss, [one, other, weight, b])
+    ours = torch.autograd.grad(loss(one, other.detach(), weight, b), [one, weight])
+    logits = [hidden @ weight.T + b for hidden in (one, other.detach())]
+    mean = sum(cross_entropy(x, targets, smoothing=0.1) for x in logits) / 2
+    for found, wanted in zip(ours, torch.autograd.grad(mean + 2.5 * r_drop(*logits), [one, weight]), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_r_drop_under_autocast_is_close():
+    (one, weight, b), targets = parts(40, 8, 30)
+    other, targets = one.detach() + 0.3 * torch.randn(40, 8), targets.clamp(min=0)
+    exact = linear_r_drop(one, other, weight, targets, b, weight=2.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = linear_r_drop(one, other, weight, targets, b, weight=2.0)
+    assert low.dtype == torch.float32
+    torch.testing.assert_close(low, exact, rtol=2e-2, atol=1e-2)
+    for found, wanted in zip(*(torch.autograd.grad(x, [one, weight]) for x in (low, exact)), strict=True):
+        assert float((found - wanted).norm()) <= 0.05 * float(wanted.norm())
+
+
+@pytest.mark.usefixtures("_chunks")
+def test_a_matrix_that_is_the_embedding_too_gets_both_gradients():
+    (_, weight, _), targets = parts(9, 4, 7)
+    ids = torch.randint(7, (9,))
+    losses = [loss(torch.tanh(weight[ids]), weight, targets) for loss in (linear_cross_entropy, plain)]
+    assert_same(*losses, [weight])
+
+
+@pytest.mark.usefixtures("_chunks")
+@pytest.mark.parametrize("trained", [(0,), (1,), (2,), (0, 2), (1, 2)])
+def test_only_what_is_trained_gets_a_gradient(trained):
+    held, targets = parts(9, 4, 7)
+    for number, tensor in enumerate(held):
+        tensor.requires_grad_(number in trained)
+    hidden, weight, bias = held
+    losses = [loss(hidden, weight, targets, bias, smoothing=0.1) for loss in (linear_cross_entropy, plain)]
+    assert_same(*losses, [held[number] for number in trained])
+
+
+@pytest.mark.usefixtures("_chunks")
+def test_the_gradient_is_the_derivative():
+    held, targets = parts(7, 3, 5, dtype=torch.float64)
+    assert torch.autograd.gradcheck(
+        lambda hidden, weight, bias: linear_cross_entropy(hidden, weight, targets, bias, smoothing=0.1), held
+    )
+    second = [x.detach().clone().requires_grad_() for x in held]
+    assert torch.autograd.gradcheck(
+        lambda h, w, b, g: chunked_vocabulary_loss(r_drop, [h, g], [w, w], [b, b]), [*held, second[0] + 1]
+    )
+
+
+def test_nothing_to_learn_from_is_zero_with_zero_gradients():
+    (hidden, weight, bias), _ = parts(4, 3, 5)
+    for rows in (0, 4):
+        loss = linear_cross_entropy(hidden[:rows], weight, torch.full((rows,), -100), bias)
+        assert loss.item() == 0.0
+        assert all(not gradient.any() for gradient in torch.autograd.grad(loss, [hidden, weight, bias]))
+
+
+def test_without_gradients_no_gradient_is_computed(monkeypatch):
+    (hidden, weight, bias), targets = parts(9, 4, 7)
+    wanted = plain(hidden, weight, targets, bias)
+    monkeypatch.setattr(chunked._Map, "add", None)
+    with torch.no_grad():
+        loss = linear_cross_entropy(hidden, weight, targets, bias)
+        pair = chunked_vocabulary_loss(r_drop, [hidden, hidden + 1], [weight, weight])
+    assert not loss.requires_grad
+    assert not pair.requires_grad
+    torch.testing.assert_close(loss, wanted.detach())
+    torch.testing.assert_close(linear_cross_entropy(hidden.detach(), weight.detach(), targets, bias.detach()), loss)
+
+
+def test_under_autocast_products_are_bfloat16_and_sums_are_not():
+    (hidden, weight, bias), targets = parts(64, 16, 50)
+    exact = plain(hidden, weight, targets, bias, smoothing=0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = linear_cross_entropy(hidden, weight, targets, bias, smoothing=0.1)
+        rounded = plain(hidden, weight, targets, bias, smoothing=0.1)
+    assert loss.dtype == torch.float32
+    assert loss.item() != exact.item()
+    torch.testing.assert_close(loss, rounded, rtol=1e-5, atol=0)
+    held = [hidden, weight, bias]
+    for mine, wanted in zip(torch.autograd.grad(loss, held), torch.autograd.grad(exact, held), strict=True):
+        assert mine.dtype == torch.float32
+        assert torch.cosine_similarity(mine.flatten(), wanted.flatten(), dim=0) > 0.9995
+
+
+def test_bfloat16_weights_have_bfloat16_gradients():
+    (hidden, weight, _), targets = parts(64, 16, 50)
+    low = [x.detach().to(torch.bfloat16).requires_grad_() for x in (hidden, weight)]
+    loss = linear_cross_entropy(*low, targets)
+    assert loss.dtype == torch.float32
+    for mine, wanted in zip(
+        torch.autograd.grad(loss, low),
+        torch.autograd.grad(plain(hidden, weight, targets), [hidden, weight]),
+        strict=True,
+    ):
+        assert mine.dtype == torch.bfloat16
+        assert torch.cosine_similarity(mine.float().flatten(), wanted.flatten(), dim=0) > 0.9995
+
+
+def test_a_wrong_target_is_named():
+    (hidden, weight, _), _ = parts(2, 3, 5)
+    with pytest.raises(ValueError, match="0 … 4, or are -100 where they do not count; got 7"):
+        linear_cross_entropy(hidden, weight, torch.tensor([0, 7]))
+
+
+@pytest.mark.usefixtures("_chunks")
+@given(st.integers(0, 9), st.integers(1, 5), st.integers(1, 11), st.booleans())
+def test_r_drop_of_two_passes_through_one_matrix(n, d, v, bias):
+    (one, weight, b), _ = parts(n, d, v, bias=bias)
+    other = torch.randn(n, d, requires_grad=True)
+    ours = chunked_vocabulary_loss(r_drop, [one, other], [weight, weight], [b, b])
+    logits = [x @ weight.T + (0 if b is None else b) for x in (one, other)]
+    assert_same(ours, r_drop(*logits), [one, other, weight, b])
+
+
+@pytest.mark.usefixtures("_chunks")
+def test_distillation_from_a_teacher_of_another_width():
+    (student, weight, bias), _ = parts(9, 4, 7)
+    teacher, matrix = torch.randn(9, 6), torch.randn(7, 6)
+    loss = partial(distillation, temperature=2.0)
+    ours = chunked_vocabulary_loss(loss, [student, teacher], [weight, matrix], [bias, None])
+    assert_same(ours, loss(student @ weight.T + bias, teacher @ matrix.T), [student, weight, bias])
+
+
+@pytest.mark.usefixtures("_chunks")
+def test_rows_are_cut_as_the_positions_are():
+    (hidden, weight, bias), targets = parts(9, 4, 7)
+    loss = partial(cross_entropy, smoothing=0.1)
+    ours = chunked_vocabulary_loss(loss, [hidden], [weight], [bias], [targets])
+    assert_same(ours, plain(hidden, weight, targets, bias, smoothing=0.1), [hidden, weight, bias])
+
+
+def test_sets_that_do_not_fit_are_refused():
+    x, weight = torch.zeros(3, 4), torch.zeros(5, 4)
+    with pytest.raises(ValueError, match="got 2 sets, 1 weights, 2 biases"):
+        chunked_vocabulary_loss(r_drop, [x, x], [weight])
+    with pytest.raises(ValueError, match=r"of the same positions; got \[2, 3\]"):
+        chunked_vocabulary_loss(cross_entropy, [x], [weight], None, [torch.zeros(2)])
+
+
+@pytest.mark.parametrize("options", [{}, {"output_bias": True}, {"output_scale": True}])
+def test_a_models_loss_is_that_of_its_logits(options):
+    plan = Seq2SeqConfig(vocab_size=30, d_model=8, ffn_hidden=16, num_heads=2, num_layers=1, drop_prob=0.0, **options)
+    model = Seq2Seq(plan)
+    if model.output.bias is not None:
+        torch.nn.init.normal_(model.output.bias)
+    ids, target_ids, following = torch.randint(30, (3, 2, 6)).unbind()
+    following[:, 4:] = -100
+    keep = torch.arange(6) < torch.tensor([[6], [4]])
+    given = ids, target_ids, keep[:, None, None], (following != -100)[:, None, None]
+    states = model.hidden(*given)
+    torch.testing.assert_close(model.output(states), model(*given))
+    ours = model.output.loss(states, following, smoothing=0.1)
+    theirs = cross_entropy(model(*given).flatten(0, 1), following.flatten(), smoothing=0.1)
+    assert_same(ours, theirs, list(model.parameters()))

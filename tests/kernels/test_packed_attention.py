@@ -1,0 +1,91 @@
+"""Texts in one row without padding: the same as each by itself, for attention and for every family."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.families import FAMILIES, make
+
+from clearhead import masks, scaled_dot_product
+from clearhead.checkpoints import load_encoder
+from clearhead.kernels.attention import fused_scaled_dot_product
+
+lengths_of_texts = st.lists(st.integers(1, 20), min_size=1, max_size=5)
+
+
+@given(lengths=lengths_of_texts, seed=st.integers(0, 2**16), causal=st.booleans(), window=st.none() | st.integers(0, 5))
+def test_attention(lengths, seed, causal, window):
+    torch.manual_seed(seed)
+    q, k, v = torch.randn(3, 1, 2, sum(lengths), 4).unbind()
+    bias = torch.randn(1, 2, max(lengths), max(lengths))
+    mask = masks.Mask(length=sum(lengths), lengths=tuple(lengths), causal=causal, window=window, scores=bias)
+    expected, start = [], 0
+    for length in lengths:
+        own = masks.Mask(length=length, causal=causal, window=window, scores=bias[:, :, :length, :length])
+        part = slice(start, start + length)
+        expected.append(scaled_dot_product(q[:, :, part], k[:, :, part], v[:, :, part], own)[0])
+        start += length
+    together = torch.cat(expected, dim=2)
+    torch.testing.assert_close(scaled_dot_product(q, k, v, mask)[0], together, atol=1e-5, rtol=1e-5)
+    leaf = q.clone().requires_grad_()
+    found = fused_scaled_dot_product(leaf, k, v, mask)
+    torch.testing.assert_close(found, together, atol=1e-5, rtol=1e-5)
+    found.square().sum().backward()
+    other = q.clone().requires_grad_()
+    scaled_dot_product(other, k, v, mask)[0].square().sum().backward()
+    torch.testing.assert_close(leaf.grad, other.grad, atol=1e-5, rtol=1e-5)
+
+
+@given(lengths=st.lists(st.sampled_from([0, 1, 2, 3, 16, 33]), min_size=1, max_size=8), seed=st.integers(0, 2**16))
+def test_a_text_has_the_same_values_to_the_bit_among_any_others(lengths, seed):
+    torch.manual_seed(seed)
+    q, k, v = torch.randn(3, 1, 2, sum(lengths), 8).unbind()
+    with torch.no_grad():
+        found = fused_scaled_dot_product(q, k, v, masks.packed(lengths)).split(lengths, dim=2)
+        each = zip(*(x.split(lengths, dim=2) for x in (q, k, v)), strict=True)
+        for length, parts, values in zip(lengths, each, found, strict=True):
+            assert torch.equal(fused_scaled_dot_product(*parts, masks.packed([length])), values)
+            if length:
+                torch.testing.assert_close(values, scaled_dot_product(*parts)[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    make(request.param, folder)
+    return load_encoder(folder)[0]
+
+
+@given(lengths=lengths_of_texts, seed=st.integers(0, 2**16))
+@settings(max_examples=12)
+def test_packed_padded_reordered_rebatched_the_vectors_are_the_same(model, lengths, seed):
+    torch.manual_seed(seed)
+    texts = [torch.randint(model.config.vocab_size, (length,)) for length in lengths]
+
+    def padded(texts, length):
+        ids = torch.full((len(texts), length), model.config.pad_id)
+        for row, text in enumerate(texts):
+            ids[row, : len(text)] = text
+        keep = torch.arange(length) < torch.tensor([len(text) for text in texts])[:, None]
+        hidden = model(ids, masks.padding(keep))
+        return [row[: len(text)] for row, text in zip(hidden, texts, strict=True)]
+
+    with torch.inference_mode():
+        expected = padded(texts, 32)
+        packed = model(torch.cat(texts)[None], masks.packed(lengths))[0].split(lengths)
+        order = torch.randperm(len(texts)).tolist()
+        shuffled = padded([texts[number] for number in order], 40)
+        alone = [padded([text], max(16, len(text)))[0] for text in texts]
+    back = [shuffled[order.index(number)] for number in range(len(texts))]
+    for ways in (packed, back, alone):
+        for one, other in zip(ways, expected, strict=True):
+            assert (one.mean(dim=0) - other.mean(dim=0)).norm() / other.mean(dim=0).norm() < 1e-6
+
+
+def test_packed_masks_that_do_not_fit():
+    with pytest.raises(ValueError, match="5 tokens do not fill 6 keys"):
+        masks.Mask(length=6, lengths=(2, 3))
+    with pytest.raises(ValueError, match="stand in a batch of one row"):
+        masks.as_mask(masks.packed([2, 3]), batch=2, heads=1, queries=5, keys=5)
+    with pytest.raises(ValueError, match="cannot be joined"):
+        masks.packed([2, 3]) & masks.packed([3, 2])

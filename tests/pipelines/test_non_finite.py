@@ -1,0 +1,212 @@
+"""NaN and infinity in a model's outputs are an error that names the text, its line and the model."""
+
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+from support import families, overflow
+from support.command import clearhead, refused
+from support.folders import marian
+from support.tiny import make_bert
+
+from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
+from clearhead.finite import NonFiniteError, check_finite
+from clearhead.pipelines.text_encoder import EncodeOptions
+
+TEXTS = ["hello world", "the old bridge", "after the storm", "this is a test"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Models of which only texts with the word storm overflow, or all."""
+    place = tmp_path_factory.mktemp("overflow")
+    for name in ("bert", "classifier", "reader", "broken", "long", "translator", "broken-translator"):
+        (place / name).mkdir()
+    overflow.at_word(make_bert(place / "bert"), "storm")
+    overflow.everywhere(make_bert(place / "broken"))
+    overflow.large_norm(make_bert(place / "long"))
+    for name, head in {"classifier": "ForSequenceClassification", "reader": "ForQuestionAnswering"}.items():
+        families.make("bert", place / name, head)
+        overflow.at_word(place / name, "storm")
+    marian(place / "broken-translator")
+    overflow.everywhere(place / "broken-translator")
+    overflow.translator(place / "translator")
+    return place
+
+
+def encoder(folders, name="bert"):
+    return TextEncoder.from_pretrained(folders / name, precision="float32", device="cpu")
+
+
+def said(error, *words):
+    message = str(error.value)
+    for word in words:
+        assert word in message, message
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "tokens"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_vector(folders, pooling, normalize):
+    with pytest.raises(NonFiniteError) as error:
+        encoder(folders).encode(TEXTS, pooling=pooling, normalize=normalize)
+    said(error, "text 2: ", "'after the storm'", "NaN or infinity", str(folders / "bert"), "float32")
+    assert isinstance(error.value, ValueError)
+    finite = [text for text in TEXTS if "storm" not in text]
+    good = encoder(folders).encode(finite, pooling=pooling, normalize=normalize)
+    assert all(np.isfinite(vector).all() for vector in good)
+
+
+def test_a_norm_that_overflows_gives_no_zeros(folders):
+    plain = encoder(folders, "long").encode(TEXTS, normalize=False)
+    assert np.isfinite(plain).all()
+    with pytest.raises(NonFiniteError):
+        encoder(folders, "long").encode(TEXTS, normalize=True)
+
+
+def test_tokens_and_streams(folders):
+    made = encoder(folders)
+    with pytest.raises(NonFiniteError) as error:
+        made.encode_tokens(made.tokenize(TEXTS))
+    said(error, "text 2: ", "after the storm")
+    with pytest.raises(NonFiniteError) as error:
+        list(made.stream(["hello"] * 10 + TEXTS, EncodeOptions(), window=3))
+    said(error, "text 12: ", "'after the storm'")
+
+
+def test_a_long_text_is_shortened_and_the_precision_is_part_of_the_advice(folders):
+    made = TextEncoder.from_pretrained(folders / "bert", precision="bfloat16", device="cpu")
+    with pytest.raises(NonFiniteError) as error:
+        made.encode(["the storm\n" * 1000])
+    message = said(error, "bfloat16", "--precision float32")
+    assert len(message) < 400 + len(str(folders))
+
+
+@pytest.mark.parametrize("do_sample", [False, True])
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("name", ["translator", "broken-translator"])
+def test_an_output(folders, beam_size, do_sample, name):
+    made = TextToText.from_pretrained(folders / name, precision="float32", device="cpu")
+    options = {"max_new_tokens": 5} | ({"do_sample": True} if do_sample else {"beam_size": beam_size})
+    texts = ["", "hello", "the storm"] if name == "translator" else ["", "the storm"]
+    with pytest.raises(NonFiniteError) as error:
+        made.generate(texts, **options)
+    said(error, f"text {len(texts) - 1}: ", "'the storm'", str(folders / name))
+    with pytest.raises(NonFiniteError):
+        list(made.stream("the storm", max_new_tokens=5))
+    with pytest.raises(NonFiniteError) as error:
+        list(made.each(["hello"] * 3 * (name == "translator") + ["the storm"], window=2, **options))
+    said(error, "text 3: " if name == "translator" else "text 0: ")
+    if name == "translator":
+        assert made.generate(["hello"], **options)
+
+
+def test_labels(folders):
+    made = TextClassifier.from_pretrained(folders / "classifier", precision="float32", device="cpu")
+    with pytest.raises(NonFiniteError) as error:
+        made.classify(TEXTS)
+    said(error, "text 2: ", "'after the storm'", str(folders / "classifier"))
+    with pytest.raises(NonFiniteError) as error:
+        list(made.stream(TEXTS))
+    said(error, "text 2: ")
+
+
+def test_answers(folders):
+    made = QuestionAnswerer.from_pretrained(folders / "reader", device="cpu")
+    pairs = [("hello", "the old bridge " * 30), ("is this a test", "after the storm")]
+    with pytest.raises(NonFiniteError) as error:
+        made.answers(pairs, max_length=12, stride=2)
+    said(error, "text 1: ", "'is this a test'", str(folders / "reader"))
+    assert made.answers(pairs[:1], max_length=12, stride=2)
+
+
+def test_an_error_passes_between_processes_and_a_finite_array_passes():
+    error = NonFiniteError("vector", 3, text="a", where="b", model="c", precision="bfloat16")
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+    assert again.index == 3
+    check_finite(np.zeros((2, 3)), "vector", [0, 1])
+    with pytest.raises(NonFiniteError):
+        check_finite(np.array([[0.0], [-np.inf]]), "vector", [0, 1])
+
+
+@pytest.fixture
+def lines(tmp_path):
+    (tmp_path / "a.txt").write_text("hello\n\nworld\n", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"text": "hello"}\n\n{"text": "after the storm"}\n', encoding="utf-8")
+    (tmp_path / "c.txt").write_text("hello\nafter the storm\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("output", ["v.npy", "v.jsonl", "v.parquet", None])
+def test_encode_names_file_and_line(folders, lines, output):
+    place = [] if output is None else ["--output", lines / output]
+    model = ["--model", folders / "bert", "--precision", "float32"]
+    line = refused("encode", lines / "a.txt", lines / "b.jsonl", *model, *place)
+    assert f"{lines / 'b.jsonl'}, line 3: " in line
+    assert "'after the storm'" in line
+    assert str(folders / "bert") in line
+    assert not output or not (lines / output).exists()
+    line = refused("encode", *model, *place, stdin=b"hello\nafter the storm\n")
+    assert "standard input, line 2: " in line
+
+
+def test_encode_names_the_line_of_a_resumed_run(folders, lines):
+    source, output = lines / "long.txt", lines / "v.npy"
+    good = "hello\n" * 5000
+    source.write_text(good + "after the storm\n" + "hello\n" * 10, encoding="utf-8")
+    model = ["--model", folders / "bert", "--precision", "float32"]
+    for resume in ([], ["--resume"]):
+        status, _, err = clearhead("encode", source, "-o", output, *model, *resume)
+        assert status == 1
+        assert f"{source}, line 5001: " in err
+
+
+def test_translate_summarize_classify_and_answer_name_file_and_line(folders, lines):
+    translator = ["--model", folders / "translator", "--precision", "float32", "--max-new-tokens", 3]
+    assert f"{lines / 'c.txt'}, line 2: " in refused("translate", lines / "c.txt", *translator)
+    assert f"{lines / 'b.jsonl'}, line 3: " in refused("translate", lines / "b.jsonl", *translator, "--json")
+    line = refused("summarize", *translator, lines / "c.txt", stdin=b"")
+    assert f"{lines / 'c.txt'}: " in line
+    line = refused("classify", "--model", folders / "classifier", lines / "a.txt", lines / "b.jsonl")
+    assert f"{lines / 'b.jsonl'}, line 3: " in line
+    reader = ["--model", folders / "reader", "--question", "hello", "--context"]
+    assert f"{lines / 'c.txt'}: " in refused("answer", *reader, lines / "c.txt")
+
+
+def test_evaluate_names_file_and_line(folders, lines):
+    pairs = lines / "pairs.csv"
+    rows = "hello,world,1\n\nthe bridge,after the storm,2\nhello,test,3\n"
+    pairs.write_text(rows)
+    assert f"{pairs}, line 3: " in refused("evaluate", "similarity", pairs, "--model", folders / "bert")
+    pairs.write_text(f"first,second,score\n{rows}")
+    assert f"{pairs}, line 4: " in clearhead("evaluate", "similarity", pairs, "--model", folders / "bert")[2]
+    labels = lines / "labels.tsv"
+    labels.write_text("hello\tLABEL_0\nafter the storm\tLABEL_1\n")
+    assert f"{labels}, line 2: " in refused("evaluate", "classification", labels, "--model", folders / "classifier")
+    beside = ["--reference", lines / "c.txt", "--model", folders / "translator", "--max-new-tokens", 3]
+    assert f"{lines / 'c.txt'}, line 2: " in refused("evaluate", "translation", lines / "c.txt", *beside)
+    assert f"{lines / 'c.txt'}, line 2: " in refused("evaluate", "summarization", lines / "c.txt", *beside)
+
+
+def test_evaluate_answers_names_the_question(folders, lines):
+    asked = {"id": "q7", "question": "is this a test", "answers": [{"text": "storm", "answer_start": 10}]}
+    data = {"version": "1.1", "data": [{"title": "a", "paragraphs": [{"context": "after the storm", "qas": [asked]}]}]}
+    source = lines / "squad.json"
+    source.write_text(__import__("json").dumps(data))
+    line = refused("evaluate", "answers", source, "--model", folders / "reader")
+    assert f"{source}, question q7: " in line
+
+
+@pytest.mark.slow
+def test_encode_with_ray_names_file_and_line(folders, lines):
+    pytest.importorskip("ray")
+    shutil.copy(lines / "c.txt", lines / "d.txt")
+    model = ["--model", folders / "bert", "--precision", "float32", "--device", "cpu"]
+    status, _, err = clearhead(
+        "encode", lines / "c.txt", "-o", lines / "out", "--engine", "ray", "--workers", 1, *model
+    )
+    assert status == 1
+    assert f"{lines / 'c.txt'}, line 2: " in err

@@ -1,0 +1,307 @@
+"""Prepacked linear maps: the plain ones' numbers, alone and in whole models."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, masks
+from clearhead.layers.embedding import OutputProjection, TokenEmbedding
+from clearhead.runtime import prepacked_linear
+from clearhead.runtime.precision import inference_copy
+from clearhead.runtime.prepacked_linear import PrepackedLinear, PrepackedUnembedding
+from clearhead.train.regularizers import remove_norms
+
+ACTIVATIONS = [None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()]
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.skipif(
+    not prepacked_linear.is_supported(torch.float32), reason="no oneDNN operators in this torch"
+)
+FEW = pytest.mark.skipif(
+    not prepacked_linear._small_batch_is_faster(torch.float32), reason="MKL's order pays on no such processor"
+)
+HALF = pytest.mark.skipif(not prepacked_linear.is_supported(torch.bfloat16), reason="this processor packs no bfloat16")
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), pytest.param(torch.bfloat16, 0.06, marks=HALF)])
+@given(st.integers(0, 9), st.integers(1, 40), st.integers(1, 40), st.sampled_from(ACTIVATIONS), st.booleans())
+@settings(max_examples=40)
+def test_it_is_the_plain_map(dtype, bound, rows, inputs, outputs, activation, bias):
+    linear, x = nn.Linear(inputs, outputs, bias=bias), torch.randn(2, rows, inputs)
+    with torch.inference_mode():
+        plain = linear(x) if activation is None else activation(linear(x))
+        found = PrepackedLinear(linear, dtype, activation)(x.to(dtype))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), plain, atol=bound, rtol=bound)
+
+
+def test_a_row_does_not_depend_on_the_others():
+    linear, x = PrepackedLinear(nn.Linear(48, 40), torch.float32, nn.GELU()), torch.randn(100, 48)
+    with torch.inference_mode():
+        together = linear(x)
+        assert all(torch.equal(linear(x[:rows]), together[:rows]) for rows in (1, 2, 15, 16, 33))
+
+
+@FEW
+@given(st.integers(0, 300), st.integers(1, 80), st.integers(1, 80), st.booleans(), st.integers(1, 2))
+@settings(max_examples=60)
+def test_packed_for_few_rows_it_is_the_plain_map_of_any_number(rows, inputs, outputs, bias, threads):
+    linear, x = nn.Linear(inputs, outputs, bias=bias), torch.randn(rows, 1, inputs)
+    packed, before = PrepackedLinear(linear, torch.float32, few_rows=True), torch.get_num_threads()
+    with torch.inference_mode():
+        found = packed(x)
+        torch.testing.assert_close(found, linear(x), atol=1e-5, rtol=1e-5)
+        torch.set_num_threads(threads)
+        try:
+            alone = packed(x[: rows // 2])
+        finally:
+            torch.set_num_threads(before)
+    # to the bit, but for a row alone with a small matrix
+    assert float((alone - found[: rows // 2]).norm()) <= 1e-6 * (1 + float(alone.norm()))
+    with torch.no_grad():
+        linear.weight.mul_(2)
+    with torch.inference_mode():
+        torch.testing.assert_close(packed(x), linear(x), atol=1e-5, rtol=1e-5)
+
+
+@FEW
+@pytest.mark.parametrize("rows", [1, 5, 128, 300])
+def test_it_is_the_packed_weight_that_multiplies_any_number_of_rows(rows):
+    weight, x, packed = torch.randn(40, 48), torch.randn(rows, 48), prepacked_linear._PackedForFew(torch.float32)
+    with torch.inference_mode():
+        found = packed.product(x, weight)
+        assert torch.equal(packed._multiply(x, torch.zeros_like(weight), prepacked_linear._NOTHING), found)
+        torch.testing.assert_close(found, functional.linear(x, weight), atol=1e-4, rtol=1e-4)
+
+
+@FEW
+def test_a_decoder_is_packed_for_few_rows_and_an_encoder_for_many():
+    plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1, activation="gelu")
+    runs = inference_copy(Seq2Seq(plan).eval(), torch.float32, CPU)
+
+    def few(stack):
+        packed = [part._packed for part in stack.modules() if isinstance(part, PrepackedLinear | PrepackedUnembedding)]
+        return {isinstance(one, prepacked_linear._PackedForFew) for one in packed}
+
+    assert (few(runs.encoder), few(runs.decoder), few(runs.output)) == ({False}, {True}, {True})
+    low = inference_copy(Seq2Seq(plan).eval(), torch.bfloat16, CPU)
+    assert few(low) == {False}
+
+
+def test_wrong_products_for_few_rows_are_found_and_others_serve(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True}, raising=False)
+    monkeypatch.setattr(prepacked_linear._PackedForFew, "_multiply", lambda self, x, weight, name: x @ weight.T)
+    assert not prepacked_linear._small_batch_is_faster.__wrapped__(torch.float32)
+
+    def absent(self, weight):
+        raise AttributeError("no such operator")
+
+    monkeypatch.setattr(prepacked_linear._PackedForFew, "_pack", absent)
+    assert not prepacked_linear._small_batch_is_faster.__wrapped__(torch.float32)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
+    assert not prepacked_linear._small_batch_is_faster.__wrapped__(torch.float32)
+
+
+def test_a_view_that_is_not_contiguous_is_read_right():
+    linear, x = nn.Linear(8, 4), torch.randn(3, 5, 16)
+    with torch.inference_mode():
+        found = PrepackedLinear(linear, torch.float32)(x.transpose(0, 1)[..., ::2])
+        torch.testing.assert_close(found, linear(x.transpose(0, 1)[..., ::2]))
+
+
+def test_a_changed_weight_is_packed_anew():
+    linear, x = nn.Linear(8, 4), torch.randn(3, 8)
+    packed = PrepackedLinear(linear, torch.float32)
+    with torch.inference_mode():
+        packed(x)
+    with torch.no_grad():
+        linear.weight.mul_(2)
+        linear.bias.add_(1)
+    with torch.inference_mode():
+        torch.testing.assert_close(packed(x), linear(x))
+
+
+@pytest.mark.parametrize("few_rows", [False, pytest.param(True, marks=FEW)])
+def test_a_bias_of_zeros_that_becomes_another_is_added(few_rows):
+    linear, x = nn.Linear(8, 4), torch.randn(3, 8)
+    packed = PrepackedLinear(linear, torch.float32, few_rows=few_rows)
+    with torch.no_grad():
+        linear.bias.zero_()
+    with torch.inference_mode():
+        torch.testing.assert_close(packed(x), linear(x))
+    with torch.no_grad():
+        linear.bias.add_(1)
+    with torch.inference_mode():
+        torch.testing.assert_close(packed(x), linear(x))
+
+
+def test_gradients_are_refused_instead_of_wrong():
+    with pytest.raises(RuntimeError, match="inference_mode"):
+        PrepackedLinear(nn.Linear(3, 3), torch.float32)(torch.randn(2, 3))
+
+
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("vocabulary", [9, 5000])
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), pytest.param(torch.bfloat16, 0.1, marks=HALF)])
+def test_the_best_logits_are_exact_in_16_bits_too(dtype, bound, vocabulary, bias, scale):
+    output = OutputProjection(TokenEmbedding(vocabulary, 16), bias=bias, scale=scale)
+    if bias:
+        nn.init.normal_(output.bias)
+    h = torch.randn(3, 1, 16).bfloat16()
+    with torch.inference_mode():
+        plain, best = output(h.float()), 5
+        found = PrepackedUnembedding(output, dtype)(h)
+        torch.testing.assert_close(found, plain, atol=bound, rtol=bound)
+        torch.testing.assert_close(found.topk(best), plain.topk(best), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_an_activation_stands_in_the_product_only_where_it_is_cheap_there(monkeypatch, capability, activation):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    plan = EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1, activation=activation)
+    model = EncoderModel(plan).eval()
+    runs = inference_copy(model, torch.float32, CPU)
+    alone = any(isinstance(part, nn.GELU) for part in runs.modules())
+    assert alone == (activation == "gelu" and capability == "AVX2")
+    ids = torch.randint(20, (2, 5))
+    with torch.inference_mode():
+        torch.testing.assert_close(runs(ids), model(ids), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_changed_in_place_is_used_by_siblings_as_a_whole(monkeypatch, dtype, packs):
+    if not packs:
+        monkeypatch.setattr(prepacked_linear, "usable", lambda dtype: False)
+    plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=2, relative_buckets=8)
+    model, ids = Seq2Seq(plan).eval(), torch.randint(50, (2, 5))
+    runs = inference_copy(model, dtype, CPU)
+
+    def logits(runner):
+        with torch.inference_mode():
+            return runner(ids, ids)
+
+    before = logits(runs)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    torch.testing.assert_close(logits(runs), logits(inference_copy(model, dtype, CPU)), rtol=0, atol=0)
+    assert (logits(runs) - before).norm() > 0.1 * before.norm()
+    model.load_state_dict(Seq2Seq(plan).state_dict())
+    torch.testing.assert_close(logits(runs), logits(inference_copy(model, dtype, CPU)), rtol=0, atol=0)
+
+
+def test_models_share_their_weights_with_their_siblings():
+    model = EncoderModel(EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=2)).eval()
+    exact, low = inference_copy(model, torch.float32, CPU), inference_copy(model, torch.bfloat16, CPU)
+    assert {id(p) for p in exact.parameters() if p.numel()} < {id(p) for p in model.parameters()}
+    assert sum(isinstance(part, PrepackedLinear) for part in exact.modules()) == 2 * 4
+    ids, mask = torch.randint(20, (2, 5)), masks.padding(torch.tensor([[True] * 5, [True] * 3 + [False] * 2]))
+    with torch.inference_mode():
+        plain = model(ids, mask)
+        torch.testing.assert_close(exact(ids, mask), plain, atol=1e-5, rtol=1e-5)
+        assert functional.cosine_similarity(low(ids, mask).float(), plain, dim=-1).min() > 0.9995
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.1)
+    with torch.inference_mode():
+        torch.testing.assert_close(exact(ids, mask), model(ids, mask), atol=1e-5, rtol=1e-5)
+    model.train()
+    assert not exact.training
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_models_without_norms_run_packed(dtype):
+    model = Seq2Seq(Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1)).eval()
+    remove_norms(model)
+    ids = torch.randint(50, (2, 5))
+    with torch.inference_mode():
+        found, wanted = inference_copy(model, dtype, CPU)(ids, ids), model(ids, ids)
+    assert float((found - wanted).norm()) <= (1e-5 if dtype == torch.float32 else 0.05) * float(wanted.norm())
+
+
+def test_where_the_operators_are_wrong_or_absent_the_plain_maps_serve(monkeypatch):
+    monkeypatch.setattr(prepacked_linear, "usable", lambda dtype: False)
+    model = Seq2Seq(Seq2SeqConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1)).eval()
+    assert inference_copy(model, torch.float32, CPU) is model
+    low = inference_copy(model, torch.bfloat16, CPU)
+    assert not any(isinstance(part, PrepackedLinear | PrepackedUnembedding) for part in low.modules())
+
+
+def test_wrong_operators_are_found(monkeypatch):
+    product = prepacked_linear._Packed.product
+    monkeypatch.setattr(prepacked_linear._Packed, "product", lambda self, *given: product(self, *given) * 1.01)
+    assert not prepacked_linear.is_supported.__wrapped__(torch.float32)
+
+    def absent(self, *given):
+        raise AttributeError("no such operator")
+
+    monkeypatch.setattr(prepacked_linear._Packed, "product", absent)
+    assert not prepacked_linear.is_supported.__wrapped__(torch.bfloat16)
+
+
+def test_what_is_usable_is_so_under_autocast_too():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert prepacked_linear.is_supported.__wrapped__(torch.float32)
+
+
+MANY_NUMBERS_OF_ROWS = """
+import ctypes
+import torch
+from torch import nn
+from clearhead.runtime.precision import configure_allocator
+from clearhead.runtime.prepacked_linear import PrepackedLinear
+
+class Held(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "a b c d e f g in_use i j".split()]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Held
+configure_allocator()
+linear = PrepackedLinear(nn.Linear(256, 256), torch.float32)
+with torch.inference_mode():
+    for rows in range(1, 201):
+        linear(torch.zeros(8 * rows, 256))
+        if rows == 100:
+            before = libc.mallinfo2().in_use
+print(libc.mallinfo2().in_use - before)
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="asks glibc what is held"
+)
+def test_the_kernels_of_many_numbers_of_rows_are_not_all_kept():
+    # a process of its own: how many are kept is settled before its first product
+    told = {name: value for name, value in os.environ.items() if "CACHE_CAPACITY" not in name}
+    run = subprocess.run([sys.executable, "-c", MANY_NUMBERS_OF_ROWS], env=told, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) < 5e6  # a hundred more: 56 MB, were they kept
+
+
+HUGE_PAGES = """
+from pathlib import Path
+import clearhead.runtime.precision
+import torch
+held = torch.ones(2**26)
+print(sum(int(line.split()[1]) for line in Path("/proc/self/smaps").read_text().splitlines() if "AnonHuge" in line))
+"""
+
+
+def test_large_tensors_stand_on_huge_pages_where_the_system_gives_them():
+    switch = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not switch.exists() or "[never]" in switch.read_text():
+        pytest.skip("this system gives no huge pages")
+    environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    done = subprocess.run([sys.executable, "-c", HUGE_PAGES], capture_output=True, text=True, env=environment)
+    assert int(done.stdout) > 100_000, done.stderr

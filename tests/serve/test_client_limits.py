@@ -1,0 +1,50 @@
+"""Limits that clients share."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearhead.serve.http.client_limits import Shares
+
+STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12), st.booleans()), max_size=60)
+
+
+@given(st.integers(1, 40), STEPS)
+def test_clients_stay_within_the_limit_and_leave_as_much_as_they_add_to(limit, steps):
+    shares, held = Shares(limit), []
+    for client, amount, releases in steps:
+        mine = sum(size for one, size in held if one == client)
+        if releases and held:
+            shares.release(*held.pop(0))
+        elif shares.take(client, amount):
+            held.append((client, amount))
+            assert not mine or not amount or mine + amount <= limit - shares.held
+        else:
+            assert shares.held + amount > limit or mine + amount > limit - shares.held - amount
+        assert shares.held == sum(size for _, size in held) <= limit
+    for one in held:
+        shares.release(*one)
+    assert shares.held == 0
+    assert shares._of == Counter()  # nothing is kept of clients that have gone
+
+
+@given(st.integers(1, 1000), st.integers(1, 9))
+def test_greedy_clients_leave_room_for_a_new_one(limit, clients):
+    shares = Shares(limit * (clients + 2))
+    while sum(shares.take(number, 1) for number in range(clients)):
+        pass
+    assert shares.take("new", limit)
+
+
+@given(st.integers(1, 40), STEPS, st.integers(1, 40), st.data())
+def test_a_smaller_amount_always_has_room(limit, steps, first, data):
+    shares = Shares(limit)
+    first = min(first, limit)
+    assert shares.take("a", first)
+    for client, amount, _ in steps:
+        shares.take(client, amount)
+    before = shares.held
+    second = data.draw(st.integers(0, first))
+    assert shares.take("a", second, instead_of=first)
+    assert shares.held == before - first + second

@@ -1,0 +1,129 @@
+"""SIGTERM and the beginning, against the real server: it says whether it is ready, and always ends with status 0."""
+
+import concurrent.futures
+import json
+import signal
+import socket
+import subprocess
+import time
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from support import served
+from support.command import COMMAND
+from support.served import until
+
+SLOWED = """
+import time
+import clearhead.serve.application_state as state
+step, load = state.State._step, state.load
+def stepped(self, part, tokens):
+    time.sleep(0.2 if part == "decoder" else 1.0)
+    step(self, part, tokens)
+def loaded(*given):
+    time.sleep(1.5)
+    return load(*given)
+state.State._step, state.load = stepped, loaded
+"""
+
+
+def queue(server):
+    return served.metric(server.address, "queue_tokens")
+
+
+def embed(server):
+    return httpx.post(f"{server.address}/v1/embeddings", json={"model": "bert", "input": "a"}, timeout=30)
+
+
+def test_it_is_not_ready_until_all_is_loaded(folders):
+    models = {name: folders / name for name in ("bert", "marian")}
+    with served.server(models, before=SLOWED, ready=False) as server:
+        told = httpx.get(f"{server.address}/health/ready")
+        assert (told.status_code, told.json()) == (503, {"status": "loading"})
+        assert httpx.head(f"{server.address}/health/ready").status_code == 503
+        assert httpx.get(f"{server.address}/health/live").status_code == 200
+        until(lambda: len(httpx.get(f"{server.address}/v1/models").json()["data"]) == 1)
+        assert httpx.get(f"{server.address}/health/ready").status_code == 503
+        assert embed(server).status_code == 503
+        server.ready()
+        assert embed(server).status_code == 200
+
+
+def test_sigterm_lets_it_finish_and_end_with_0(folders):
+    with served.server({"bert": folders / "bert"}, before=SLOWED) as server:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            asked = [pool.submit(embed, server) for _ in range(2)]
+            until(lambda: queue(server) == 6)  # three tokens each
+            assert server.ends()[0] == 0
+            assert [one.result().status_code for one in asked] == [200, 200]
+        assert "Traceback" not in server.said()
+
+
+def test_sigterm_while_a_body_comes(folders):
+    head = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{"
+    with served.server({"bert": folders / "bert"}) as server:
+        parts = urlsplit(server.address)
+        with socket.create_connection((parts.hostname, parts.port), timeout=20) as slow:
+            slow.sendall(head)
+            time.sleep(0.3)
+            status, seconds = server.ends()
+            said = slow.makefile("rb").read()
+        assert status == 0
+        assert seconds < 8
+        assert said.startswith(b"HTTP/1.1 503 ")
+        assert json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"] == "draining"
+        assert "Traceback" not in server.said()
+
+
+def test_sigterm_while_it_loads(folders):
+    with served.server({"bert": folders / "bert"}, before=SLOWED, ready=False) as server:
+        status, seconds = server.ends()
+    assert status == 0
+    assert seconds < 5
+
+
+def test_sigterm_while_it_starts(folders):
+    process = subprocess.Popen([COMMAND, "serve", "-m", str(folders / "bert"), "--port", "0"], stderr=subprocess.PIPE)
+    time.sleep(2.0)  # it imports torch, or has begun to listen
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said.decode()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_sigterm_while_it_generates(folders, stream):
+    with served.server({"marian": folders / "marian"}, before=SLOWED, drain_seconds=1.0) as server:
+        body = {"text": "the old bridge", "stream": stream, "max_new_tokens": 55}  # 11 seconds of steps
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            asked = pool.submit(httpx.post, f"{server.address}/translate", json=body, timeout=60)
+            until(lambda: queue(server) > 0)
+            time.sleep(0.5)
+            status, seconds = server.ends()
+            response = asked.result()
+        assert status == 0
+        assert seconds < 8
+        if stream:
+            *_, last = [line for line in response.text.splitlines() if line.startswith("data: ")]
+            assert json.loads(last.removeprefix("data: "))["error"]["code"] == "draining"
+        else:
+            assert response.status_code == 503
+            assert response.json()["error"]["code"] == "draining"
+        assert "Traceback" not in server.said()
+
+
+def test_sigterm_while_it_is_stuck(folders):
+    stuck = (
+        "import time, clearhead.serve.model_registry as models\nmodels.Served.perform = lambda *given: time.sleep(60)"
+    )
+    with (
+        served.server({"bert": folders / "bert"}, before=stuck, drain_seconds=0.5) as server,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        asked = pool.submit(embed, server)
+        until(lambda: queue(server) > 0)
+        status, seconds = server.ends()
+        with pytest.raises(httpx.HTTPError):
+            asked.result().raise_for_status()
+    assert status == 0
+    assert seconds < 8

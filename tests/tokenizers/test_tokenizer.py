@@ -1,0 +1,111 @@
+"""Lines, tokens, batches."""
+
+import inspect
+import io
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.tiny import VOCABULARY
+from transformers import BertTokenizer
+
+from clearhead.data.batching import token_batches
+from clearhead.data.corpus import Corpus
+from clearhead.tokenizers.tokenizer import Tokenizer
+
+line = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=20)
+
+
+@given(st.lists(line, min_size=1), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_lines_come_back_whatever_stands_in_them(tmp_path_factory, lines, end, ended):
+    path = tmp_path_factory.mktemp("lines") / "a.txt"
+    body = end.join(lines) + (end if ended else "")
+    path.write_bytes(b"\xef\xbb\xbf" + body.encode())
+    expected = body.split("\n")
+    expected = [text.removesuffix("\r") for text in expected[:-1]] + ([expected[-1]] if expected[-1] else [])
+    assert list(Corpus([path])) == expected
+
+
+def test_only_lf_and_crlf_end_a_line(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one\x0b\x0c\x1c\x85\u2028still one\ntwo\rstill two\n\nfour", encoding="utf-8", newline="")
+    assert list(Corpus([path])) == ["one\x0b\x0c\x1c\x85\u2028still one", "two\rstill two", "", "four"]
+
+
+def test_invalid_utf8_names_the_line(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"good\nb\xffd\n")
+    with pytest.raises(ValueError, match=r"a\.txt, line 2: not UTF-8 at byte 2 of the line \(0xff\)"):
+        list(Corpus([path]))
+    assert list(Corpus([path], errors="replace")) == ["good", "b\ufffdd"]
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
+    assert list(Corpus(["-"])) == ["a", "b"]
+
+
+@given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 600))
+def test_batches_hold_every_text_once_within_the_budget(lengths, budget):
+    batches = list(token_batches(lengths, budget))
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(lengths[index] for index in batch)
+        assert len(batch) == 1 or sum(lengths[index] for index in batch) <= budget
+        assert longest <= 32 or all(2 * lengths[index] >= longest for index in batch)
+    order = [lengths[index] for batch in batches for index in batch]
+    assert order == sorted(order, reverse=True)
+
+
+def test_a_budget_below_one_is_refused():
+    with pytest.raises(ValueError, match="batch_tokens must be at least 1; got 0"):
+        list(token_batches([1], 0))
+
+
+@pytest.mark.parametrize("source", ["tokenizer.json", "vocab.txt"])
+def test_tokens_are_transformers_from_either_file(tiny_bert, tmp_path, source):
+    theirs = BertTokenizer(str(tiny_bert / "vocab.txt"))
+    (tmp_path / source).write_bytes((tiny_bert / source).read_bytes())
+    ours = Tokenizer.from_folder(tmp_path)
+
+    @given(st.lists(st.one_of(st.text(), st.text("abc hello [PAD]é中"), st.sampled_from(VOCABULARY)), max_size=4))
+    def check(texts):
+        texts = [text.encode("utf-8", "replace").decode() for text in texts]
+        assert [tokens.ids for tokens in ours.encode(texts)] == [theirs(text)["input_ids"] for text in texts]
+        cut = [theirs(text, truncation=True, max_length=5)["input_ids"] for text in texts]
+        found = ours.encode(texts, max_length=5)
+        assert [tokens.ids for tokens in found] == cut
+        assert [tokens.truncated for tokens in found] == [len(theirs(text)["input_ids"]) > 5 for text in texts]
+
+    check()
+    assert ours.words(ours.encode(["Hello, worlds"])[0].ids) == ["[CLS]", "hello", ",", "world", "##s", "[SEP]"]
+
+
+def test_threads_may_share_a_tokenizer(minilm):
+    tokenizer = minilm.tokenizer
+    told = tokenizer.as_json()
+
+    def tokenized(max_length):
+        rows = [tokenizer.encode(["hello world " * 200] * 20, max_length) for _ in range(20)]
+        assert tokenizer.as_json() == told
+        return {len(tokens.ids) for row in rows for tokens in row}
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(tokenized, [5, 9, 40, None])) == [{5}, {9}, {40}, {402}]
+
+
+def test_the_packages_fixed_padding_and_truncation_are_off(minilm):
+    (tokens,) = minilm.tokenizer.encode(["word " * 200])
+    assert len(tokens.ids) == 202
+    assert len(minilm.tokenize(["word " * 2000])[0].ids) == 256
+
+
+def test_what_is_no_text_is_named(minilm):
+    tokenizer = minilm.tokenizer
+    with pytest.raises(ValueError, match="text 1 is a int"):
+        inspect.unwrap(Tokenizer.encode)(tokenizer, ["a", 3])
+    with pytest.raises(ValueError, match="text 1 holds half a surrogate pair at character 2"):
+        tokenizer.encode(["a", "ab\ud800"])
+    with pytest.raises(ValueError, match="2 special"):
+        tokenizer.encode(["a"], max_length=2)

@@ -1,0 +1,169 @@
+"""Between updates: what is kept, what is best, when it ends; and that an update is what the recipe says."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from support.training import losses, metrics, tiny, weights
+from torch import nn
+
+from clearhead.train import trainer as running
+from clearhead.train.checkpointing import CheckpointManager
+from clearhead.train.metrics_logger import MetricsLogger, read_metrics
+from clearhead.train.tasks.base import better
+from clearhead.train.trainer import train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WITHOUT_CHANCE = {"regularize__dropout": 0, "regularize__augmentation": False, "optimizer__eps": 1e-5}
+
+
+def steps(run):
+    return [int(path.stem.removeprefix("step-")) for path in sorted((run / "checkpoints").glob("step-*"))]
+
+
+def validated(monkeypatch, scores):
+    """Lets validation find these losses, one after the other."""
+    found = iter(scores)
+    monkeypatch.setattr(running, "validation", lambda *rest: lambda: {"loss": next(found)})
+
+
+def test_batches_accumulated_learn_what_one_large_batch_learns(folder):
+    changes = {**WITHOUT_CHANCE, "data__validation": None, "regularize__early_stopping": False, "training__epochs": 3}
+    changes |= {"training__steps": None, "training__final": "last", "data__batch_tokens": 10_000}
+    train(tiny(folder, "large", **changes, training__accumulate=1))
+    train(tiny(folder, "small", **changes, training__accumulate=8, data__batch_size=6))
+    assert len(losses(folder / "large")) == len(losses(folder / "small")) == 3
+    assert losses(folder / "small") == pytest.approx(losses(folder / "large"), rel=1e-5)
+    one, other = weights(folder / "large"), weights(folder / "small")
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("greatest", [0.01, 0.5, False])
+def test_the_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
+    norms = []
+
+    def grads(optimizer):
+        tensors = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors))
+
+    real = running.Learner.configure_gradient_clipping
+
+    def clipped(learner, optimizer, *rest, **options):
+        before = grads(optimizer)
+        real(learner, optimizer, *rest, **options)
+        assert learner.gradient_norm == pytest.approx(before, rel=1e-4)
+        norms.append((before, grads(optimizer)))
+
+    monkeypatch.setattr(running.Learner, "configure_gradient_clipping", clipped)
+    name = f"clipped-{greatest}"
+    train(tiny(folder, name, regularize__gradient_clipping=greatest, training__steps=4))
+    assert len(norms) == 4
+    for before, after in norms:
+        assert before > 0.5
+        assert after == pytest.approx(min(before, greatest or math.inf), rel=1e-3)
+    assert [float(row["gradient_norm"]) for row in metrics(folder / name) if row["loss"]] == pytest.approx(
+        [before for before, _ in norms], rel=1e-4
+    )
+
+
+def test_the_best_is_kept_beside_the_last(folder, monkeypatch):
+    validated(monkeypatch, [5.0, 4.0, 3.0, 3.5, 3.4, 3.9, 9.0])
+    changes = {"validation__every": 1, "training__steps": 6, "training__keep_last": 2, "training__final": "best"}
+    trained = train(tiny(folder, "best", **changes))
+    assert steps(folder / "best") == [3, 5, 6]
+    best = load_file(folder / "best" / "checkpoints" / "step-00000003.safetensors")
+    model = weights(folder / "best")
+    assert torch.equal(model["model.encoder.layers.0.fc1.weight"], best["encoder.layers.0.feedforward.inner.weight"])
+    assert trained.scores == {"loss": 9.0}  # measured anew, of the weights in the folder
+
+
+def test_a_measure_that_gets_better_upwards_selects(folder):
+    changes = {"validation__scores": ["chrf"], "validation__select": "chrf", "validation__max_new_tokens": 5}
+    train(tiny(folder, "chrf", training__steps=6, training__final="best", **changes))
+    found = {int(row["step"]): float(row["chrf"]) for row in metrics(folder / "chrf") if row["chrf"]}
+    highest = max(found.values())
+    assert min(step for step, value in found.items() if value == highest) in steps(folder / "chrf")
+    with pytest.raises(ValueError, match="validation.select is 'chrv', which is not measured; did you mean chrf"):
+        train(tiny(folder, "chrv", **(changes | {"validation__select": "chrv"})))
+
+
+@pytest.mark.parametrize(
+    ("scores", "patience", "min_delta", "stop"),
+    [
+        ([5.0, 4.0, 4.0, 4.0, 3.0, 2.0], 2, 0.0, 4),
+        ([5.0, 4.0, 4.0, 3.9, 4.0, 4.0, 4.0], 3, 0.0, 7),
+        # each is better than the one before, but not by enough; the value to beat stays 5.0, until all have summed up
+        ([5.0, 4.96, 4.93, 4.91, 4.85, 4.8, 4.79, 4.78, 4.76], 4, 0.1, 9),
+        ([5.0, 4.96, 4.93, 4.91, 4.85], 3, 0.1, 4),
+        ([math.nan, 5.0, math.nan, math.nan], 2, 0.0, 4),
+    ],
+)
+def test_it_stops_early_after_so_many_validations_without_a_better_one(
+    folder, monkeypatch, request, scores, patience, min_delta, stop
+):
+    validated(monkeypatch, scores)
+    stopping = {"patience": patience, "min_delta": min_delta}
+    changes = {"validation__every": 1, "regularize__early_stopping": stopping, "training__final": "last"}
+    trained = train(tiny(folder, f"early-{len(scores)}-{patience}-{min_delta}", training__steps=20, **changes))
+    assert (trained.step, trained.stopped_early, trained.finished) == (stop, True, True)
+
+
+@given(st.floats(-5, 5), st.floats(-5, 5), st.floats(0, 1))
+def test_better(new, old, delta):
+    assert better("loss", new, old, delta) == (new < old - delta)
+    assert better("bleu", new, old, delta) == (new > old + delta)
+    assert better("bleu", new, math.nan)
+    assert not better("bleu", math.nan, old)
+    assert not better("loss", math.nan, math.nan)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.sets(st.integers(1, 12)), st.none() | st.integers(1, 12))
+def test_a_shelf_keeps_the_last_the_best_and_where_it_stopped(tmp_path_factory, keep, width, best, stop):
+    run = tmp_path_factory.mktemp("shelf")
+    shelf = CheckpointManager(run, keep)
+    models = {}
+    for step in range(1, 13):
+        models[step] = nn.Linear(width, 2)
+        passing = step == stop
+        shelf.write(models[step], step, best=step in best and not passing, passing=passing)
+        (run / "checkpoints" / ".state.ckpt.abc.part").write_bytes(b"half")
+        (run / ".metrics.csv.abc.part").write_bytes(b"half")
+        shelf.tidy()
+    regular = [step for step in range(1, 13) if step != stop]
+    wanted = {*regular[-keep:], *([stop] if stop else []), *([max(best - {stop})] if best - {stop} else [])}
+    assert steps(run) == sorted(wanted)
+    assert list(run.rglob(".*.part")) == []
+    assert shelf.last == regular[-keep:]
+    assert shelf.newest() == [12]
+    mean = nn.Linear(width, 2)
+    shelf.load(mean, shelf.last)
+    every = torch.stack([models[step].weight.detach().double() for step in shelf.last])
+    torch.testing.assert_close(mean.weight.detach(), every.mean(0).float(), rtol=0, atol=0)
+
+
+def test_a_journal_goes_on_as_if_it_had_never_ended(tmp_path):
+    values = {"epoch": 0, "loss": 0.1 + 0.2, "learning_rate": 1e-9, "gradient_norm": 1e300, "tokens_per_second": 3.0}
+
+    def write(place, numbers, begun):
+        place.mkdir(exist_ok=True)
+        journal = MetricsLogger(place, ["bleu"], begun)
+        for step in numbers:
+            journal.add(step, values)
+            journal.add(step, {"validation_loss": 1 / 3, "bleu": float(step)})
+        return journal
+
+    write(tmp_path / "whole", range(1, 7), 0).close()
+    write(tmp_path / "parts", range(1, 6), 0)  # killed: never closed
+    with (tmp_path / "parts" / "metrics.csv").open("a") as file:
+        file.write("6,0,0.1")  # in the middle of a line
+    write(tmp_path / "parts", range(4, 7), 3).close()
+    written = (tmp_path / "parts" / "metrics.csv").read_bytes()
+    assert written == (tmp_path / "whole" / "metrics.csv").read_bytes()
+    cut = written[: written.rindex(b"6.0") + 1]  # of 6.0 the 6: a number, but not the one that was written
+    (tmp_path / "parts" / "metrics.csv").write_bytes(cut)
+    assert len(read_metrics(tmp_path / "parts" / "metrics.csv")) == 11

@@ -1,0 +1,197 @@
+"""A student learns from a teacher: from its probabilities, its hidden states, the texts that it writes."""
+
+import json
+
+import pytest
+import yaml
+from support.command import refused, started
+from support.training_data import SIZES, recipe, write_data
+
+from clearhead import TextToText
+from clearhead.train.data.dataset import TokenizedDataset
+from clearhead.train.distillation import distill
+from clearhead.train.trainer import train
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def teacher(data):
+    """A teacher that has learned something, so that what it writes differs from text to text."""
+    sections = {"training": {"steps": 60}, "data": {"batch_tokens": 2000}, "optimizer": {"learning_rate": 0.01}}
+    return train(
+        recipe(data, "text-to-text", output=data / "teacher", model=SIZES | {"num_layers": 1}, **sections)
+    ).folder
+
+
+def student(data, teacher, folder, **told):
+    asked = {"teacher": str(teacher), "beam_size": 2} | told
+    return recipe(
+        *(data, "text-to-text", folder / "student"),
+        held_out=True,
+        data={"max_target_length": 20},
+        model=SIZES | {"num_layers": 1},
+        regularize={"distillation": asked},
+    )
+
+
+def written(told, folder):
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(told.model_dump(mode="json")), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("told", [{"weight": 0.7}, {"weight": 0.0, "hidden_weight": 1.0}])
+def test_a_teacher_changes_what_is_learned(data, teacher, tmp_path, told):
+    with_teacher = student(data, teacher, tmp_path, **told)
+    distilled = distill(with_teacher)
+    alone = with_teacher.model_copy(
+        update={
+            "output": str(tmp_path / "alone"),
+            "regularize": with_teacher.regularize.model_copy(update={"distillation": None}),
+        }
+    )
+    assert distilled.finished
+    assert distilled.scores["loss"] != train(alone).scores["loss"]
+
+
+def test_a_student_without_a_teacher_is_refused(data, tmp_path):
+    with pytest.raises(ValueError, match=r"regularize.distillation.teacher is missing"):
+        distill(recipe(data, "text-to-text", tmp_path / "run"))
+
+
+@pytest.mark.slow
+def test_train_says_which_verb_learns_a_teacher_s_texts(data, teacher, tmp_path):
+    path = written(student(data, teacher, tmp_path, sequence=True), tmp_path)
+    assert "`clearhead distill` learns the teacher's own texts" in refused("train", path)
+
+
+def _lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.slow
+def test_a_student_learns_the_texts_that_its_teacher_writes(data, teacher, tmp_path):
+    path = written(student(data, teacher, tmp_path, sequence=True), tmp_path)
+    status, out, err = started("distill", path)
+    assert (status, out.split()[0]) == (0, str(tmp_path / "student")), err
+    made = tmp_path / "student" / "data" / "teacher.jsonl"
+    sources = (data / "a.en").read_text(encoding="utf-8").splitlines()
+    model = TextToText.from_pretrained(teacher, precision="float32", device="cpu")
+    wanted = model.generate(sources, beam_size=2, max_new_tokens=20)
+    assert len(set(wanted)) > 5
+    assert _lines(made) == [{"source": one, "target": two} for one, two in zip(sources, wanted, strict=True)]
+    assert "validation: 32 examples" in err
+
+
+def test_texts_that_were_interrupted_go_on_to_the_same_file(data, teacher, tmp_path, monkeypatch):
+    from clearhead.train.distillation import _Outputs
+
+    whole, cut = (
+        _Outputs(tmp_path / name / "teacher.jsonl", student(data, teacher, tmp_path, sequence=True))
+        for name in ("a", "b")
+    )
+    whole.complete()
+    cut.path.parent.mkdir()
+    monkeypatch.setattr("clearhead.train.distillation._WINDOW", 11)
+    texts, calls = TextToText.generate, []
+
+    def interrupt(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return texts(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextToText, "generate", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cut.complete()
+    part = cut.path.with_suffix(".part")
+    written = part.read_bytes()
+    assert written.count(b"\n") == 11
+    part.write_bytes(bytes(len(written)))
+    with pytest.raises(
+        ValueError, match=r"teacher\.part does not hold the texts that teacher\.progress\.json describes"
+    ):
+        cut.complete()
+    part.write_bytes(written + b"half a line")
+    cut.complete()
+    assert cut.path.read_bytes() == whole.path.read_bytes()
+    assert sorted(path.name for path in cut.path.parent.iterdir()) == ["teacher.json", "teacher.jsonl"]
+
+
+def test_a_run_is_not_gone_on_with_on_another_teacher_s_texts(data, teacher, tmp_path):
+    assert distill(student(data, teacher, tmp_path, sequence=True)).finished
+    path = tmp_path / "student" / "data" / "teacher.jsonl"
+    before = path.stat().st_mtime_ns
+    with pytest.raises(ValueError, match=r"learns other texts of a teacher .*: search: \[2, 20\] became \[3, 20\]"):
+        distill(student(data, teacher, tmp_path, sequence=True, beam_size=3), resume=True)
+    with pytest.raises(ValueError, match="holds a run already"):
+        distill(student(data, teacher, tmp_path, sequence=True, beam_size=3))
+    assert path.stat().st_mtime_ns == before
+    assert distill(student(data, teacher, tmp_path, sequence=True), resume=True).finished
+
+
+def test_texts_of_another_search_are_written_anew(data, teacher, tmp_path):
+    from clearhead.train.distillation import _Outputs
+
+    path = tmp_path / "a" / "teacher.jsonl"
+    _Outputs(path, student(data, teacher, tmp_path, sequence=True)).complete()
+    path.write_text("")
+    _Outputs(path, student(data, teacher, tmp_path, sequence=True)).complete()
+    assert path.read_text() == ""
+    _Outputs(path, student(data, teacher, tmp_path, sequence=True, beam_size=3)).complete()
+    assert len(_lines(path)) == 32
+
+
+def test_a_run_that_is_there_keeps_its_texts(data, teacher, tmp_path):
+    told = student(data, teacher, tmp_path, sequence=True)
+    with pytest.raises(ValueError, match="there is no checkpoint"):
+        distill(told, resume=True)
+    assert not (tmp_path / "student").exists()
+    distill(told)
+    path = tmp_path / "student" / "data" / "teacher.jsonl"
+    before = path.stat().st_mtime_ns
+    other = student(data, teacher, tmp_path, sequence=True, beam_size=3)
+    with pytest.raises(ValueError, match="holds a run already"):
+        distill(other)
+    with pytest.raises(ValueError, match=r"cannot be gone on with: search: \[2, 20\] became \[3, 20\]"):
+        distill(other, resume=True)
+    assert path.stat().st_mtime_ns == before
+    assert distill(told, resume=True).finished
+
+
+def test_a_run_resumes_that_was_interrupted_while_the_teacher_wrote(data, teacher, tmp_path, monkeypatch):
+    from clearhead.train.distillation import _Outputs
+
+    told = student(data, teacher, tmp_path, sequence=True)
+
+    def interrupted(outputs, done):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Outputs, "_lines", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            distill(told)
+    assert distill(told, resume=True).finished
+
+
+def test_held_out_columns_are_read_by_their_names(data, teacher, tmp_path):
+    """The teacher's file has the fields' names, whatever the columns of the data are called."""
+    pairs = zip((data / "a.en").open(encoding="utf-8"), (data / "a.de").open(encoding="utf-8"), strict=True)
+    rows = "".join(f"{one.strip()}\t{two}" for one, two in pairs)
+    (tmp_path / "pairs.tsv").write_text("en\tde\n" + rows, encoding="utf-8")
+    told = student(data, teacher, tmp_path, sequence=True)
+    files = {
+        "train": str(tmp_path / "pairs.tsv"),
+        "validation": str(tmp_path / "pairs.tsv"),
+        "columns": {"source": "en", "target": "de"},
+    }
+    told = told.model_copy(update={"data": told.data.model_copy(update=files)})
+    distill(told)
+    assert len(TokenizedDataset(tmp_path / "student" / "data" / "validation")) == 32
+    held_out = _lines(tmp_path / "student" / "data" / "held-out.jsonl")
+    assert [row["target"] for row in held_out] == (data / "a.de").read_text(encoding="utf-8").splitlines()

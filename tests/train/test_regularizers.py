@@ -1,0 +1,575 @@
+"""What each regulariser does to the model, to the optimiser and to the loss."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.training_data import batch_of, ready, recipe, write_data
+from torch.nn import functional
+
+from clearhead.layers.norm import LayerNorm, RMSNorm
+from clearhead.models.seq2seq import Seq2Seq
+from clearhead.runtime import prepacked_linear
+from clearhead.train import regularizers
+from clearhead.train.data.dataloader import Loader, MicroBatch
+from clearhead.train.data.loaders import stores, validation
+from clearhead.train.data.sampler import TokenBatchSampler
+from clearhead.train.recipe.recipe import Dropout, Optimizer
+
+PLACES = ("attention", "feed_forward", "residual", "embedding")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def learner_of(data, task="text-to-text", *, model=None, **regularizers):
+    return ready(recipe(data, task, regularize=regularizers, model=model or {}), data / "run")
+
+
+def logits_of(guess):
+    return guess.output(guess.hidden_ND) if hasattr(guess, "hidden_ND") else guess.logits_NC
+
+
+def guessed(learner, batch):
+    return learner.task.guess(learner.model, batch, masked=True)
+
+
+def kl(one, other):
+    """KL(softmax(one) ‖ softmax(other)), row by row and entry by entry."""
+    log_p, log_q = torch.log_softmax(one.double(), -1), torch.log_softmax(other.double(), -1)
+    return (log_p.exp() * (log_p - log_q)).sum()
+
+
+# dropout
+
+
+def _probes(model):
+    """For each place a function that runs that place alone."""
+    x, memory = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
+    ids = torch.randint(5, 200, (2, 5))
+    coder, decoder = model.encoder.layers[0], model.decoder.layers[0]
+    return {
+        "attention": [
+            lambda: coder.attention(x),
+            lambda: decoder.attention(x),
+            lambda: decoder.cross_attention(x, memory),
+        ],
+        "feed_forward": [lambda: coder.feedforward(x), lambda: decoder.feedforward(x)],
+        "residual": [
+            lambda: coder.attention_residual(x, torch.sin),
+            lambda: coder.feedforward_residual(x, torch.sin),
+            lambda: decoder.attention_residual(x, torch.sin),
+            lambda: decoder.cross_attention_residual(x, torch.sin),
+            lambda: decoder.feedforward_residual(x, torch.sin),
+        ],
+        "embedding": [lambda: model.source_embedding(ids), lambda: model.target_embedding(ids)],
+    }
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("layout", ["marian", "bart", "t5"])
+def test_dropout_is_where_it_is_asked_for_and_nowhere_else(data, place, layout):
+    learner, _ = learner_of(data, model={"layout": layout}, dropout={place: 0.5})
+    for name, probes in _probes(learner.model).items():
+        for probe in probes:
+            assert torch.equal(probe(), probe()) == (name != place), name
+
+
+@pytest.mark.parametrize(
+    "task", ["text-to-text", "masked-language-model", "classification", "span-answers", "sentence-embeddings"]
+)
+def test_without_dropout_two_passes_in_training_are_the_same(data, task):
+    learner, examples = learner_of(data, task)
+    batch = batch_of(learner, examples)
+    assert learner.model.training
+    assert torch.equal(learner._loss(batch), learner._loss(batch))
+
+
+def test_a_head_has_the_residual_rate(data):
+    learner, _ = learner_of(data, "classification", dropout={"residual": 0.5})
+    hidden = torch.randn(3, 16)
+    assert not torch.equal(learner.model.head(hidden), learner.model.head(hidden))
+
+
+@given(rate=st.floats(0.05, 0.95))
+def test_dropout_leaves_out_its_share_and_scales_the_rest(data, rate):
+    model = _small()
+    regularizers.set_dropout(model, Dropout(embedding=rate))
+    ids = torch.randint(0, 50, (20, 20))
+    whole = model.eval().source_embedding(ids)
+    dropped = model.train().source_embedding(ids)
+    assert abs((dropped == 0).float().mean().item() - rate) < 0.05
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], whole[kept] / (1 - rate))
+
+
+def _small(**changes):
+    from clearhead import Seq2SeqConfig
+
+    sizes = {"vocab_size": 50, "d_model": 16, "ffn_hidden": 32, "num_heads": 2, "num_layers": 3}
+    return Seq2Seq(Seq2SeqConfig(**(sizes | changes)))
+
+
+# attention masking
+
+
+def _with_padding(batch, name, keep, value):
+    changed = batch[name].clone()
+    changed[~batch[keep]] = value
+    return replace(batch, tensors={**batch.tensors, name: changed})
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "keep"),
+    [
+        ("text-to-text", "source", "source_keep"),
+        ("masked-language-model", "text", "keep"),
+        ("classification", "text", "keep"),
+        ("span-answers", "text", "keep"),
+        ("sentence-embeddings", "first", "first_keep"),
+    ],
+)
+@pytest.mark.parametrize("masking", [True, False])
+def test_padding_is_seen_only_without_attention_masking(data, task, name, keep, masking):
+    learner, examples = learner_of(data, task, attention_masking=masking)
+    batch = batch_of(learner, examples)
+    assert not batch[keep].all()
+    other = _with_padding(batch, name, keep, 17)
+    same = torch.allclose(learner._loss(batch), learner._loss(other), rtol=1e-6)
+    assert same == masking
+
+
+@pytest.mark.parametrize("masking", [True, False])
+def test_later_target_tokens_never_matter(data, masking):
+    learner, examples = learner_of(data, attention_masking=masking)
+    batch = batch_of(learner, examples)
+    given = batch["given"].clone()
+    given[:, 3:] = 17
+    one = learner.task.guess(learner.model, batch, masked=masking).hidden_ND
+    other = replace(batch, tensors={**batch.tensors, "given": given})
+    two = learner.task.guess(learner.model, other, masked=masking).hidden_ND
+    places = torch.arange(given.shape[1]).expand_as(given)[batch["target_keep"]]
+    torch.testing.assert_close(one[places < 3], two[places < 3])
+    assert not torch.allclose(one[places >= 3], two[places >= 3])
+
+
+def test_a_teacher_never_sees_padding(data, tmp_path):
+    folder = _teacher(data, tmp_path)
+    told = {"teacher": str(folder), "weight": 1.0}
+    learner, examples = learner_of(data, attention_masking=False, distillation=told)
+    batch = batch_of(learner, examples)
+    student = learner._guess(learner.model, batch)
+    wanted = learner.task.guess(learner._teacher[0], batch, masked=True)
+    torch.testing.assert_close(learner._loss(batch), regularizers.distillation_loss(student, wanted, 2.0))
+
+
+# weight decay and the penalty
+
+
+def _one_step(model, decay, penalty, steps=1, rate=0.1):
+    optimizer = regularizers.optimizer(model, Optimizer(learning_rate=rate), decay)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = sum(parameter.sum() * 0.0 for parameter in model.parameters())
+        if penalty:
+            loss = loss + regularizers.losses.l2_penalty(regularizers.decayed_parameters(model), penalty)
+        loss.backward()
+        optimizer.step()
+
+
+def test_weight_decay_shrinks_matrices_and_leaves_biases_and_norms():
+    model = _small(layer_drop=0.0)
+    before = copy.deepcopy(dict(model.named_parameters()))
+    _one_step(model, decay=0.02, penalty=0.0)
+    norms = {
+        id(p) for module in model.modules() if isinstance(module, LayerNorm | RMSNorm) for p in module.parameters()
+    }
+    kinds = set()
+    for name, parameter in model.named_parameters():
+        held = id(parameter) in norms or name.endswith("bias")
+        kinds.add(held)
+        torch.testing.assert_close(parameter, before[name] * (1.0 if held else 1 - 0.1 * 0.02), rtol=1e-6, atol=0)
+    assert kinds == {True, False}
+
+
+def test_the_penalty_s_gradient_is_lambda_w(data):
+    gradients = []
+    for penalty in (0.0, 0.3):
+        learner, examples = learner_of(data, l2_penalty=penalty)
+        part = MicroBatch(batch_of(learner, examples), tokens=100, total=100, number=0, step=1, epoch=0, places=())
+        learner.training_step(part, 0).backward()
+        gradients.append({name: parameter.grad for name, parameter in learner.model.named_parameters()})
+    for name, parameter in learner.model.named_parameters():
+        weight = 0.3 * parameter.detach() if parameter.ndim > 1 else torch.zeros_like(parameter)
+        torch.testing.assert_close(gradients[1][name] - gradients[0][name], weight, rtol=1e-3, atol=1e-6)
+
+
+def test_under_adam_the_penalty_is_divided_by_its_own_size_and_decay_is_not():
+    decayed, punished = _small(), _small()
+    punished.load_state_dict(decayed.state_dict())
+    before = [matrix.detach().clone() for matrix in regularizers.decayed_parameters(decayed)]
+    _one_step(decayed, decay=1e-3, penalty=0.0)
+    _one_step(punished, decay=0.0, penalty=1e-3)
+    for matrix, held, old in zip(
+        regularizers.decayed_parameters(decayed), regularizers.decayed_parameters(punished), before, strict=True
+    ):
+        torch.testing.assert_close(matrix, old * (1 - 0.1 * 1e-3))
+        large = old.abs() > 1e-3  # ε counts where the gradient λ w is small
+        torch.testing.assert_close(held[large], (old - 0.1 * old.sign())[large], rtol=0, atol=1e-3)
+
+
+def test_under_plain_descent_penalty_and_decay_are_the_same():
+    torch.manual_seed(0)
+    start, data = torch.randn(4, 3), torch.randn(8, 4)
+    rate, strength = 0.1, 0.2
+    punished = start.clone().requires_grad_()
+    decayed = start.clone().requires_grad_()
+    for _ in range(5):
+        (gradient,) = torch.autograd.grad(
+            (data @ punished).square().mean() + regularizers.losses.l2_penalty([punished], strength), punished
+        )
+        punished = (punished - rate * gradient).detach().requires_grad_()
+        (gradient,) = torch.autograd.grad((data @ decayed).square().mean(), decayed)
+        decayed = (decayed * (1 - rate * strength) - rate * gradient).detach().requires_grad_()
+    torch.testing.assert_close(punished, decayed)
+
+
+# layer norm
+
+
+@pytest.mark.parametrize("task", ["text-to-text", "masked-language-model", "classification"])
+def test_without_layer_norm_there_is_none(data, task):
+    outputs = []
+    for on in (True, False):
+        learner, examples = learner_of(data, task, layer_norm=on)
+        norms = [module for module in learner.model.modules() if isinstance(module, LayerNorm | RMSNorm)]
+        assert bool(norms) == on
+        outputs.append(learner._loss(batch_of(learner, examples)))
+    assert not torch.allclose(*outputs)
+
+
+def test_without_layer_norm_a_residual_is_a_plain_sum(data):
+    learner, _ = learner_of(data, layer_norm=False)
+    x = torch.randn(2, 3, 16)
+    torch.testing.assert_close(learner.model.encoder.layers[0].attention_residual(x, torch.sin), x + torch.sin(x))
+
+
+# label smoothing
+
+
+@pytest.mark.parametrize("task", ["text-to-text", "masked-language-model", "classification", "span-answers"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_label_smoothing_is_the_formula(data, task, smoothing):
+    learner, examples = learner_of(data, task, label_smoothing=smoothing)
+    batch = batch_of(learner, examples)
+    guess = guessed(learner, batch)
+    log_p = torch.log_softmax(logits_of(guess).double(), -1)
+    # a reader's places are as many as the longest text of the batch; those that are padding have no probability
+    wanted = functional.one_hot(guess.targets_N, log_p.shape[1]).double() * (1 - smoothing) + smoothing / log_p.shape[1]
+    torch.testing.assert_close(learner._loss(batch).double(), -(wanted * log_p).sum(), rtol=1e-5, atol=1e-4)
+
+
+# R-Drop
+
+
+@pytest.mark.parametrize("task", ["text-to-text", "masked-language-model", "classification", "span-answers"])
+def test_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence(data, task):
+    learner, examples = learner_of(data, task, r_drop=3.0, dropout=0.3)
+    batch = batch_of(learner, examples)
+    torch.manual_seed(5)
+    found = learner._loss(batch)
+    torch.manual_seed(5)
+    one, two = guessed(learner, batch), guessed(learner, batch)
+    losses = [
+        functional.cross_entropy(logits_of(guess).double(), guess.targets_N, reduction="sum") for guess in (one, two)
+    ]
+    apart = (kl(logits_of(one), logits_of(two)) + kl(logits_of(two), logits_of(one))) / 2
+    assert apart > 1e-4
+    torch.testing.assert_close(found.double(), sum(losses) / 2 + 3.0 * apart, rtol=1e-4, atol=1e-4)
+
+
+def test_r_drop_is_nothing_where_both_passes_are_the_same(data):
+    learner, examples = learner_of(data, r_drop=3.0, dropout=0.3)
+    batch = batch_of(learner, examples)
+    learner.model.eval()
+    torch.testing.assert_close(learner._loss(batch), regularizers.task_loss(guessed(learner, batch)))
+
+
+# distillation
+
+
+def _teacher(data, folder, task="text-to-text", **model):
+    """A folder with a model whose weights were drawn from another seed, and are large enough to differ."""
+    learner, _ = ready(recipe(data, task, model=model, seed=9), data / "run")
+    with torch.no_grad():
+        for parameter in learner.model.parameters():
+            parameter.mul_(3.0 if parameter.ndim > 1 else 1.0)
+    learner.task.save(folder / "teacher")
+    return folder / "teacher"
+
+
+@pytest.mark.parametrize("task", ["text-to-text", "masked-language-model", "classification", "span-answers"])
+@pytest.mark.parametrize(("weight", "temperature"), [(0.0, 2.0), (0.3, 2.0), (1.0, 1.0)])
+def test_distillation_is_the_formula(data, tmp_path, task, weight, temperature):
+    told = {"teacher": str(_teacher(data, tmp_path, task)), "weight": weight, "temperature": temperature}
+    learner, examples = learner_of(data, task, distillation=told)
+    batch = batch_of(learner, examples)
+    mine, theirs = guessed(learner, batch), learner.task.guess(learner._teacher[0], batch, masked=True)
+    own = functional.cross_entropy(logits_of(mine).double(), mine.targets_N, reduction="sum")
+    pull = temperature**2 * kl(logits_of(theirs) / temperature, logits_of(mine) / temperature)
+    assert pull > 1e-3
+    expected = (1 - weight) * own + weight * pull
+    torch.testing.assert_close(learner._loss(batch).double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_student_comes_to_guess_as_its_teacher_whatever_the_data_say(data, tmp_path):
+    learner, examples = learner_of(data, distillation={"teacher": str(_teacher(data, tmp_path)), "weight": 1.0})
+    batch = batch_of(learner, examples[:2])
+    random_targets = torch.randint_like(batch["wanted"], 5, 200)
+    batch = replace(batch, tensors={**batch.tensors, "wanted": random_targets})
+    teacher = learner._teacher[0]
+    before = {name: parameter.clone() for name, parameter in teacher.named_parameters()}
+    wanted = logits_of(learner.task.guess(teacher, batch, masked=True))
+    first = kl(wanted, logits_of(guessed(learner, batch)))
+    optimizer = torch.optim.Adam(learner.model.parameters(), 0.01)
+    for _ in range(60):
+        optimizer.zero_grad()
+        learner._loss(batch).backward()
+        optimizer.step()
+    assert kl(wanted, logits_of(guessed(learner, batch))) < 0.05 * first
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+    assert all(torch.equal(parameter, before[name]) for name, parameter in teacher.named_parameters())
+    assert not any(name.startswith("_teacher") for name, _ in learner.named_parameters())
+
+
+def test_hidden_states_are_pulled(data, tmp_path):
+    told = {"teacher": str(_teacher(data, tmp_path)), "weight": 0.0, "hidden_weight": 0.5}
+    learner, examples = learner_of(data, distillation=told)
+    batch = batch_of(learner, examples)
+    mine, theirs = guessed(learner, batch), learner.task.guess(learner._teacher[0], batch, masked=True)
+    apart = (mine.hidden_ND - theirs.hidden_ND).square().mean(-1).sum()
+    torch.testing.assert_close(learner._loss(batch), regularizers.task_loss(mine) + 0.5 * apart)
+
+
+def test_a_teacher_of_another_width_is_refused_where_hidden_states_count(data, tmp_path):
+    told = {"teacher": str(_teacher(data, tmp_path, d_model=32)), "hidden_weight": 1.0}
+    with pytest.raises(ValueError, match="hidden states of 32 numbers, this model's have 16"):
+        learner_of(data, distillation=told)
+    learner_of(data, distillation=told | {"hidden_weight": 0.0})
+
+
+def test_a_teacher_with_other_tokens_is_refused(data, tmp_path):
+    other = write_data(tmp_path, examples=3)
+    folder = _teacher(other, tmp_path)
+    with pytest.raises(ValueError, match="has other tokens than this model"):
+        learner_of(data, distillation={"teacher": str(folder)})
+
+
+def test_a_teacher_with_other_labels_is_refused(data, tmp_path):
+    folder = _teacher(data, tmp_path, "classification")
+    told = recipe(
+        data,
+        "classification",
+        objective={"labels": ["short", "long"]},
+        regularize={"distillation": {"teacher": str(folder)}},
+    )
+    with pytest.raises(ValueError, match=r"has the labels long, short; this model has short, long"):
+        ready(told, data / "run")
+
+
+# the residual path
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.8])
+def test_layer_drop_leaves_out_its_share_of_the_layers(rate):
+    model = _small()
+    regularizers.set_layer_drop(model, rate)
+    ran = []
+    for layer in [*model.encoder.layers, *model.decoder.layers]:
+        layer.register_forward_hook(lambda *_: ran.append(1))
+    ids = torch.randint(0, 50, (1, 2))
+    times = 60
+    with torch.no_grad():
+        for _ in range(times):
+            model.train()(ids, ids)
+        shares = 1 - len(ran) / (6 * times)
+        assert abs(shares - rate) < 0.12
+        ran.clear()
+        model.eval()(ids, ids)
+    assert len(ran) == 6
+
+
+def test_a_layer_that_is_left_out_learns_nothing():
+    model = _small().train()
+    regularizers.set_layer_drop(model, 0.5)
+    ran = set()
+    for number, layer in enumerate(model.encoder.layers):
+        layer.register_forward_hook(lambda *_, number=number: ran.add(number))
+    ids = torch.randint(0, 50, (2, 3))
+    model(ids, ids).sum().backward()
+    assert 0 < len(ran) < 3
+    for number, layer in enumerate(model.encoder.layers):
+        assert all((parameter.grad is not None) == (number in ran) for parameter in layer.parameters())
+
+
+# gradient clipping
+
+
+@pytest.mark.parametrize("greatest", [0.01, 1e6, False])
+def test_clipping_shortens_the_whole_gradient_and_keeps_its_direction(data, greatest):
+    learner, examples = learner_of(data, gradient_clipping=greatest)
+    learner._loss(batch_of(learner, examples)).backward()
+    parameters = list(learner.model.parameters())
+    before = torch.cat([parameter.grad.flatten() for parameter in parameters])
+    learner.configure_gradient_clipping(torch.optim.SGD(parameters, 0.1))
+    after = torch.cat([parameter.grad.flatten() for parameter in parameters])
+    assert learner.gradient_norm == pytest.approx(before.norm().item(), rel=1e-4)
+    expected = min(1.0, 0.01 / before.norm().item()) if greatest == 0.01 else 1.0
+    torch.testing.assert_close(after, before * expected, rtol=1e-3, atol=1e-8)
+
+
+# augmentation
+
+
+def _special(learner):
+    return set(learner.task.tokenizer.special_ids)
+
+
+def _content(learner, ids):
+    return [number for number in ids if number not in _special(learner)]
+
+
+SIDES = {
+    "text-to-text": [("source", "source_keep")],
+    "classification": [("text", "keep")],
+    "span-answers": [("text", "keep")],
+    "sentence-embeddings": [("first", "first_keep"), ("second", "second_keep")],
+}
+
+
+@pytest.mark.parametrize("task", list(SIDES))
+def test_augmentation_changes_its_share_of_the_inputs_and_nothing_else(data, task):
+    learner, examples = learner_of(data, task, augmentation={"noise": 0.3})
+    examples = examples * 20
+    plain, noisy = batch_of(learner, examples), batch_of(learner, examples, learning=True)
+    inputs = {name for name, _ in SIDES[task]}
+    for name in set(plain.tensors) - inputs:
+        assert torch.equal(plain[name], noisy[name]), name
+    for name, keep in SIDES[task]:
+        special = torch.isin(plain[name], torch.tensor(sorted(_special(learner)))) | ~plain[keep]
+        changed = plain[name] != noisy[name]
+        assert not (changed & special).any()
+        assert abs(changed[~special].float().mean().item() - 0.3) < 0.03
+    assert plain.count == noisy.count
+
+
+@pytest.mark.parametrize("told", [{"token_masking": 0.2}, {"span_masking": 0.2}])
+@pytest.mark.parametrize(("task", "token"), [("text-to-text", "<unk>"), ("classification", "[MASK]")])
+def test_masked_tokens_become_the_mask_or_the_unknown_token(data, told, task, token):
+    learner, examples = learner_of(data, task, augmentation=told)
+    examples = examples * 20
+    ((name, _),) = SIDES[task]
+    plain, masked = batch_of(learner, examples), batch_of(learner, examples, learning=True)
+    changed = plain[name] != masked[name]
+    assert (masked[name][changed] == learner.task.tokenizer.token_id(token)).all()
+    words = sum(len(_content(learner, row.tolist())) for row in plain[name])
+    # of short texts less is masked in spans: a span that begins near the end is cut
+    assert 0.5 * 0.2 < int(changed.sum()) / words < 1.2 * 0.2
+
+
+@pytest.mark.parametrize("told", [{"token_swapping": 0.5}, {"shuffling": 3}])
+def test_moved_tokens_are_all_still_there(data, told):
+    learner, examples = learner_of(data, augmentation=told)
+    plain, moved = batch_of(learner, examples), batch_of(learner, examples, learning=True)
+    assert not torch.equal(plain["source"], moved["source"])
+    assert torch.equal(plain["source"].sort().values, moved["source"].sort().values)
+
+
+def test_deleted_tokens_are_fewer_and_in_order(data):
+    learner, examples = learner_of(data, augmentation={"token_deletion": 0.5})
+    made = batch_of(learner, examples, learning=True)
+    left = 0
+    for example, ids, keep in zip(examples, made["source"], made["source_keep"], strict=True):
+        remaining = iter(example["source"].tolist())
+        assert all(number in remaining for number in ids[keep].tolist())
+        left += int(keep.sum())
+    assert left < sum(len(example["source"]) for example in examples)
+
+
+def test_each_epoch_is_augmented_anew_and_alike_when_it_is_repeated(data):
+    learner, examples = learner_of(data, augmentation={"noise": 0.5})
+    lengths = np.array([[len(example["source"]), len(example["target"])] for example in examples], dtype=np.int32)
+
+    def epochs():
+        loader = Loader(
+            TokenBatchSampler(lengths, batch_tokens=10_000, seed=1),
+            lambda rows, draws: learner.task.collate([examples[int(row)] for row in rows], draws, learning=True),
+            seed=1,
+            steps=None,
+            epochs=2,
+        )
+        return [
+            {
+                place: row[keep].tolist()
+                for place, row, keep in zip(part.places, part.batch["source"], part.batch["source_keep"], strict=True)
+            }
+            for part in loader
+        ]
+
+    first, second = epochs()
+    assert first.keys() == second.keys()
+    assert sum(first[place] != second[place] for place in first) > len(first) / 2
+    assert epochs() == [first, second]
+
+
+def test_held_out_examples_are_never_augmented(data, tmp_path):
+    held = {"source": str(data / "a.en"), "target": str(data / "a.de")}
+    told = recipe(
+        data,
+        "text-to-text",
+        data={"validation": held},
+        regularize={"augmentation": {"noise": 0.9}, "label_smoothing": 0.5, "dropout": 0.5},
+    )
+    learner, examples = ready(told, data / "run")
+    seen = []
+    collate = learner.task.collate
+
+    def watched(*arguments, **options):
+        seen.append(options)
+        return collate(*arguments, **options)
+
+    learner.task.collate = watched
+    _, held_out = stores(told, learner.task, tmp_path)
+    assert held_out is not None
+    measure = validation(learner.task, held_out, told)
+    assert measure() == measure()
+    assert seen
+    assert not any(options["learning"] for options in seen)
+    assert learner.model.training
+    learner.model.eval()
+    batch = batch_of(learner, examples)
+    guess = guessed(learner, batch)
+    plain = functional.cross_entropy(logits_of(guess), guess.targets_N)
+    assert measure()["loss"] == pytest.approx(plain.item(), rel=1e-5)
+
+
+def test_scores_under_autocast_are_those_of_the_model_as_it_is_used(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        prepacked_linear, "usable", lambda dtype: False
+    )  # its products are not cast, whatever is asked for
+    told = recipe(data, "sentence-embeddings", held_out=True, validation={"select": "spearman"})
+    learner, _ = ready(told, data / "run")
+    _, held_out = stores(told, learner.task, tmp_path)
+    assert held_out is not None
+    measure = validation(learner.task, held_out, told)
+    plain = measure()
+    with torch.autocast("cpu", torch.bfloat16):
+        low = measure()
+    assert low.pop("loss") != plain.pop("loss")
+    assert low == plain
