@@ -132,7 +132,7 @@ def test_sizes_in_a_recipe(tmp_path, key):
 
 
 def test_a_batch_in_training(tmp_path, monkeypatch):
-    from clearhead.train.recipe.load import recipe_of
+    from clearhead.train.recipe.load import parse_recipe
     from clearhead.train.trainer import train
 
     data = told(tmp_path)
@@ -141,7 +141,7 @@ def test_a_batch_in_training(tmp_path, monkeypatch):
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device: 2**16 if device else 2**40)
     monkeypatch.setattr("clearhead.train.tasks.initialize.check_size", lambda *_: None)
     with pytest.raises(ValueError, match=r"training with a batch of \d+ tokens needs at least .* data.batch_tokens"):
-        train(recipe_of(data, "tiny"))
+        train(parse_recipe(data, "tiny"))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def eager_bert():
 class MeanOfAll(nn.Module):
     """Pools without looking at the padding."""
 
-    def __init__(self, body, masked=False):
+    def __init__(self, body, mask_padding=False):
         super().__init__()
         self.body, self.config, self.masked = body, body.config, masked
 

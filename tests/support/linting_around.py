@@ -10,7 +10,7 @@ from support.linting import CAUSAL, PAD
 class Turned(nn.Module):
     """Texts before batches inside; outside as it is wanted, or a mean over the real tokens."""
 
-    def __init__(self, *, first=True, pooled=False, masked=True):
+    def __init__(self, *, first=True, pooled=False, mask_padding=True):
         super().__init__()
         self.first, self.pooled, self.masked = first, pooled, masked
         self.embedding = nn.Embedding(20, 8, padding_idx=PAD)
@@ -91,7 +91,7 @@ class Layers(nn.Module):
 class Prefixed(nn.Module):
     """A learned token before the text, whose vector is the text's, or a mean over real tokens and it."""
 
-    def __init__(self, pool, masked=True):
+    def __init__(self, pool, mask_padding=True):
         super().__init__()
         self.pool, self.masked = pool, masked
         self.embedding, self.first = nn.Embedding(20, 8, padding_idx=PAD), nn.Parameter(torch.randn(8))

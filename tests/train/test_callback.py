@@ -11,8 +11,8 @@ from support.training import losses, metrics, tiny, weights
 from torch import nn
 
 from clearhead.train import trainer as running
-from clearhead.train.checkpointing import CheckpointManager
-from clearhead.train.metrics_logger import MetricsLogger, read_metrics
+from clearhead.train.loop.checkpointing import CheckpointManager
+from clearhead.train.loop.metrics_logger import MetricsLogger, read_metrics
 from clearhead.train.tasks.base import better
 from clearhead.train.trainer import train
 
@@ -33,9 +33,9 @@ def validated(monkeypatch, scores):
 
 def test_batches_accumulated_learn_what_one_large_batch_learns(folder):
     changes = {**WITHOUT_CHANCE, "data__validation": None, "regularize__early_stopping": False, "training__epochs": 3}
-    changes |= {"training__steps": None, "training__final": "last", "data__batch_tokens": 10_000}
-    train(tiny(folder, "large", **changes, training__accumulate=1))
-    train(tiny(folder, "small", **changes, training__accumulate=8, data__batch_size=6))
+    changes |= {"training__steps": None, "training__final_weights": "last", "data__batch_tokens": 10_000}
+    train(tiny(folder, "large", **changes, training__gradient_accumulation_steps=1))
+    train(tiny(folder, "small", **changes, training__gradient_accumulation_steps=8, data__batch_size=6))
     assert len(losses(folder / "large")) == len(losses(folder / "small")) == 3
     assert losses(folder / "small") == pytest.approx(losses(folder / "large"), rel=1e-5)
     one, other = weights(folder / "large"), weights(folder / "small")
@@ -73,7 +73,7 @@ def test_the_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
 
 def test_the_best_is_kept_beside_the_last(folder, monkeypatch):
     validated(monkeypatch, [5.0, 4.0, 3.0, 3.5, 3.4, 3.9, 9.0])
-    changes = {"validation__every": 1, "training__steps": 6, "training__keep_last": 2, "training__final": "best"}
+    changes = {"validation__every": 1, "training__steps": 6, "training__keep_last": 2, "training__final_weights": "best"}
     trained = train(tiny(folder, "best", **changes))
     assert steps(folder / "best") == [3, 5, 6]
     best = load_file(folder / "best" / "checkpoints" / "step-00000003.safetensors")
@@ -83,13 +83,13 @@ def test_the_best_is_kept_beside_the_last(folder, monkeypatch):
 
 
 def test_a_measure_that_gets_better_upwards_selects(folder):
-    changes = {"validation__scores": ["chrf"], "validation__select": "chrf", "validation__max_new_tokens": 5}
-    train(tiny(folder, "chrf", training__steps=6, training__final="best", **changes))
+    changes = {"validation__metrics": ["chrf"], "validation__monitor": "chrf", "validation__max_new_tokens": 5}
+    train(tiny(folder, "chrf", training__steps=6, training__final_weights="best", **changes))
     found = {int(row["step"]): float(row["chrf"]) for row in metrics(folder / "chrf") if row["chrf"]}
     highest = max(found.values())
     assert min(step for step, value in found.items() if value == highest) in steps(folder / "chrf")
-    with pytest.raises(ValueError, match="validation.select is 'chrv', which is not measured; did you mean chrf"):
-        train(tiny(folder, "chrv", **(changes | {"validation__select": "chrv"})))
+    with pytest.raises(ValueError, match="validation.monitor is 'chrv', which is not measured; did you mean chrf"):
+        train(tiny(folder, "chrv", **(changes | {"validation__monitor": "chrv"})))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_it_stops_early_after_so_many_validations_without_a_better_one(
 ):
     validated(monkeypatch, scores)
     stopping = {"patience": patience, "min_delta": min_delta}
-    changes = {"validation__every": 1, "regularize__early_stopping": stopping, "training__final": "last"}
+    changes = {"validation__every": 1, "regularize__early_stopping": stopping, "training__final_weights": "last"}
     trained = train(tiny(folder, f"early-{len(scores)}-{patience}-{min_delta}", training__steps=20, **changes))
     assert (trained.step, trained.stopped_early, trained.finished) == (stop, True, True)
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from support import forks
 from support.training import outcome, same, write_tiny
 
-from clearhead.train.checkpointing import is_finite, read_state
+from clearhead.train.loop.checkpointing import is_finite, read_state
 
 WRITTEN = "the checkpoint could not be written ({}); the one before is whole"
 

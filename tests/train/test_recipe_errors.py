@@ -9,7 +9,7 @@ import yaml
 from support.command import COMMAND, refused, started
 from support.training_data import recipe, write_data
 
-from clearhead.train.recipe.load import read_recipe, recipe_of
+from clearhead.train.recipe.load import read_recipe, parse_recipe
 from clearhead.train.trainer import train
 
 
@@ -56,15 +56,15 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
         ({"regularize__label_smoothing": 1.0}, "regularize.label_smoothing is 1.0: it should be less than 1"),
         ({"seed": -1}, "seed is -1"),
         ({"training__epochs": 2}, "training: either steps or epochs"),
-        ({"validation__scores": ["bleu"]}, "validation.scores: need data.validation"),
-        ({"validation__select": "bleu"}, "validation.select: needs data.validation"),
-        ({"training__final": "best"}, "training.final: best needs data.validation"),
+        ({"validation__metrics": ["bleu"]}, "validation.metrics: need data.validation"),
+        ({"validation__monitor": "bleu"}, "validation.monitor: needs data.validation"),
+        ({"training__final_weights": "best"}, "training.final_weights: best needs data.validation"),
         ({"regularize__early_stopping": {}}, "regularize.early_stopping: needs data.validation"),
         ({"regularize__r_drop": 1, "regularize__dropout": False}, "regularize.r_drop: compares two passes"),
-        ({"model__start": "a", "model__encoder": "b"}, "model: start takes over a whole model"),
-        ({"model__start": "a", "model__d_model": 8}, "model.d_model: is what the checkpoint of model.start says"),
-        ({"model__start": "a", "tokenizer__path": "b"}, "tokenizer: the checkpoint of model.start brings its own"),
-        ({"task": "classification", "model__encoder": "b"}, "model.encoder: is of an encoder–decoder"),
+        ({"model__init_from": "a", "model__init_encoder_from": "b"}, "model: start takes over a whole model"),
+        ({"model__init_from": "a", "model__d_model": 8}, "model.d_model: is what the checkpoint of model.init_from says"),
+        ({"model__init_from": "a", "tokenizer__path": "b"}, "tokenizer: the checkpoint of model.init_from brings its own"),
+        ({"task": "classification", "model__init_encoder_from": "b"}, "model.init_encoder_from: is of an encoder–decoder"),
         (
             {"task": "classification", "model__decoder_num_layers": 2},
             "model.decoder_num_layers: is of an encoder–decoder",
@@ -74,11 +74,11 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
             "hidden_weight: is for tasks that predict tokens",
         ),
         (
-            {"task": "masked-language-model", "regularize__augmentation": {"noise": 0.1}},
+            {"task": "masked-language-model", "regularize__augmentation": {"token_replacement": 0.1}},
             "objective.mask_rate is this task's",
         ),
         (
-            {"task": "span-answers", "regularize__augmentation": {"shuffling": 2}},
+            {"task": "span-answers", "regularize__augmentation": {"local_shuffle": 2}},
             "shuffling: moves the answer's tokens",
         ),
         (
@@ -90,7 +90,7 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
 )
 def test_a_wrong_recipe_is_refused(changes, message):
     with pytest.raises(ValueError, match=re.escape(message)) as said:
-        recipe_of(changed(**changes), "r.yaml")
+        parse_recipe(changed(**changes), "r.yaml")
     assert str(said.value).startswith("r.yaml: ")
     assert "\n" not in str(said.value)
 
@@ -209,10 +209,10 @@ def test_a_label_that_was_not_learned_is_refused(data, tmp_path):
     ("changes", "message"),
     [
         (
-            {"validation": {"select": "blue", "scores": ["bleu"]}},
-            "validation.select is 'blue', which is not measured; did you mean bleu?",
+            {"validation": {"monitor": "blue", "metrics": ["bleu"]}},
+            "validation.monitor is 'blue', which is not measured; did you mean bleu?",
         ),
-        ({"model": {"layout": "maran"}}, "model.layout is 'maran'; did you mean marian?"),
+        ({"model": {"architecture": "maran"}}, "model.architecture is 'maran'; did you mean marian?"),
         ({"training": {"device": "gpu9"}}, "device 'gpu9' cannot be used"),
     ],
 )

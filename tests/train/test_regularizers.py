@@ -37,7 +37,7 @@ def logits_of(guess):
 
 
 def guessed(learner, batch):
-    return learner.task.guess(learner.model, batch, masked=True)
+    return learner.task.predict(learner.model, batch, mask_padding=True)
 
 
 def kl(one, other):
@@ -75,7 +75,7 @@ def _probes(model):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("layout", ["marian", "bart", "t5"])
 def test_dropout_is_where_it_is_asked_for_and_nowhere_else(data, place, layout):
-    learner, _ = learner_of(data, model={"layout": layout}, dropout={place: 0.5})
+    learner, _ = learner_of(data, model={"architecture": layout}, dropout={place: 0.5})
     for name, probes in _probes(learner.model).items():
         for probe in probes:
             assert torch.equal(probe(), probe()) == (name != place), name
@@ -151,9 +151,9 @@ def test_later_target_tokens_never_matter(data, masking):
     batch = batch_of(learner, examples)
     given = batch["given"].clone()
     given[:, 3:] = 17
-    one = learner.task.guess(learner.model, batch, masked=masking).hidden_ND
+    one = learner.task.predict(learner.model, batch, masked=masking).hidden_ND
     other = replace(batch, tensors={**batch.tensors, "given": given})
-    two = learner.task.guess(learner.model, other, masked=masking).hidden_ND
+    two = learner.task.predict(learner.model, other, masked=masking).hidden_ND
     places = torch.arange(given.shape[1]).expand_as(given)[batch["target_keep"]]
     torch.testing.assert_close(one[places < 3], two[places < 3])
     assert not torch.allclose(one[places >= 3], two[places >= 3])
@@ -165,7 +165,7 @@ def test_a_teacher_never_sees_padding(data, tmp_path):
     learner, examples = learner_of(data, attention_masking=False, distillation=told)
     batch = batch_of(learner, examples)
     student = learner._guess(learner.model, batch)
-    wanted = learner.task.guess(learner._teacher[0], batch, masked=True)
+    wanted = learner.task.predict(learner._teacher[0], batch, mask_padding=True)
     torch.testing.assert_close(learner._loss(batch), regularizers.distillation_loss(student, wanted, 2.0))
 
 
@@ -320,7 +320,7 @@ def test_distillation_is_the_formula(data, tmp_path, task, weight, temperature):
     told = {"teacher": str(_teacher(data, tmp_path, task)), "weight": weight, "temperature": temperature}
     learner, examples = learner_of(data, task, distillation=told)
     batch = batch_of(learner, examples)
-    mine, theirs = guessed(learner, batch), learner.task.guess(learner._teacher[0], batch, masked=True)
+    mine, theirs = guessed(learner, batch), learner.task.predict(learner._teacher[0], batch, mask_padding=True)
     own = functional.cross_entropy(logits_of(mine).double(), mine.targets_N, reduction="sum")
     pull = temperature**2 * kl(logits_of(theirs) / temperature, logits_of(mine) / temperature)
     assert pull > 1e-3
@@ -335,7 +335,7 @@ def test_a_student_comes_to_guess_as_its_teacher_whatever_the_data_say(data, tmp
     batch = replace(batch, tensors={**batch.tensors, "wanted": random_targets})
     teacher = learner._teacher[0]
     before = {name: parameter.clone() for name, parameter in teacher.named_parameters()}
-    wanted = logits_of(learner.task.guess(teacher, batch, masked=True))
+    wanted = logits_of(learner.task.predict(teacher, batch, mask_padding=True))
     first = kl(wanted, logits_of(guessed(learner, batch)))
     optimizer = torch.optim.Adam(learner.model.parameters(), 0.01)
     for _ in range(60):
@@ -352,7 +352,7 @@ def test_hidden_states_are_pulled(data, tmp_path):
     told = {"teacher": str(_teacher(data, tmp_path)), "weight": 0.0, "hidden_weight": 0.5}
     learner, examples = learner_of(data, distillation=told)
     batch = batch_of(learner, examples)
-    mine, theirs = guessed(learner, batch), learner.task.guess(learner._teacher[0], batch, masked=True)
+    mine, theirs = guessed(learner, batch), learner.task.predict(learner._teacher[0], batch, mask_padding=True)
     apart = (mine.hidden_ND - theirs.hidden_ND).square().mean(-1).sum()
     torch.testing.assert_close(learner._loss(batch), regularizers.task_loss(mine) + 0.5 * apart)
 
@@ -455,9 +455,9 @@ SIDES = {
 
 @pytest.mark.parametrize("task", list(SIDES))
 def test_augmentation_changes_its_share_of_the_inputs_and_nothing_else(data, task):
-    learner, examples = learner_of(data, task, augmentation={"noise": 0.3})
+    learner, examples = learner_of(data, task, augmentation={"token_replacement": 0.3})
     examples = examples * 20
-    plain, noisy = batch_of(learner, examples), batch_of(learner, examples, learning=True)
+    plain, noisy = batch_of(learner, examples), batch_of(learner, examples, training=True)
     inputs = {name for name, _ in SIDES[task]}
     for name in set(plain.tensors) - inputs:
         assert torch.equal(plain[name], noisy[name]), name
@@ -475,7 +475,7 @@ def test_masked_tokens_become_the_mask_or_the_unknown_token(data, told, task, to
     learner, examples = learner_of(data, task, augmentation=told)
     examples = examples * 20
     ((name, _),) = SIDES[task]
-    plain, masked = batch_of(learner, examples), batch_of(learner, examples, learning=True)
+    plain, masked = batch_of(learner, examples), batch_of(learner, examples, training=True)
     changed = plain[name] != masked[name]
     assert (masked[name][changed] == learner.task.tokenizer.token_id(token)).all()
     words = sum(len(_content(learner, row.tolist())) for row in plain[name])
@@ -483,17 +483,17 @@ def test_masked_tokens_become_the_mask_or_the_unknown_token(data, told, task, to
     assert 0.5 * 0.2 < int(changed.sum()) / words < 1.2 * 0.2
 
 
-@pytest.mark.parametrize("told", [{"token_swapping": 0.5}, {"shuffling": 3}])
+@pytest.mark.parametrize("told", [{"token_swapping": 0.5}, {"local_shuffle": 3}])
 def test_moved_tokens_are_all_still_there(data, told):
     learner, examples = learner_of(data, augmentation=told)
-    plain, moved = batch_of(learner, examples), batch_of(learner, examples, learning=True)
+    plain, moved = batch_of(learner, examples), batch_of(learner, examples, training=True)
     assert not torch.equal(plain["source"], moved["source"])
     assert torch.equal(plain["source"].sort().values, moved["source"].sort().values)
 
 
 def test_deleted_tokens_are_fewer_and_in_order(data):
     learner, examples = learner_of(data, augmentation={"token_deletion": 0.5})
-    made = batch_of(learner, examples, learning=True)
+    made = batch_of(learner, examples, training=True)
     left = 0
     for example, ids, keep in zip(examples, made["source"], made["source_keep"], strict=True):
         remaining = iter(example["source"].tolist())
@@ -503,13 +503,13 @@ def test_deleted_tokens_are_fewer_and_in_order(data):
 
 
 def test_each_epoch_is_augmented_anew_and_alike_when_it_is_repeated(data):
-    learner, examples = learner_of(data, augmentation={"noise": 0.5})
+    learner, examples = learner_of(data, augmentation={"token_replacement": 0.5})
     lengths = np.array([[len(example["source"]), len(example["target"])] for example in examples], dtype=np.int32)
 
     def epochs():
         loader = Loader(
             TokenBatchSampler(lengths, batch_tokens=10_000, seed=1),
-            lambda rows, draws: learner.task.collate([examples[int(row)] for row in rows], draws, learning=True),
+            lambda rows, draws: learner.task.collate([examples[int(row)] for row in rows], draws, training=True),
             seed=1,
             steps=None,
             epochs=2,
@@ -534,7 +534,7 @@ def test_held_out_examples_are_never_augmented(data, tmp_path):
         data,
         "text-to-text",
         data={"validation": held},
-        regularize={"augmentation": {"noise": 0.9}, "label_smoothing": 0.5, "dropout": 0.5},
+        regularize={"augmentation": {"token_replacement": 0.9}, "label_smoothing": 0.5, "dropout": 0.5},
     )
     learner, examples = ready(told, data / "run")
     seen = []
@@ -563,7 +563,7 @@ def test_scores_under_autocast_are_those_of_the_model_as_it_is_used(data, tmp_pa
     monkeypatch.setattr(
         prepacked_linear, "usable", lambda dtype: False
     )  # its products are not cast, whatever is asked for
-    told = recipe(data, "sentence-embeddings", held_out=True, validation={"select": "spearman"})
+    told = recipe(data, "sentence-embeddings", held_out=True, validation={"monitor": "spearman"})
     learner, _ = ready(told, data / "run")
     _, held_out = stores(told, learner.task, tmp_path)
     assert held_out is not None

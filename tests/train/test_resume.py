@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 from support import forks
 from support.training import KILLED, metrics, outcome, same, tiny, trained_until, weights, write_tiny
 
-from clearhead.train.checkpointing import read_state
+from clearhead.train.loop.checkpointing import read_state
 from clearhead.train.trainer import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")

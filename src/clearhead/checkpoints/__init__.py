@@ -1,8 +1,8 @@
 """Foreign checkpoints <-> our models."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.families.bart import BART, MBART
@@ -24,6 +24,7 @@ from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.checkpoints.warm_start import reinitialize_half as reinitialize_half
 from clearhead.checkpoints.warm_start import seq2seq_from_encoder as seq2seq_from_encoder
 from clearhead.io.json import read_json
+from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, MaskedLanguageModel, SpanClassifier
 from clearhead.models.seq2seq import Seq2Seq
@@ -55,20 +56,45 @@ def head_type(folder: Path) -> Literal["classification", "span"] | None:
     return "span" if named.endswith("ForQuestionAnswering") else None
 
 
-def load_encoder(folder: Path) -> tuple[EncoderModel, EncoderFamily]:
+_Config = TypeVar("_Config", EncoderConfig, Seq2SeqConfig)
+
+
+def _unchanged(config: _Config) -> _Config:
+    return config
+
+
+def load_encoder(
+    folder: Path, configure: Callable[[EncoderConfig], EncoderConfig] = _unchanged
+) -> tuple[EncoderModel, EncoderFamily]:
     """The encoder in a folder, in float32 and evaluation mode, and the family that its files belong to.
+
+    Args:
+        folder: the folder.
+        configure: changes the config before the model is built, such as its dropout rates.
 
     Raises:
         ValueError: files that are missing or broken, an architecture or a config key that is not understood.
     """
     family, data = _family(folder)
-    return family.load(folder, data), family
+    return family.load(folder, data, configure), family
 
 
-def load_classifier(folder: Path) -> tuple[EncoderClassifier, EncoderFamily]:
-    """The encoder in a folder with its classification head, as `load_encoder`."""
+def load_classifier(
+    folder: Path,
+    configure: Callable[[EncoderConfig], EncoderConfig] = _unchanged,
+    *,
+    head_drop_prob: float | None = None,
+) -> tuple[EncoderClassifier, EncoderFamily]:
+    """The encoder in a folder with its classification head, as `load_encoder`.
+
+    Args:
+        folder: the folder.
+        configure: as in `load_encoder`.
+        head_drop_prob: dropout of the head instead of the saved one.
+    """
     family, data = _family(folder)
-    return cast(EncoderClassifier, family.load_with_head(folder, data, "classification")), family
+    model = family.load_with_head(folder, data, "classification", configure, head_drop_prob)
+    return cast(EncoderClassifier, model), family
 
 
 def load_span_reader(folder: Path) -> tuple[SpanClassifier, EncoderFamily]:
@@ -77,20 +103,24 @@ def load_span_reader(folder: Path) -> tuple[SpanClassifier, EncoderFamily]:
     return cast(SpanClassifier, family.load_with_head(folder, data, "span")), family
 
 
-def load_masked_lm(folder: Path) -> tuple[MaskedLanguageModel, EncoderFamily]:
+def load_masked_lm(
+    folder: Path, configure: Callable[[EncoderConfig], EncoderConfig] = _unchanged
+) -> tuple[MaskedLanguageModel, EncoderFamily]:
     """The encoder in a folder with its head for hidden tokens, as `load_encoder`; `save_masked_lm` writes it.
 
     Where the folder holds no such head, a new one is drawn from torch's random numbers, and a warning logged: to go on
     with the pretraining of any encoder is a common case. A pooler, which this training does not reach, is left aside.
     """
     family, data = _family(folder)
-    return load_masked_lm_of(folder, family, data), family
+    return load_masked_lm_of(folder, family, data, configure), family
 
 
-def load_seq2seq(folder: Path) -> tuple[Seq2Seq, Seq2SeqFamily]:
+def load_seq2seq(
+    folder: Path, configure: Callable[[Seq2SeqConfig], Seq2SeqConfig] = _unchanged
+) -> tuple[Seq2Seq, Seq2SeqFamily]:
     """The encoder–decoder in a folder, as `load_encoder`."""
     family = seq2seq_family(folder)
-    return family.load(folder, read_json(folder / "config.json")), family
+    return family.load(folder, read_json(folder / "config.json"), configure), family
 
 
 def seq2seq_family(folder: Path) -> Seq2SeqFamily:

@@ -1,8 +1,8 @@
 """What an encoder family is: a table of names, and how its config.json reads. One file a family fills this in."""
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -19,6 +19,9 @@ from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, SpanClassifier
 
 log = logging.getLogger(__name__)
+
+_HEAD_DROP_PROB = 0.1
+"""Dropout of a head whose config.json has no classifier_dropout."""
 
 ENCODER_ONLY = {
     "is_decoder": False,
@@ -92,12 +95,23 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         """
         return self._write(config)
 
-    def load(self, folder: Path, data: Mapping[str, Any]) -> EncoderModel:
-        """The model in a folder, in float32 and evaluation mode."""
+    def load(
+        self,
+        folder: Path,
+        data: Mapping[str, Any],
+        configure: Callable[[EncoderConfig], EncoderConfig] = lambda config: config,
+    ) -> EncoderModel:
+        """The model in a folder, in float32 and evaluation mode.
+
+        Args:
+            folder: the folder.
+            data: its config.json.
+            configure: changes the config before the model is built, such as its dropout rates.
+        """
         tensors, where = read_weights(folder)
         body = self.body_of(tensors, where)
         config_file = str(folder / "config.json")
-        config = self.read_config(data, body, config_file)
+        config = configure(self.read_config(data, body, config_file))
         self.check_layers(config, body, where)
         aside = self.table.left_aside_in(body)
         if aside:
@@ -106,8 +120,22 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
             lambda: EncoderModel(config), lambda wanted: self.table.to_ours(body, wanted, where), config_file
         )
 
-    def load_with_head(self, folder: Path, data: Mapping[str, Any], task: Task) -> EncoderClassifier | SpanClassifier:
+    def load_with_head(
+        self,
+        folder: Path,
+        data: Mapping[str, Any],
+        task: Task,
+        configure: Callable[[EncoderConfig], EncoderConfig] = lambda config: config,
+        drop_prob: float | None = None,
+    ) -> EncoderClassifier | SpanClassifier:
         """The model in a folder with its head for a task, in float32 and evaluation mode.
+
+        Args:
+            folder: the folder.
+            data: its config.json.
+            task: task of the head.
+            configure: as in `load`.
+            drop_prob: dropout of the head instead of the saved one.
 
         Raises:
             ValueError: as in `load`; or the folder holds no head for the task.
@@ -120,9 +148,11 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
             raise ValueError(f"{where} has no {last}: a {head.architecture} has one, and is wanted for {task}")
         body = self.body_of(tensors, where)
         config_file = str(folder / "config.json")
-        config = self.read_config(data, body, config_file)
+        config = configure(self.read_config(data, body, config_file))
         self.check_layers(config, body, where)
         plan = self._head_config(head, data, held[str(last)].shape[0], task, config_file)
+        if drop_prob is not None:
+            plan = replace(plan, drop_prob=drop_prob)
         rows = ParameterNames(rows=head.rows)
 
         def ours(wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
@@ -135,17 +165,21 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
 
     def save(self, model: EncoderModel, folder: Path) -> None:
         """Writes a model's weights and config.json so that transformers opens the folder."""
-        write_model(folder, self.write_config(model.config), self.table.to_foreign(model.state_dict()))
+        write_model(
+            folder, self.write_config(self.storable_config(model.config)), self.table.to_foreign(model.state_dict())
+        )
 
     def save_with_head(self, model: EncoderClassifier | SpanClassifier, folder: Path) -> None:
         """Writes a model with its head so that transformers opens the folder."""
         task: Task = "classification" if isinstance(model, EncoderClassifier) else "span"
         head, plan = self.heads[task], model.head_config
-        data = self.write_config(model.body.config) | {"architectures": [head.architecture]}
+        data = self.write_config(self.storable_config(model.body.config)) | {"architectures": [head.architecture]}
         data["id2label"] = {str(number): label for number, label in enumerate(plan.labels)}
         data["label2id"] = {label: number for number, label in enumerate(plan.labels)}
         if task == "classification":
             data["problem_type"] = plan.problem
+            if plan.drop_prob != _HEAD_DROP_PROB:
+                data["classifier_dropout"] = plan.drop_prob
         if head.activation_key and head.bias_key:
             data |= {head.activation_key: plan.activation, head.bias_key: plan.dense_bias}
         if self.head_pooling:
@@ -179,7 +213,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         if task == "classification" and given and len(given) != outputs:
             raise ValueError(f"{where} names {len(given)} labels, but the head has {outputs} outputs")
         drop_prob = data.get("classifier_dropout")
-        drop_prob = 0.1 if drop_prob is None else drop_prob
+        drop_prob = _HEAD_DROP_PROB if drop_prob is None else drop_prob
         if isinstance(drop_prob, bool) or not isinstance(drop_prob, int | float) or not 0 <= drop_prob < 1:
             raise ValueError(f"{where} says classifier_dropout={drop_prob!r}; a probability is wanted")
         activation = data.get(head.activation_key or "", head.activation)

@@ -1,7 +1,7 @@
 """Masked language models in folders: an encoder, its head for hidden tokens, and an output tied to its embedding."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,13 +48,18 @@ def new_masked_lm(encoder: EncoderModel, family: EncoderFamily) -> MaskedLanguag
     'gelu'
     """
     config = replace(encoder.config, pooler=False)
-    family.write_config(config)  # says what of it the family cannot hold
+    family.write_config(family.storable_config(config))  # says what of it the family cannot hold
     how = _how(family, config, {}, f"{family.model_type}'s defaults")
     body = {name: tensor.clone() for name, tensor in encoder.state_dict().items() if not name.startswith("pooler.")}
     return _with_drawn_head(config, how, body)
 
 
-def load_masked_lm_of(folder: Path, family: EncoderFamily, data: Mapping[str, Any]) -> MaskedLanguageModel:
+def load_masked_lm_of(
+    folder: Path,
+    family: EncoderFamily,
+    data: Mapping[str, Any],
+    configure: Callable[[EncoderConfig], EncoderConfig] = lambda config: config,
+) -> MaskedLanguageModel:
     """The masked language model in a family's folder, in float32 and evaluation mode; see `load_masked_lm`.
 
     Raises:
@@ -67,7 +72,7 @@ def load_masked_lm_of(folder: Path, family: EncoderFamily, data: Mapping[str, An
     body = family.body_of(tensors, where)
     body = {name: tensor for name, tensor in body.items() if not name.startswith("pooler.")}
     config_file = str(folder / "config.json")
-    config = family.read_config(data, body, config_file)
+    config = configure(family.read_config(data, body, config_file))
     family.check_layers(config, body, where)
     how = _how(family, config, data, config_file)
 
@@ -101,7 +106,7 @@ def save_masked_lm(model: MaskedLanguageModel, family: EncoderFamily, folder: Pa
     Raises:
         ValueError: the family has no way to say a part of the model's plan, or of its head.
     """
-    form, config = family.masked, replace(model.body.config, pooler=False)
+    form, config = family.masked, family.storable_config(replace(model.body.config, pooler=False))
     data = family.write_config(config) | {"architectures": [form.architecture], "tie_word_embeddings": True}
     has = _has(model)
     keys = {

@@ -19,6 +19,8 @@ def new_classifier(
     family: EncoderFamily,
     labels: Sequence[str],
     problem: Problem = "single_label_classification",
+    *,
+    drop_prob: float = 0.1,
 ) -> EncoderClassifier:
     """A copy of an encoder under a new classification head, as the family's checkpoints have it.
 
@@ -31,6 +33,7 @@ def new_classifier(
         family: the family of the encoder's checkpoint.
         labels: names of the outputs, in their order.
         problem: as in `HeadConfig`.
+        drop_prob: dropout of the head.
 
     Returns:
         The model in evaluation mode; `family.save_with_head` writes it. The head's weights are drawn from torch's
@@ -48,10 +51,12 @@ def new_classifier(
     """
     if len(set(labels)) < len(labels):
         raise ValueError(f"each label has a name of its own; got {', '.join(labels)}")
-    return cast(EncoderClassifier, _under_new_head(encoder, family, "classification", tuple(labels), problem))
+    return cast(
+        EncoderClassifier, _under_new_head(encoder, family, "classification", tuple(labels), problem, drop_prob)
+    )
 
 
-def new_span_classifier(encoder: EncoderModel, family: EncoderFamily) -> SpanClassifier:
+def new_span_classifier(encoder: EncoderModel, family: EncoderFamily, *, drop_prob: float = 0.1) -> SpanClassifier:
     """A copy of an encoder under a new head for answers as spans of the text, as `new_classifier`.
 
     Equation: (s_i, e_i) = Head(h_i), W ~ N(0, initializer_range²)
@@ -61,18 +66,30 @@ def new_span_classifier(encoder: EncoderModel, family: EncoderFamily) -> SpanCla
         ValueError: an encoder that the family cannot hold.
     """
     labels = ("start", "end")
-    return cast(SpanClassifier, _under_new_head(encoder, family, "span", labels, "single_label_classification"))
+    return cast(
+        SpanClassifier, _under_new_head(encoder, family, "span", labels, "single_label_classification", drop_prob)
+    )
 
 
 def _under_new_head(
-    encoder: EncoderModel, family: EncoderFamily, task: Task, labels: tuple[str, ...], problem: Problem
+    encoder: EncoderModel,
+    family: EncoderFamily,
+    task: Task,
+    labels: tuple[str, ...],
+    problem: Problem,
+    drop_prob: float,
 ) -> EncoderClassifier | SpanClassifier:
     head = family.heads[task]
     plan = HeadConfig(
-        labels=labels, activation=head.activation, dense_bias=head.dense_bias, norm=head.norm, problem=problem
+        labels=labels,
+        activation=head.activation,
+        dense_bias=head.dense_bias,
+        norm=head.norm,
+        drop_prob=drop_prob,
+        problem=problem,
     )
     config = replace(encoder.config, pooler=False)
-    family.write_config(config)  # says what of it the family cannot hold
+    family.write_config(family.storable_config(config))  # says what of it the family cannot hold
     held = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     pooler = {name: held.pop(name) for name in list(held) if name.startswith("pooler.")}
     tensors = {f"body.{name}": tensor for name, tensor in held.items()}

@@ -111,8 +111,18 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
 
         return SEQ2SEQ_FAMILIES.values()
 
-    def load(self, folder: Path, data: Mapping[str, Any]) -> Seq2Seq:
+    def load(
+        self,
+        folder: Path,
+        data: Mapping[str, Any],
+        configure: Callable[[Seq2SeqConfig], Seq2SeqConfig] = lambda config: config,
+    ) -> Seq2Seq:
         """The model in a folder, in float32 and evaluation mode.
+
+        Args:
+            folder: the folder.
+            data: its config.json.
+            configure: changes the config before the model is built, such as its dropout rates.
 
         Raises:
             ValueError: tensors that are missing, unexpected or misshapen, or a config key that is not understood.
@@ -125,7 +135,7 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
             "share_embeddings": "target_embedding.tokens.weight" not in embeddings,
             "tie_output": "output.tokens.weight" not in embeddings,
         }
-        config = self._read(Seq2SeqConfig, data, tensors, config_file, **told)
+        config = configure(self._read(Seq2SeqConfig, data, tensors, config_file, **told))
         layers = config.num_layers + (config.decoder_num_layers or config.num_layers)
         if layers > len(tensors):
             raise ValueError(f"{where}: config.json says {layers} layers; here are {len(tensors)} tensors")
@@ -150,7 +160,7 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
         Raises:
             ValueError: the family has no way to say a part of the model's plan.
         """
-        config = model.config
+        config = self.storable_config(model.config)
         data = self._write_config(config)
         ours = dict(model.named_parameters())  # a tensor that has two names comes once
         source = ours.pop("source_embedding.tokens.weight")

@@ -64,14 +64,16 @@ def seq2seq_from_encoder(
     config = BART.plan(
         **{name: getattr(plan, name) for name in ("vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers")},
         **{name: getattr(plan, name) for name in ("max_len", "activation", "drop_prob", "attention_drop_prob")},
+        activation_drop_prob=plan.activation_drop_prob,
         layer_drop=plan.layer_drop,
+        decoder_layer_drop=plan.layer_drop,
         initializer_range=None,
         decoder_num_layers=decoder_num_layers,
         pad_id=plan.pad_id if pad_id is None else pad_id,
         start_id=start_id,
         eos_ids=eos_ids,
     )
-    model = Seq2Seq(config)
+    model = Seq2Seq(replace(config, embedding_drop_prob=plan.embedding_drop_prob))
     held = {_in_seq2seq(name): tensor for name, tensor in encoder.state_dict().items() if name.startswith("enc")}
     held |= {_in_seq2seq(name): tensor for name, tensor in encoder.embedding.state_dict(prefix="embedding.").items()}
     types = held.pop("source_embedding.types.weight", None)

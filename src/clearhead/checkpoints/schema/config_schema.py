@@ -1,7 +1,7 @@
 """How a family's config.json reads as one of our plans, and back: keys and their meaning, as data."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
@@ -34,6 +34,11 @@ INERT_KEYS = frozenset(
     }
 )
 """Keys of a config.json that never change what an encoder computes."""
+
+RATES = frozenset(
+    {"attention_drop_prob", "activation_drop_prob", "embedding_drop_prob", "layer_drop", "decoder_layer_drop"}
+)
+"""Fields of a config that only affect training, other than drop_prob, which every family can hold."""
 
 _MOST = 2**63
 """PyTorch counts in 64 bits. What a smaller size needs is compared with the memory before the model is built."""
@@ -110,6 +115,19 @@ class ConfigSchema(Generic[Plan]):
         if self.peculiar is not None:
             values |= {**self.peculiar.follows(values), **self.fixed, **parts}
         return values
+
+    def storable_config(self, config: Plan) -> Plan:
+        """Return the config with the dropout and LayerDrop rates that the family's config.json can hold.
+
+        The rates only affect training. A rate without a key gets the value that loading the saved model gives.
+        """
+        names = {part.name for part in fields(config)}  # type: ignore[arg-type]
+        derived = self.peculiar.follows(vars(config)) if self.peculiar else {}
+        changes = {
+            name: self.fixed.get(name, derived.get(name, type(config).__dataclass_fields__[name].default))  # type: ignore[attr-defined]
+            for name in names & RATES - {name for name, _ in self.keys.values()}
+        }
+        return replace(config, **changes)  # type: ignore[type-var]
 
     def _kin(self) -> Iterable["ConfigSchema[Plan]"]:
         """The families that say plans of the same kind."""

@@ -41,7 +41,7 @@ def train(
     from clearhead.train.trainer import train as run
 
     with progress(quiet) as advance:
-        trained = run(read, resume=resume, advance=advance)
+        trained = run(read, resume=resume, on_step=advance)
     report(trained)
 
 
