@@ -57,11 +57,15 @@ def test_what_went_in_comes_out(tmp_path_factory, monkeypatch, found, chunk, bud
 
     if not kept:
         with pytest.raises(ValueError, match="no examples are left"):
-            build_dataset(folder, given_rows, examples, key="k", budget=budget)
+            build_dataset(folder, given_rows, examples, key="k", max_tokens=budget)
         assert os.listdir(folder.parent) == []
         return
-    built = build_dataset(folder, iter(given_rows), examples, key="k", budget=budget)
-    for store in (built, build_dataset(folder, no_rows(), examples, key="k", budget=budget), TokenizedDataset(folder)):
+    built = build_dataset(folder, iter(given_rows), examples, key="k", max_tokens=budget)
+    for store in (
+        built,
+        build_dataset(folder, no_rows(), examples, key="k", max_tokens=budget),
+        TokenizedDataset(folder),
+    ):
         assert len(store) == len(kept)
         assert store.fields == ("source", "target")
         assert store.lengths.dtype == np.int32
@@ -96,14 +100,14 @@ def test_another_key_or_budget_builds_anew(tmp_path):
     first = build_dataset(folder, rows(3), letters, key="a")
     assert len(build_dataset(folder, rows(4), letters, key="b")) == 4
     assert first[2]["ids"].tolist() == [3] * 3  # whoever reads the old one goes on
-    assert len(build_dataset(folder, rows(9), letters, key="b", budget=5)) == 7
-    with pytest.raises(ValueError, match=r"a.txt, line 6: longer than the batch budget of 5 tokens; mend"):
-        build_dataset(folder, rows(9), letters, key="b", budget=5, strict=True)
+    assert len(build_dataset(folder, rows(9), letters, key="b", max_tokens=5)) == 7
+    with pytest.raises(ValueError, match=r"a.txt, line 6: longer than the batch limit of 5 tokens; fix"):
+        build_dataset(folder, rows(9), letters, key="b", max_tokens=5, strict=True)
     assert TokenizedDataset(folder).skipped == {"longer than the batch budget of 5 tokens": 2}
     assert os.listdir(tmp_path) == ["store"]
     with pytest.raises(ValueError, match="line 1: no tokens"):
         build_dataset(tmp_path / "other", rows(1), lambda some: [[{"ids": []}]], key="a", strict=True)
-    with pytest.raises(ValueError, match="the rows gave none"):
+    with pytest.raises(ValueError, match="the rows have none"):
         build_dataset(tmp_path / "other", [], letters, key="a")
 
 
@@ -125,12 +129,12 @@ def test_what_is_no_store_is_not_replaced(tmp_path):
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "a.txt").write_text("mine")
     for place in (tmp_path / "papers", tmp_path / "papers" / "a.txt"):
-        with pytest.raises(ValueError, match="is there already and is no store of examples"):
+        with pytest.raises(ValueError, match="exists and is not a tokenized dataset"):
             build_dataset(place, no_rows(), letters, key="a")
     assert (tmp_path / "papers" / "a.txt").read_text() == "mine"
     (tmp_path / "empty").mkdir()
     assert len(build_dataset(tmp_path / "empty", rows(3), letters, key="a")) == 3
-    with pytest.raises(ValueError, match="is no store of examples"):
+    with pytest.raises(ValueError, match="is not a tokenized dataset"):
         TokenizedDataset(tmp_path / "papers")
 
 
@@ -143,7 +147,7 @@ def test_a_damaged_store_is_built_anew(tmp_path):
     ):
         build_dataset(folder, rows(3), letters, key="a")
         (folder / name).write_bytes(content)
-        with pytest.raises(ValueError, match="damaged|no store|another version"):
+        with pytest.raises(ValueError, match="damaged|not a tokenized dataset|another version"):
             TokenizedDataset(folder)
         assert len(build_dataset(folder, rows(3), letters, key="a")) == 3
     (folder / "starts.bin").unlink()

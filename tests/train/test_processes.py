@@ -106,7 +106,7 @@ def test_a_checkpoint_goes_on_with_any_number_of_processes(folder, first, then, 
 
 def test_what_does_not_go_with_shards_is_said(folder):
     for name, value in (("layer_drop", 0.1), ("l2_penalty", 0.1)):
-        with pytest.raises(ValueError, match=f"training.fsdp and regularize.{name} do not go together"):
+        with pytest.raises(ValueError, match=f"training.fsdp: is incompatible with regularize.{name}"):
             train(tiny(folder, "never", training__fsdp=True, **{f"regularize__{name}": value}))
 
 

@@ -117,7 +117,7 @@ def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
 def test_a_warm_up_that_the_training_never_leaves_is_refused_by_its_key(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     changes = ["training.epochs=1", "optimizer.warmup_steps=500", f"output={tmp_path / 'run'}"]
-    with pytest.raises(ValueError, match=r"optimizer.warmup_steps is 500, and the whole training has \d+ steps"):
+    with pytest.raises(ValueError, match=r"optimizer.warmup_steps is 500, but the training has \d+ steps"):
         train(read_recipe(TINY / "classification.yaml", changes))
 
 
