@@ -218,7 +218,7 @@ def test_other_tokenizers(tmp_path, kind):
         assert tokenizer.decode([i for i in window.ids if i > 2]) == QUESTION + SHORT
         assert [place for place, number in enumerate(window.ids) if number in (0, 2)][-1] == len(window.ids) - 1
         assert window.ids.count(2) == 3
-        assert last.ids[: last.first] == window.ids[: window.first]
+        assert last.ids[: last.context_start] == window.ids[: window.context_start]
     make("roberta", tmp_path, "ForQuestionAnswering", vocab_size=400)
     backend.save(str(tmp_path / "tokenizer.json"))
     reader = QuestionAnswerer.from_pretrained(tmp_path, device="cpu")
@@ -240,7 +240,7 @@ def test_windows_are_transformers(bert, folder, text, stride, max_length):
     )  # fmt: skip
     ((*windows,),) = pair_windows(bert.tokenizer, [("a", context)], max_length, stride)
     assert [window.ids for window in windows] == cut["input_ids"]
-    assert [window.types for window in windows] == cut["token_type_ids"]
+    assert [window.token_types for window in windows] == cut["token_type_ids"]
     for window, offsets in zip(windows, cut["offset_mapping"], strict=True):
         assert window.offsets == offsets[3:-1]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.spm import ENGLISH, GERMAN, TEXTS
 from transformers import AutoTokenizer
 
-from clearhead.tokenizers.auto import tokenizer_of
+from clearhead.checkpoints import load_tokenizer
 from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
 from clearhead.tokenizers.tokenizer import Tokenizer
 
@@ -23,7 +23,7 @@ texts = st.text(st.characters(exclude_categories=("Cs", "Cn"), exclude_character
 
 
 def trained(layout="encoder-decoder", lowercase=False, lines=LINES, size=400):
-    return train_bpe(lines, vocab_size=size, layout=layout, lowercase=lowercase)
+    return train_bpe(lines, vocab_size=size, architecture=layout, lowercase=lowercase)
 
 
 TRAINED = {layout: trained(layout) for layout in ("encoder-decoder", "encoder")}
@@ -91,7 +91,7 @@ def test_transformers_opens_it_alike(layout, tmp_path):
     ours = TRAINED[layout]
     ours.save(tmp_path, None)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
-    again = tokenizer_of(tmp_path, "bert" if layout == "encoder" else "marian")
+    again = load_tokenizer(tmp_path, "bert" if layout == "encoder" else "marian")
     assert theirs.model_max_length == again.max_length == 512
     for text in [*TEXTS, *LITERALS, *LINES]:
         ids = ids_of(ours, text)
@@ -122,7 +122,7 @@ def test_a_text_cannot_teach_special_tokens():
     tokenizer = train_bpe(lines, vocab_size=1000)
     assert tokenizer.decode(ids_of(tokenizer, lines[0])) == lines[0]
     # a learnt <0x41> would be decoded to A
-    assert "<0x41>" not in tokenizer.words(ids_of(tokenizer, lines[0]))
+    assert "<0x41>" not in tokenizer.ids_to_tokens(ids_of(tokenizer, lines[0]))
 
 
 def test_same_texts_same_vocabulary(tmp_path):
@@ -144,7 +144,7 @@ def test_merges_are_of_the_most_frequent_pairs():
     """By hand: in "ab xab yab" a b comes three times, every other pair once."""
     tokenizer = train_bpe(["ab xab yab"], vocab_size=265)  # 3 special, 256 bytes, ▁ a b x y, and one merge
     assert json.loads(tokenizer.backend.to_str())["model"]["merges"] == [["a", "b"]]
-    assert tokenizer.words(tokenizer.target_ids("xab")) == ["▁", "x", "ab"]
+    assert tokenizer.ids_to_tokens(tokenizer.target_ids("xab")) == ["▁", "x", "ab"]
 
 
 def test_small_texts_give_small_vocabularies(caplog):

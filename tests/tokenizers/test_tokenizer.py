@@ -79,7 +79,7 @@ def test_tokens_are_transformers_from_either_file(tiny_bert, tmp_path, source):
         assert [tokens.truncated for tokens in found] == [len(theirs(text)["input_ids"]) > 5 for text in texts]
 
     check()
-    assert ours.words(ours.encode(["Hello, worlds"])[0].ids) == ["[CLS]", "hello", ",", "world", "##s", "[SEP]"]
+    assert ours.ids_to_tokens(ours.encode(["Hello, worlds"])[0].ids) == ["[CLS]", "hello", ",", "world", "##s", "[SEP]"]
 
 
 def test_threads_may_share_a_tokenizer(minilm):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import sentence_transformers
+from clearhead.checkpoints import load_tokenizer, sentence_transformers
 from clearhead.equations import masks
 from clearhead.inspection.lint.findings import Finding
 from clearhead.inspection.lint.lint import lint
@@ -18,7 +18,7 @@ from clearhead.models import heads
 from clearhead.models.config import Pooling
 from clearhead.models.encoder import EncoderModel
 from clearhead.tokenizers import special_tokens
-from clearhead.tokenizers.auto import checked_vocabulary, tokenizer_of
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import TextTokenizer, check_texts
 
 _PADDING = ("[PAD]", "<pad>")
@@ -57,15 +57,15 @@ def lint_checkpoint(model: str | Path, texts: Sequence[str] = ()) -> Linted:
     []
     """
     folder = hub.resolve_model(model)
-    tokenizer = tokenizer_of(folder, str(read_json(folder / "config.json").get("model_type")))
+    tokenizer = load_tokenizer(folder, str(read_json(folder / "config.json").get("model_type")))
     texts = [*check_texts(texts), _SHORT, _LONG]
     return _seq2seq(folder, tokenizer, texts) if checkpoints.is_seq2seq(folder) else _encoder(folder, tokenizer, texts)
 
 
 def _encoder(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> Linted:
     encoder, _ = checkpoints.load_encoder(folder)
-    checked_vocabulary(tokenizer, folder, encoder.config.vocab_size)
-    settings = sentence_transformers.read(folder)
+    check_vocabulary(tokenizer, folder, encoder.config.vocab_size)
+    settings = sentence_transformers.read_settings(folder)
     config = encoder.config
     rows = _rows(tokenizer, texts, min(settings.max_length or config.max_len, config.max_len))
     ids, keep = _padded(rows, config.pad_id)
@@ -83,7 +83,7 @@ def _encoder(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> Li
 def _seq2seq(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> Linted:
     model, _ = checkpoints.load_seq2seq(folder)
     config = model.config
-    checked_vocabulary(tokenizer, folder, config.vocab_size, config.target_vocab_size)
+    check_vocabulary(tokenizer, folder, config.vocab_size, config.target_vocab_size)
     rows = _rows(tokenizer, texts, config.max_len)
     ids, keep = _padded(rows, config.pad_id)
     # in the other order: where source and target have the same lengths, masks that are swapped do not show
@@ -121,7 +121,8 @@ def _check_padding_id(found: Linted, folder: Path, tokenizer: TextTokenizer, pad
             Finding(
                 "the padding id is another token's",
                 "config.json, pad_token_id",
-                f"It is {pad_id}, which is {tokenizer.words([pad_id])[0]!r}; the tokenizer pads with {own} ({token}). "
+                f"It is {pad_id}, which is {tokenizer.ids_to_tokens([pad_id])[0]!r}; "
+                f"the tokenizer pads with {own} ({token}). "
                 "Masks made as ids != pad_token_id take that token for padding, and padding for text.",
                 f'Say "pad_token_id": {own} in config.json, unless the model was trained with the other.',
             )

@@ -62,7 +62,7 @@ class HeadChecks(EncoderChecks):
         self.family.save_with_head(self.whole, folder)
         if isinstance(self.whole, EncoderClassifier):
             return checkpoints.load_classifier(folder)[0]
-        return checkpoints.load_span_reader(folder)[0]
+        return checkpoints.load_span_classifier(folder)[0]
 
 
 def _of_texts(found: Tensor | tuple[Tensor, Tensor], keep: Tensor) -> Rows:

@@ -53,5 +53,5 @@ def _checks(folder: Path) -> Checks:
     if head == "classification":
         return HeadChecks(folder, *checkpoints.load_classifier(folder))
     if head == "span":
-        return HeadChecks(folder, *checkpoints.load_span_reader(folder))
+        return HeadChecks(folder, *checkpoints.load_span_classifier(folder))
     return EncoderChecks(folder, *checkpoints.load_encoder(folder))
