@@ -81,7 +81,7 @@ def test_where_no_head_is_a_new_one_is_drawn_and_said(family, kind, tmp_path, ca
     torch.manual_seed(1)
     with caplog.at_level(logging.WARNING):
         ours, _ = load_masked_lm(tmp_path / "theirs")
-    assert "holds no head for hidden tokens: a new one is drawn" in caplog.text
+    assert "has no head for masked language modeling; a new one is initialized at random" in caplog.text
     torch.manual_seed(1)
     assert torch.equal(load_masked_lm(tmp_path / "theirs")[0].head.dense.weight, ours.head.dense.weight)
     torch.manual_seed(2)

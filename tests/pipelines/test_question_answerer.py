@@ -276,7 +276,7 @@ def test_bfloat16_and_a_saved_folder(pair, tmp_path):
         (QUESTION, " \u3000", {}, "the context of pair 0 is blank"),
         (QUESTION, "\x00\x01", {}, "the context of pair 0 holds nothing that this model's tokenizer takes for text"),
         ("a " * 40, SHORT, {}, "takes 43 tokens with the special ones, of 36 in a window"),
-        (QUESTION, "a \ud83d b", {}, "the context of pair 0 holds half a surrogate pair at character 2"),
+        (QUESTION, "a \ud83d b", {}, "the context of pair 0 has half a surrogate pair at character 2"),
         (QUESTION, SHORT, {"n_best": 0}, "n_best must be at least 1; got 0"),
         (QUESTION, SHORT, {"max_answer_length": 0}, "max_answer_length must be at least 1; got 0"),
         (QUESTION, SHORT, {"stride": -1}, "stride must be at least 0; got -1"),
@@ -309,9 +309,9 @@ for pairs in ([(None, "a")], [("a", b"b")], "hello", [("a", "b"), ("c",)], [None
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "the question of pair 0 is a NoneType; a string is wanted",
-        "the context of pair 0 is a bytes; a string is wanted",
-        "pair 0 is 'h'; a question and a context are wanted",
-        "pair 1 is ('c',); a question and a context are wanted",
-        "pair 0 is None; a question and a context are wanted",
+        "the question of pair 0 is a NoneType; expected a string",
+        "the context of pair 0 is a bytes; expected a string",
+        "pair 0 is 'h'; expected a question and a context",
+        "pair 1 is ('c',); expected a question and a context",
+        "pair 0 is None; expected a question and a context",
     ]

@@ -150,7 +150,7 @@ def test_merges_are_of_the_most_frequent_pairs():
 def test_small_texts_give_small_vocabularies(caplog):
     tokenizer = train_bpe(["the old bridge"], vocab_size=1000)
     size = tokenizer.backend.get_vocab_size()
-    assert f"gave a vocabulary of {size} tokens, not of 1000" in caplog.text
+    assert f"gave a vocabulary of {size} tokens instead of 1000" in caplog.text
     assert tokenizer.decode(ids_of(tokenizer, "the old bridge")) == "the old bridge"
 
 
@@ -170,7 +170,7 @@ def test_bad_input():
         ({"texts": ["", ""]}, "no text to learn from"),
         ({"texts": "a text"}, "put it in a list"),
         ({"texts": ["a", 3]}, "text 1 is a int"),
-        ({"texts": ["a\ud800"]}, "text 0 holds half a surrogate pair at character 1"),
+        ({"texts": ["a\ud800"]}, "text 0 has half a surrogate pair at character 1"),
         ({"vocab_size": 10}, "a vocabulary of 10 is too small: .* has 3 characters, .* ask for 262 or more"),
         ({"vocab_size": 261}, "ask for 262 or more"),
         ({"vocab_size": 262, "min_frequency": 0}, "min_frequency must be 1 or more; got 0"),

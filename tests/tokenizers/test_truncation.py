@@ -117,7 +117,7 @@ NAMES = [*built(), "bert", "own", "own encoder", "marian", "m2m_100", "bart", "t
 
 def whole(tokenizer, texts, length):
     """Ids of the whole texts, truncated, and whether they were truncated."""
-    special = 0 if isinstance(tokenizer, Tokenizer) else len(tokenizer.before) + len(tokenizer.after)
+    special = 0 if isinstance(tokenizer, Tokenizer) else len(tokenizer.prefix_ids) + len(tokenizer.suffix_ids)
     return [(tokens.ids, tokens.truncated) for tokens in tokenizer._encode(texts, length - special)]
 
 
@@ -167,7 +167,7 @@ def test_a_beginning_grows_until_it_has_enough_tokens(made):
 @pytest.mark.parametrize("name", ["bert", "marian"])
 def test_half_a_surrogate_pair_is_found_behind_the_beginning(made, name):
     tokenizer, _ = made[name]
-    with pytest.raises(ValueError, match="text 1 holds half a surrogate pair at character 60000"):
+    with pytest.raises(ValueError, match="text 1 has half a surrogate pair at character 60000"):
         tokenizer.encode(["hello", "hello " * 10_000 + "\ud800"], 10)
 
 

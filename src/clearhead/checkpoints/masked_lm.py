@@ -79,7 +79,7 @@ def load_masked_lm_of(folder: Path, family: EncoderFamily, data: Mapping[str, An
         return family.parameter_names.to_ours(encoder_tensors, expected, source)
 
     if not head_tensors or has_other_head:
-        log.warning("%s has no head for masked language modeling: initializing a new one", source)
+        log.warning("%s has no head for masked language modeling; a new one is initialized at random", source)
         encoder = build_and_load(lambda: EncoderModel(config), encoder_to_ours, config_file)
         return _with_new_head(config, options, encoder.state_dict())
 

@@ -107,7 +107,7 @@ def tokens_per_word(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
     """
     words = sum(len(text.split()) for text in texts)
     if not words:
-        raise ValueError("expected words to count the tokens of; all texts are blank")
+        raise ValueError("the texts have no words; all of them are blank")
     count = sum(len(encoding) for encoding in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False))
     return count / words
 
@@ -133,7 +133,7 @@ def _learn(
     backend.train_from_iterator(texts, trainer)
     model = json.loads(backend.to_str())["model"]
     if not model["vocab"]:
-        raise ValueError("expected texts to learn from; all texts are empty")
+        raise ValueError("no text to learn from: all texts are empty")
     pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
     return pieces, [(left, right) for left, right in model["merges"]]
 

@@ -3,11 +3,12 @@
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 _FAMILIES = "clearhead.checkpoints.families"
 
 
+@runtime_checkable
 class _Named(Protocol):
     """A family; its model type is the key in the registry."""
 
