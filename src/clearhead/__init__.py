@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from clearhead.equations.masks import Mask as Mask
     from clearhead.generation.config import GenerationConfig as GenerationConfig
     from clearhead.inspection.attention.capture import watch as watch
-    from clearhead.inspection.lint.rule import Finding as Finding
     from clearhead.inspection.lint.lint import lint as lint
     from clearhead.inspection.lint.lint_masks import lint_masks as lint_masks
+    from clearhead.inspection.lint.rule import Finding as Finding
     from clearhead.inspection.trace.records import Step as Step
     from clearhead.inspection.trace.records import Trace as Trace
     from clearhead.inspection.trace.trace import trace as trace
