@@ -201,7 +201,7 @@ def test_a_part_that_a_family_cannot_hold_is_named(family, parts, words):
 @settings(max_examples=50)
 def test_a_plan_is_made_as_asked_or_refused_with_a_value_error(data, tmp_path):
     """Any single part of any plan: what is planned can be written."""
-    name = data.draw(st.sampled_from(list{**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES}))
+    name = data.draw(st.sampled_from(list({**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES})))
     family = {**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES}[name]
     kind = EncoderConfig if name in ENCODER_FAMILIES else Seq2SeqConfig
     part = data.draw(st.sampled_from([part.name for part in fields(kind)]))

@@ -66,7 +66,7 @@ def gradients(function, tensors, mask):
 def gradient_by(request, monkeypatch):
     """Gradients of few queries and keys are taken step by step on a CPU, of many by the kernel: both, at small sizes."""
     if request.param == "long":
-        monkeypatch.setattr(attention, "_short", lambda q, k, v: False)
+        monkeypatch.setattr(attention, "_use_stepwise", lambda q, k, v: False)
 
 
 @pytest.mark.usefixtures("gradient_by")

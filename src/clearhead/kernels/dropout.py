@@ -66,8 +66,8 @@ def fast_dropout(x: Float[Tensor, "*any"], drop_prob: float) -> Float[Tensor, "*
         x: any numbers.
         drop_prob: as in `dropout_mask`.
 
-    >>> import torch; from clearhead.kernels.dropout import drop
-    >>> drop(torch.ones(3), 0.0)
+    >>> import torch; from clearhead.kernels.dropout import fast_dropout
+    >>> fast_dropout(torch.ones(3), 0.0)
     tensor([1., 1., 1.])
     """
     if x.device.type != "cpu" or torch.compiler.is_compiling():
