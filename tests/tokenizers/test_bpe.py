@@ -168,7 +168,7 @@ def test_bad_input():
     for given_, words in [
         ({"texts": []}, "no text to learn from"),
         ({"texts": ["", ""]}, "no text to learn from"),
-        ({"texts": "a text"}, "put it in a list"),
+        ({"texts": "a text"}, "Put it in a list"),
         ({"texts": ["a", 3]}, "text 1 is a int"),
         ({"texts": ["a\ud800"]}, "text 0 has half a surrogate pair at character 1"),
         ({"vocab_size": 10}, "a vocabulary of 10 is too small: .* has 3 characters, .* ask for 262 or more"),
