@@ -71,8 +71,12 @@ def train(
 
     if "-" in sources:
         raise ValueError("the texts are read twice, which standard input cannot be: give files")
-    _check_folder(output)
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file; a folder is wanted")
+    if not output.parent.is_dir():
+        raise ValueError(f"{output}: the folder {output.parent} does not exist")
     context.with_resource(folder_lock(output))
+    _check_folder(output)
     corpus = Corpus(sources, column=column, errors=errors.value)
     from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
 
@@ -89,12 +93,7 @@ def train(
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises a ValueError for a folder that holds other things, which would not go with the new tokenizer."""
-    if folder.is_dir():
-        others = sorted(path.name for path in folder.iterdir() if path.name not in _FILES)
-        if others:
-            raise ValueError(f"{folder} holds {others[0]} already; a new or empty folder is wanted")
-    elif folder.exists():
-        raise ValueError(f"{folder} is a file; a folder is wanted")
-    elif not folder.parent.is_dir():
-        raise ValueError(f"{folder}: the folder {folder.parent} does not exist")
+    """Raise a ValueError for a folder with other files, which would not match the new tokenizer."""
+    others = sorted(path.name for path in folder.iterdir() if path.name not in _FILES)
+    if others:
+        raise ValueError(f"{folder} holds {others[0]} already; a new or empty folder is wanted")
