@@ -1,4 +1,4 @@
-"""One writer per output: a second process that would write the same file or folder is refused."""
+"""Lock an output file or folder, so that only one process writes it."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.02
 _HOLDER_SECONDS = 1.0
-"""How long to wait until the holder of a lock has written its name into the lock file."""
+"""Seconds to wait until the holder of a lock has written its process id into the lock file."""
 
 
 class OutputBusyError(ValueError):
@@ -25,7 +25,7 @@ class OutputBusyError(ValueError):
 
 @contextlib.contextmanager
 def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
-    """Hold the only right to write a file, or a folder that is replaced as a whole, until the block ends.
+    """Lock a file, or a folder that is replaced as a whole, until the block ends.
 
     Enter the block before reading anything that the result depends on, and leave it after the last rename. The lock is
     a hidden file next to the output; for an existing folder there is a second one inside, as with `folder_lock`. The
@@ -37,7 +37,7 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
 
     Raises:
         OutputBusyError: another process still holds the lock after `wait` seconds; the message names the process.
-        OSError: the folder of the output cannot be written.
+        OSError: the folder of the output is not writable.
 
     >>> import tempfile, pathlib; from clearhead.io.locks import writer_lock
     >>> with writer_lock(pathlib.Path(tempfile.mkdtemp()) / "vectors.npy"): pass
@@ -125,13 +125,13 @@ def _locked(path: Path, output: Path, wait: float) -> Iterator[None]:
 
 
 def _acquire(path: Path, output: Path, wait: float) -> int:
-    start, told = time.monotonic(), False
+    start, logged = time.monotonic(), False
     while True:
         with error_path(output):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if _try_lock(handle, output):
-                # the previous writer removed its file on leaving: a lock on a file without a name excludes nobody
+                # the previous writer removed its lock file: a lock on a removed file excludes no process
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(handle), path.stat()):
                         _write_holder(handle)
@@ -145,9 +145,9 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
         os.close(handle)
         if waited >= (wait if holder else max(wait, _HOLDER_SECONDS)):
             raise _busy(output, holder)
-        if waited and wait and not told:
+        if waited and wait and not logged:
             log.info("waiting for %s, which writes %s", holder or "another process", output)
-            told = True
+            logged = True
         time.sleep(_POLL_SECONDS if waited else 0)
 
 
@@ -180,16 +180,16 @@ def _write_holder(handle: int) -> None:
 
 
 def _read_holder(handle: int) -> str | None:
-    """Describe the process that holds a lock; None while its name is not in the file yet."""
+    """Return a description of the process that holds a lock; None if it is not in the file yet."""
     try:
         holder = json.loads(os.read(handle, 4096))
         pid, host, since = int(holder["pid"]), str(holder["host"]), str(holder["since"])
     except (ValueError, TypeError, KeyError):
         return None
-    here = host == socket.gethostname()
-    if here and pid != os.getpid() and not _is_alive(pid):
-        return None  # the name of an earlier holder that was killed
-    return f"process {pid}{'' if here else f' on {host}'} since {since}"
+    is_local = host == socket.gethostname()
+    if is_local and pid != os.getpid() and not _is_alive(pid):
+        return None  # an earlier holder, which was killed
+    return f"process {pid}{'' if is_local else f' on {host}'} since {since}"
 
 
 def _is_alive(pid: int) -> bool:
