@@ -75,15 +75,7 @@ def seq2seq_from_encoder(
     encoder_config = encoder.config
     _check_fits_bart(encoder_config, family)
     config = BART.make_config(
-        **{
-            name: getattr(encoder_config, name)
-            for name in ("vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers")
-        },
-        **{
-            name: getattr(encoder_config, name)
-            for name in ("max_len", "activation", "drop_prob", "attention_drop_prob")
-        },
-        layer_drop=encoder_config.layer_drop,
+        **{name: getattr(encoder_config, name) for name in _COPIED_FIELDS},
         initializer_range=None,
         decoder_num_layers=decoder_num_layers,
         pad_id=encoder_config.pad_id if pad_id is None else pad_id,
@@ -129,17 +121,11 @@ def reinitialize_half(model: Seq2Seq, half: Half, num_layers: int) -> Seq2Seq:
         config = replace(config, num_layers=num_layers)
     else:
         config = replace(config, decoder_num_layers=num_layers)
-    half_prefixes = {
-        "encoder": ("encoder.", "source_embedding."),
-        "decoder": ("decoder.", "target_embedding.", "output."),
-    }
     shared = "source_embedding.tokens.weight" if config.share_embeddings else ""
     copy = Seq2Seq(config)
     parameters = dict(model.named_parameters())  # shared parameters are listed once
-    _copy(
-        {name: parameters[name] for name in parameters if name == shared or not name.startswith(half_prefixes[half])},
-        copy,
-    )
+    kept = [name for name in parameters if name == shared or not name.startswith(_HALF_PREFIXES[half])]
+    _copy({name: parameters[name] for name in kept}, copy)
     return copy.eval()
 
 

@@ -63,20 +63,20 @@ def check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: None) -> Iterator[Path]:
-    """A folder to fill, which takes its name only when the block ends without an error.
+    """Create a folder that replaces `folder` only if the block ends without an error.
 
-    The folder is filled under a hidden name next to its final one, synced, then renamed; an earlier folder of that name
-    is replaced. On an error the new folder is removed and the earlier one stays. The next call removes what a killed
-    process left under the hidden name, and restores an earlier folder that it had already moved out of the way. Hold
-    `locks.writer_lock` around the block: two processes must not fill the same folder.
+    The new folder has a hidden name in the same parent. It is synced, then renamed, and replaces an existing folder. On
+    an error the new folder is removed and the existing one stays. After a killed process, the next call removes its
+    hidden folder, and restores an existing folder that it had already renamed. Hold `locks.writer_lock` around the
+    block: two processes must not write the same folder.
 
     Args:
-        folder: the final name.
-        check: raises an error for an earlier folder that must not be replaced. It is called directly before the
-            rename and again after it, when no other process can find the folder.
+        folder: the folder.
+        check: raises an error for an existing folder that must not be replaced. It is called directly before the rename
+            and again after it, when no other process can find the folder.
 
     Raises:
-        OSError: the place cannot be written to, or the disk is full.
+        OSError: the parent is not writable, or the disk is full.
 
     >>> import tempfile, pathlib; from clearhead.io.atomic import atomic_folder
     >>> folder = pathlib.Path(tempfile.mkdtemp()) / "all"

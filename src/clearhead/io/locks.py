@@ -27,9 +27,9 @@ class OutputBusyError(ValueError):
 def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
     """Lock a file, or a folder that is replaced as a whole, until the block ends.
 
-    Enter the block before reading anything that the result depends on, and leave it after the last rename. The lock is
-    a hidden file next to the output; for an existing folder there is a second one inside, as with `folder_lock`. The
-    operating system releases both when the process ends, even after SIGKILL.
+    Enter the block before reading the inputs of the result, and leave it after the last rename. The lock is a hidden
+    file next to the output. For an existing folder there is a second one inside, as with `folder_lock`. The operating
+    system releases both when the process ends, even after SIGKILL.
 
     Args:
         output: the file or folder.
@@ -43,7 +43,7 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
     >>> with writer_lock(pathlib.Path(tempfile.mkdtemp()) / "vectors.npy"): pass
     """
     with contextlib.ExitStack() as locks:
-        locks.enter_context(_locked(_next_to(output), output, wait))
+        locks.enter_context(_locked(_lock_path(output), output, wait))
         if output.is_dir():
             locks.enter_context(_locked(output.resolve() / LOCK_NAME, output, wait))
         yield
@@ -51,17 +51,21 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path, *, wait: float = 0.0) -> Iterator[None]:
-    """Hold the only right to write into a folder, file by file, until the block ends.
+    """Lock a folder whose files are written one by one, until the block ends.
 
-    As `writer_lock`, but the parent of the folder may be read-only: then the lock inside the folder is the only one.
-    A folder that this function created is removed again if the block leaves it empty.
+    Unlike with `writer_lock`, the parent of the folder may be read-only: then the lock inside the folder is the only
+    one. A folder that this function created is removed if it is empty at the end.
+
+    Args:
+        folder: the folder; it is created if it is missing.
+        wait: as in `writer_lock`.
 
     >>> import tempfile, pathlib; from clearhead.io.locks import folder_lock
     >>> with folder_lock(pathlib.Path(tempfile.mkdtemp()) / "run"): pass
     """
     with contextlib.ExitStack() as locks:
         try:
-            locks.enter_context(_locked(_next_to(folder), folder, wait))
+            locks.enter_context(_locked(_lock_path(folder), folder, wait))
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
@@ -75,6 +79,9 @@ def folder_lock(folder: Path, *, wait: float = 0.0) -> Iterator[None]:
 
 def check_unlocked(folder: Path) -> None:
     """Check that no process writes a file or folder below a folder.
+
+    Args:
+        folder: the folder.
 
     Raises:
         OutputBusyError: a process does; the message names it.
@@ -96,14 +103,14 @@ def check_unlocked(folder: Path) -> None:
 
 
 LOCK_NAME = ".clearhead.lock"
-"""The lock file inside a folder."""
+"""Name of the lock file inside a folder."""
 
 
-def _next_to(output: Path) -> Path:
-    place = output.resolve() if output.is_dir() else output.parent.resolve() / output.name
+def _lock_path(output: Path) -> Path:
+    path = output.resolve() if output.is_dir() else output.parent.resolve() / output.name
     with error_path(output):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    return place.with_name(f".{place.name}.lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(f".{path.name}.lock")
 
 
 def _remove_empty(folder: Path) -> None:
@@ -117,7 +124,7 @@ def _locked(path: Path, output: Path, wait: float) -> Iterator[None]:
     try:
         yield
     finally:
-        # the user may have moved the folder, and a replaced folder may hold the lock of another process
+        # the user may have moved the folder, and a replacement may contain the lock of another process
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(handle), path.stat()):
                 path.unlink()
