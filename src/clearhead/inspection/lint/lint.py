@@ -301,7 +301,7 @@ def _by_floats(batch: Mapping[str, Any], findings: list[Finding], queries: int) 
     told: list[tuple[str, Finding]] = []
     causal: list[tuple[str, Finding]] = []  # of masks that may be meant as causal ones
     for name, value in batch.items():
-        added = value.added() if isinstance(value, masks.Mask) else value
+        added = value.float_bias() if isinstance(value, masks.Mask) else value
         if "mask" not in name or not isinstance(added, Tensor) or not added.is_floating_point():
             continue
         if "attention_mask" not in name or added.ndim > 2:  # as (B, M), transformers takes 0 and 1 as floats, too

@@ -251,7 +251,7 @@ def _padding(attended: Attended, pairs: _Pairs) -> list[Finding]:
 
 
 def _floats(mask: masks.Mask, keep_BM: Tensor) -> list[Finding]:
-    added = mask.added()
+    added = mask.float_bias()
     if added is None or mask.keep_BM is not None or mask.causal or not (~keep_BM).any():
         return []
     return masks_nothing("the mask", added)

@@ -1,22 +1,19 @@
 """What should change nothing is tried, and measured: what the checks of all models have in common."""
 
-import contextlib
 import copy
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.equations import attention
 from clearhead.inspection.verify.certificate import PARITY, Check
-from clearhead.layers import attention as attention_layers
+from clearhead.kernels.attention import attention_backend
 from clearhead.runtime import prepacked_linear
 from clearhead.runtime.compile import has_compiler
 from clearhead.runtime.precision import inference_copy
@@ -202,7 +199,7 @@ class Checks:
         return self.states(self.model, self.rows[::-1])[::-1]
 
     def _explicit(self) -> Rows:
-        with explicit_attention():
+        with attention_backend("explicit"):
             return self.states(self.model, self.rows)
 
     def _prepacked(self) -> list[Check]:
@@ -226,19 +223,6 @@ class Checks:
     def _round_trip(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         with tempfile.TemporaryDirectory() as place:
             return self.saved(Path(place)).state_dict(), self.whole.state_dict()
-
-
-@contextlib.contextmanager
-def explicit_attention() -> Iterator[None]:
-    """Attention by the explicit equation, in place of the fused kernels."""
-
-    def explicit(
-        q: Tensor, k: Tensor, v: Tensor, mask: Any = None, *, drop_prob: float = 0.0, scale: Any = None
-    ) -> Any:
-        return attention.scaled_dot_product(q, k, v, mask, scale=scale)[0]
-
-    with mock.patch.object(attention_layers, "fused_scaled_dot_product", explicit):
-        yield
 
 
 def random_ids(vocabulary: int, special: set[int], longest: int | None, length: int | None = None) -> list[Tensor]:
