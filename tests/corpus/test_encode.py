@@ -345,7 +345,7 @@ def test_no_other_run_comes_between_the_first_read_and_the_last_rename(
         return called
 
     target = {
-        "the resume file is read": (clearhead_corpus.directory, "read_json"),
+        "the resume file is read": (clearhead_corpus, "read_json"),
         "the part file is opened": (PartFile, "open"),
         "the output is written": (PartFile, "finish"),
     }[moment]

@@ -15,6 +15,7 @@ from clearhead import checkpoints, verify
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.equations import positions
 from clearhead.inspection.verify import checks
+from clearhead.io.safetensors import read_weights, write_weights
 from clearhead.kernels.attention import scaled_dot_product_attention
 from clearhead.models import heads
 from clearhead.models.encoder import EncoderModel
@@ -71,9 +72,9 @@ def test_a_planted_fault_in_a_head_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(EncoderFamily, "save_with_head", forgetful)
     assert failed(verify(tmp_path)) == {"saved and opened again"}
     monkeypatch.undo()
-    weights = checkpoints.directory.read_weights(tmp_path)[0]
+    weights = read_weights(tmp_path)[0]
     weights["classifier.weight"].fill_(torch.nan)
-    checkpoints.directory.write_weights(tmp_path / "model.safetensors", weights)
+    write_weights(tmp_path / "model.safetensors", weights)
     with pytest.raises(ValueError, match="classifier.weight holds NaN"):
         verify(tmp_path)
 
@@ -221,7 +222,7 @@ def raising(message):
 def test_a_check_that_raises_fails_with_the_errors_text(tmp_path, monkeypatch):
     families.make("bert", tmp_path)
     monkeypatch.setattr("clearhead.checkpoints.encoder_family.EncoderFamily.save", raising("no room\nat all"))
-    monkeypatch.setattr("clearhead.inspection.verify.checks.sibling", raising(""))
+    monkeypatch.setattr("clearhead.inspection.verify.checks.inference_copy", raising(""))
     certificate = verify(tmp_path)
     notes = {check.name: check.note for check in certificate.checks if not check.holds}
     assert notes["saved and opened again"] == "RuntimeError: no room"
@@ -286,9 +287,9 @@ def test_the_command_writes_the_certificate_beside_the_weights(tmp_path):
     assert held["versions"]["torch"] == torch.__version__
     assert "model.safetensors" in held["files"]
     assert "certificate.json" not in held["files"]
-    weights = checkpoints.directory.read_weights(tmp_path)[0]
+    weights = read_weights(tmp_path)[0]
     weights["encoder.layer.0.output.LayerNorm.weight"].fill_(3e38)
-    checkpoints.directory.write_weights(tmp_path / "model.safetensors", weights)
+    write_weights(tmp_path / "model.safetensors", weights)
     status, out, err = started("verify", tmp_path, "--output", tmp_path / "other.json")
     assert status == 1
     assert "FAILS" in out

@@ -67,7 +67,7 @@ def read_documents(path: Path, *, document: str = "source", reference: str = "ta
 def lead_sentence(text: str) -> str:
     """The first sentence of a text; "" of an empty one.
 
-    >>> lead("It rained. We stayed.")
+    >>> lead_sentence("It rained. We stayed.")
     'It rained.'
     """
     return next(iter(sentences(text)), "").strip()

@@ -106,8 +106,8 @@ def error_path(place: Path) -> Iterator[None]:
     Raises:
         OSError: the one that came, with the place.
 
-    >>> import pathlib; from clearhead.io.atomic import naming
-    >>> with naming(pathlib.Path("all")): raise OSError(28, "No space left on device")
+    >>> import pathlib; from clearhead.io.atomic import error_path
+    >>> with error_path(pathlib.Path("all")): raise OSError(28, "No space left on device")
     Traceback (most recent call last):
     OSError: [Errno 28] No space left on device: 'all'
     """
