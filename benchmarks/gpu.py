@@ -221,7 +221,7 @@ def text_encoders(quick):
     chance = random.Random(0)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(2000)]
     tokenizer = train_bpe(
-        (" ".join(chance.choices(words, k=12)) for _ in range(4000)), vocab_size=4000, layout="encoder"
+        (" ".join(chance.choices(words, k=12)) for _ in range(4000)), vocab_size=4000, architecture="encoder"
     )
     torch.manual_seed(0)
     width, layers = (64, 2) if quick else (384, 6)
