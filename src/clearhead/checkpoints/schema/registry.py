@@ -20,7 +20,9 @@ Family = TypeVar("Family", bound=_Named)
 
 
 class FamilyRegistry(Mapping[str, Family]):
-    """Families by model type, such as "bert", in alphabetical order. The first look-up imports all modules of `checkpoints.families`.
+    """Families by model type, such as "bert", in alphabetical order.
+
+    The first look-up imports all modules of `checkpoints.families`.
 
     >>> from clearhead.checkpoints import ENCODER_FAMILIES
     >>> ENCODER_FAMILIES["bert"].architecture
