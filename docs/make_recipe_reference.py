@@ -28,8 +28,8 @@ HEAD = """# Every key of a recipe
 
 A recipe is a YAML file of sections. `clearhead train recipe.yaml key=value …` changes keys from the command line, with
 dots between sections and keys: `training.steps=100`, `regularize.dropout.attention=0.1`, `data.train.source=my.en`.
-Unknown keys, values of a wrong type and incompatible keys are errors, reported before anything is computed. How to train
-a model: [training](training.md).
+Unknown keys, values of a wrong type and incompatible keys are errors, reported before anything is computed. How to
+train a model: [training](training.md).
 
 `docs/make_recipe_reference.py` writes this page from the classes in `src/clearhead/train`; a test compares them.
 """

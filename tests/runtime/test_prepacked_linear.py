@@ -182,7 +182,7 @@ def test_an_activation_stands_in_the_product_only_where_it_is_cheap_there(monkey
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_is_changed_in_place_is_used_by_siblings_as_a_whole(monkeypatch, dtype, packs):
     if not packs:
-        monkeypatch.setattr(prepacked_linear, "usable", lambda dtype: False)
+        monkeypatch.setattr(prepacked_linear, "is_supported", lambda dtype: False)
     plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=2, relative_buckets=8)
     model, ids = Seq2Seq(plan).eval(), torch.randint(50, (2, 5))
     runs = inference_copy(model, dtype, CPU)
@@ -231,7 +231,7 @@ def test_models_without_norms_run_packed(dtype):
 
 
 def test_where_the_operators_are_wrong_or_absent_the_plain_maps_serve(monkeypatch):
-    monkeypatch.setattr(prepacked_linear, "usable", lambda dtype: False)
+    monkeypatch.setattr(prepacked_linear, "is_supported", lambda dtype: False)
     model = Seq2Seq(Seq2SeqConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1)).eval()
     assert inference_copy(model, torch.float32, CPU) is model
     low = inference_copy(model, torch.bfloat16, CPU)

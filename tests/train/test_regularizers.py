@@ -102,8 +102,8 @@ def test_a_head_has_the_residual_rate(data):
 
 @given(rate=st.floats(0.05, 0.95))
 def test_dropout_leaves_out_its_share_and_scales_the_rest(data, rate):
-    model = _small()
-        ids = torch.randint(0, 50, (20, 20))
+    model = _small(drop_prob=0.0, embedding_drop_prob=rate)
+    ids = torch.randint(0, 50, (20, 20))
     whole = model.eval().source_embedding(ids)
     dropped = model.train().source_embedding(ids)
     assert abs((dropped == 0).float().mean().item() - rate) < 0.05
@@ -204,7 +204,9 @@ def test_the_penalty_s_gradient_is_lambda_w(data):
     gradients = []
     for penalty in (0.0, 0.3):
         learner, examples = learner_of(data, l2_penalty=penalty)
-        part = MicroBatch(batch_of(learner, examples), num_tokens=100, loss_divisor=100, index=0, step=1, epoch=0, rows=())
+        part = MicroBatch(
+            batch_of(learner, examples), num_tokens=100, loss_divisor=100, index=0, step=1, epoch=0, rows=()
+        )
         learner.training_step(part, 0).backward()
         gradients.append({name: parameter.grad for name, parameter in learner.model.named_parameters()})
     for name, parameter in learner.model.named_parameters():
@@ -218,9 +220,7 @@ def test_under_adam_the_penalty_is_divided_by_its_own_size_and_decay_is_not():
     before = [matrix.detach().clone() for matrix in decayed_parameters(decayed)]
     _one_step(decayed, decay=1e-3, penalty=0.0)
     _one_step(punished, decay=0.0, penalty=1e-3)
-    for matrix, held, old in zip(
-        decayed_parameters(decayed), decayed_parameters(punished), before, strict=True
-    ):
+    for matrix, held, old in zip(decayed_parameters(decayed), decayed_parameters(punished), before, strict=True):
         torch.testing.assert_close(matrix, old * (1 - 0.1 * 1e-3))
         large = old.abs() > 1e-3  # ε counts where the gradient λ w is small
         torch.testing.assert_close(held[large], (old - 0.1 * old.sign())[large], rtol=0, atol=1e-3)

@@ -1,4 +1,4 @@
-"""One writer per output: a second process that would write the same file or folder is refused."""
+"""Lock an output file or folder, so that only one process writes it."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.02
 _HOLDER_SECONDS = 1.0
-"""How long to wait until the holder of a lock has written its name into the lock file."""
+"""Seconds to wait until the holder of a lock has written its process id into the lock file."""
 
 
 class OutputBusyError(ValueError):
@@ -25,10 +25,11 @@ class OutputBusyError(ValueError):
 
 @contextlib.contextmanager
 def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
-    """Hold the only right to write a file, or a folder that is replaced as a whole, until the block ends.
+    """Lock a file, or a folder that is replaced as a whole, until the block ends.
 
-    Enter the block before reading anything that the result depends on, and leave it after the last rename. The lock is
-    a hidden file next to the output. The operating system releases it when the process ends, even after SIGKILL.
+    Enter the block before reading the inputs of the result, and leave it after the last rename. The lock is a hidden
+    file next to the output. For an existing folder there is a second one inside, as with `folder_lock`. The operating
+    system releases both when the process ends, even after SIGKILL.
 
     Args:
         output: the file or folder.
@@ -36,42 +37,85 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
 
     Raises:
         OutputBusyError: another process still holds the lock after `wait` seconds; the message names the process.
-        OSError: the folder of the output cannot be written.
+        OSError: the folder of the output is not writable.
 
     >>> import tempfile, pathlib; from clearhead.io.locks import writer_lock
     >>> with writer_lock(pathlib.Path(tempfile.mkdtemp()) / "vectors.npy"): pass
     """
-    parent = output.parent.resolve()
-    with error_path(output):
-        parent.mkdir(parents=True, exist_ok=True)
-    with _locked(parent / f".{output.name}.lock", output, wait):
+    with contextlib.ExitStack() as locks:
+        locks.enter_context(_locked(_lock_path(output), output, wait))
+        if output.is_dir():
+            locks.enter_context(_locked(output.resolve() / LOCK_NAME, output, wait))
         yield
 
 
 @contextlib.contextmanager
 def folder_lock(folder: Path, *, wait: float = 0.0) -> Iterator[None]:
-    """Hold the only right to write into a folder, file by file, until the block ends.
+    """Lock a folder whose files are written one by one, until the block ends.
 
-    As `writer_lock`, but the lock file is inside the folder: its parent may be read-only. A folder that this function
-    created is removed again if the block leaves it empty.
+    Unlike with `writer_lock`, the parent of the folder may be read-only: then the lock inside the folder is the only
+    one. A folder that this function created is removed if it is empty at the end.
+
+    Args:
+        folder: the folder; it is created if it is missing.
+        wait: as in `writer_lock`.
 
     >>> import tempfile, pathlib; from clearhead.io.locks import folder_lock
     >>> with folder_lock(pathlib.Path(tempfile.mkdtemp()) / "run"): pass
     """
-    created = not folder.exists()
-    with error_path(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with _locked(folder.resolve() / LOCK_NAME, folder, wait):
-            yield
-    finally:
-        if created:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+    with contextlib.ExitStack() as locks:
+        try:
+            locks.enter_context(_locked(_lock_path(folder), folder, wait))
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+        if not folder.exists():
+            locks.callback(_remove_empty, folder)
+        with error_path(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        locks.enter_context(_locked(folder.resolve() / LOCK_NAME, folder, wait))
+        yield
+
+
+def check_unlocked(folder: Path) -> None:
+    """Check that no process writes a file or folder below a folder.
+
+    Args:
+        folder: the folder.
+
+    Raises:
+        OutputBusyError: a process does; the message names it.
+
+    >>> import tempfile, pathlib; from clearhead.io.locks import check_unlocked
+    >>> check_unlocked(pathlib.Path(tempfile.mkdtemp()))
+    """
+    for path in folder.rglob(".*.lock"):
+        if path == folder / LOCK_NAME:
+            continue
+        output = path.parent if path.name == LOCK_NAME else path.with_name(path.name[1:].removesuffix(".lock"))
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            handle = os.open(path, os.O_RDWR)
+            try:
+                if not _try_lock(handle, output):
+                    raise _busy(output, _read_holder(handle))
+            finally:
+                os.close(handle)
 
 
 LOCK_NAME = ".clearhead.lock"
-"""The lock file inside a folder that is written file by file."""
+"""Name of the lock file inside a folder."""
+
+
+def _lock_path(output: Path) -> Path:
+    path = output.resolve() if output.is_dir() else output.parent.resolve() / output.name
+    with error_path(output):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(f".{path.name}.lock")
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -80,19 +124,21 @@ def _locked(path: Path, output: Path, wait: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # the user may have moved the folder
-            path.unlink()
+        # the user may have moved the folder, and a replacement may contain the lock of another process
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                path.unlink()
         os.close(handle)
 
 
 def _acquire(path: Path, output: Path, wait: float) -> int:
-    start, told = time.monotonic(), False
+    start, logged = time.monotonic(), False
     while True:
         with error_path(output):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if _try_lock(handle, output):
-                # the previous writer removed its file on leaving: a lock on a file without a name excludes nobody
+                # the previous writer removed its lock file: a lock on a removed file excludes no process
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(handle), path.stat()):
                         _write_holder(handle)
@@ -105,12 +151,16 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
             raise
         os.close(handle)
         if waited >= (wait if holder else max(wait, _HOLDER_SECONDS)):
-            by = holder or "another process"
-            raise OutputBusyError(f"{output} is being written by {by}; wait until it ends, or give another output")
-        if waited and wait and not told:
+            raise _busy(output, holder)
+        if waited and wait and not logged:
             log.info("waiting for %s, which writes %s", holder or "another process", output)
-            told = True
+            logged = True
         time.sleep(_POLL_SECONDS if waited else 0)
+
+
+def _busy(output: Path, holder: str | None) -> OutputBusyError:
+    by = holder or "another process"
+    return OutputBusyError(f"{output} is being written by {by}; wait until it ends, or give another output")
 
 
 def _try_lock(handle: int, output: Path) -> bool:
@@ -137,16 +187,16 @@ def _write_holder(handle: int) -> None:
 
 
 def _read_holder(handle: int) -> str | None:
-    """Describe the process that holds a lock; None while its name is not in the file yet."""
+    """Return a description of the process that holds a lock; None if it is not in the file yet."""
     try:
         holder = json.loads(os.read(handle, 4096))
         pid, host, since = int(holder["pid"]), str(holder["host"]), str(holder["since"])
     except (ValueError, TypeError, KeyError):
         return None
-    here = host == socket.gethostname()
-    if here and pid != os.getpid() and not _is_alive(pid):
-        return None  # the name of an earlier holder that was killed
-    return f"process {pid}{'' if here else f' on {host}'} since {since}"
+    is_local = host == socket.gethostname()
+    if is_local and pid != os.getpid() and not _is_alive(pid):
+        return None  # an earlier holder, which was killed
+    return f"process {pid}{'' if is_local else f' on {host}'} since {since}"
 
 
 def _is_alive(pid: int) -> bool:

@@ -173,7 +173,7 @@ class Seq2Seq(nn.Module):
         return logits
 
     def cache(self) -> DecoderCache:
-        """An empty cache for `decode`; its `branch(each)` makes of each row of the target a sentence's beams."""
+        """Return an empty cache for `decode`."""
         return DecoderCache(len(self.decoder.layers))
 
     def _states(

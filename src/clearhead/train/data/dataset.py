@@ -13,7 +13,7 @@ from jaxtyping import Int32
 
 from clearhead.data.records import Row
 from clearhead.io.atomic import atomic_folder
-from clearhead.io.locks import writer_lock
+from clearhead.io.locks import LOCK_NAME, writer_lock
 from clearhead.train.data.writer import FORMAT, MANIFEST, TYPE_CODES, DatasetWriter, Example
 
 Examples = Callable[[Sequence[Row]], Iterable[Sequence[Example]]]
@@ -165,7 +165,7 @@ def _write_all(
                     writer.add(example)
                 elif strict:
                     raise ValueError(
-                        f"{row.where}: {reason}; fix or remove it, or allow skipping with data.strict=false"
+                        f"{row.location}: {reason}; fix or remove it, or allow skipping with data.strict=false"
                     )
                 else:
                     writer.skipped[reason] += 1
@@ -197,7 +197,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 def _is_replaceable(folder: Path) -> bool:
     if not folder.is_dir():
         return not folder.exists()
-    return (folder / MANIFEST).exists() or not any(folder.iterdir())
+    return (folder / MANIFEST).exists() or all(path.name == LOCK_NAME for path in folder.iterdir())
 
 
 def _reusable(folder: Path, key: str, max_tokens: int | None, strict: bool) -> TokenizedDataset | None:

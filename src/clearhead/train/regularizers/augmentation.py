@@ -67,9 +67,9 @@ def augment(
         if rate := settings.token_swapping:
             ids = augmentation.token_swapping(ids, generator, rate=rate, protected=protected)
         if distance := settings.local_shuffle:
-            ids = augmentation.local_shuffling(ids, generator, distance=distance, protected=protected)
+            ids = augmentation.local_shuffle(ids, generator, distance=distance, protected=protected)
         if rate := settings.token_replacement:
-            ids = augmentation.token_noise(ids, generator, vocab_size=vocab_size, rate=rate, protected=protected)
+            ids = augmentation.token_replacement(ids, generator, vocab_size=vocab_size, rate=rate, protected=protected)
         if rate := settings.token_masking:
             ids = augmentation.token_masking(ids, generator, mask_id=mask_id, rate=rate, protected=protected)
         if rate := settings.span_masking:

@@ -81,7 +81,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
     def _label_id(self, row: Row) -> int:
         label = label_of(row)
         if label not in self._label_ids:
-            raise ValueError(f"{row.where}: unknown label {label!r}{did_you_mean(label, list(self._label_ids))}")
+            raise ValueError(f"{row.location}: unknown label {label!r}{did_you_mean(label, list(self._label_ids))}")
         return self._label_ids[label]
 
     def collate(self, examples: Sequence[Example], generator: np.random.Generator, *, training: bool) -> Batch:

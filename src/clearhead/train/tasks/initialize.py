@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import warm_start
+from clearhead.checkpoints import load_tokenizer, warm_start
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.data.records import Records
@@ -21,7 +21,7 @@ from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.tokenizers import special_tokens
-from clearhead.tokenizers.auto import checked_vocabulary, tokenizer_of
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import MultilingualTokenizer, TextTokenizer
 from clearhead.tokenizers.bpe import train_bpe
 from clearhead.tokenizers.tokenizer import Tokenizer
@@ -68,15 +68,15 @@ def initialize_encoder(
     if recipe.model.init_from is not None:
         checkpoint = hub.resolve_model(recipe.model.init_from)
         model, family = checkpoints.load_encoder(checkpoint, with_recipe_rates(recipe))
-        tokenizer = checked_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, model.config.vocab_size)
+        tokenizer = check_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, model.config.vocab_size)
         return model, family, tokenizer
-    family = get_family(recipe.model.architecture or "bert", checkpoints.FAMILIES)
+    family = get_family(recipe.model.architecture or "bert", checkpoints.ENCODER_FAMILIES)
     sizes = {name: value for name, value in model_sizes(recipe).items() if name != "decoder_num_layers"}
-    check_size(family.plan(vocab_size=_MIN_VOCABULARY, **sizes), recipe)
+    check_size(family.make_config(vocab_size=_MIN_VOCABULARY, **sizes), recipe)
     new_tokenizer = load_or_train_tokenizer(recipe, folder, family.model_type, fields, text_fields)
     assert isinstance(new_tokenizer, Tokenizer)
     pad_id = special_token_id(new_tokenizer, "pad", "[PAD]")
-    config = family.plan(vocab_size=vocabulary_size(new_tokenizer), pad_id=pad_id, **sizes)
+    config = family.make_config(vocab_size=vocabulary_size(new_tokenizer), pad_id=pad_id, **sizes)
     check_size(config, recipe)
     return EncoderModel(regularized(config, recipe)), family, new_tokenizer
 
@@ -95,15 +95,14 @@ def initialize_seq2seq(
     if section.init_decoder_from is not None:
         return _with_new_encoder(recipe, section.init_decoder_from)
     family = get_family(section.architecture or "marian", checkpoints.SEQ2SEQ_FAMILIES)
-    check_size(family.plan(vocab_size=_MIN_VOCABULARY, **model_sizes(recipe)), recipe)
+    check_size(family.make_config(vocab_size=_MIN_VOCABULARY, **model_sizes(recipe)), recipe)
     tokenizer = load_or_train_tokenizer(recipe, folder, family.model_type, fields, fields)
     pad_id, eos_id = special_token_id(tokenizer, "pad", "<pad>"), special_token_id(tokenizer, "eos", "</s>")
-    family_starts_with_pad = family.ids[2] == family.ids[0]
-    config = family.plan(
+    config = family.make_config(
         vocab_size=vocabulary_size(tokenizer),
         pad_id=pad_id,
         eos_ids=(eos_id,),
-        start_id=pad_id if family_starts_with_pad else eos_id,
+        start_id=pad_id if family.starts_with_padding else eos_id,
         **model_sizes(recipe),
     )
     check_size(config, recipe)
@@ -117,14 +116,14 @@ def _with_new_decoder(recipe: Recipe, name: str) -> tuple[Seq2Seq, Seq2SeqFamily
     """Return a pretrained encoder with a new decoder."""
     checkpoint = hub.resolve_model(name)
     depth = recipe.model.decoder_num_layers
-    if read_json(checkpoint / "config.json").get("model_type") not in checkpoints.FAMILIES:
+    if read_json(checkpoint / "config.json").get("model_type") not in checkpoints.ENCODER_FAMILIES:
         whole, family = checkpoints.load_seq2seq(checkpoint, with_recipe_rates(recipe))
         check_depth(whole.config, depth or 1, recipe)
         depth = depth or whole.config.decoder_num_layers or whole.config.num_layers
         model = warm_start.reinitialize_half(whole, "decoder", depth)
         return model, family, _tokenizer_of(checkpoint, whole, family)
     encoder, encoder_family = checkpoints.load_encoder(checkpoint, with_recipe_rates(recipe))
-    tokenizer = checked_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, encoder.config.vocab_size)
+    tokenizer = check_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, encoder.config.vocab_size)
     sep_id = special_token_id(tokenizer, "sep", "[SEP]")
     check_depth(encoder.config, depth or 1, recipe)
     model = warm_start.seq2seq_from_encoder(
@@ -151,8 +150,8 @@ def _with_new_encoder(recipe: Recipe, name: str) -> tuple[Seq2Seq, Seq2SeqFamily
 def _tokenizer_of(folder: Path, model: Seq2Seq, family: Seq2SeqFamily) -> TextTokenizer:
     """Return the tokenizer of the encoder–decoder in a folder."""
     config = model.config
-    tokenizer = tokenizer_of(folder, family.model_type)
-    return checked_vocabulary(tokenizer, folder, config.vocab_size, config.target_vocab_size)
+    tokenizer = load_tokenizer(folder, family.model_type)
+    return check_vocabulary(tokenizer, folder, config.vocab_size, config.target_vocab_size)
 
 
 def load_or_train_tokenizer(
@@ -161,7 +160,7 @@ def load_or_train_tokenizer(
     """Return the recipe's tokenizer, or train one on the training texts and save it in the run's folder."""
     section = recipe.tokenizer
     if section.path is not None:
-        return tokenizer_of(hub.resolve_model(section.path), model_type)
+        return load_tokenizer(hub.resolve_model(section.path), model_type)
     data = recipe.data
     records = Records(data.train, fields=fields, columns=data.columns, encoding=data.encoding)
     output = folder / "data" / "tokenizer"
@@ -174,12 +173,12 @@ def load_or_train_tokenizer(
             (row.values[field].strip() for row in records for field in text_fields),
             vocab_size=section.vocab_size,
             lowercase=section.lowercase,
-            layout="encoder" if model_type in checkpoints.FAMILIES else "encoder-decoder",
+            architecture="encoder" if model_type in checkpoints.ENCODER_FAMILIES else "encoder-decoder",
         )
         with atomic_folder(output) as part:
             tokenizer.save(part, None)
             write_json(part / key_file.name, key)
-    return tokenizer_of(output, model_type)
+    return load_tokenizer(output, model_type)
 
 
 def model_sizes(recipe: Recipe) -> dict[str, Any]:
@@ -214,7 +213,7 @@ def special_token_id(tokenizer: TextTokenizer, role: str, default: str) -> int:
 def vocabulary_size(tokenizer: TextTokenizer) -> int:
     """Return the number of embeddings that the tokenizer's ids require: the largest id + 1."""
     assert isinstance(tokenizer, MultilingualTokenizer)
-    return max(tokenizer._vocabulary().values()) + 1
+    return max(tokenizer.vocabulary().values()) + 1
 
 
 def smallest(*limits: int | None) -> int:
@@ -226,7 +225,7 @@ def fingerprint(tokenizer: TextTokenizer, settings: object) -> str:
     """Return a hash of a tokenizer and other settings that examples depend on."""
     assert isinstance(tokenizer, MultilingualTokenizer)
     vocabulary = (
-        tokenizer.as_json() if isinstance(tokenizer, Tokenizer) else json.dumps(sorted(tokenizer._vocabulary().items()))
+        tokenizer.as_json() if isinstance(tokenizer, Tokenizer) else json.dumps(sorted(tokenizer.vocabulary().items()))
     )
     return hashlib.sha256((vocabulary + json.dumps(settings, default=str)).encode()).hexdigest()
 
@@ -253,7 +252,7 @@ def check_same_tokens(name: str, student: TextTokenizer, teacher: TextTokenizer)
     """
     assert isinstance(student, MultilingualTokenizer)
     assert isinstance(teacher, MultilingualTokenizer)
-    if student._vocabulary() != teacher._vocabulary():
+    if student.vocabulary() != teacher.vocabulary():
         raise ValueError(
             f"the teacher {name} has other tokens than this model, so their probabilities cannot be compared. Use the "
             f"teacher's tokenizer (tokenizer.path: {name})"

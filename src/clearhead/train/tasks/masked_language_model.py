@@ -15,7 +15,7 @@ from clearhead.data.records import Row
 from clearhead.io import hub
 from clearhead.models.freezing import freeze
 from clearhead.models.heads import MaskedLanguageModel
-from clearhead.tokenizers.auto import checked_vocabulary
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.tokenizer import Tokenizer
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Section
@@ -66,7 +66,7 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
             checkpoint = hub.resolve_model(recipe.model.init_from)
             model, family = checkpoints.load_masked_lm(checkpoint, initialize.with_recipe_rates(recipe))
             vocab_size = model.body.config.vocab_size
-            tokenizer = checked_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, vocab_size)
+            tokenizer = check_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, vocab_size)
         else:
             encoder, family, tokenizer = initialize.initialize_encoder(recipe, folder, cls.fields, cls.fields)
             model = checkpoints.new_masked_lm(encoder, family)

@@ -93,7 +93,7 @@ class SentenceEmbeddingTask(EncoderTask[EncoderModel]):
         model, family, tokenizer = initialize.initialize_encoder(recipe, folder, fields, text_fields)
         settings = SentenceSettings(pooling=objective.pooling, normalize=True)
         if recipe.model.init_from is not None:
-            saved = sentence_transformers.read(hub.resolve_model(recipe.model.init_from))
+            saved = sentence_transformers.read_settings(hub.resolve_model(recipe.model.init_from))
             settings = replace(saved, pooling=objective.pooling, normalize=True)
         for part in recipe.model.freeze:
             freeze(model, part)
@@ -114,9 +114,9 @@ class SentenceEmbeddingTask(EncoderTask[EncoderModel]):
         try:
             score = float(row.values["score"])
         except ValueError:
-            raise ValueError(f"{row.where}: the score is {row.values['score']!r}; expected a number") from None
+            raise ValueError(f"{row.location}: the score is {row.values['score']!r}; expected a number") from None
         if not low <= score <= high:
-            raise ValueError(f"{row.where}: the score {score} is outside objective.score_range, {low} to {high}")
+            raise ValueError(f"{row.location}: the score {score} is outside objective.score_range, {low} to {high}")
         return (score - low) / (high - low)
 
     def collate(self, examples: Sequence[Example], generator: np.random.Generator, *, training: bool) -> Batch:

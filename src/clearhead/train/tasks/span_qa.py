@@ -81,12 +81,12 @@ class SpanQATask(EncoderTask[SpanClassifier]):
                 begin, end = _answer_span(row)
             except ContextOverflowError as error:
                 if self.recipe.data.strict:
-                    raise ValueError(f"{row.where}: {error}") from None
+                    raise ValueError(f"{row.location}: {error}") from None
                 self.num_too_long += 1
                 examples.append([])
                 continue
             except ValueError as error:
-                raise ValueError(f"{row.where}: {error}") from None
+                raise ValueError(f"{row.location}: {error}") from None
             # a row without windows counts as an example without tokens
             examples.append([self._example(window, begin, end) for window in windows] or [_EMPTY])
         return examples
@@ -112,9 +112,9 @@ class SpanQATask(EncoderTask[SpanClassifier]):
         first = last = 0
         starts = [offset[0] for offset in window.offsets]
         if begin < end and starts[0] <= begin and end <= window.offsets[-1][1]:
-            first = window.first + bisect_right(starts, begin) - 1
-            last = window.first + bisect_right(starts, end - 1) - 1
-        return {"text": window.ids, "types": window.types, "begin": first, "end": last}
+            first = window.context_start + bisect_right(starts, begin) - 1
+            last = window.context_start + bisect_right(starts, end - 1) - 1
+        return {"text": window.ids, "types": window.token_types, "begin": first, "end": last}
 
     def collate(self, examples: Sequence[Example], generator: np.random.Generator, *, training: bool) -> Batch:
         texts: Sequence[Ids] = [example["text"] for example in examples]
@@ -166,7 +166,7 @@ class SpanQATask(EncoderTask[SpanClassifier]):
         return initialize.fingerprint(self.tokenizer, [self.max_length(), self.objective.stride])
 
     def load_teacher(self, name: str) -> nn.Module:
-        return checkpoints.load_span_reader(self.teacher_folder(name))[0]
+        return checkpoints.load_span_classifier(self.teacher_folder(name))[0]
 
 
 _EMPTY: Example = {"text": [], "types": [], "begin": 0, "end": 0}

@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from clearhead import checkpoints
+from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.data.records import Records, Row
 from clearhead.generation.config import GenerationConfig
@@ -16,7 +17,6 @@ from clearhead.io import hub
 from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.tokenizers.auto import tokenizer_of
 from clearhead.tokenizers.base import TextTokenizer
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Count, Files, Section
@@ -109,7 +109,9 @@ class TextToTextTask(Task[Seq2Seq]):
                 examples.append([{"source": source.ids, "target": ids}])
                 continue
             if data.strict:
-                raise ValueError(f"{row.where}: the target has {len(ids)} tokens; the maximum is {max_target_length}")
+                raise ValueError(
+                    f"{row.location}: the target has {len(ids)} tokens; the maximum is {max_target_length}"
+                )
             self.num_too_long += 1
             examples.append([])
         return examples
@@ -193,7 +195,7 @@ class TextToTextTask(Task[Seq2Seq]):
     def load_teacher(self, name: str) -> nn.Module:
         folder = hub.resolve_model(name)
         model, family = checkpoints.load_seq2seq(folder)
-        initialize.check_same_tokens(name, self.tokenizer, tokenizer_of(folder, family.model_type))
+        initialize.check_same_tokens(name, self.tokenizer, load_tokenizer(folder, family.model_type))
         initialize.check_width(name, self.recipe, self.model.config.d_model, model.config.d_model)
         return model
 
