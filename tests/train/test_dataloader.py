@@ -30,7 +30,7 @@ def loader(run, rank=0, world=1):
 
     def collate(rows, draws):
         ids = torch.tensor([[int(row), int(draws.integers(10**6))] for row in rows])
-        return Batch({"row and draw": ids}, count=int(lengths[rows].sum()), tokens=2 * len(rows))
+        return Batch({"row and draw": ids}, count=int(lengths[rows].sum()), num_tokens=2 * len(rows))
 
     batches = TokenBatchSampler(lengths, batch_tokens=10**6, batch_size=run["size"], seed=run["seed"])
     return TrainingDataLoader(

@@ -76,8 +76,8 @@ def test_what_went_in_comes_out(tmp_path_factory, monkeypatch, found, chunk, bud
         ]
         assert read == kept
         assert [list(one) for one in read] == [list(one) for one in kept]
-        reasons = {"no tokens": len(every) - len(full), f"longer than the batch budget of {budget} tokens": 0}
-        reasons[f"longer than the batch budget of {budget} tokens"] = len(full) - len(kept)
+        reasons = {"no tokens": len(every) - len(full), f"longer than the batch limit of {budget} tokens": 0}
+        reasons[f"longer than the batch limit of {budget} tokens"] = len(full) - len(kept)
         assert store.skipped == {reason: count for reason, count in reasons.items() if count}
     assert os.listdir(folder.parent) == ["store"]
 
@@ -103,7 +103,7 @@ def test_another_key_or_budget_builds_anew(tmp_path):
     assert len(build_dataset(folder, rows(9), letters, key="b", max_tokens=5)) == 7
     with pytest.raises(ValueError, match=r"a.txt, line 6: longer than the batch limit of 5 tokens; fix"):
         build_dataset(folder, rows(9), letters, key="b", max_tokens=5, strict=True)
-    assert TokenizedDataset(folder).skipped == {"longer than the batch budget of 5 tokens": 2}
+    assert TokenizedDataset(folder).skipped == {"longer than the batch limit of 5 tokens": 2}
     assert os.listdir(tmp_path) == ["store"]
     with pytest.raises(ValueError, match="line 1: no tokens"):
         build_dataset(tmp_path / "other", rows(1), lambda some: [[{"ids": []}]], key="a", strict=True)
@@ -113,7 +113,7 @@ def test_another_key_or_budget_builds_anew(tmp_path):
 
 def test_examples_that_differ_are_a_mistake_of_the_program(tmp_path):
     def examples(chunk):
-        return [[{"ids": [1], "label": 1.0 if row.where.endswith("7") else 1}] for row in chunk]
+        return [[{"ids": [1], "label": 1.0 if row.location.endswith("7") else 1}] for row in chunk]
 
     with pytest.raises(AssertionError, match="examples differ"):
         build_dataset(tmp_path / "store", rows(9), examples, key="a")
