@@ -59,7 +59,8 @@ def lint_checkpoint(model: str | Path, texts: Sequence[str] = ()) -> Linted:
     folder = hub.resolve_model(model)
     tokenizer = tokenizer_of(folder, str(read_json(folder / "config.json").get("model_type")))
     texts = [*check_texts(texts), _SHORT, _LONG]
-    return _seq2seq(folder, tokenizer, texts) if checkpoints.is_seq2seq(folder) else _encoder(folder, tokenizer, texts)
+    check = _seq2seq if checkpoints.checkpoint_type(folder) == "seq2seq" else _encoder
+    return check(folder, tokenizer, texts)
 
 
 def _encoder(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> Linted:

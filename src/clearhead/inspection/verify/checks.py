@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from clearhead.equations import attention
 from clearhead.inspection.verify.certificate import PARITY, Check
 from clearhead.layers import attention as attention_layers
-from clearhead.runtime import prepacked_linear
 from clearhead.runtime.compile import has_compiler
-from clearhead.runtime.precision import inference_copy
+from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.precision import FLOAT32
 
 CPU = torch.device("cpu")
 ABSENT = "transformers is not installed"
@@ -175,7 +175,7 @@ class Checks:
             *self._prepacked(),
             *self._compiled(),
             *self.near(
-                "bfloat16", lambda: self.states(inference_copy(self.model, torch.bfloat16, CPU), self.rows), self.low
+                "bfloat16", lambda: self.states(inference_copy(self.model, "bfloat16", CPU), self.rows), self.low
             ),
             *self.own(),
             *run_check("saved and opened again", self._round_trip, TENSORS),
@@ -207,9 +207,9 @@ class Checks:
 
     def _prepacked(self) -> list[Check]:
         name = "prepacked = plain weights"
-        if not prepacked_linear.is_supported(torch.float32):
+        if FLOAT32.converter is None or not FLOAT32.converter.supports(CPU):
             return skip_check(name, TOKENS, "this torch has no such operators")
-        return self.near(name, lambda: self.states(inference_copy(self.model, torch.float32, CPU), self.rows), TOKENS)
+        return self.near(name, lambda: self.states(inference_copy(self.model, "float32", CPU), self.rows), TOKENS)
 
     def _compiled(self) -> list[Check]:
         name = "compiled = eager"

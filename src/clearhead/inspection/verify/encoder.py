@@ -75,7 +75,7 @@ class EncoderChecks(Checks):
 
     def own(self) -> list[Check]:
         named = checkpoints.architecture(self.folder)
-        known = checkpoints.head_type(self.folder) is not None or "For" not in named
+        known = checkpoints.checkpoint_type(self.folder) in ("classification", "span") or "For" not in named
         return [] if known else skip_check(HEAD, LOGITS, f"that of a {named} is not looked at")
 
     def foreign(self) -> Rows:
