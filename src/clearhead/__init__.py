@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from clearhead.equations.masks import Mask as Mask
     from clearhead.generation.config import GenerationConfig as GenerationConfig
     from clearhead.inspection.attention.capture import watch as watch
-    from clearhead.inspection.lint.findings import Finding as Finding
     from clearhead.inspection.lint.lint import lint as lint
-    from clearhead.inspection.lint.mask_rules import lint_masks as lint_masks
+    from clearhead.inspection.lint.lint_masks import lint_masks as lint_masks
+    from clearhead.inspection.lint.rule import Finding as Finding
     from clearhead.inspection.trace.records import Step as Step
     from clearhead.inspection.trace.records import Trace as Trace
     from clearhead.inspection.trace.trace import trace as trace
@@ -63,7 +63,7 @@ _HOME = {
     "EncoderConfig": "models.config",
     "EncoderLayer": "stacks.encoder",
     "EncoderModel": "models.encoder",
-    "Finding": "inspection.lint.findings",
+    "Finding": "inspection.lint.rule",
     "CrossAttentionCache": "layers.cache",
     "GatedFeedForward": "layers.feedforward",
     "Generated": "pipelines.outputs",
@@ -88,7 +88,7 @@ _HOME = {
     "TokenEmbedding": "layers.embedding",
     "Trace": "inspection.trace.records",
     "lint": "inspection.lint.lint",
-    "lint_masks": "inspection.lint.mask_rules",
+    "lint_masks": "inspection.lint.lint_masks",
     "scaled_dot_product": "equations.attention",
     "trace": "inspection.trace.trace",
     "traced": "inspection.trace.trace",

@@ -2,17 +2,22 @@
 
 import json
 import os
+import shutil
+import signal
+import time
+from pathlib import Path
 
 import pytest
 import torch
 import typer
 import yaml
+from support import forks
 from support.command import refused
 from support.seq2seq import make
 from support.training import told as training_recipe
 
 from clearhead.cli.main import app
-from clearhead.io.locks import folder_lock, writer_lock
+from clearhead.io.locks import LOCK_NAME, folder_lock, writer_lock
 
 READERS = {
     *("classify", "translate", "summarize", "answer", "serve", "trace", "lint"),
@@ -79,15 +84,104 @@ def folder(tmp_path_factory, tiny_bert):
     return folder
 
 
+def words(name, folder, output):
+    arguments, _ = {**FILES, **FOLDERS}[name]
+    command = name.partition(" -")[0].removesuffix(" beside the weights")
+    return [part.format(folder, output) for part in (*command.split(), *arguments.split())]
+
+
 @pytest.mark.parametrize("name", [*FILES, *FOLDERS])
 def test_an_output_that_is_being_written_is_refused(folder, name):
-    arguments, locked = {**FILES, **FOLDERS}[name]
-    command = [*name.partition(" -")[0].removesuffix(" beside the weights").split(), *arguments.split()]
-    output = folder / locked
+    output = folder / {**FILES, **FOLDERS}[name][1]
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     with (folder_lock if name in FOLDERS else writer_lock)(output):
-        error = refused(*(part.format(folder, folder / "out") for part in command))
+        error = refused(*words(name, folder, folder / "out"))
     assert f"{output} is being written by process {os.getpid()} since" in error
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == {
         path: time for path, time in before.items() if path.is_file()
     }
+
+
+WHOLE_FOLDERS = ["export", *FOLDERS]
+
+
+def stop_when_locked():
+    """Stop this process as soon as it holds its first lock."""
+    from clearhead.io import locks
+
+    write = locks._write_holder
+
+    def stop(handle):
+        write(handle)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    locks._write_holder = stop
+
+
+def holder(output):
+    for path in (output.with_name(f".{output.name}.lock"), output / LOCK_NAME):
+        if path.exists() and path.read_text():
+            return json.loads(path.read_text())["pid"]
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", WHOLE_FOLDERS)
+@pytest.mark.parametrize("existing", [False, True])
+def test_commands_of_every_pair_exclude_each_other(folder, tmp_path, first, existing):
+    output = tmp_path / "whole"
+    if existing:
+        output.mkdir()
+    process = forks.start(*words(first, folder, output), said=tmp_path / "said", hook=stop_when_locked)
+    try:
+        deadline = time.monotonic() + 60
+        while holder(output) != process.pid:
+            assert process.is_alive(), (tmp_path / "said").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        for second in WHOLE_FOLDERS:
+            error = refused(*words(second, folder, output))
+            assert f"{output} is being written by process {process.pid} since" in error, (second, error)
+        assert holder(output) == process.pid
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_an_export_leaves_what_other_processes_write_in_its_folder(folder, tmp_path):
+    output = tmp_path / "out"
+    export = words("export", folder, output)
+    assert forks.run(*export, said=tmp_path / "said")[0] == 0
+    with folder_lock(output / "run"):
+        error = refused(*export)
+    assert f"{output / 'run'} is being written by process {os.getpid()} since" in error
+    assert forks.run(*export, said=tmp_path / "said")[0] == 0
+    for command in (words("train", folder, output / "run"), words("tokenizer train", folder, output / "run")):
+        begun = forks.start(*export, said=tmp_path / "said", hook=stop_before_rename)
+        while not (tmp_path / ".out.part" / "config.json").exists() or not stopped(begun):
+            time.sleep(0.02)
+        status, said = forks.run(*command, said=tmp_path / "other")
+        assert status == 0, said
+        os.kill(begun.pid, signal.SIGCONT)
+        begun.join(60)
+        assert begun.exitcode == 1
+        assert "holds files that no export wrote (run/" in (tmp_path / "said").read_text()
+        assert list((output / "run").iterdir())
+        shutil.rmtree(output / "run")
+
+
+def stop_before_rename():
+    """Stop this process when its folder is complete, before it is checked and renamed."""
+    from clearhead.export import output
+
+    write = output.write_json
+
+    def stop(path, data):
+        write(path, data)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    output.write_json = stop
+
+
+def stopped(process):
+    return ") T " in Path(f"/proc/{process.pid}/stat").read_text()

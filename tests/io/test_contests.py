@@ -15,6 +15,6 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("kind", ["encode", "train", "export"])
+@pytest.mark.parametrize("kind", ["encode", "train", "export", "mixed"])
 def test_no_contest_breaks_a_file(folder, kind, seed):
     getattr(contests, kind)(folder, random.Random(f"{kind} {seed}"), seed)

@@ -1,5 +1,6 @@
 """One writer per output, whatever the writers do and however they end."""
 
+import errno
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import time
 
 import pytest
 
+from clearhead.io import locks
 from clearhead.io.locks import LOCK_NAME, OutputBusyError, folder_lock, writer_lock
 
 HOLD = """
@@ -132,6 +134,38 @@ def test_the_name_of_a_killed_process_is_not_given(tmp_path):
     with pytest.raises(OutputBusyError, match="being written by another process;"), writer_lock(tmp_path / "out"):
         pass
     thread.join(60)
+
+
+def test_a_file_lock_and_a_folder_lock_of_one_folder_exclude_each_other(tmp_path):
+    for first, second in ((writer_lock, folder_lock), (folder_lock, writer_lock)):
+        with first(tmp_path / "out"), pytest.raises(OutputBusyError), second(tmp_path / "out"):
+            pass
+
+
+def test_the_lock_inside_a_folder_suffices_where_its_parent_is_read_only(tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    acquire = locks._acquire
+
+    def read_only(path, output, wait):
+        if path.parent == tmp_path:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(output))
+        return acquire(path, output, wait)
+
+    with holding(tmp_path / "out") as process:  # of a process to which the parent is not read-only
+        monkeypatch.setattr(locks, "_acquire", read_only)
+        with pytest.raises(OutputBusyError, match=f"process {process.pid}"), folder_lock(tmp_path / "out"):
+            pass
+        process.kill()
+    with folder_lock(tmp_path / "out"), pytest.raises(OutputBusyError), folder_lock(tmp_path / "out"):
+        pass
+
+
+def test_the_lock_of_a_folder_that_was_replaced_meanwhile_stays(tmp_path):
+    with folder_lock(tmp_path / "out"):
+        (tmp_path / "out").rename(tmp_path / "old")
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / LOCK_NAME).write_text("of another process")
+    assert (tmp_path / "out" / LOCK_NAME).exists()
 
 
 def test_a_folder_that_was_created_for_nothing_is_removed(tmp_path):

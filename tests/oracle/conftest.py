@@ -14,4 +14,4 @@ def its_kernel(request, monkeypatch):
     by up to 1/√ε. What is computed without that kernel is compared in float64, where roundings stay below the bound.
     """
     if request.node.callspec.params["dtype"] == torch.float32:
-        monkeypatch.setattr(attention, "_short", lambda q, k, v: False)
+        monkeypatch.setattr(attention, "_use_stepwise", lambda q, k, v: False)

@@ -200,6 +200,20 @@ def test_evaluate_answers_names_the_question(folders, lines):
     assert f"{source}, question q7: " in line
 
 
+@pytest.mark.parametrize("name", ["bert", "broken", "translator", "broken-translator"])
+def test_view_and_attention_maps_name_text_and_model(folders, tmp_path, name):
+    model = ["--model", folders / name]
+    for command in (["view", "-o", tmp_path / "v.html"], ["trace", "--attention", "1.0"]):
+        line = refused(command[0], "the storm", *model, *command[1:])
+        assert f"the model {folders / name} produced NaN or infinity" in line
+        assert "'the storm'" in line
+        assert "text 0: " in line
+        assert not (tmp_path / "v.html").exists()
+        if "broken" not in name:
+            assert clearhead(command[0], "hello", *model, *command[1:])[0] == 0
+            (tmp_path / "v.html").unlink(missing_ok=True)
+
+
 @pytest.mark.slow
 def test_encode_with_ray_names_file_and_line(folders, lines):
     pytest.importorskip("ray")

@@ -31,6 +31,8 @@ REQUESTS = {
     "answer": ("/answer", {"model": "reader", "question": "is this a test", "context": "after the storm"}),
     "write": ("/answer", {"model": "marian", "question": "is this a test", "context": "after the storm"}),
     "classify": ("/classify", {"model": "classifier", "text": ["hello", "after the storm"]}),
+    "view": ("/view", {"model": "bert", "text": "after the storm"}),
+    "view of a translation": ("/view", {"model": "marian", "text": "the storm"}),
 }
 
 

@@ -160,6 +160,34 @@ def export(folder, chance, number):
     return refused
 
 
+def mixed(folder, chance, number):
+    """A contest of `export` and `train` on one folder: it holds the export or the run, whole."""
+    output, whole, run = folder / f"mixed-{number}", folder / "whole-bert", folder / "whole-run"
+    commands = {
+        "export": ["export", folder / "bert", output, "--to", "transformers"],
+        "train": ["train", folder / "recipe.yaml", f"output={output}"],
+    }
+    alone(whole, "export", folder / "bert", whole, "--to", "transformers")
+    alone(run, "train", folder / "recipe.yaml", f"output={run}")
+    if chance.random() < 0.5:
+        output.mkdir()
+    names = chance.sample(sorted(commands), 2)
+    # most of the time of the export goes into imports, before the lock
+    results = contest([commands[name] for name in names], chance, 0.3 if names[0] == "export" else 2.0)
+    # the second one may start after the end of the first, whose files it must not replace
+    late = [error for _, status, error in results if status and ("holds a " in error or "holds files that" in error)]
+    refused = len(late) or check(results)
+    (winner,) = [name for name, (_, status, _) in zip(names, results, strict=True) if status == 0]
+    if winner == "export":
+        assert same(output, whole)
+    else:
+        assert same(output / "model.safetensors", run / "model.safetensors")
+    left = [path.name for path in folder.iterdir() if path.name.startswith(f".{output.name}")]
+    assert not left + list(output.rglob(".*")), left
+    shutil.rmtree(output)
+    return refused
+
+
 def prepare(folder):
     """Write the models, texts and the recipe of the contests."""
     import yaml
@@ -178,7 +206,7 @@ def prepare(folder):
 
 def main(kind, count, seed=0):
     """Run contests of a kind, and say how they ended."""
-    kinds = {"encode": encode, "train": train, "export": export}
+    kinds = {"encode": encode, "train": train, "export": export, "mixed": mixed}
     refused = 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -1,4 +1,4 @@
-"""Models, texts and masks for the tests of the linter, and the mistakes by name."""
+"""Models, batches, masks and rule ids for the tests of the linter."""
 
 import copy
 
@@ -39,18 +39,18 @@ MARIAN = transformers.MarianConfig(**MARIAN_SIZES)
 T5 = transformers.T5Config(vocab_size=20, d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2, pad_token_id=PAD)
 
 INVERTED, ATTENDED, SWAPPED = (
-    "the padding mask is inverted",
-    "padding is attended",
-    "source and target padding are swapped",
+    "padding-mask-inverted",
+    "padding-attended",
+    "padding-masks-swapped",
 )
-FUTURE, FULL, NOTHING = "the decoder sees the future", "a row is fully masked", "a float mask masks nothing"
-IGNORED, LEAKS = "text is ignored", "padding leaks into the pooled vector"
-UPSIDE_DOWN, NOT_A_NUMBER = "the causal mask is upside down", "a weight is not a number"
+FUTURE, FULL, NOTHING = "future-visible", "fully-masked-row", "float-mask-ineffective"
+IGNORED, LEAKS = "text-ignored", "pooled-padding"
+UPSIDE_DOWN, NOT_A_NUMBER = "causal-mask-inverted", "nonfinite-weight"
 EVERY = torch.ones(6, 6, dtype=torch.bool)
 ONE_CLOSED = (EVERY & (torch.arange(6) != 2)[:, None]) & KEEP[:, None, None]
-"""The third token may attend to nothing."""
+"""The third token may not attend to any key."""
 ONE_TEXT = KEEP & (torch.arange(3) != 1)[:, None]
-"""No token of the second text may be attended."""
+"""The second text has no keys."""
 
 
 def encoder():
@@ -71,12 +71,12 @@ def attention(**changes):
 
 
 def eager_bert():
-    # it writes "eager" into the config, and a bool mask of four dimensions is then added as 0 and 1 in all later models
+    # a copy: it writes "eager" into the config, and later models would add 4-D bool masks as 0 and 1
     return transformers.BertModel._from_config(copy.deepcopy(BERT), attn_implementation="eager")
 
 
 class MeanOfAll(nn.Module):
-    """Pools without looking at the padding."""
+    """Mean over all positions, or over real tokens."""
 
     def __init__(self, body, masked=False):
         super().__init__()
@@ -101,7 +101,7 @@ class MeanOfTheirs(MeanOfAll):
 
 
 class OurMemoryMask(nn.Module):
-    """An encoder–decoder whose memory is masked on its own."""
+    """An encoder–decoder with a separate memory mask."""
 
     def __init__(self):
         super().__init__()
@@ -114,7 +114,7 @@ class OurMemoryMask(nn.Module):
 
 
 class TheirMemoryMask(nn.Module):
-    """The same of transformers, where the memory's mask goes by the source's name."""
+    """The same with transformers, which name the memory mask as the source's."""
 
     def __init__(self):
         super().__init__()
@@ -141,7 +141,7 @@ def right_torch(**changes):
 
 
 def broken(model, name):
-    """The model with one weight that is no number."""
+    """Return the model with one NaN weight."""
     with torch.no_grad():
         model.get_parameter(name)[0, 0] = torch.nan
     return model

@@ -1,4 +1,4 @@
-"""Modules around torch.nn's, which have the length first where nothing else is said."""
+"""Modules around torch.nn's, which have the length first by default."""
 
 import torch
 from torch import nn
@@ -7,8 +7,8 @@ from torch.nn import functional
 from support.linting import CAUSAL, PAD
 
 
-class Turned(nn.Module):
-    """Texts before batches inside; outside as it is wanted, or a mean over the real tokens."""
+class LengthFirstEncoder(nn.Module):
+    """An encoder with the length first inside; batch or length first outside, or a mean over real tokens."""
 
     def __init__(self, *, first=True, pooled=False, masked=True):
         super().__init__()
@@ -26,8 +26,8 @@ class Turned(nn.Module):
         return (states * real).sum(dim=1) / real.sum(dim=1) if self.pooled else states
 
 
-class TurnedBoth(nn.Module):
-    """The same of an encoder-decoder."""
+class LengthFirstTransformer(nn.Module):
+    """An encoder–decoder with the length first inside."""
 
     def __init__(self, *, causal=True):
         super().__init__()
@@ -47,7 +47,7 @@ class TurnedBoth(nn.Module):
 
 
 class Pooled(nn.Module):
-    """Embeds by a module or a function, the length first before that or not, and pools."""
+    """A pooled encoder: embedding by a module or a function, batch or length first."""
 
     def __init__(self, pool, first, embed):
         super().__init__()
@@ -74,22 +74,22 @@ class Pooled(nn.Module):
 
 
 class Layers(nn.Module):
-    """Two layers, of which one may have a causal mask, or its padding mask turned round."""
+    """Two layers, one optionally with a causal or an inverted mask."""
 
-    def __init__(self, causal, turned):
+    def __init__(self, causal, inverted):
         super().__init__()
-        self.causal, self.turned = causal, turned
+        self.causal, self.inverted = causal, inverted
         self.layers = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 12, batch_first=True) for _ in range(2))
 
     def forward(self, src, padding):
         for number, layer in enumerate(self.layers):
             mask = CAUSAL.isinf() if number == self.causal else None
-            src = layer(src, src_mask=mask, src_key_padding_mask=~padding if number == self.turned else padding)
+            src = layer(src, src_mask=mask, src_key_padding_mask=~padding if number == self.inverted else padding)
         return src
 
 
 class Prefixed(nn.Module):
-    """A learned token before the text, whose vector is the text's, or a mean over real tokens and it."""
+    """A learned token before the text; pooling by this token or by the mean over it and real tokens."""
 
     def __init__(self, pool, masked=True):
         super().__init__()

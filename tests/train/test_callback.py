@@ -51,7 +51,7 @@ def test_the_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
         tensors = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors))
 
-    real = running.Learner.configure_gradient_clipping
+    real = running.TrainingModule.configure_gradient_clipping
 
     def clipped(learner, optimizer, *rest, **options):
         before = grads(optimizer)
@@ -59,7 +59,7 @@ def test_the_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
         assert learner.gradient_norm == pytest.approx(before, rel=1e-4)
         norms.append((before, grads(optimizer)))
 
-    monkeypatch.setattr(running.Learner, "configure_gradient_clipping", clipped)
+    monkeypatch.setattr(running.TrainingModule, "configure_gradient_clipping", clipped)
     name = f"clipped-{greatest}"
     train(tiny(folder, name, regularize__gradient_clipping=greatest, training__steps=4))
     assert len(norms) == 4

@@ -37,7 +37,7 @@ class EncodingJob:
     Args:
         model: a folder that all machines see, or a Hub id.
         options: as in `TextEncoder.stream`.
-        precision, device, compiles: as in `TextEncoder`.
+        precision, device, compile: as in `TextEncoder`.
         column, errors: as in `Corpus`.
     """
 

@@ -10,8 +10,10 @@ from clearhead._version import __version__
 from clearhead.io import hub
 from clearhead.io.atomic import atomic_folder
 from clearhead.io.json import read_json, write_json
-from clearhead.io.locks import writer_lock
+from clearhead.io.locks import LOCK_NAME, check_unlocked, writer_lock
 from clearhead.runtime.onnx import MANIFEST
+
+_ANOTHER = "give another OUT"
 
 
 @dataclass
@@ -50,8 +52,8 @@ def export_folder(model: str | Path, folder: str | Path, to: str) -> Iterator[tu
     source, place = hub.resolve_model(model).resolve(), Path(folder).expanduser().resolve()
     _check(source, place, folder)  # before the lock, which needs a place that can be written
     with writer_lock(place):
-        _check(source, place, folder)
-        with atomic_folder(place) as part:
+        _check_files(place, folder)
+        with atomic_folder(place, lambda earlier: _check_files(earlier, folder)) as part:
             told = ExportReport(place)
             yield part, told
             files = sorted(str(path.relative_to(part)) for path in part.rglob("*") if path.is_file())
@@ -60,7 +62,7 @@ def export_folder(model: str | Path, folder: str | Path, to: str) -> Iterator[tu
 
 
 def _check(model: Path, place: Path, folder: str | Path) -> None:
-    """Check that an export may be written to a folder, or replace what is in it.
+    """Check that a folder is not the model and holds neither it nor the working directory.
 
     Args:
         model: the model's folder.
@@ -68,27 +70,37 @@ def _check(model: Path, place: Path, folder: str | Path) -> None:
         folder: its name for messages.
 
     Raises:
-        ValueError: the folder holds something that no export wrote, or the model.
+        ValueError: the folder is a file, or it would be lost.
     """
-    another = "give another OUT"
     if place.exists() and not place.is_dir():
-        raise ValueError(f"{folder} is a file; OUT is a folder: {another}")
+        raise ValueError(f"{folder} is a file; OUT is a folder: {_ANOTHER}")
     if place == model:
-        raise ValueError(f"{folder} is the model itself, and would be lost: {another}")
+        raise ValueError(f"{folder} is the model itself, and would be lost: {_ANOTHER}")
     if place in model.parents:
-        raise ValueError(f"{folder} holds the model, {model}, which would be lost: {another}")
+        raise ValueError(f"{folder} holds the model, {model}, which would be lost: {_ANOTHER}")
     if place in (Path.cwd(), *Path.cwd().parents):
-        raise ValueError(f"{folder} is the folder that the command runs in, or holds it: {another}")
+        raise ValueError(f"{folder} is the folder that the command runs in, or holds it: {_ANOTHER}")
+
+
+def _check_files(place: Path, folder: str | Path) -> None:
+    """Check that a folder, whose lock is held, has only the files of an earlier export.
+
+    Raises:
+        OutputBusyError: another process writes a file or folder in it.
+        ValueError: the folder has other files.
+    """
+    check_unlocked(place)
     other = _other(place)
     if other is not None:
-        raise ValueError(f"{folder} holds files that no export wrote ({other}), which would be lost: {another}")
+        raise ValueError(f"{folder} holds files that no export wrote ({other}), which would be lost: {_ANOTHER}")
 
 
 def _other(place: Path) -> str | None:
     """A file of a folder that no export wrote, by its note; None where there is none."""
     if not (place / MANIFEST).is_file():
-        return next((path.name for path in place.iterdir()), None) if place.is_dir() else None
+        names = (path.name for path in place.iterdir()) if place.is_dir() else ()
+        return next((name for name in names if name != LOCK_NAME), None)
     files = read_json(place / MANIFEST).get("files")
-    known = {MANIFEST, *files} if isinstance(files, list) else set()
+    known = {LOCK_NAME, MANIFEST, *(files if isinstance(files, list) else ())}
     there = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_symlink() or not path.is_dir())
     return next((name for name in there if name not in known), None)

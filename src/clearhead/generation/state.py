@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from clearhead.equations import masks
+from clearhead.generation.beam_cache import as_beam_cache
 from clearhead.models.config import Seq2SeqConfig
 
 _keeps_outputs: ContextVar[bool] = ContextVar("keeps_outputs", default=False)
@@ -63,7 +64,7 @@ class GenerationModel(Protocol):
         """Return the logits, as `Seq2Seq.decode`."""
 
     def cache(self) -> Any:
-        """Return an empty cache, as `Seq2Seq.cache`: an object with `length`, `branch` and `select`."""
+        """Return an empty cache: that of `Seq2Seq.cache`, or a `BeamCache` of another kind."""
 
 
 class DecodingState:
@@ -89,7 +90,7 @@ class DecodingState:
         self.memory = self._encode()
         self.ids, self.prefix_length = decoder_prefix, decoder_prefix.shape[1]
         self.sentences = list(range(len(source_ids)))
-        self._cache = model.cache()
+        self._cache = as_beam_cache(model.cache())
 
     @property
     def length(self) -> int:
@@ -120,7 +121,7 @@ class DecodingState:
         """Repeat each target as the beams of its sentence, in consecutive rows."""
         self.num_beams = num_beams
         self.ids = self.ids.repeat_interleave(num_beams, dim=0)
-        self._cache.branch(num_beams)
+        self._cache.expand_beams(num_beams)
 
     def append(self, tokens: Int[Tensor, "N"], rows: Int[Tensor, "N"] | None = None) -> None:
         """Append a token to each target.
@@ -131,7 +132,7 @@ class DecodingState:
         """
         if rows is not None:
             self.ids = self.ids[rows]
-            self._cache.select(rows)
+            self._cache.reorder(rows)
         self.ids = torch.cat([self.ids, tokens[:, None]], dim=1)
 
     def drop_finished(self, unfinished: list[int]) -> Int[Tensor, "N"]:
@@ -141,5 +142,5 @@ class DecodingState:
         self.sentences = [self.sentences[index] for index in unfinished]
         self.source_ids, self.keep, self.memory = self.source_ids[kept], self.keep[kept], self.memory[kept]
         self.ids = self.ids[rows]
-        self._cache.select(rows, kept)
+        self._cache.reorder(rows, kept)
         return rows

@@ -5,7 +5,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -59,13 +59,18 @@ def check_writable(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_folder(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: None) -> Iterator[Path]:
     """A folder to fill, which takes its name only when the block ends without an error.
 
     The folder is filled under a hidden name next to its final one, synced, then renamed; an earlier folder of that name
     is replaced. On an error the new folder is removed and the earlier one stays. The next call removes what a killed
     process left under the hidden name, and restores an earlier folder that it had already moved out of the way. Hold
     `locks.writer_lock` around the block: two processes must not fill the same folder.
+
+    Args:
+        folder: the final name.
+        check: raises an error for an earlier folder that must not be replaced. It is called directly before the
+            rename and again after it, when no other process can find the folder.
 
     Raises:
         OSError: the place cannot be written to, or the disk is full.
@@ -88,7 +93,9 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             for path in (*part.rglob("*"), part):
                 _sync(path)
             if folder.exists():
+                check(folder)
                 os.rename(folder, old)
+                check(old)
             os.rename(part, folder)
             _sync(folder.parent)
     except BaseException:
@@ -106,8 +113,8 @@ def error_path(place: Path) -> Iterator[None]:
     Raises:
         OSError: the one that came, with the place.
 
-    >>> import pathlib; from clearhead.io.atomic import naming
-    >>> with naming(pathlib.Path("all")): raise OSError(28, "No space left on device")
+    >>> import pathlib; from clearhead.io.atomic import error_path
+    >>> with error_path(pathlib.Path("all")): raise OSError(28, "No space left on device")
     Traceback (most recent call last):
     OSError: [Errno 28] No space left on device: 'all'
     """
@@ -165,7 +172,7 @@ class HashedFile:
             self._file.close()
 
 
-def holds(path: Path, size: int, sha256: str) -> bool:
+def has_content(path: Path, size: int, sha256: str) -> bool:
     """Return whether the first `size` bytes of a file have this hash."""
     if not path.is_file() or path.stat().st_size < size:
         return False

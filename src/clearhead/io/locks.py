@@ -28,7 +28,8 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
     """Hold the only right to write a file, or a folder that is replaced as a whole, until the block ends.
 
     Enter the block before reading anything that the result depends on, and leave it after the last rename. The lock is
-    a hidden file next to the output. The operating system releases it when the process ends, even after SIGKILL.
+    a hidden file next to the output; for an existing folder there is a second one inside, as with `folder_lock`. The
+    operating system releases both when the process ends, even after SIGKILL.
 
     Args:
         output: the file or folder.
@@ -41,10 +42,10 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
     >>> import tempfile, pathlib; from clearhead.io.locks import writer_lock
     >>> with writer_lock(pathlib.Path(tempfile.mkdtemp()) / "vectors.npy"): pass
     """
-    parent = output.parent.resolve()
-    with error_path(output):
-        parent.mkdir(parents=True, exist_ok=True)
-    with _locked(parent / f".{output.name}.lock", output, wait):
+    with contextlib.ExitStack() as locks:
+        locks.enter_context(_locked(_next_to(output), output, wait))
+        if output.is_dir():
+            locks.enter_context(_locked(output.resolve() / LOCK_NAME, output, wait))
         yield
 
 
@@ -52,26 +53,62 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
 def folder_lock(folder: Path, *, wait: float = 0.0) -> Iterator[None]:
     """Hold the only right to write into a folder, file by file, until the block ends.
 
-    As `writer_lock`, but the lock file is inside the folder: its parent may be read-only. A folder that this function
-    created is removed again if the block leaves it empty.
+    As `writer_lock`, but the parent of the folder may be read-only: then the lock inside the folder is the only one.
+    A folder that this function created is removed again if the block leaves it empty.
 
     >>> import tempfile, pathlib; from clearhead.io.locks import folder_lock
     >>> with folder_lock(pathlib.Path(tempfile.mkdtemp()) / "run"): pass
     """
-    created = not folder.exists()
-    with error_path(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with _locked(folder.resolve() / LOCK_NAME, folder, wait):
-            yield
-    finally:
-        if created:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+    with contextlib.ExitStack() as locks:
+        try:
+            locks.enter_context(_locked(_next_to(folder), folder, wait))
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+        if not folder.exists():
+            locks.callback(_remove_empty, folder)
+        with error_path(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        locks.enter_context(_locked(folder.resolve() / LOCK_NAME, folder, wait))
+        yield
+
+
+def check_unlocked(folder: Path) -> None:
+    """Check that no process writes a file or folder below a folder.
+
+    Raises:
+        OutputBusyError: a process does; the message names it.
+
+    >>> import tempfile, pathlib; from clearhead.io.locks import check_unlocked
+    >>> check_unlocked(pathlib.Path(tempfile.mkdtemp()))
+    """
+    for path in folder.rglob(".*.lock"):
+        if path == folder / LOCK_NAME:
+            continue
+        output = path.parent if path.name == LOCK_NAME else path.with_name(path.name[1:].removesuffix(".lock"))
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            handle = os.open(path, os.O_RDWR)
+            try:
+                if not _try_lock(handle, output):
+                    raise _busy(output, _read_holder(handle))
+            finally:
+                os.close(handle)
 
 
 LOCK_NAME = ".clearhead.lock"
-"""The lock file inside a folder that is written file by file."""
+"""The lock file inside a folder."""
+
+
+def _next_to(output: Path) -> Path:
+    place = output.resolve() if output.is_dir() else output.parent.resolve() / output.name
+    with error_path(output):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    return place.with_name(f".{place.name}.lock")
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -80,8 +117,10 @@ def _locked(path: Path, output: Path, wait: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # the user may have moved the folder
-            path.unlink()
+        # the user may have moved the folder, and a replaced folder may hold the lock of another process
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                path.unlink()
         os.close(handle)
 
 
@@ -105,12 +144,16 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
             raise
         os.close(handle)
         if waited >= (wait if holder else max(wait, _HOLDER_SECONDS)):
-            by = holder or "another process"
-            raise OutputBusyError(f"{output} is being written by {by}; wait until it ends, or give another output")
+            raise _busy(output, holder)
         if waited and wait and not told:
             log.info("waiting for %s, which writes %s", holder or "another process", output)
             told = True
         time.sleep(_POLL_SECONDS if waited else 0)
+
+
+def _busy(output: Path, holder: str | None) -> OutputBusyError:
+    by = holder or "another process"
+    return OutputBusyError(f"{output} is being written by {by}; wait until it ends, or give another output")
 
 
 def _try_lock(handle: int, output: Path) -> bool:

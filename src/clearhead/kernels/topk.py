@@ -16,8 +16,8 @@ def topk(scores: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N C"], In
         scores: the rows.
         k: how many; all of them where there are fewer.
 
-    >>> import torch; from clearhead.kernels.topk import best
-    >>> best(torch.tensor([[0.1, 0.7, 0.2]]), 2)[1]
+    >>> import torch; from clearhead.kernels.topk import topk
+    >>> topk(torch.tensor([[0.1, 0.7, 0.2]]), 2)[1]
     tensor([[1, 2]])
     """
     width = scores.shape[1]

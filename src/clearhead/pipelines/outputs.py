@@ -76,7 +76,7 @@ def decode_hypotheses(
         Generated(
             text=tokenizer.decode([*text.prefix_ids, *hypothesis.ids]),
             token_ids=hypothesis.ids,
-            tokens=tuple(tokenizer.words(hypothesis.ids)),
+            tokens=tuple(tokenizer.ids_to_tokens(hypothesis.ids)),
             log_probs=hypothesis.log_probs,
             score=hypothesis.score,
             complete=bool(hypothesis.ids) and hypothesis.ids[-1] in eos_ids and len(hypothesis.ids) != forced_length,
@@ -104,4 +104,4 @@ def streamed_tokens(
         # a character may consist of several tokens: an incomplete one is not emitted yet
         new = "" if text.endswith("\ufffd") and not token.is_last else text.removeprefix(emitted)
         emitted += new
-        yield StreamedToken(token.id, tokenizer.words([token.id])[0], new, token.log_prob)
+        yield StreamedToken(token.id, tokenizer.ids_to_tokens([token.id])[0], new, token.log_prob)

@@ -21,7 +21,7 @@ from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.packed_batch import packed_batches
 from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.progress import token_progress
-from clearhead.tokenizers.auto import checked_vocabulary
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens
 from clearhead.tokenizers.question_context import PairWindow, pair_windows
 from clearhead.tokenizers.tokenizer import Tokenizer
@@ -112,8 +112,8 @@ class QuestionAnswerer(BaseQuestionAnswerer):
     @classmethod
     def from_folder(cls, folder: Path, *, precision: str = "float32", device: str = "auto") -> "QuestionAnswerer":
         """Load an encoder with a span head from a local folder; arguments and errors as in `from_pretrained`."""
-        model, family = checkpoints.load_span_reader(folder)
-        tokenizer = checked_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
+        model, family = checkpoints.load_span_classifier(folder)
+        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
         reader = cls(model, tokenizer, family, precision=precision, device=device)
         reader.name = str(folder)
         return reader
@@ -144,7 +144,7 @@ class QuestionAnswerer(BaseQuestionAnswerer):
         remaining, answers = iter(pairs), list[Answer]()
         with token_progress(total, show_progress) as on_step:
             while chunk := list(islice(remaining, _PAIRS)):
-                windows = pair_windows(self.tokenizer, chunk, length, stride, before=len(answers))
+                windows = pair_windows(self.tokenizer, chunk, length, stride, first_number=len(answers))
                 pair_of_window = [pair for pair, own in enumerate(windows, len(answers)) for _ in own]
                 questions = [chunk[pair - len(answers)][0] for pair in pair_of_window]
                 with naming(index=pair_of_window.__getitem__, text=questions.__getitem__):
@@ -167,7 +167,7 @@ class QuestionAnswerer(BaseQuestionAnswerer):
             NonFiniteError: the logits of a window hold NaN or infinity.
         """
         logits = [(np.empty(0), np.empty(0))] * len(windows)
-        token_types = [window.types for window in windows]
+        token_types = [window.token_types for window in windows]
         tokens = [Tokens(window.ids, truncated=False) for window in windows]
 
         def decode(index: int) -> str:
@@ -182,7 +182,7 @@ class QuestionAnswerer(BaseQuestionAnswerer):
                 starts, ends = (part[0, : batch.num_tokens].double().cpu().split(batch.lengths) for part in both)
                 for index, start, end in zip(batch.indices, starts, ends, strict=True):
                     window = windows[index]
-                    positions = [0, *range(window.first, window.first + len(window.offsets))]
+                    positions = [0, *range(window.context_start, window.context_start + len(window.offsets))]
                     logits[index] = start[positions].numpy(), end[positions].numpy()
                     check_finite(np.stack(logits[index])[None], "logits", [index])
         return logits

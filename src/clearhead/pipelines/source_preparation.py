@@ -113,7 +113,7 @@ class SourcePreparation:
         languages = self.tokenizer.languages
         if not languages or config.forced_bos_token_id is not None:
             return False
-        if self.tokenizer.words([start_id])[0] in languages:
+        if self.tokenizer.ids_to_tokens([start_id])[0] in languages:
             return False
         named = (any(text.startswith(f">>{code}<<") for code in languages) for text in texts if text.strip())
         return not all(named)

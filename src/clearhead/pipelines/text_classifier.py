@@ -17,7 +17,7 @@ from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.packed_batch import packed_batches
 from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
-from clearhead.tokenizers.auto import checked_vocabulary
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, check_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
 
@@ -97,7 +97,7 @@ class TextClassifier:
         """
         folder = hub.resolve_model(name, revision)
         model, family = checkpoints.load_classifier(folder)
-        tokenizer = checked_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
+        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
         classifier = cls(model, tokenizer, family, precision=precision, device=device)
         classifier.name = str(name)
         return classifier

@@ -34,7 +34,7 @@ from clearhead.runtime.vectors import (
     pooled_vectors,
     token_vectors,
 )
-from clearhead.tokenizers.auto import checked_vocabulary
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, check_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
 
@@ -104,8 +104,8 @@ class TextEncoder:
         model, family = checkpoints.load_encoder(folder)
         encoder = cls(
             model,
-            checked_vocabulary(Tokenizer.from_folder(folder), folder, model.config.vocab_size),
-            sentence_transformers.read(folder),
+            check_vocabulary(Tokenizer.from_folder(folder), folder, model.config.vocab_size),
+            sentence_transformers.read_settings(folder),
             family,
             precision=precision,
             device=device,
@@ -119,7 +119,7 @@ class TextEncoder:
         folder = Path(folder)
         self.family.save(self.model, folder)
         self.tokenizer.save(folder, self.settings.max_length)
-        sentence_transformers.write(folder, self.settings, self.model.config.d_model)
+        sentence_transformers.write_settings(folder, self.settings, self.model.config.d_model)
 
     def width(self, truncate_dim: int | None = None) -> int:
         """Return the number of columns of a vector.

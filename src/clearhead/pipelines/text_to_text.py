@@ -9,6 +9,7 @@ from typing import Literal, Unpack, overload
 import torch
 
 from clearhead import checkpoints
+from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.finite import naming
 from clearhead.generation.config import GenerationConfig, GenerationOptions
@@ -27,7 +28,7 @@ from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.onnx import OnnxSeq2Seq
 from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.streaming import chunked
-from clearhead.tokenizers.auto import checked_vocabulary, tokenizer_of
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import TextTokenizer, check_texts
 
 WINDOW_TEXTS = 512
@@ -103,7 +104,7 @@ class TextToText:
         if runtime == "onnx":
             if (precision, device) not in itertools.product(("auto", "float32"), ("auto", "cpu")):
                 raise ValueError(f"runtime='onnx' computes in float32 on the CPU; got {precision!r} on {device!r}")
-            graphs, family = OnnxSeq2Seq(folder), checkpoints.seq2seq_family(folder)
+            graphs, family = OnnxSeq2Seq(folder), checkpoints.get_seq2seq_family(folder)
             with torch.device("meta"):
                 model = Seq2Seq(graphs.config)
             precision, device = "float32", "cpu"
@@ -112,7 +113,7 @@ class TextToText:
         sizes = model.config.vocab_size, model.config.target_vocab_size or model.config.vocab_size
         text_to_text = cls(
             model,
-            checked_vocabulary(tokenizer_of(folder, family.model_type), folder, *sizes),
+            check_vocabulary(load_tokenizer(folder, family.model_type), folder, *sizes),
             family,
             load_checked_config(folder, sizes[1]),
             TaskPrompts.from_folder(folder),

@@ -66,12 +66,12 @@ class OnnxCache:
         """Number of target tokens in the cache."""
         return next((tensor.shape[2] for name, tensor in self.tensors.items() if ".decoder." in name), 0)
 
-    def branch(self, num_beams: int) -> None:
+    def expand_beams(self, num_beams: int) -> None:
         """Repeat each target row as the beams of its sentence."""
         self.tensors = {name: tensor.repeat_interleave(num_beams, dim=0) for name, tensor in self.tensors.items()}
         self.num_beams = num_beams
 
-    def select(self, rows: Int[Tensor, "N"], sentences: Int[Tensor, "S"] | None = None) -> None:
+    def reorder(self, rows: Int[Tensor, "N"], sentences: Int[Tensor, "S"] | None = None) -> None:
         """Keep these target rows, and their copies of the memory if sentences are dropped."""
         rows_of = {".decoder.": rows}
         if sentences is not None:

@@ -12,8 +12,8 @@ _PICTURES = {byte: chr(0x2400 + byte) for byte in range(32)} | {32: "▁", 127: 
 def decode_byte_level(token: str) -> str:
     """A token's bytes as text; bytes that are only part of a character in hex, as other vocabularies write them.
 
-    >>> from clearhead.tokenizers.byte_level import readable
-    >>> readable("ĠBrÃ¼cke"), readable("ðŁ")
+    >>> from clearhead.tokenizers.byte_level import decode_byte_level
+    >>> decode_byte_level("ĠBrÃ¼cke"), decode_byte_level("ðŁ")
     ('▁Brücke', '<0xF0><0x9F>')
     """
     try:

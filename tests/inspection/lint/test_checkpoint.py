@@ -1,4 +1,4 @@
-"""`clearhead lint`: what is wrong with a checkpoint's padding is found, and what was checked is said."""
+"""`clearhead lint` reports padding mistakes of a checkpoint, and the checks that ran."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ MINILM, TRANSLATOR = "all-MiniLM-L6-v2", "tatoeba-en-de"
 
 @pytest.fixture
 def mispadded(tiny_bert, tmp_path):
-    """A BERT whose config says that a word is padding."""
+    """A BERT with the id of a word as its padding id."""
     folder = shutil.copytree(tiny_bert, tmp_path / "mispadded")
     config = json.loads((folder / "config.json").read_text())
     config["pad_token_id"] = VOCABULARY.index("hello")
@@ -25,71 +25,69 @@ def mispadded(tiny_bert, tmp_path):
     return folder
 
 
-def test_nothing_is_found_in_a_good_checkpoint_and_what_was_checked_is_said():
+def test_correct_checkpoint_lists_checks():
     status, out, err = started("lint", "--model", MINILM)
     assert (status, out) == (0, "")
     assert err.splitlines() == [
-        "checked: the padding id of config.json, 0, against the tokenizer's, 0 ([PAD])",
-        "checked: who attends to whom in the encoder, in 2 texts of 4 to 25 tokens",
-        "checked: the pooled vector (mean)",
+        "checked: padding id 0 of config.json against the tokenizer's, 0 ([PAD])",
+        "checked: attention of the encoder, in 2 texts of 4 to 25 tokens",
+        "checked: pooled vector (mean)",
         "no mistake found",
     ]
 
 
-def test_a_translator_is_checked():
+def test_correct_translator():
     status, out, err = clearhead("lint", "A ticket, please.", "--model", TRANSLATOR, "--json")
     assert (status, err) == (0, "")
-    linted = json.loads(out)
-    assert linted["findings"] == []
-    assert linted["checked"][0].startswith("the padding id")
-    assert linted["checked"][1].startswith(
-        "who attends to whom in the encoder, the decoder and between them, in 3 texts"
-    )
+    report = json.loads(out)
+    assert report["findings"] == []
+    assert report["checked"][0].startswith("padding id")
+    assert report["checked"][1].startswith("attention of the encoder, the decoder and between them, in 3 texts")
 
 
-def test_a_padding_id_that_is_a_words_is_found(mispadded):
+def test_reports_padding_id_of_a_word(mispadded):
     status, out, err = clearhead("lint", "--model", mispadded)
     assert status == 1
     assert out.count("\n") == 1
-    assert out.startswith("the padding id is another token's (config.json, pad_token_id): It is ")
+    assert out.startswith("padding-id-mismatch (config.json, pad_token_id): It is ")
     assert "which is 'hello'; the tokenizer pads with 0 ([PAD])" in out
     assert err.endswith("1 mistake found\n")
     status, out, _ = clearhead("lint", "--model", mispadded, "--json")
     assert status == 1
-    assert [finding["mistake"] for finding in json.loads(out)["findings"]] == ["the padding id is another token's"]
+    assert [finding["rule"] for finding in json.loads(out)["findings"]] == ["padding-id-mismatch"]
 
 
 @pytest.mark.parametrize("texts", [[""], ["hello"], ["hello", "world"]])
-def test_there_is_padding_whatever_the_texts(tiny_bert, texts):
+def test_batch_is_padded_with_any_texts(tiny_bert, texts):
     status, _, err = clearhead("lint", *texts, "--model", tiny_bert)
     assert status == 0
     assert f"in {len(texts) + 2} texts of {2 if texts == [''] else 3} to 24 tokens" in err
 
 
-def test_no_model_is_said():
+def test_refuses_missing_model():
     assert "no-such-model" in refused("lint", "--model", "/tmp/no-such-model")
 
 
-def test_a_pooled_vector_that_takes_in_padding_is_found(tiny_bert, monkeypatch):
+def test_reports_padding_in_pooled_vector(tiny_bert, monkeypatch):
     monkeypatch.setattr(heads, "pool", lambda hidden, keep, pooling: hidden.mean(dim=1))
     (found,) = lint_checkpoint(tiny_bert).findings
-    assert found.mistake == "padding leaks into the pooled vector"
+    assert found.rule == "pooled-padding"
 
 
-def test_an_encoder_that_loses_its_mask_is_found(tiny_bert, monkeypatch):
+def test_reports_encoder_that_drops_its_mask(tiny_bert, monkeypatch):
     forward = EncoderModel.forward
     monkeypatch.setattr(EncoderModel, "forward", lambda self, ids, mask=None: forward(self, ids))
     (found,) = lint_checkpoint(tiny_bert).findings
-    assert found.mistake == "padding is attended"
+    assert found.rule == "padding-attended"
 
 
 @pytest.mark.parametrize("family", ["marian", "bart", "t5", "m2m_100"])
-def test_good_checkpoints_of_other_families(family, tmp_path):
+def test_correct_checkpoints_of_other_families(family, tmp_path):
     pytest.importorskip("sentencepiece")
     if family == "t5":
         folders.plain("t5", tmp_path)
     else:
         {"marian": folders.marian, "bart": folders.bart, "m2m_100": folders.m2m100}[family](tmp_path)
-    linted = lint_checkpoint(tmp_path)
-    assert linted.findings == []
-    assert len(linted.checked) == 2
+    report = lint_checkpoint(tmp_path)
+    assert report.findings == []
+    assert len(report.checked) == 2

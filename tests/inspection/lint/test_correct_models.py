@@ -1,4 +1,4 @@
-"""The linter says nothing of models that are called as they should be, however their masks are written."""
+"""lint() reports nothing for correct calls, in any form of their masks."""
 
 import pytest
 import torch
@@ -17,12 +17,12 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
-from support.linting_around import Pooled, Turned, TurnedBoth
+from support.linting_around import LengthFirstEncoder, LengthFirstTransformer, Pooled
 from torch import nn
 
 from clearhead import Decoder, Seq2Seq, Seq2SeqConfig, lint, masks
 
-RIGHT = [
+CORRECT = [
     *("ours", "our seq2seq", "our decoder", "torch.nn", "torch.nn transformer", "bert", "marian", "t5", "pooled"),
     *(
         "bert eager",
@@ -39,7 +39,7 @@ RIGHT = [
     *("around torch.nn", "around torch.nn, the length first", "around torch.nn, pooled", "around torch.nn transformer"),
 ]
 XLNET = transformers.XLNetConfig(vocab_size=20, d_model=8, n_layer=2, n_head=2, d_inner=12, pad_token_id=PAD)
-# its scores have the heads where others have queries: with as many heads as tokens, one would be taken for the other
+# its scores have heads in place of queries: with equal numbers of heads and tokens they would be confused
 LONGFORMER = transformers.LongformerConfig(
     vocab_size=20, hidden_size=20, intermediate_size=12, num_attention_heads=10, num_hidden_layers=2,
     attention_window=4, max_position_embeddings=40, pad_token_id=PAD,
@@ -51,22 +51,22 @@ MOBILEBERT = transformers.MobileBertConfig(
 FLOATS = [None, -torch.inf, -1e4, torch.finfo(torch.float32).min]
 
 
-def shut(keep, fill):
-    """torch.nn's padding mask: bool, or floats."""
+def torch_mask(keep, fill):
+    """Return torch.nn's padding mask as bools or floats."""
     return ~keep if fill is None else torch.where(keep, 0.0, fill)
 
 
-def shut_dense(keep, fill):
-    """The same for what takes (B, 1, 1, M), where True may attend."""
-    return keep[:, None, None] if fill is None else shut(keep, fill)[:, None, None]
+def dense_mask(keep, fill):
+    """Return the mask (B, 1, 1, M) with True = may attend, or as floats."""
+    return keep[:, None, None] if fill is None else torch_mask(keep, fill)[:, None, None]
 
 
-def right(kind, keep, target_keep, fill):
-    """A model, a batch and what is known of padding, all as it should be."""
+def correct_call(kind, keep, target_keep, fill):
+    """Return a model, a batch and arguments about padding without a mistake."""
     (rows, longest), longest_target = keep.shape, target_keep.shape[1]
     ids, target = (torch.where(kept, torch.randint(3, 20, kept.shape), PAD) for kept in (keep, target_keep))
     start = target_keep & (target_keep.cumsum(dim=1) == 1)
-    target = torch.where(start, PAD, target)  # as the models here spell the start
+    target = torch.where(start, PAD, target)  # the start token of these models
     x, y = torch.randn(rows, longest, 8), torch.randn(rows, longest_target, 8)
     causal = nn.Transformer.generate_square_subsequent_mask(longest_target)
     theirs = {"input_ids": ids, "attention_mask": keep.long()}
@@ -74,7 +74,7 @@ def right(kind, keep, target_keep, fill):
     known = {"keep": keep, "target_keep": target_keep}
     match kind:
         case "ours":
-            return encoder(), {"ids": ids, "mask": shut_dense(keep, fill)}, {}
+            return encoder(), {"ids": ids, "mask": dense_mask(keep, fill)}, {}
         case "our seq2seq":
             batch = {
                 "ids": ids,
@@ -84,35 +84,38 @@ def right(kind, keep, target_keep, fill):
             }
             return Seq2Seq(Seq2SeqConfig(**SIZES)), batch, {}
         case "our decoder":
-            batch = {"x": y, "memory": x, "mask": masks.causal(longest_target), "memory_mask": shut_dense(keep, fill)}
+            batch = {"x": y, "memory": x, "mask": masks.causal(longest_target), "memory_mask": dense_mask(keep, fill)}
             return Decoder(8, 12, 2, 0.1, 2), batch, known | {"target_keep": torch.ones_like(target_keep)}
         case "torch.nn":
-            return torch_encoder(), {"src": x, "src_key_padding_mask": shut(keep, fill)}, {"keep": keep}
+            return torch_encoder(), {"src": x, "src_key_padding_mask": torch_mask(keep, fill)}, {"keep": keep}
         case "around torch.nn":
-            return Turned(), {"src": ids}, {}
+            return LengthFirstEncoder(), {"src": ids}, {}
         case "a mean" | "a maximum" | "a maximum, the length first":
             pool, first = kind.split(",")[0], "length" not in kind
             return Pooled(pool, first, "module" if first else "function"), {"src": ids}, {}
         case "around torch.nn, the length first":
-            return Turned(first=False), {"src": ids.T.contiguous()}, {}
+            return LengthFirstEncoder(first=False), {"src": ids.T.contiguous()}, {}
         case "around torch.nn, pooled":
-            return Turned(pooled=True), {"src": ids}, {}
+            return LengthFirstEncoder(pooled=True), {"src": ids}, {}
         case "around torch.nn transformer":
-            return TurnedBoth(), {"src": ids, "tgt": torch.where(target == PAD, 2, target)}, {"keep": keep}
+            return LengthFirstTransformer(), {"src": ids, "tgt": torch.where(target == PAD, 2, target)}, {"keep": keep}
         case "torch.nn transformer":
-            padding = {"src_key_padding_mask": shut(keep, fill), "memory_key_padding_mask": shut(keep, fill)}
-            padding |= {"tgt_key_padding_mask": shut(target_keep, fill)}
+            padding = {
+                "src_key_padding_mask": torch_mask(keep, fill),
+                "memory_key_padding_mask": torch_mask(keep, fill),
+            }
+            padding |= {"tgt_key_padding_mask": torch_mask(target_keep, fill)}
             return torch_transformer(), {"src": x, "tgt": y, "tgt_mask": causal, **padding}, known
         case "bert":
-            dense = {} if fill is None else {"attention_mask": shut_dense(keep, fill).expand(rows, 1, longest, longest)}
+            dense = {} if fill is None else {"attention_mask": dense_mask(keep, fill).expand(rows, 1, longest, longest)}
             return transformers.BertModel(BERT), theirs | dense, {}
         case "bert eager":
             return eager_bert(), theirs, {}
         case "xlnet":  # embeds ids with the length first
             return transformers.XLNetModel(XLNET), theirs, {}
-        case "longformer":  # fills ids up
+        case "longformer":  # pads ids to full windows
             return transformers.LongformerModel(LONGFORMER), theirs, {}
-        case "mobilebert":  # puts the next embedding beside each, and zeros beside the last
+        case "mobilebert":  # concatenates each embedding with the next, and the last with zeros
             return transformers.MobileBertModel(MOBILEBERT), theirs, {}
         case "spans":
             return transformers.BertForQuestionAnswering(BERT), theirs, {}
@@ -129,18 +132,18 @@ def right(kind, keep, target_keep, fill):
         case "one attention":
             return (
                 attention()(),
-                {"query": x, "key": x, "value": x, "key_padding_mask": shut(keep, fill)},
+                {"query": x, "key": x, "value": x, "key_padding_mask": torch_mask(keep, fill)},
                 {"keep": keep},
             )
         case "one causal attention":
             return attention()(), {"query": y, "key": y, "value": y, "attn_mask": causal, "need_weights": False}, {}
         case "one cross-attention":
-            return attention()(), {"query": y, "key": x, "value": x, "key_padding_mask": shut(keep, fill)}, known
+            return attention()(), {"query": y, "key": x, "value": x, "key_padding_mask": torch_mask(keep, fill)}, known
     raise AssertionError(kind)
 
 
-@pytest.mark.parametrize("kind", RIGHT)
-def test_nothing_is_said_where_all_is_right(kind):
+@pytest.mark.parametrize("kind", CORRECT)
+def test_reports_nothing_for_correct_call(kind):
     @given(
         st.integers(0, 2**16),
         st.integers(1, 4),
@@ -155,17 +158,17 @@ def test_nothing_is_said_where_all_is_right(kind):
         keep, target_keep = (
             torch.arange(length) < torch.randint(1, length + 1, (rows, 1)) for length in (longest, longest_target)
         )
-        # BERT's classifier takes the first token; and beside MobileBERT's first stands the padding before it
+        # BERT's classifier uses the first token; MobileBERT's first token includes the padding before it
         if left and kind not in ("pooled", "mobilebert"):
             keep, target_keep = keep.flip(1), target_keep.flip(1)
-        model, batch, known = right(kind, keep, target_keep, fill)
+        model, batch, known = correct_call(kind, keep, target_keep, fill)
         assert lint(model, batch, **known) == []
 
     check()
 
 
 @pytest.mark.parametrize("kind", ["Model", "ForQuestionAnswering", "ForSequenceClassification"])
-def test_a_target_that_is_made_of_the_source_is_no_causal_encoder(kind):
+def test_target_derived_from_source_is_not_a_causal_encoder(kind):
     keep, ends = torch.arange(6) < torch.tensor([[6], [4]]), torch.arange(6) == torch.tensor([[5], [3]])
     sizes = {
         f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")

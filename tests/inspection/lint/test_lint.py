@@ -1,4 +1,4 @@
-"""The linter: planted mistakes are found, in ours, torch.nn's and transformers' models; right ones are left alone."""
+"""lint() reports planted mistakes in models of this library, torch.nn and transformers."""
 
 import inspect
 from types import SimpleNamespace
@@ -48,7 +48,7 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
-from support.linting_around import Layers, Pooled, Prefixed, Turned, TurnedBoth
+from support.linting_around import Layers, LengthFirstEncoder, LengthFirstTransformer, Pooled, Prefixed
 from torch import nn
 
 from clearhead import (
@@ -64,26 +64,26 @@ from clearhead import (
     masks,
 )
 
-# what is planted: the model, the batch, what is known of padding, and the mistake that is to be found
-KNOWN, BOTH = {"keep": KEEP}, {"keep": KEEP, "target_keep": TARGET_KEEP}
+# model, batch, arguments about padding, and the rule that must match
+SOURCE, BOTH = {"keep": KEEP}, {"keep": KEEP, "target_keep": TARGET_KEEP}
 
 
-def itself(**masks_given):
-    return {"query": X, "key": X, "value": X} | masks_given
+def self_attention(**attention_masks):
+    return {"query": X, "key": X, "value": X} | attention_masks
 
 
 PLANTED = {
     "ours: inverted": (encoder, {"ids": IDS, "mask": ~KEEP[:, None, None]}, {}, INVERTED),
     "ours: no mask": (encoder, {"ids": IDS}, {}, ATTENDED),
-    "ours: a causal encoder": (encoder, {"ids": IDS, "mask": MASK & masks.causal(6)}, {}, "the encoder is causal"),
+    "ours: a causal encoder": (encoder, {"ids": IDS, "mask": MASK & masks.causal(6)}, {}, "encoder-causal"),
     "ours: floats 0 and 1": (encoder, {"ids": IDS, "mask": KEEP[:, None, None].float()}, {}, NOTHING),
-    "ours: a mask of nothing but no": (
+    "ours: a mask that is False everywhere": (
         encoder,
         {"ids": IDS, "mask": torch.zeros(6, 6, dtype=torch.bool)},
         {},
-        "nothing is attended",
+        "nothing-attended",
     ),
-    "ours: a mask that cuts words": (
+    "ours: a mask that hides words": (
         encoder,
         {"ids": IDS, "mask": masks.padding(KEEP & (torch.arange(6) != 1))},
         {},
@@ -120,20 +120,20 @@ PLANTED = {
         BOTH,
         INVERTED,
     ),
-    "torch.nn: inverted": (torch_encoder, {"src": X, "src_key_padding_mask": KEEP}, KNOWN, INVERTED),
+    "torch.nn: inverted": (torch_encoder, {"src": X, "src_key_padding_mask": KEEP}, SOURCE, INVERTED),
     "torch.nn: inverted, all rows padded": (
         torch_encoder,
         {"src": X[1:], "src_key_padding_mask": KEEP[1:]},
         {"keep": KEEP[1:]},
         INVERTED,
     ),
-    "torch.nn: no mask": (torch_encoder, {"src": X}, KNOWN, ATTENDED),
-    "torch.nn: floats 0 and 1": (torch_encoder, {"src": X, "src_key_padding_mask": (~KEEP).float()}, KNOWN, NOTHING),
+    "torch.nn: no mask": (torch_encoder, {"src": X}, SOURCE, ATTENDED),
+    "torch.nn: floats 0 and 1": (torch_encoder, {"src": X, "src_key_padding_mask": (~KEEP).float()}, SOURCE, NOTHING),
     "torch.nn: a causal encoder": (
         torch_encoder,
         {"src": X, "mask": CAUSAL, "src_key_padding_mask": ~KEEP},
-        KNOWN,
-        "the encoder is causal",
+        SOURCE,
+        "encoder-causal",
     ),
     "torch.nn: no causal mask": (torch_transformer, right_torch(tgt_mask=None), BOTH, FUTURE),
     "torch.nn: the causal mask inverted": (
@@ -161,7 +161,7 @@ PLANTED = {
     "torch.nn: the length first": (
         lambda: torch_encoder(batch_first=False),
         {"src": X.transpose(0, 1)},
-        KNOWN,
+        SOURCE,
         ATTENDED,
     ),
     "transformers: no mask": (lambda: transformers.BertModel(BERT), {"input_ids": IDS}, {}, ATTENDED),
@@ -175,7 +175,7 @@ PLANTED = {
         lambda: transformers.BertModel(BERT),
         {"input_ids": IDS, "attention_mask": (EVERY.tril() & KEEP[:, None])[:, None]},
         {},
-        "the encoder is causal",
+        "encoder-causal",
     ),
     "transformers: a decoder without its mask": (
         lambda: transformers.MarianMTModel(MARIAN),
@@ -232,47 +232,47 @@ PLANTED = {
         {},
         INVERTED,
     ),
-    "ours: a weight that is no number": (
+    "ours: a weight that is NaN": (
         lambda: broken(encoder(), "encoder.layers.1.feedforward.inner.weight"),
         {"ids": IDS, "mask": MASK},
         {},
         NOT_A_NUMBER,
     ),
-    "ours: one attention inverted": (lambda: MultiHeadAttention(8, 2), {"x": X, "mask": ~KEEP[:, None, None]}, KNOWN, INVERTED),
-    "ours: one cross-attention without a mask": (lambda: CrossAttention(8, 2), {"x": Y, "memory": X}, KNOWN, ATTENDED),
+    "ours: one attention inverted": (lambda: MultiHeadAttention(8, 2), {"x": X, "mask": ~KEEP[:, None, None]}, SOURCE, INVERTED),
+    "ours: one cross-attention without a mask": (lambda: CrossAttention(8, 2), {"x": Y, "memory": X}, SOURCE, ATTENDED),
     "torch.nn: a query without keys": (
         torch_encoder,
         {"src": X, "mask": ~EVERY | (torch.arange(6) == 2)[:, None], "src_key_padding_mask": ~KEEP},
-        KNOWN,
+        SOURCE,
         FULL,
     ),
-    "torch.nn: a text without keys": (torch_encoder, {"src": X, "src_key_padding_mask": ~ONE_TEXT}, KNOWN, FULL),
+    "torch.nn: a text without keys": (torch_encoder, {"src": X, "src_key_padding_mask": ~ONE_TEXT}, SOURCE, FULL),
     "torch.nn: a memory without keys": (torch_transformer, right_torch(memory_key_padding_mask=~ONE_TEXT), BOTH, FULL),
-    "torch.nn: a weight that is no number": (
+    "torch.nn: a weight that is NaN": (
         lambda: broken(torch_encoder(), "layers.1.linear1.weight"),
         {"src": X, "src_key_padding_mask": ~KEEP},
-        KNOWN,
+        SOURCE,
         NOT_A_NUMBER,
     ),
-    "torch.nn: one attention without a mask": (attention(), itself(), KNOWN, ATTENDED),
-    "torch.nn: one attention inverted": (attention(), itself(key_padding_mask=KEEP), KNOWN, INVERTED),
-    "torch.nn: one attention, floats 0 and 1": (attention(), itself(key_padding_mask=(~KEEP).float()), KNOWN, NOTHING),
+    "torch.nn: one attention without a mask": (attention(), self_attention(), SOURCE, ATTENDED),
+    "torch.nn: one attention inverted": (attention(), self_attention(key_padding_mask=KEEP), SOURCE, INVERTED),
+    "torch.nn: one attention, floats 0 and 1": (attention(), self_attention(key_padding_mask=(~KEEP).float()), SOURCE, NOTHING),
     "torch.nn: one attention upside down": (
         attention(),
-        itself(attn_mask=EVERY.tril(-1), key_padding_mask=~KEEP),
-        KNOWN,
+        self_attention(attn_mask=EVERY.tril(-1), key_padding_mask=~KEEP),
+        SOURCE,
         UPSIDE_DOWN,
     ),
     "torch.nn: one attention, a query without keys": (
         attention(),
-        itself(attn_mask=EVERY & (torch.arange(6) == 2)[:, None]),
+        self_attention(attn_mask=EVERY & (torch.arange(6) == 2)[:, None]),
         {},
         FULL,
     ),
     "torch.nn: one cross-attention inverted": (
         attention(batch_first=False),
         {"query": Y[:, :4].transpose(0, 1), "key": X.transpose(0, 1), "value": X.transpose(0, 1), "key_padding_mask": KEEP},
-        KNOWN,
+        SOURCE,
         INVERTED,
     ),
     "transformers: a query without keys": (
@@ -299,7 +299,7 @@ PLANTED = {
         {},
         FULL,
     ),
-    "transformers: a weight that is no number": (
+    "transformers: a weight that is NaN": (
         lambda: broken(transformers.BertModel(BERT), "encoder.layer.0.intermediate.dense.weight"),
         {"input_ids": IDS, "attention_mask": KEEP.long()},
         {},
@@ -311,7 +311,7 @@ PLANTED = {
         {},
         ATTENDED,
     ),
-    "transformers: labels of a model that does not tell how it shifts them, without a mask": (
+    "transformers: labels of a model without a shift method, and no mask": (
         lambda: transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**MARIAN_SIZES)),
         {"input_ids": IDS, "labels": torch.where(TARGET_KEEP, TARGET, -100)[:, :5].contiguous()},
         {},
@@ -341,7 +341,7 @@ MEMORY_MASKS = {
     "hides text": (KEEP & (torch.arange(6) < 1), IGNORED),
 }
 TARGET_INVERTED = {"decoder_input_ids": TARGET, "decoder_attention_mask": (~TARGET_KEEP).long()}
-for make, name, inverted in (
+for make_model, library, inverted in (
     (torch_transformer, "torch.nn", right_torch(tgt_key_padding_mask=TARGET_KEEP)),
     (
         lambda: Seq2Seq(Seq2SeqConfig(**SIZES)),
@@ -354,74 +354,74 @@ for make, name, inverted in (
         {"input_ids": IDS, "attention_mask": KEEP.long()} | TARGET_INVERTED,
     ),
 ):
-    PLANTED[f"{name}: the target's mask inverted"] = (make, inverted, BOTH, INVERTED)
-for fault, (kept, named) in MEMORY_MASKS.items():
-    theirs = {"input_ids": IDS, "decoder_input_ids": TARGET, "memory_mask": kept}
+    PLANTED[f"{library}: the target's mask inverted"] = (make_model, inverted, BOTH, INVERTED)
+for fault, (keep_memory, rule) in MEMORY_MASKS.items():
+    theirs = {"input_ids": IDS, "decoder_input_ids": TARGET, "memory_mask": keep_memory}
     PLANTED |= {
-        f"ours: memory mask {fault}": (OurMemoryMask, {"ids": IDS, "target_ids": TARGET, "memory_mask": masks.padding(kept)}, BOTH, named),
-        f"torch.nn: memory mask {fault}": (torch_transformer, right_torch(memory_key_padding_mask=~kept), BOTH, named),
+        f"ours: memory mask {fault}": (OurMemoryMask, {"ids": IDS, "target_ids": TARGET, "memory_mask": masks.padding(keep_memory)}, BOTH, rule),
+        f"torch.nn: memory mask {fault}": (torch_transformer, right_torch(memory_key_padding_mask=~keep_memory), BOTH, rule),
         f"torch.nn: memory mask {fault}, the length first": (
             lambda: torch_transformer(batch_first=False),
-            right_torch(src=X.transpose(0, 1), tgt=Y.transpose(0, 1), memory_key_padding_mask=~kept),
+            right_torch(src=X.transpose(0, 1), tgt=Y.transpose(0, 1), memory_key_padding_mask=~keep_memory),
             BOTH,
-            named,
+            rule,
         ),
-        f"transformers: memory mask {fault}": (TheirMemoryMask, theirs, BOTH, named),
+        f"transformers: memory mask {fault}": (TheirMemoryMask, theirs, BOTH, rule),
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_mistake_is_found(name):
-    make, batch, known, mistake = PLANTED[name]
+def test_reports_planted_mistake(name):
+    make_model, batch, known, rule = PLANTED[name]
     torch.manual_seed(0)
-    model = make().train()
+    model = make_model().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = lint(model, batch, **known)
-    assert [finding.mistake for finding in found][:1] == [mistake], list(map(str, found))
+    assert [finding.rule for finding in found][:1] == [rule], list(map(str, found))
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
     torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0, equal_nan=True)
     assert found[0].where
-    assert found[0].why
-    assert found[0].mend
+    assert found[0].explanation
+    assert found[0].fix
 
 
-def test_an_eager_model_changes_no_later_one():
+def test_eager_model_does_not_change_later_models():
     assert eager_bert().config._attn_implementation == "eager"
     batch = {"input_ids": IDS, "attention_mask": ONE_CLOSED}
-    assert [finding.mistake for finding in lint(transformers.BertModel(BERT), batch)] == [FULL]
+    assert [finding.rule for finding in lint(transformers.BertModel(BERT), batch)] == [FULL]
 
 
-def test_a_batch_without_a_source_is_said():
-    with pytest.raises(ValueError, match="no source.*got words"):
+def test_refuses_batch_without_source():
+    with pytest.raises(ValueError, match=r"no source.*got words\."):
         lint(encoder(), {"words": IDS})
 
 
 @pytest.mark.parametrize(
-    ("model", "batch", "known", "said"),
+    ("model", "batch", "known", "message"),
     [
-        (encoder(), IDS, {}, "the batch holds what the model is called with, by name, .*; got a Tensor"),
-        (SimpleNamespace(model=encoder()), {"ids": IDS}, {}, "a module is looked at; got a SimpleNamespace: give its `model`"),
-        (3, {"ids": IDS}, {}, "a module is looked at; got a int$"),
-        (encoder(), {"ids": IDS}, {"keep": KEEP.tolist()}, "keep is a tensor .*; got a list: torch.tensor makes one"),
-        (encoder(), {"ids": IDS}, {"keep": KEEP.float()}, r"keep is a tensor .*; got float32 of shape \(3, 6\)"),
-        (encoder(), {"ids": IDS}, {"keep": 2 * KEEP.long()}, r"keep is a tensor .*; got int64 of shape \(3, 6\)"),
-        (encoder(), {"ids": IDS}, {"target_keep": KEEP[0]}, r"target_keep is a tensor .*; got bool of shape \(6,\)"),
-        (encoder(), {"ids": IDS.tolist()}, {}, "ids is a tensor of token ids or vectors; got a list"),
-        (encoder(), {"ids": IDS[:0]}, {}, r"ids has a shape of \(0, 6\); \(batch, length\) is wanted, with a text or more"),
+        (encoder(), IDS, {}, "The batch must map argument names to values, .*; got a Tensor"),
+        (SimpleNamespace(model=encoder()), {"ids": IDS}, {}, "must be a torch.nn.Module; got a SimpleNamespace. Pass its `model`"),
+        (3, {"ids": IDS}, {}, r"must be a torch.nn.Module; got a int\.$"),
+        (encoder(), {"ids": IDS}, {"keep": KEEP.tolist()}, "keep must be a tensor .*; got a list. Convert lists with torch.tensor"),
+        (encoder(), {"ids": IDS}, {"keep": KEEP.float()}, r"keep must be a tensor .*; got float32 of shape \(3, 6\)"),
+        (encoder(), {"ids": IDS}, {"keep": 2 * KEEP.long()}, r"keep must be a tensor .*; got int64 of shape \(3, 6\)"),
+        (encoder(), {"ids": IDS}, {"target_keep": KEEP[0]}, r"target_keep must be a tensor .*; got bool of shape \(6,\)"),
+        (encoder(), {"ids": IDS.tolist()}, {}, "ids must be a tensor of token ids or vectors; got a list"),
+        (encoder(), {"ids": IDS[:0]}, {}, r"ids must have the shape \(batch, length\) with at least one text; got \(0, 6\)"),
     ],
 )  # fmt: skip
-def test_what_is_given_in_another_way_is_said(model, batch, known, said):
-    with pytest.raises(ValueError, match=said):
-        inspect.unwrap(lint)(model, batch, **known)  # without the tests' own checks of types
+def test_refuses_invalid_arguments(model, batch, known, message):
+    with pytest.raises(ValueError, match=message):
+        inspect.unwrap(lint)(model, batch, **known)  # without the type checks of the test suite
 
 
-def test_real_tokens_may_be_told_as_transformers_tells_them():
-    for told in (KEEP.long(), KEEP.int()):
-        assert lint(torch_encoder(), {"src": X, "src_key_padding_mask": ~KEEP}, keep=told) == []
+def test_accepts_integer_attention_masks_as_keep():
+    for keep in (KEEP.long(), KEEP.int()):
+        assert lint(torch_encoder(), {"src": X, "src_key_padding_mask": ~KEEP}, keep=keep) == []
 
 
-def test_a_decoder_without_an_encoder_is_refused():
+def test_refuses_decoder_without_encoder():
     sizes = {"vocab_size": 20, "n_embd": 8, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 1}
     for make in (transformers.GPT2Model, transformers.GPT2LMHeadModel):
         model = make(transformers.GPT2Config(**sizes, pad_token_id=PAD))
@@ -429,22 +429,22 @@ def test_a_decoder_without_an_encoder_is_refused():
             lint(model, {"input_ids": IDS, "attention_mask": KEEP.long()})
 
 
-def test_an_encoders_stack_is_looked_at_too():
+def test_lints_encoder_stack():
     stack, x = Encoder(8, 12, 2, 0.0, 1), torch.randn(3, 6, 8)
     assert lint(stack, {"x": x, "mask": MASK}, keep=KEEP) == []
-    assert [finding.mistake for finding in lint(stack, {"x": x}, keep=KEEP)] == [ATTENDED]
+    assert [finding.rule for finding in lint(stack, {"x": x}, keep=KEEP)] == [ATTENDED]
 
 
-def test_a_long_text_beside_a_short_one():
+def test_long_text_in_batch_with_short_text():
     keep = torch.arange(150) < torch.tensor([150, 70, 3])[:, None]
     ids = torch.where(keep, torch.randint(3, 20, keep.shape), PAD)
     for model in (encoder(), EncoderModel(EncoderConfig(**SIZES, windows=(3, 3)))):
         assert lint(model, {"ids": ids, "mask": masks.padding(keep)}) == []
     cut = masks.padding(keep & (torch.arange(150) != 77))
-    assert [finding.mistake for finding in lint(encoder(), {"ids": ids, "mask": cut})] == [IGNORED]
+    assert [finding.rule for finding in lint(encoder(), {"ids": ids, "mask": cut})] == [IGNORED]
 
 
-def test_the_place_of_a_row_without_keys_and_of_a_weight_that_is_no_number_is_said():
+def test_finding_names_masked_row_and_nan_weight():
     (found,) = lint(encoder(), {"ids": IDS, "mask": ONE_CLOSED})
     assert found.where == "encoder.layers.0.attention, row 0, position 2"
     (found,) = lint(torch_transformer(), right_torch(memory_key_padding_mask=~ONE_TEXT), **BOTH)
@@ -455,20 +455,20 @@ def test_the_place_of_a_row_without_keys_and_of_a_weight_that_is_no_number_is_sa
     src = X.clone()
     src[0, 0, 0] = torch.nan
     (found,) = lint(torch_encoder(), {"src": src, "src_key_padding_mask": ~KEEP}, keep=KEEP)
-    assert (found.mistake, found.where) == ("an input is not a number", "the source")
+    assert (found.rule, found.where) == ("nonfinite-input", "the source")
 
 
-def test_the_first_tokens_vector_with_padding_on_the_left():
+def test_pooling_first_token_with_left_padding():
     left = KEEP.flip(1)
     batch = {"input_ids": torch.where(left, IDS.flip(1), PAD), "attention_mask": left.long()}
     (found,) = lint(transformers.BertForSequenceClassification(BERT), batch)
-    assert (found.mistake, found.where) == (LEAKS, "pooling, row 1, position 0")
-    assert found.mend == "Take the first real token's, or pad on the right."
+    assert (found.rule, found.where) == (LEAKS, "pooling, row 1, position 0")
+    assert found.fix == "Use the first real token, or pad on the right."
     (found,) = lint(MeanOfTheirs(transformers.BertModel(BERT)), batch)
-    assert "Pool with the mask" in found.mend
+    assert "Pool with the mask" in found.fix
 
 
-def test_each_module_keeps_its_own_mode():
+def test_each_module_keeps_its_mode():
     model = encoder().train()
     model.encoder.layers[0].eval()
     before = [module.training for module in model.modules()]
@@ -480,23 +480,25 @@ def test_each_module_keeps_its_own_mode():
     assert [module.training for module in model.modules()] == before
 
 
-def test_what_cannot_be_compared_is_said():
-    with pytest.raises(ValueError, match=r"value has a shape of \(6, 8\); \(batch, length, width\) is wanted"):
+def test_refuses_mismatched_shapes_and_outputs_without_gradient():
+    with pytest.raises(ValueError, match=r"value must have the shape \(batch, length, width\); got \(6, 8\)"):
         lint(attention()(), {"query": X[0], "key": Y[0], "value": Y[0]})
-    with pytest.raises(ValueError, match=r"keep has a shape of \(3, 4\); the tokens have \(3, 6\)"):
+    with pytest.raises(ValueError, match=r"keep must have the shape \(3, 6\); got \(3, 4\)"):
         lint(encoder(), {"ids": IDS}, keep=KEEP[:, :4])
     shorter = nn.Sequential(nn.Embedding(20, 8), nn.Flatten(1, 2), nn.Unflatten(1, (3, 16)))
     shorter.forward = lambda input_ids: nn.Sequential.forward(shorter, input_ids)
-    with pytest.raises(ValueError, match="3 vectors for each text, but the source has 6 tokens; if it is an enc"):
+    with pytest.raises(
+        ValueError, match=r"3 vectors for each text, but the source has 6 tokens\. If the model is an enc"
+    ):
         lint(shorter, {"input_ids": IDS})
     silent = encoder()
     silent.forward = torch.no_grad()(silent.forward)
-    with pytest.raises(ValueError, match="it runs under torch.no_grad"):
+    with pytest.raises(ValueError, match="no gradient by the input. Remove torch.no_grad"):
         lint(silent, {"ids": IDS})
 
 
-class Told(nn.Module):
-    """An encoder that gives its padding beside its states, as many do."""
+class EncoderWithPadding(nn.Module):
+    """An encoder that returns its states and its padding mask."""
 
     def __init__(self, encoder):
         super().__init__()
@@ -506,81 +508,81 @@ class Told(nn.Module):
         return self.inner(src, src_key_padding_mask=padding), padding
 
 
-class Around(nn.Module):
-    """Texts before batches, and a padding mask of floats that is compared with 0."""
+class LengthFirst(nn.Module):
+    """A Transformer with the length first, and a float padding mask that is compared with 0."""
 
     def __init__(self):
         super().__init__()
-        whole = nn.Transformer(8, 2, 1, 1, 12)
-        self.encoder, self.decoder = Told(whole.encoder), whole.decoder
+        transformer = nn.Transformer(8, 2, 1, 1, 12)
+        self.encoder, self.decoder = EncoderWithPadding(transformer.encoder), transformer.decoder
 
     def forward(self, src, tgt, mask, tgt_mask=None):
         memory, padding = self.encoder(src, mask == 0)
         return self.decoder(tgt, memory, tgt_mask=tgt_mask, memory_key_padding_mask=padding)
 
 
-def test_an_encoder_that_gives_more_than_its_states_is_looked_through():
+def test_encoder_that_returns_a_tuple():
     batch = {"src": X.transpose(0, 1), "tgt": Y.transpose(0, 1), "mask": KEEP.float(), "tgt_mask": CAUSAL}
     known = {"keep": KEEP, "target_keep": torch.ones_like(TARGET_KEEP)}
-    assert lint(Around(), batch, **known) == []
+    assert lint(LengthFirst(), batch, **known) == []
     del batch["tgt_mask"]
-    assert [finding.mistake for finding in lint(Around(), batch, **known)] == [FUTURE]
+    assert [finding.rule for finding in lint(LengthFirst(), batch, **known)] == [FUTURE]
 
 
-class Both(nn.Module):
-    """States, and a vector for each text that takes padding in, or does not."""
+class StatesAndPooled(nn.Module):
+    """States, and a pooled vector with or without padding, in several forms of output."""
 
-    def __init__(self, how, leaks):
+    def __init__(self, form, leaks):
         super().__init__()
-        self.encoder, self.head, self.how, self.leaks = encoder(), nn.Linear(8, 1), how, leaks
+        self.encoder, self.head, self.form, self.leaks = encoder(), nn.Linear(8, 1), form, leaks
 
     def forward(self, ids):
         keep = ids != PAD
         states = self.encoder(ids, masks.padding(keep))
         real = torch.ones_like(keep)[..., None] if self.leaks else keep[..., None]
         pooled = (states * real).sum(dim=1) / real.sum(dim=1)
-        given = {"states": states, "pooled": pooled}
-        return {"tuple": (states, pooled), "names": given, "number": self.head(pooled)[:, 0]}[self.how]
+        mapping = {"states": states, "pooled": pooled}
+        return {"tuple": (states, pooled), "mapping": mapping, "score": self.head(pooled)[:, 0]}[self.form]
 
 
 @pytest.mark.parametrize("leaks", [True, False])
-@pytest.mark.parametrize("how", ["tuple", "names", "number"])
-def test_the_vector_of_each_text_is_looked_at_beside_states_and_as_one_number(how, leaks):
-    found = lint(Both(how, leaks), {"ids": IDS})
-    assert [finding.mistake for finding in found] == (["padding leaks into the pooled vector"] if leaks else [])
+@pytest.mark.parametrize("form", ["tuple", "mapping", "score"])
+def test_pooled_vectors_next_to_states_and_as_scores(form, leaks):
+    found = lint(StatesAndPooled(form, leaks), {"ids": IDS})
+    assert [finding.rule for finding in found] == (["pooled-padding"] if leaks else [])
 
 
-@pytest.mark.parametrize("rows", [2, 6])  # as many texts as tokens: shapes say nothing
-def test_mistakes_around_torch_nn_are_found_whichever_way_round_its_tensors_are(rows):
+@pytest.mark.parametrize("rows", [2, 6])  # with 6 rows, the shapes do not show the layout
+def test_wrapped_torch_nn_with_either_layout(rows):
     torch.manual_seed(0)
     ids = torch.where(
         torch.arange(6) < torch.tensor([6, 3, 2, 6, 5, 4])[:rows, None], torch.randint(3, 20, (rows, 6)), PAD
     )
-    assert [one.mistake for one in lint(Turned(masked=False), {"src": ids})] == [ATTENDED]
-    assert [one.mistake for one in lint(Turned(masked=False, first=False), {"src": ids.T})] == [ATTENDED]
-    assert [one.mistake for one in lint(TurnedBoth(causal=False), {"src": ids, "tgt": ids})] == [FUTURE]
+    assert [one.rule for one in lint(LengthFirstEncoder(masked=False), {"src": ids})] == [ATTENDED]
+    assert [one.rule for one in lint(LengthFirstEncoder(masked=False, first=False), {"src": ids.T})] == [ATTENDED]
+    assert [one.rule for one in lint(LengthFirstTransformer(causal=False), {"src": ids, "tgt": ids})] == [FUTURE]
 
 
-def test_a_last_target_token_that_is_hidden_from_itself_is_found():
+def test_reports_last_target_token_hidden_from_itself():
     keep = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
     target_keep = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
     x, y = torch.randn(2, 2, 6, 8).unbind()
     batch = {"src": x, "tgt": y, "tgt_mask": CAUSAL, "src_key_padding_mask": ~keep, "memory_key_padding_mask": ~keep}
     for first in (True, False):
-        turned = {name: batch[name] if first else batch[name].transpose(0, 1) for name in ("src", "tgt")}
-        for mask, mistakes in ((keep, [SWAPPED]), (target_keep, [])):
-            given = batch | turned | {"tgt_key_padding_mask": ~mask}
+        arranged = {name: batch[name] if first else batch[name].transpose(0, 1) for name in ("src", "tgt")}
+        for mask, rules in ((keep, [SWAPPED]), (target_keep, [])):
+            given = batch | arranged | {"tgt_key_padding_mask": ~mask}
             found = lint(torch_transformer(batch_first=first), given, keep=keep, target_keep=target_keep)
-            assert [finding.mistake for finding in found] == mistakes
+            assert [finding.rule for finding in found] == rules
     ids, target = (torch.where(kept, torch.randint(3, 20, (2, 6)), PAD) for kept in (keep, target_keep))
     given = {"ids": ids, "target_ids": target, "mask": masks.padding(keep), "target_mask": masks.padding(keep)}
     found = lint(Seq2Seq(Seq2SeqConfig(**SIZES)), given, keep=keep, target_keep=target_keep)
-    assert [finding.mistake for finding in found] == [SWAPPED]
+    assert [finding.rule for finding in found] == [SWAPPED]
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("family", ["Bart", "Marian", "T5"])
-def test_a_last_target_token_that_transformers_hides_from_itself_is_found(family, attention):
+def test_reports_last_target_token_hidden_by_transformers_mask(family, attention):
     keep, target_keep = torch.arange(6) < torch.tensor([[6], [3]]), torch.arange(6) < torch.tensor([[6], [4]])
     if family == "T5":
         sizes = {"d_model": 8, "d_ff": 12, "d_kv": 4, "num_heads": 2, "num_layers": 2}
@@ -593,24 +595,24 @@ def test_a_last_target_token_that_transformers_hides_from_itself_is_found(family
     model = getattr(transformers, {"Marian": "MarianMTModel"}.get(family, f"{family}ForConditionalGeneration"))(config)
     model.set_attn_implementation(attention)
     ids, target = (torch.where(kept, torch.randint(3, 20, (2, 6)), PAD) for kept in (keep, target_keep))
-    for mask, mistakes in ((keep, [SWAPPED]), (target_keep, [])):
+    for mask, rules in ((keep, [SWAPPED]), (target_keep, [])):
         given = {"input_ids": ids, "attention_mask": keep.long()}
         found = lint(model, given | {"decoder_input_ids": target, "decoder_attention_mask": mask.long()})
-        assert [finding.mistake for finding in found] == mistakes
+        assert [finding.rule for finding in found] == rules
 
 
 @pytest.mark.parametrize("pool", ["a divisor that counts padding", "a maximum over zeros"])
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("embed", ["module", "function"])
-def test_padding_that_is_counted_leaks_though_no_gradient_tells(pool, first, embed):
+def test_reports_counted_padding_without_gradient(pool, first, embed):
     (found,) = lint(Pooled(pool, first, embed), {"src": IDS})
-    assert (found.mistake, found.where) == (LEAKS, "pooling, row 2")
-    assert "Divide by the number of real tokens" in found.mend
-    assert lint(Pooled(pool, first, embed), {"src": IDS[:, :2]}) == []  # without padding nothing can
+    assert (found.rule, found.where) == (LEAKS, "pooling, row 2")
+    assert "Divide by the number of real tokens" in found.fix
+    assert lint(Pooled(pool, first, embed), {"src": IDS[:, :2]}) == []  # no padding in this batch
 
 
-def test_padding_that_is_counted_is_found_whatever_the_mask_is():
-    class Counted(nn.Module):
+def test_reports_counted_padding_with_any_mask():
+    class MeanWithPadding(nn.Module):
         def __init__(self):
             super().__init__()
             self.body = encoder()
@@ -620,91 +622,90 @@ def test_padding_that_is_counted_is_found_whatever_the_mask_is():
             return (states * (ids != PAD)[..., None]).mean(dim=1)
 
     for mask in (MASK, KEEP[:, None, None], torch.where(KEEP[:, None, None], 0.0, -torch.inf)):
-        assert [found.mistake for found in lint(Counted(), {"ids": IDS, "mask": mask})] == [LEAKS]
+        assert [found.rule for found in lint(MeanWithPadding(), {"ids": IDS, "mask": mask})] == [LEAKS]
 
 
-def test_padding_that_is_counted_is_found_in_as_many_texts_as_tokens():
+def test_reports_counted_padding_in_square_batch():
     ids = IDS[[0, 1, 2, 0, 1, 2]]
     found = lint(Pooled("a divisor that counts padding", True, "module"), {"src": ids})
-    assert [finding.mistake for finding in found] == [LEAKS]
+    assert [finding.rule for finding in found] == [LEAKS]
     assert lint(Pooled("a mean", True, "module"), {"src": ids}) == []
 
 
 @pytest.mark.parametrize(
-    ("causal", "turned", "mistake"),
-    [(0, None, "the encoder is causal"), (1, None, "the encoder is causal"), (None, 0, INVERTED), (None, 1, INVERTED)],
+    ("causal", "inverted", "rule"),
+    [(0, None, "encoder-causal"), (1, None, "encoder-causal"), (None, 0, INVERTED), (None, 1, INVERTED)],
 )
-def test_a_mistake_in_one_layer_is_found_there(causal, turned, mistake):
-    (found,) = lint(Layers(causal, turned), {"src": X, "padding": ~KEEP}, keep=KEEP)
-    assert (found.mistake, found.where.split(",")[0]) == (
-        mistake,
-        f"layers.{causal if turned is None else turned}.self_attn",
+def test_finding_names_layer(causal, inverted, rule):
+    (found,) = lint(Layers(causal, inverted), {"src": X, "padding": ~KEEP}, keep=KEEP)
+    assert (found.rule, found.where.split(",")[0]) == (
+        rule,
+        f"layers.{causal if inverted is None else inverted}.self_attn",
     )
     assert lint(Layers(None, None), {"src": X, "padding": ~KEEP}, keep=KEEP) == []
 
 
-def test_a_text_of_one_token_hides_no_inverted_mask():
+def test_reports_inverted_mask_with_text_of_one_token():
     keep = torch.tensor([[True] * 4, [True] + [False] * 3])
     (found,) = lint(torch_encoder(), {"src": X[:2, :4], "src_key_padding_mask": keep}, keep=keep)
-    assert found.mistake == INVERTED
+    assert found.rule == INVERTED
 
 
-def test_a_causal_mask_on_cross_attention():
+def test_reports_causal_mask_on_cross_attention():
     known = {"keep": KEEP, "target_keep": torch.ones_like(TARGET_KEEP)}
     batch = right_torch(memory_mask=CAUSAL, tgt_key_padding_mask=None)
-    assert [found.mistake for found in lint(torch_transformer(), batch, **known)] == ["cross-attention is causal"]
+    assert [found.rule for found in lint(torch_transformer(), batch, **known)] == ["cross-attention-causal"]
     wide = {**batch, "src": X[:, :4], "memory_mask": CAUSAL[:, :4]}
     wide |= dict.fromkeys(("src_key_padding_mask", "memory_key_padding_mask"), ~KEEP[:, :4])
     known["keep"] = KEEP[:, :4]
-    assert [found.mistake for found in lint(torch_transformer(), wide, **known)] == ["cross-attention is causal"]
+    assert [found.rule for found in lint(torch_transformer(), wide, **known)] == ["cross-attention-causal"]
 
 
 @pytest.mark.parametrize(("missing", "part"), [("memory", "cross-attention"), ("src", "the encoder's self-attention")])
-def test_a_float_mask_of_another_attention_explains_nothing(missing, part):
+def test_float_mask_of_another_attention_is_not_the_cause(missing, part):
     batch = right_torch(tgt_key_padding_mask=torch.zeros(3, 6), **{f"{missing}_key_padding_mask": None})
     (found,) = lint(torch_transformer(), batch, keep=KEEP, target_keep=torch.ones_like(KEEP))
-    assert (found.mistake, found.where.split(",")[0]) == (ATTENDED, part)
+    assert (found.rule, found.where.split(",")[0]) == (ATTENDED, part)
 
 
 @pytest.mark.parametrize("pool", ["first", "mean"])
-def test_a_token_of_the_models_own_before_the_text(pool):
-    """What it makes of the text has a place more than the text."""
+def test_model_that_prepends_a_token(pool):
     assert lint(Prefixed(pool), {"ids": IDS}) == []
     (found,) = lint(Prefixed(pool, masked=False), {"ids": IDS})
-    assert found.mistake == LEAKS
-    assert "for all places" in found.mend
+    assert found.rule == LEAKS
+    assert "for all positions" in found.fix
     with pytest.raises(ValueError, match="7 vectors for each text, but the source has 6"):
         lint(Prefixed("none"), {"ids": IDS})
 
 
-def test_gradients_are_turned_on_where_they_are_off():
+def test_enables_gradients_under_no_grad():
     with torch.no_grad():
         assert lint(encoder(), {"ids": IDS, "mask": MASK}) == []
-        assert [finding.mistake for finding in lint(encoder(), {"ids": IDS})] == [ATTENDED]
+        assert [finding.rule for finding in lint(encoder(), {"ids": IDS})] == [ATTENDED]
         assert not torch.is_grad_enabled()
 
 
-def test_a_swap_is_one_finding():
+def test_swapped_masks_are_one_finding():
     swapped = dict(PLANTED["torch.nn: swapped"][1])
-    assert [finding.mistake for finding in lint(torch_transformer(), swapped, **BOTH)] == [SWAPPED]
+    assert [finding.rule for finding in lint(torch_transformer(), swapped, **BOTH)] == [SWAPPED]
     del swapped["tgt_mask"]
-    assert FUTURE in [finding.mistake for finding in lint(torch_transformer(), swapped, **BOTH)]
+    assert FUTURE in [finding.rule for finding in lint(torch_transformer(), swapped, **BOTH)]
 
 
-def test_an_end_that_is_spelt_as_padding_is_real_where_the_mask_says_so():
+def test_end_token_equal_to_padding_is_real_if_mask_shows_it():
     model = transformers.BertModel(transformers.BertConfig(**BERT.to_diff_dict() | {"eos_token_id": PAD}))
     ends = torch.arange(6) == torch.tensor(LENGTHS)[:, None] - 1
     batch = {"input_ids": IDS.masked_fill(ends, PAD), "attention_mask": KEEP.long()}
     assert lint(model, batch) == []
     batch["attention_mask"] = torch.ones_like(KEEP).long()
-    assert [finding.mistake for finding in lint(model, batch)] == [ATTENDED]
+    assert [finding.rule for finding in lint(model, batch)] == [ATTENDED]
 
 
-def test_no_gradients_are_known_in_inference_mode():
-    with torch.inference_mode(), pytest.raises(ValueError, match=r"inference_mode\(\) knows none"):
+def test_refuses_inference_mode():
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"inference_mode\(\) disables"):
         lint(encoder(), {"ids": IDS})
 
 
-def test_the_name_of_what_has_another_shape_is_said():
-    with pytest.raises(ValueError, match=r"target_keep has a shape of \(3, 5\); the tokens have \(3, 6\)"):
+def test_message_names_argument_of_wrong_shape():
+    with pytest.raises(ValueError, match=r"target_keep must have the shape \(3, 6\); got \(3, 5\)"):
         lint(torch_transformer(), right_torch(), keep=KEEP, target_keep=TARGET_KEEP[:, :5])

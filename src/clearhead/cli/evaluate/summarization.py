@@ -119,7 +119,7 @@ def _summarized(
     said, parts, cut = [], 0, 0
     with (
         token_progress(len(documents.texts), shown, description="summarizing") as advance,
-        naming(where=documents.where),
+        naming(where=documents.location),
     ):
         for summary in summaries(summarizer, documents.texts, **chosen):
             said.append(one_line(summary.text))

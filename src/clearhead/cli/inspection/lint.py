@@ -26,17 +26,17 @@ def lint(
 
     from clearhead.inspection.lint.checkpoint import lint_checkpoint
 
-    linted = lint_checkpoint(model, texts or [])
+    report = lint_checkpoint(model, texts or [])
     if as_json:
-        typer.echo(json.dumps(asdict(linted)))
+        typer.echo(json.dumps(asdict(report)))
     else:
-        for finding in linted.findings:
+        for finding in report.findings:
             typer.echo(str(finding))
-        for checked in linted.checked:
+        for checked in report.checked:
             typer.echo(f"checked: {checked}", err=True)
-        count = len(linted.findings)
+        count = len(report.findings)
         typer.echo(
             f"{count} {'mistake' if count == 1 else 'mistakes'} found" if count else "no mistake found", err=True
         )
-    if linted.findings:
+    if report.findings:
         raise typer.Exit(1)

@@ -71,14 +71,18 @@ def train(
 
     if "-" in sources:
         raise ValueError("the texts are read twice, which standard input cannot be: give files")
-    _check_folder(output)
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file; a folder is wanted")
+    if not output.parent.is_dir():
+        raise ValueError(f"{output}: the folder {output.parent} does not exist")
     context.with_resource(folder_lock(output))
+    _check_folder(output)
     corpus = Corpus(sources, column=column, errors=errors.value)
     from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
 
     given = {"min_frequency": min_frequency, "max_length": max_length}
     chosen = {name: number for name, number in given.items() if number is not None}
-    made = train_bpe(corpus, vocab_size=vocab_size, layout=layout.value, lowercase=lowercase, **chosen)
+    made = train_bpe(corpus, vocab_size=vocab_size, architecture=layout.value, lowercase=lowercase, **chosen)
     made.save(output, None)
     each = [islice(Corpus([source], column=column, errors=errors.value), _SAMPLE) for source in sources]
     size, share = made.backend.get_vocab_size(), tokens_per_word(made, list(chain.from_iterable(each)))
@@ -89,12 +93,7 @@ def train(
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises a ValueError for a folder that holds other things, which would not go with the new tokenizer."""
-    if folder.is_dir():
-        others = sorted(path.name for path in folder.iterdir() if path.name not in _FILES)
-        if others:
-            raise ValueError(f"{folder} holds {others[0]} already; a new or empty folder is wanted")
-    elif folder.exists():
-        raise ValueError(f"{folder} is a file; a folder is wanted")
-    elif not folder.parent.is_dir():
-        raise ValueError(f"{folder}: the folder {folder.parent} does not exist")
+    """Raise a ValueError for a folder with other files, which would not match the new tokenizer."""
+    others = sorted(path.name for path in folder.iterdir() if path.name not in _FILES)
+    if others:
+        raise ValueError(f"{folder} holds {others[0]} already; a new or empty folder is wanted")

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clearhead.finite import check_finite, naming
 from clearhead.inspection.attention.capture import Part, watch
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
@@ -76,14 +77,24 @@ def head_attention(
 
     Raises:
         ValueError: there is no such layer or head.
+        NonFiniteError: the weights hold NaN.
     """
-    if isinstance(made, TextToText):
-        return _of_both(made, text, layer, head, target, source_lang, target_lang)
+    with naming(index=lambda index: 0, text=lambda index: text, model=made.name):
+        if isinstance(made, TextToText):
+            found = _of_both(made, text, layer, head, target, source_lang, target_lang)
+        else:
+            found = [_of_encoder(made, text, layer, head)]
+        for one in found:
+            check_finite(one.weights[None].numpy(), f"attention weights {one.part}.{layer}.{head}", [0])
+    return found
+
+
+def _of_encoder(made: TextEncoder, text: str, layer: int, head: int) -> HeadAttention:
     (tokens,) = made.tokenize([text])
     with torch.inference_mode(), watch(made.model, layers=[layer], heads=[head]) as seen:
         made.model(torch.tensor([tokens.ids]))
-    words = made.tokenizer.shown(tokens.ids)
-    return [HeadAttention("encoder", layer, head, words, words, seen.of(layer, head)[0])]
+    words = made.tokenizer.display_tokens(tokens.ids)
+    return HeadAttention("encoder", layer, head, words, words, seen.of(layer, head)[0])
 
 
 def _of_both(
@@ -104,7 +115,7 @@ def _of_both(
         given += best.token_ids[:-1]
     with torch.inference_mode(), watch(made.model, layers=[layer], heads=[head]) as seen:
         made.model(torch.tensor([source]), torch.tensor([given]))
-    words, target_words = made.tokenizer.shown(source), made.tokenizer.shown(given)
+    words, target_words = made.tokenizer.display_tokens(source), made.tokenizer.display_tokens(given)
     sides: dict[Part, tuple[list[str], list[str]]] = {
         "encoder": (words, words),
         "decoder": (target_words, target_words),

@@ -1,1 +1,1 @@
-"""Find mistakes in how a model is used."""
+"""Find masking and padding mistakes in the use of a model."""

@@ -1,4 +1,4 @@
-"""The linter on a checkpoint: its padding id, its attention, its pooled vector."""
+"""Lint a checkpoint: its padding id, its attention masks and its pooled vectors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,32 +8,33 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import sentence_transformers
+from clearhead.checkpoints import load_tokenizer, sentence_transformers
 from clearhead.equations import masks
-from clearhead.inspection.lint.findings import Finding
 from clearhead.inspection.lint.lint import lint
+from clearhead.inspection.lint.rule import Finding, Stage, first_finding
+from clearhead.inspection.lint.rules.padding_id import PaddingIds
 from clearhead.io import hub
 from clearhead.io.json import read_json
 from clearhead.models import heads
 from clearhead.models.config import Pooling
 from clearhead.models.encoder import EncoderModel
 from clearhead.tokenizers import special_tokens
-from clearhead.tokenizers.auto import checked_vocabulary, tokenizer_of
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import TextTokenizer, check_texts
 
-_PADDING = ("[PAD]", "<pad>")
-"""How families spell it, for tokenizers that do not say."""
+_PADDING_TOKENS = ("[PAD]", "<pad>")
+"""Padding tokens of tokenizers whose config does not name one."""
 
 _SHORT = "Hello!"
 _LONG = "The old bridge over the river was closed after the storm, and nobody can say when it will be opened again."
 
 
 @dataclass
-class Linted:
-    """What was checked of a checkpoint, and what was found.
+class LintReport:
+    """Result of linting a checkpoint.
 
     Args:
-        checked: what was looked at, for people.
+        checked: descriptions of the checks.
         findings: the mistakes.
     """
 
@@ -41,64 +42,64 @@ class Linted:
     findings: list[Finding] = field(default_factory=list)
 
 
-def lint_checkpoint(model: str | Path, texts: Sequence[str] = ()) -> Linted:
-    """Looks for mistakes in a checkpoint: how its files say padding, and what its model and its pooling make of it.
+def lint_checkpoint(model: str | Path, texts: Sequence[str] = ()) -> LintReport:
+    """Find mistakes in the files of a checkpoint and in the attention and pooling of its model.
 
     Args:
         model: a folder, or a Hub id.
-        texts: what to run it with; a short and a long one always stand beside them, so that there is padding. Of an
-            encoder–decoder they are the targets too.
+        texts: texts to run, in addition to a short and a long one that ensure padding. An encoder–decoder gets them as
+            targets too.
 
     Raises:
-        ValueError: no such model, or one that is not understood.
+        ValueError: the model does not exist or is not supported.
 
     >>> from clearhead.inspection.lint.checkpoint import lint_checkpoint
     >>> lint_checkpoint("all-MiniLM-L6-v2").findings
     []
     """
     folder = hub.resolve_model(model)
-    tokenizer = tokenizer_of(folder, str(read_json(folder / "config.json").get("model_type")))
+    tokenizer = load_tokenizer(folder, str(read_json(folder / "config.json").get("model_type")))
     texts = [*check_texts(texts), _SHORT, _LONG]
-    check = _seq2seq if checkpoints.checkpoint_type(folder) == "seq2seq" else _encoder
-    return check(folder, tokenizer, texts)
+    lint_type = _lint_seq2seq if checkpoints.checkpoint_type(folder) == "seq2seq" else _lint_encoder
+    return lint_type(folder, tokenizer, texts)
 
 
-def _encoder(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> Linted:
+def _lint_encoder(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> LintReport:
     encoder, _ = checkpoints.load_encoder(folder)
-    checked_vocabulary(tokenizer, folder, encoder.config.vocab_size)
-    settings = sentence_transformers.read(folder)
+    check_vocabulary(tokenizer, folder, encoder.config.vocab_size)
+    settings = sentence_transformers.read_settings(folder)
     config = encoder.config
-    rows = _rows(tokenizer, texts, min(settings.max_length or config.max_len, config.max_len))
-    ids, keep = _padded(rows, config.pad_id)
-    found = Linted()
-    _check_padding_id(found, folder, tokenizer, config.pad_id)
+    rows = _token_ids(tokenizer, texts, min(settings.max_length or config.max_len, config.max_len))
+    ids, keep = _pad(rows, config.pad_id)
+    report = LintReport()
+    _lint_padding_id(report, folder, tokenizer, config.pad_id)
     batch = {"ids": ids, "mask": masks.padding(keep)}
-    found.checked.append(f"who attends to whom in the encoder, {_told(rows)}")
-    found.findings += lint(encoder, batch, keep=keep)
-    found.checked.append(f"the pooled vector ({settings.pooling})")
-    if not found.findings:
-        found.findings += lint(_Pooled(encoder, settings.pooling), batch, keep=keep)
-    return found
+    report.checked.append(f"attention of the encoder, {_sizes(rows)}")
+    report.findings += lint(encoder, batch, keep=keep)
+    report.checked.append(f"pooled vector ({settings.pooling})")
+    if not report.findings:
+        report.findings += lint(_PooledEncoder(encoder, settings.pooling), batch, keep=keep)
+    return report
 
 
-def _seq2seq(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> Linted:
+def _lint_seq2seq(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> LintReport:
     model, _ = checkpoints.load_seq2seq(folder)
     config = model.config
-    checked_vocabulary(tokenizer, folder, config.vocab_size, config.target_vocab_size)
-    rows = _rows(tokenizer, texts, config.max_len)
-    ids, keep = _padded(rows, config.pad_id)
-    # in the other order: where source and target have the same lengths, masks that are swapped do not show
-    targets, target_keep = _padded([[config.start_id, *row[:-1]] for row in reversed(rows)], config.pad_id)
-    found = Linted()
-    _check_padding_id(found, folder, tokenizer, config.pad_id)
+    check_vocabulary(tokenizer, folder, config.vocab_size, config.target_vocab_size)
+    rows = _token_ids(tokenizer, texts, config.max_len)
+    ids, keep = _pad(rows, config.pad_id)
+    # in reverse order: equal lengths of source and target would hide swapped masks
+    targets, target_keep = _pad([[config.start_id, *row[:-1]] for row in reversed(rows)], config.pad_id)
+    report = LintReport()
+    _lint_padding_id(report, folder, tokenizer, config.pad_id)
     batch = {"ids": ids, "target_ids": targets, "mask": masks.padding(keep), "target_mask": masks.padding(target_keep)}
-    found.checked.append(f"who attends to whom in the encoder, the decoder and between them, {_told(rows)}")
-    found.findings += lint(model, batch, keep=keep, target_keep=target_keep)
-    return found
+    report.checked.append(f"attention of the encoder, the decoder and between them, {_sizes(rows)}")
+    report.findings += lint(model, batch, keep=keep, target_keep=target_keep)
+    return report
 
 
-class _Pooled(nn.Module):
-    """The encoder with the pooling that its folder asks for, as `TextEncoder` has it."""
+class _PooledEncoder(nn.Module):
+    """An encoder with the pooling of its folder, as in `TextEncoder`."""
 
     def __init__(self, body: EncoderModel, pooling: Pooling) -> None:
         super().__init__()
@@ -109,37 +110,31 @@ class _Pooled(nn.Module):
         return heads.pool(self.body(ids, mask), mask.keep_BM, self.pooling)
 
 
-def _check_padding_id(found: Linted, folder: Path, tokenizer: TextTokenizer, pad_id: int) -> None:
-    """Compares the model's padding id with the tokenizer's, where the tokenizer has one."""
-    named = special_tokens.content(special_tokens.read_config(folder).get("pad_token"))
-    tokens = [token for token in ([named] if named else _PADDING) if tokenizer.token_id(token) is not None]
-    if not tokens:
-        return
-    token, own = tokens[0], tokenizer.token_id(tokens[0])
-    found.checked.append(f"the padding id of config.json, {pad_id}, against the tokenizer's, {own} ({token})")
-    if own != pad_id:
-        found.findings.append(
-            Finding(
-                "the padding id is another token's",
-                "config.json, pad_token_id",
-                f"It is {pad_id}, which is {tokenizer.words([pad_id])[0]!r}; the tokenizer pads with {own} ({token}). "
-                "Masks made as ids != pad_token_id take that token for padding, and padding for text.",
-                f'Say "pad_token_id": {own} in config.json, unless the model was trained with the other.',
+def _lint_padding_id(report: LintReport, folder: Path, tokenizer: TextTokenizer, pad_id: int) -> None:
+    """Compare the model's padding id with the tokenizer's, if the tokenizer has one."""
+    configured = special_tokens.content(special_tokens.read_config(folder).get("pad_token"))
+    for token in [configured] if configured else _PADDING_TOKENS:
+        tokenizer_id = tokenizer.token_id(token)
+        if tokenizer_id is not None:
+            report.checked.append(
+                f"padding id {pad_id} of config.json against the tokenizer's, {tokenizer_id} ({token})"
             )
-        )
+            ids = PaddingIds(pad_id, tokenizer.ids_to_tokens([pad_id])[0], tokenizer_id, token)
+            report.findings += first_finding(Stage.CHECKPOINT, ids)
+            return
 
 
-def _rows(tokenizer: TextTokenizer, texts: Sequence[str], max_length: int | None) -> list[list[int]]:
-    """The texts as ids; without those that have no token at all, which no model is given."""
+def _token_ids(tokenizer: TextTokenizer, texts: Sequence[str], max_length: int | None) -> list[list[int]]:
+    """Return the ids of the texts that have at least one token."""
     return [tokens.ids for tokens in tokenizer.encode(texts, max_length) if tokens.ids]
 
 
-def _told(rows: Sequence[Sequence[int]]) -> str:
+def _sizes(rows: Sequence[Sequence[int]]) -> str:
     lengths = [len(row) for row in rows]
     return f"in {len(rows)} texts of {min(lengths)} to {max(lengths)} tokens"
 
 
-def _padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+def _pad(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
     return ids, torch.arange(longest) < torch.tensor([[len(row)] for row in rows])

@@ -1,10 +1,12 @@
 """What the page shows of one real run, as plain values: tokens, steps, attention, the beams and the probabilities."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from clearhead.finite import NonFiniteError, naming
 from clearhead.generation.beam import beam_search
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.greedy import greedy_search
@@ -60,9 +62,13 @@ def of_model(
         made: the model.
         text, beams, whole: as in `of_text`; where a checkpoint draws samples, the most probable tokens are shown.
         source_lang, target_lang: for encoder–decoders that are told them.
+
+    Raises:
+        ValueError: as in `of_text`.
+        NonFiniteError: a step or the search produced NaN or infinity.
     """
     _check_maps(made.model, whole)
-    with torch.inference_mode():
+    with torch.inference_mode(), naming(index=lambda index: 0, text=lambda index: text, model=name):
         if isinstance(made, TextToText):
             settings, given = made.prepare(text, source_lang=source_lang, target_lang=target_lang, beam_size=beams)
             found = _translation(made, given, settings, frozenset(whole))
@@ -84,7 +90,7 @@ def _check_maps(model: nn.Module, whole: Sequence[tuple[str, int, int]]) -> None
 
 def _encoding(encoder: TextEncoder, text: str, whole: frozenset[tuple[str, int, int]]) -> Json:
     (tokens,) = encoder.tokenize([text])
-    words = encoder.tokenizer.shown(tokens.ids)
+    words = encoder.tokenizer.display_tokens(tokens.ids)
     ids = torch.tensor([tokens.ids])
     found = _watched(encoder.model, lambda: encoder.model(ids), whole)
     return found | {"source": words, "target": [], "cut": tokens.truncated}
@@ -95,7 +101,7 @@ def _translation(
 ) -> Json:
     if given.empty:
         raise ValueError("the text is empty: there is nothing to translate")
-    model, words, prompt = made.model, made.tokenizer.shown, given.source.decoder_prefix
+    model, words, prompt = made.model, made.tokenizer.display_tokens, given.source.decoder_prefix
     settings = settings.updated(do_sample=False, num_return_sequences=settings.beam_size)
     ids, keep = torch.tensor([given.source.ids]), torch.ones(1, len(given.source.ids), dtype=torch.bool)
     recorded = beam_tree.RecordedDecoding(settings.beam_size, model, ids, keep, torch.tensor([prompt]))
@@ -147,6 +153,7 @@ class _PageTeller(Recorder):
         self._whole, self._most, self._blobs = whole, most, blobs
 
     def tell(self, path: str, kind: Operation, result: Tensor, module: nn.Module | None = None) -> None:
+        _check_step(result, path)
         super().tell(path, kind, result, module)
         self.heat.append(heatmap(result.detach(), self._most, self._blobs))
         place = self._attentions.get(path)
@@ -154,6 +161,12 @@ class _PageTeller(Recorder):
             about = {"part": place.part, "layer": place.layer, "path": place.path}
             about |= {"queries": result.shape[2], "keys": result.shape[3]}
             self.layers.append((about, maps(place, result[0].detach(), self._whole)))
+
+
+def _check_step(result: Tensor, path: str) -> None:
+    """Raise an error for NaN or +∞ in the result of a step; −∞ is the score of a masked key."""
+    if result.is_floating_point() and result.numel() and not float(result.detach().amax()) < math.inf:
+        raise NonFiniteError(f"step {path}", 0)
 
 
 def _watched(model: nn.Module, run: Callable[[], object], whole: frozenset[tuple[str, int, int]]) -> Json:

@@ -16,7 +16,7 @@ from jaxtyping import Int32
 
 from clearhead.data.records import Row
 from clearhead.io.atomic import atomic_folder, error_path
-from clearhead.io.locks import writer_lock
+from clearhead.io.locks import LOCK_NAME, writer_lock
 
 Example = Mapping[str, Sequence[int] | int | float]
 """What is trained on at once: a sequence field holds as many tokens as it likes, a number field one number."""
@@ -171,7 +171,7 @@ def _fill(writer: "_Writer", rows: Iterable[Row], examples: Examples, budget: in
                 if reason is None:
                     writer.add(example)
                 elif strict:
-                    raise ValueError(f"{row.where}: {reason}; mend or remove it, or let such examples be left out")
+                    raise ValueError(f"{row.location}: {reason}; mend or remove it, or let such examples be left out")
                 else:
                     writer.skipped[reason] += 1
         writer.write()
@@ -285,7 +285,7 @@ def _note(folder: Path) -> dict[str, Any]:
 def _replaceable(folder: Path) -> bool:
     if not folder.is_dir():
         return not folder.exists()
-    return (folder / _NOTE).exists() or not any(folder.iterdir())
+    return (folder / _NOTE).exists() or all(path.name == LOCK_NAME for path in folder.iterdir())
 
 
 def _usable(folder: Path, key: str, budget: int | None, strict: bool) -> TokenizedDataset | None:

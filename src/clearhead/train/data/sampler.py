@@ -28,8 +28,8 @@ class TokenBatchSampler:
     Raises:
         ValueError: a bound below 1, an example that is beyond the budget by itself, a negative seed.
 
-    >>> import numpy as np; from clearhead.train.data.sampler import Batches
-    >>> batches = Batches(np.array([[3], [9], [4], [8]]), batch_tokens=18, seed=0)
+    >>> import numpy as np; from clearhead.train.data.sampler import TokenBatchSampler
+    >>> batches = TokenBatchSampler(np.array([[3], [9], [4], [8]]), batch_tokens=18, seed=0)
     >>> sorted(sorted(batch.tolist()) for batch in batches.epoch(0))
     [[0, 2], [1, 3]]
     """

@@ -1,4 +1,4 @@
-"""Masks that are wrong, and masks that are right, without a model."""
+"""lint_masks() reports wrong masks and accepts correct ones."""
 
 import inspect
 
@@ -23,18 +23,18 @@ from support.linting import (
 from clearhead import lint_masks, masks
 
 HIDDEN = KEEP & ~(KEEP.flip(1).cumsum(dim=1).flip(1) == 1)
-"""The last real token of each text is hidden."""
+"""The mask of KEEP without the last real token of each text."""
 
 
 @pytest.mark.parametrize(
-    ("mask", "options", "mistake"),
+    ("mask", "options", "rule"),
     [
         (~KEEP[:, None, None], {}, INVERTED),
         (None, {}, ATTENDED),
-        (MASK & masks.causal(6) & masks.padding(HIDDEN), {"causal": True}, "text is ignored"),
+        (MASK & masks.causal(6) & masks.padding(HIDDEN), {"causal": True}, "text-ignored"),
         (MASK & masks.causal(6) & masks.padding(HIDDEN), {"causal": True, "other": HIDDEN}, SWAPPED),
         (masks.padding(TARGET_KEEP), {"other": TARGET_KEEP}, SWAPPED),
-        (masks.causal(6) & MASK, {}, "the encoder is causal"),
+        (masks.causal(6) & MASK, {}, "encoder-causal"),
         (MASK, {"causal": True}, FUTURE),
         (torch.ones(6, 6, dtype=torch.bool).triu(), {"causal": True}, UPSIDE_DOWN),
         (KEEP[:, None, None].float(), {}, NOTHING),
@@ -43,19 +43,19 @@ HIDDEN = KEEP & ~(KEEP.flip(1).cumsum(dim=1).flip(1) == 1)
         (ONE_CLOSED, {}, FULL),
         (torch.where(ONE_CLOSED, 0.0, -1e4), {}, FULL),
         (masks.padding(ONE_TEXT), {}, FULL),
-        (MASK & masks.padding(torch.tensor([[False] + [True] * 5])), {}, "text is ignored"),
-        (torch.zeros(6, 6, dtype=torch.bool), {}, "nothing is attended"),
+        (MASK & masks.padding(torch.tensor([[False] + [True] * 5])), {}, "text-ignored"),
+        (torch.zeros(6, 6, dtype=torch.bool), {}, "nothing-attended"),
         (masks.padding(~KEEP), {"queries": TARGET_KEEP}, INVERTED),
-        (MASK & masks.Mask(length=6, scores=~torch.eye(6, dtype=torch.bool)[2][:, None].expand(6, 6)), {}, FULL),
+        (MASK & masks.Mask(length=6, bias=~torch.eye(6, dtype=torch.bool)[2][:, None].expand(6, 6)), {}, FULL),
     ],
 )
-def test_a_mistake_in_a_mask_is_found_without_a_model(mask, options, mistake):
+def test_reports_wrong_mask(mask, options, rule):
     found = lint_masks(mask, KEEP, **options)
-    assert [finding.mistake for finding in found] == [mistake]
+    assert [finding.rule for finding in found] == [rule]
 
 
 PREFIX = torch.ones(6, 6, dtype=torch.bool).tril() | (torch.arange(6) < 2)
-"""All see the first two tokens, and those after them only what comes before."""
+"""Causal, except that all tokens attend to the first two."""
 
 
 @pytest.mark.parametrize(
@@ -76,35 +76,35 @@ PREFIX = torch.ones(6, 6, dtype=torch.bool).tril() | (torch.arange(6) < 2)
         (masks.from_transformers(KEEP.long()), {}),
     ],
 )
-def test_nothing_is_said_of_a_right_mask(mask, options):
+def test_accepts_correct_mask(mask, options):
     assert lint_masks(mask, **{"keep": KEEP} | options) == []
 
 
-def test_one_head_without_keys_is_found():
+def test_reports_one_head_without_keys():
     mask = torch.ones(1, 2, 6, 6, dtype=torch.bool)
     mask[0, 1] = False
     for given in (mask, torch.where(mask, 0.0, -torch.inf)):
-        assert [finding.mistake for finding in lint_masks(given, KEEP[:1])] == ["a row is fully masked"]
+        assert [finding.rule for finding in lint_masks(given, KEEP[:1])] == ["fully-masked-row"]
 
 
-def test_the_newest_token_sees_all_that_a_cache_holds():
+def test_last_query_attends_to_all_cached_keys():
     newest = torch.ones(3, 1, dtype=torch.bool)
     assert lint_masks(KEEP[:, None, None], KEEP, queries=newest, causal=True) == []
     found = lint_masks(~KEEP[:, None, None], KEEP, queries=newest, causal=True)
-    assert [finding.mistake for finding in found] == ["the padding mask is inverted"]
+    assert [finding.rule for finding in found] == ["padding-mask-inverted"]
 
 
-def test_real_tokens_are_told_as_bools_or_as_0_and_1():
+def test_keep_is_bool_or_0_and_1():
     assert lint_masks(MASK, KEEP.long(), queries=TARGET_KEEP.long(), other=TARGET_KEEP.int()) == []
-    bare = inspect.unwrap(lint_masks)  # without the tests' own checks of types
+    bare = inspect.unwrap(lint_masks)  # without the type checks of the test suite
     for wrong, got in ((KEEP[0], r"bool of shape \(6,\)"), (KEEP.float(), "float32"), (KEEP.tolist(), "a list")):
         for known in ({"keep": wrong}, {"keep": KEEP, "queries": wrong}, {"keep": KEEP, "other": wrong}):
             with pytest.raises(
-                ValueError, match=rf"{[*known][-1]} is a tensor \(batch, length\) of bools.*; got {got}"
+                ValueError, match=rf"{[*known][-1]} must be a tensor \(batch, length\) of bools.*; got {got}"
             ):
                 bare(MASK, **known)
 
 
-def test_whole_numbers_are_refused():
+def test_refuses_integer_masks():
     with pytest.raises(ValueError, match="from_transformers"):
         lint_masks(KEEP.long()[:, None, None], KEEP)
