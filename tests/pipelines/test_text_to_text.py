@@ -264,8 +264,8 @@ def test_t5_is_told_its_task_in_words(tmp_path):
     folders.plain("t5", tmp_path, task_specific_params={"translation_en_to_de": task})
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     german = model.for_task("translation_en_to_de")
-    assert german.settings.beam_size == 2
-    assert german.settings.max_length == 9
+    assert german.generation_config.beam_size == 2
+    assert german.generation_config.max_length == 9
     expected = model.generate([f"translate: {TEXTS[0]}"], beam_size=2, max_length=9, early_stopping=True)
     assert german.generate([TEXTS[0]]) == expected
     with pytest.raises(ValueError, match="no task 'translation_en_to_fr'; it describes translation_en_to_de"):
