@@ -103,9 +103,9 @@ def test_replayed_weights_with_caches_match_model(loaded, step_results, num_beam
             traced_run = traced(loaded, lambda new=new: loaded.decode(new, memory, None, mask, cache), values=True)
             assert torch.equal(traced_run.output, loaded.decode(new, memory, None, mask, other))
             for layer, (own, fixed) in enumerate(cache.layers):
-                assert_replay_matches(step_results, layer, own.values, fixed.held[1])
+                assert_replay_matches(step_results, layer, own.values, fixed.key_value[1])
                 assert torch.equal(step_results[f"decoder.layers.{layer}.attention.cache"], own.keys)
-                assert torch.equal(step_results[f"decoder.layers.{layer}.cross_attention.cache"], fixed.held[0])
+                assert torch.equal(step_results[f"decoder.layers.{layer}.cross_attention.cache"], fixed.key_value[0])
 
 
 def test_steps_append_to_and_read_caches():

@@ -20,7 +20,7 @@ from clearhead.pipelines.question_answerer import QuestionAnswerer
 from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.runtime.precision import inference_copies
+from clearhead.runtime.inference_copy import inference_copies
 from clearhead.stacks.decoder import Decoder, DecoderLayer
 
 Watchable = nn.Module | TextEncoder | TextToText | QuestionAnswerer | TextClassifier
@@ -187,7 +187,7 @@ class _Capture(AttentionReplay):
         keep: Tensor | None = None
         if lengths:  # one row for each packed text: a row of all texts would need the square of their total length
             assert mask is not None
-            mask = mask.within(max(lengths))
+            mask = mask.to_padded(max(lengths))
             assert mask.keep_BM is not None
             q, k, keep = _unpack(q, lengths), _unpack(k, lengths), mask.keep_BM[:, None, :, None].to(q.device)
         check_map_memory(q, k)

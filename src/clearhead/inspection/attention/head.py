@@ -83,7 +83,7 @@ def head_attention(
     (tokens,) = pipeline.tokenize([text])
     with torch.inference_mode(), watch(pipeline.model, layers=[layer], heads=[head]) as records:
         pipeline.model(torch.tensor([tokens.ids]))
-    words = pipeline.tokenizer.shown(tokens.ids)
+    words = pipeline.tokenizer.display_tokens(tokens.ids)
     return [HeadAttention("encoder", layer, head, words, words, records.get(layer, head)[0])]
 
 
@@ -97,7 +97,7 @@ def _seq2seq_attention(
     target_lang: str | None,
 ) -> list[HeadAttention]:
     _, prepared = pipeline.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
-    source_ids, target_ids = prepared.source.ids, list(prepared.source.prompt)
+    source_ids, target_ids = prepared.source.ids, list(prepared.source.decoder_prefix)
     if target is None:
         (output,) = pipeline.generate(
             [text], source_lang=source_lang, target_lang=target_lang, beam_size=1, return_details=True
@@ -105,7 +105,7 @@ def _seq2seq_attention(
         target_ids += output.token_ids[:-1]
     with torch.inference_mode(), watch(pipeline.model, layers=[layer], heads=[head]) as records:
         pipeline.model(torch.tensor([source_ids]), torch.tensor([target_ids]))
-    words, target_words = pipeline.tokenizer.shown(source_ids), pipeline.tokenizer.shown(target_ids)
+    words, target_words = pipeline.tokenizer.display_tokens(source_ids), pipeline.tokenizer.display_tokens(target_ids)
     tokens: dict[Part, tuple[list[str], list[str]]] = {
         "encoder": (words, words),
         "decoder": (target_words, target_words),

@@ -5,23 +5,23 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from clearhead.checkpoints import is_seq2seq
 from clearhead.generation.beam import beam_search
 from clearhead.generation.config import GenerationConfig
-from clearhead.generation.generate import end_ids
 from clearhead.generation.greedy import greedy_search
-from clearhead.generation.logits_processors import processors
+from clearhead.generation.logits_processors import logits_processors
 from clearhead.generation.state import Hypothesis
+from clearhead.generation.strategy import resolve_eos_ids
 from clearhead.inspection.attention.capture import attention_layers
 from clearhead.inspection.report import beam_tree
 from clearhead.inspection.report.heatmaps import AttentionMap, Blobs, Heatmap, Json, attention_maps, heatmap, pack
 from clearhead.inspection.report.mathml import mathml
 from clearhead.inspection.trace.records import Operation, Recorder, join_path
 from clearhead.inspection.trace.trace import recording
-from clearhead.io import hub
 from clearhead.models.seq2seq import Seq2Seq
+from clearhead.pipelines.auto import load_without_head
+from clearhead.pipelines.source_preparation import PreparedText
 from clearhead.pipelines.text_encoder import TextEncoder
-from clearhead.pipelines.text_to_text import PreparedText, TextToText
+from clearhead.pipelines.text_to_text import TextToText
 
 _HEATMAP_CELLS = 1_200_000
 """Cells of all heat maps together, so that the page of a short sentence is smaller than 2 MB."""
@@ -46,9 +46,7 @@ def collect_checkpoint(
     Raises:
         ValueError: the model or an attention map does not exist, or the text is too long.
     """
-    pipeline = TextToText if is_seq2seq(hub.resolve_model(name)) else TextEncoder
-    model = pipeline.from_pretrained(name, precision="float32", device="cpu")
-    return collect(name, model, text, beam_size=beam_size, full_maps=full_maps)
+    return collect(name, load_without_head(name), text, beam_size=beam_size, full_maps=full_maps)
 
 
 def collect(
@@ -95,7 +93,7 @@ def _check_maps(model: nn.Module, full_maps: Sequence[MapIndex]) -> None:
 
 def _encoding_data(encoder: TextEncoder, text: str, full_maps: frozenset[MapIndex]) -> Json:
     (tokens,) = encoder.tokenize([text])
-    words = encoder.tokenizer.shown(tokens.ids)
+    words = encoder.tokenizer.display_tokens(tokens.ids)
     ids = torch.tensor([tokens.ids])
     data = _run_data(encoder.model, lambda: encoder.model(ids), full_maps)
     return data | {"source": words, "target": [], "truncated": tokens.truncated}
@@ -106,8 +104,8 @@ def _generation_data(
 ) -> Json:
     if prepared.empty:
         raise ValueError("The text is empty.")
-    model, words, prompt = pipeline.model, pipeline.tokenizer.shown, prepared.source.prompt
-    settings = settings.changed(do_sample=False, num_return_sequences=settings.beam_size)
+    model, words, prompt = pipeline.model, pipeline.tokenizer.display_tokens, prepared.source.decoder_prefix
+    settings = settings.updated(do_sample=False, num_return_sequences=settings.beam_size)
     recorded, outputs = _search(pipeline, prepared, settings)
     best = outputs[0]
     ids, target = torch.tensor([prepared.source.ids]), torch.tensor([[*prompt, *best.ids]])
@@ -148,11 +146,11 @@ def _search(
     pipeline: TextToText, prepared: PreparedText, settings: GenerationConfig
 ) -> tuple[beam_tree.RecordedDecoding, list[Hypothesis]]:
     """Search the output of a prepared text; return the recorded search and the outputs, best first."""
-    model, prompt = pipeline.model, prepared.source.prompt
+    model, prompt = pipeline.model, prepared.source.decoder_prefix
     ids, keep = torch.tensor([prepared.source.ids]), torch.ones(1, len(prepared.source.ids), dtype=torch.bool)
     recorded = beam_tree.RecordedDecoding(settings.beam_size, model, ids, keep, torch.tensor([prompt]))
-    limit, ends = settings.greatest_length(len(prompt), model.config.max_len), end_ids(model, settings)
-    changes = [*processors(settings, len(prompt), limit, ends), recorded.record]
+    limit, ends = settings.max_target_length(len(prompt), model.config.max_len), resolve_eos_ids(model, settings)
+    changes = [*logits_processors(settings, len(prompt), limit, ends), recorded.record]
     if settings.beam_size > 1:
         (outputs,) = beam_search(recorded, changes, settings, limit, ends)
     else:

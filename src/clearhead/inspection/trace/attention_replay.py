@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from clearhead.equations import attention, masks, positions
 from clearhead.inspection.trace.records import Operation, Recorder, join_path
-from clearhead.layers.attention import CrossAttention, MultiHeadAttention
+from clearhead.layers.attention import CrossAttention, MultiHeadAttention, fold_rows
 from clearhead.layers.cache import CrossAttentionCache
 from clearhead.memory import check_memory
 
@@ -122,18 +122,17 @@ class SelfReplay(AttentionReplay):
         q, k, _ = (attention.split_heads(x, module.num_heads) for x in projections)
         self.record("split_heads", _SPLIT, q)
         cache = self.arguments.get("cache")
-        num_beams, cached, slots = (1, 0, 0) if cache is None else (cache.each, cache.length, cache.filled)
-        batch, heads, length, _ = q.shape
-        keys = slots + num_beams * length
-        mask = masks.as_mask(
-            self.arguments.get("mask"), batch=batch // num_beams, heads=heads, queries=num_beams * length, keys=keys
-        )
-        mask = module.local(mask, keys)
+        rows, heads, length, _ = q.shape
+        cached = 0 if cache is None else cache.length
+        batch, queries, keys = (rows, length, length) if cache is None else cache.sizes_after(rows, length)
+        mask = masks.as_mask(self.arguments.get("mask"), batch=batch, heads=heads, queries=queries, keys=keys)
+        mask = module.apply_window(mask, keys)
         if module.rotary is not None:
             q, k = module.rotary(q, mask, cached), module.rotary(k, mask, cached)
             self.record("rotary", _ROTARY, q)
         if cache is not None:
-            q, k = cache.queries(q), cache.slots(k)
+            k = cache.to_slots(k)
+            q = fold_rows(q, k)
             k = attention.append_kv(self.recorder.detach(cache.keys), k) if cached else k
             self.record("cache", _GROW_CACHE, k)
         self.record_weights(q, k, mask)
@@ -154,8 +153,8 @@ class CrossReplay(AttentionReplay):
     def _before_attention(self, module: nn.Module, inputs: Any, kwargs: dict[str, Any]) -> None:
         super()._before_attention(module, inputs, kwargs)
         cache = self.arguments.get("cache")
-        if cache is not None and cache.held is not None:
-            self.keys = self.recorder.detach(cache.held[0])
+        if cache is not None and cache.key_value is not None:
+            self.keys = self.recorder.detach(cache.key_value[0])
             self.record("cache", _READ_CACHE, self.keys)
 
     @torch.no_grad()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from clearhead.equations import embedding
+from clearhead.generation.state import keep_outputs
 from clearhead.inspection.trace import operations
 from clearhead.inspection.trace.attention_replay import CrossReplay, SelfReplay
 from clearhead.inspection.trace.records import Operation, Recorder, Trace, join_path
@@ -71,7 +72,7 @@ def traced(model: nn.Module, run: Callable[[], Any], *, values: bool = False) ->
 @contextlib.contextmanager
 def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Record every step of a model inside the block."""
-    with uncompiled(model) as module, _ModuleHooks(recorder).hooks(module):
+    with keep_outputs(), uncompiled(model) as module, _ModuleHooks(recorder).hooks(module):
         yield
 
 

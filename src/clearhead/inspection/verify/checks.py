@@ -1,25 +1,22 @@
 """Checks of all model types: padding, batching, kernels, precision and saving must not change the results."""
 
-import contextlib
 import copy
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.equations import attention
 from clearhead.inspection.verify.certificate import PARITY, Check
 from clearhead.inspection.verify.measures import MEANS, TENSORS, TOKENS, Measure, Rows
-from clearhead.layers import attention as attention_layers
-from clearhead.runtime import prepacked_linear
+from clearhead.kernels.attention import attention_backend
 from clearhead.runtime.compile import has_compiler
-from clearhead.runtime.precision import inference_copy
+from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.precision import FLOAT32
 
 CPU = torch.device("cpu")
 NOT_INSTALLED = "transformers is not installed"
@@ -138,19 +135,17 @@ class Checks:
         return self.states(self.model, self.rows[::-1])[::-1]
 
     def _explicit(self) -> Rows:
-        with explicit_attention():
+        with attention_backend("explicit"):
             return self.states(self.model, self.rows)
 
     def _bfloat16(self) -> Rows:
-        return self.states(inference_copy(self.model, torch.bfloat16, CPU), self.rows)
+        return self.states(inference_copy(self.model, "bfloat16", CPU), self.rows)
 
     def _prepacked(self) -> list[Check]:
         name = "prepacked = plain weights"
-        if not prepacked_linear.is_supported(torch.float32):
+        if FLOAT32.converter is None or not FLOAT32.converter.supports(CPU):
             return skip_check(name, TOKENS, "this version of torch has no prepacked operators")
-        return self.compare(
-            name, lambda: self.states(inference_copy(self.model, torch.float32, CPU), self.rows), TOKENS
-        )
+        return self.compare(name, lambda: self.states(inference_copy(self.model, "float32", CPU), self.rows), TOKENS)
 
     def _compiled(self) -> list[Check]:
         name = "compiled = eager"
@@ -167,19 +162,6 @@ class Checks:
     def _saved_and_loaded(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         with tempfile.TemporaryDirectory() as folder:
             return self.save_and_load(Path(folder)).state_dict(), self.full_model.state_dict()
-
-
-@contextlib.contextmanager
-def explicit_attention() -> Iterator[None]:
-    """Attention by the explicit equation, in place of the fused kernels."""
-
-    def explicit(
-        q: Tensor, k: Tensor, v: Tensor, mask: Any = None, *, drop_prob: float = 0.0, scale: Any = None
-    ) -> Any:
-        return attention.scaled_dot_product(q, k, v, mask, scale=scale)[0]
-
-    with mock.patch.object(attention_layers, "fused_scaled_dot_product", explicit):
-        yield
 
 
 def random_ids(vocab_size: int, special: set[int], max_len: int | None, length: int | None = None) -> list[Tensor]:

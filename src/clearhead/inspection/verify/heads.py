@@ -79,7 +79,7 @@ class HeadChecks(EncoderChecks):
         self.family.save_with_head(self.full_model, folder)
         if isinstance(self.full_model, EncoderClassifier):
             return checkpoints.load_classifier(folder)[0]
-        return checkpoints.load_span_reader(folder)[0]
+        return checkpoints.load_span_classifier(folder)[0]
 
 
 def _text_logits(logits: Tensor | tuple[Tensor, Tensor], keep: Tensor) -> Rows:
