@@ -12,7 +12,7 @@ from clearhead.data.records import Records
 from clearhead.io.atomic import HashedFile, atomic_file, has_content
 from clearhead.io.json import read_json, write_json
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.runtime.precision import device_named
+from clearhead.runtime.device import choose_device
 from clearhead.train.distributed.process_group import ProcessGroup
 from clearhead.train.loop.callback import OnStep
 from clearhead.train.loop.checkpointing import STATE
@@ -60,7 +60,7 @@ def _train_on_teacher_texts(recipe: Recipe, resume: bool, on_step: OnStep) -> Tr
     # a run that was interrupted while the teacher generated has no checkpoint yet: it continues with the texts
     resume = resume and (started or not outputs.key_file.is_file())
     check_folder(recipe, resume)  # before the teacher's work, not after it
-    processes = ProcessGroup(device_named(recipe.training.device).type)
+    processes = ProcessGroup(choose_device(recipe.training.device).type)
     with processes.rank_zero_first():
         if processes.rank == 0:
             outputs.complete(replace=not started)

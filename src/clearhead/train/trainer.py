@@ -20,7 +20,8 @@ from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
 from clearhead.io.locks import folder_lock
 from clearhead.layers.dropout import use_fast_dropout
-from clearhead.runtime.precision import configure_allocator, device_named, dtype_for
+from clearhead.runtime.device import choose_device
+from clearhead.runtime.precision import choose_precision
 from clearhead.train.data.dataloader import TrainingDataLoader
 from clearhead.train.data.dataset import TokenizedDataset
 from clearhead.train.data.loaders import build_datasets, build_loader, build_validator
@@ -105,9 +106,7 @@ def train_locked(recipe: Recipe, *, resume: bool, on_step: OnStep) -> TrainingRe
 
 
 def _train(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
-    device = device_named(recipe.training.device).type
-    if device == "cpu":
-        configure_allocator()
+    device = choose_device(recipe.training.device).type
     check_folder(recipe, resume)
     saved = SavedRun.read(recipe, device) if resume else None
     processes = ProcessGroup(device)
@@ -239,8 +238,8 @@ def _fit(run: _Run, saved: SavedRun | None) -> None:
 
 def _lightning_trainer(recipe: Recipe, callback: TrainingCallback, processes: ProcessGroup) -> lightning.Trainer:
     section = recipe.training
-    device = device_named(section.device)
-    use_bfloat16 = dtype_for(section.precision, device) == torch.bfloat16
+    device = choose_device(section.device)
+    use_bfloat16 = choose_precision(section.precision, device).dtype == torch.bfloat16
     return lightning.Trainer(
         accelerator={"cuda": "gpu"}.get(section.device, section.device),
         devices=processes.local_size if processes.size > 1 else 1,

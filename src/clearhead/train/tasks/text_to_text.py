@@ -13,6 +13,7 @@ from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.data.records import Records, Row
 from clearhead.generation.config import GenerationConfig
+from clearhead.generation.config_files import load_generation_config
 from clearhead.io import hub
 from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
@@ -213,14 +214,14 @@ def _generation_config(recipe: Recipe, model: Seq2Seq) -> GenerationConfig:
     objective: TextToTextObjective = recipe.objective
     config = GenerationConfig(beam_size=5)
     if recipe.model.init_from is not None:
-        config = GenerationConfig.from_folder(hub.resolve_model(recipe.model.init_from))
+        config = load_generation_config(hub.resolve_model(recipe.model.init_from))
     if objective.beam_size is not None:
         config = replace(config, beam_size=objective.beam_size)
     if objective.length_penalty is not None:
         config = replace(config, length_penalty=objective.length_penalty)
     if config.max_length is None and config.max_new_tokens is None:
         # without a limit transformers stops after 20 tokens
-        config = replace(config, max_length=config.greatest_length(1, model.config.max_len))
+        config = replace(config, max_length=config.max_target_length(1, model.config.max_len))
     return config
 
 
