@@ -67,7 +67,7 @@ class PlainTransformer(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, D_MODEL, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=D_MODEL**-0.5)
-        self.register_buffer("places", concatenated_sinusoids(LONGEST, D_MODEL), persistent=False)
+        self.register_buffer("positions", concatenated_sinusoids(LONGEST, D_MODEL), persistent=False)
         self.dropout = nn.Dropout(DROP)
         self.transformer = nn.Transformer(D_MODEL, HEADS, LAYERS, LAYERS, FFN, DROP, batch_first=True)
         self.generator = nn.Linear(D_MODEL, VOCABULARY, bias=False)
