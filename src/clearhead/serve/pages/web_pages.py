@@ -7,7 +7,7 @@ import re
 from importlib import resources
 from typing import Any
 
-from clearhead.inspection.report.html import document
+from clearhead.inspection.report.html import render_page
 
 _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
@@ -25,20 +25,20 @@ def page(name: str) -> tuple[str, str]:
     text = (parts / f"{name}.html").read_text(encoding="utf-8")
     for file in ("pages.css", f"{name}.js"):
         text = text.replace(f"/* {file} */", (parts / file).read_text(encoding="utf-8"))
-    return text, _policy(text + (document({}) if name == "home" else ""), connect="'self'")
+    return text, _policy(text + (render_page({}) if name == "home" else ""), connect="'self'")
 
 
 def run(name: str, made: Any, text: str) -> str:
     """The page of a text's run through a loaded model."""
-    from clearhead.inspection.report.collect import of_model
+    from clearhead.inspection.report.collect import collect
 
-    return document(of_model(name, made, text))
+    return render_page(collect(name, made, text))
 
 
 @functools.cache
 def run_policy() -> str:
     """The Content-Security-Policy of a run's page, which asks nobody."""
-    return _policy(document({}), connect="'none'")
+    return _policy(render_page({}), connect="'none'")
 
 
 def headers(policy: str) -> dict[str, str]:
