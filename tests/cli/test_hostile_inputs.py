@@ -243,12 +243,19 @@ def test_a_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
         ("hyp.txt", ("evaluate", "translation", texts, "--reference", texts, "-m", "tatoeba-en-de", "-q",
                      "--beam-size", 1, "--max-new-tokens", 8, "-o", tmp_path / "hyp.txt")),
         (str(tmp_path / "run"), ("train", write_tiny(tmp_path), "-q")),
+        ("model.safetensors", ("verify", tiny_bert, "-o", tmp_path / "certificate.json")),
+        (str(out / "model.safetensors"), ("export", tiny_bert, out, "--to", "transformers")),
+        (str(tmp_path / "run" / "data" / "tokenizer" / "tokenizer.json"), ("train", learned, "-q")),
     ):  # fmt: skip
         status, _, err = clearhead(*arguments, hook=small_files)
         assert status == 1, (arguments, err)
         assert name in err.splitlines()[-1], err
         assert "File too large" in err.splitlines()[-1]
         assert "Traceback" not in err
+        assert ".part" not in err
+        assert not (tmp_path / "certificate.json").exists()
+        assert not (tmp_path / "run" / "data").exists()
+        assert not out.exists()
 
 
 @pytest.mark.slow

@@ -131,6 +131,15 @@ def test_sizes_in_a_recipe(tmp_path, key):
     assert key.split(".")[1] in line
 
 
+@pytest.mark.parametrize("batches", [10**9, 10**18])
+def test_the_batches_of_an_update(tmp_path, batches):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(told(tmp_path)))
+    line = too_large("train", path, f"training.accumulate={batches}", "-q")
+    assert f"an update of {batches} batches needs at least" in line
+    assert "GiB are available. Choose a smaller training.accumulate." in line
+
+
 def test_a_batch_in_training(tmp_path, monkeypatch):
     from clearhead.train.recipe.load import recipe_of
     from clearhead.train.trainer import train

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import math
+import errno
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -99,6 +100,9 @@ OUTPUTS = Measure("outputs that differ", 0.0, _differ)
 TENSORS = Measure("tensors that differ", 0.0, _lost)
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def run_check(name: str, compute: Callable[[], tuple[Any, Any]], *measures: Measure) -> list[Check]:
     """A check, a line for each of its measures.
 
@@ -106,11 +110,16 @@ def run_check(name: str, compute: Callable[[], tuple[Any, Any]], *measures: Meas
         name: what is tried.
         compute: gives what is found, and what is expected; if it raises, the check fails with the error's text.
         measures: how the two are compared.
+
+    Raises:
+        OSError: the disk is full, which is no fault of the model.
     """
     try:
         found, expected = compute()
         return [_judged(name, measure, measure.error(found, expected)) for measure in measures]
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise
         reason = next(iter(str(error).splitlines()), "")
         note = f"{type(error).__name__}: {reason}"
         return [Check(name + one.name, one.measured, None, one.bound, False, note) for one in measures]
