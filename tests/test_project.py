@@ -7,14 +7,19 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import yaml
+from support import tiers
 
 import clearhead
 from clearhead.equations import equation_of
 
 ROOT = Path(__file__).parents[1]
+GITHUB = ROOT / ".github"
 MODULES = [module.name for module in pkgutil.walk_packages(clearhead.__path__, "clearhead.")]
 
 
@@ -146,3 +151,92 @@ def test_the_versions_agree():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert re.search(r'^version = "(.+)"$', text, re.MULTILINE).group(1) == clearhead.__version__
     assert f"## {clearhead.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def steps(part):
+    """Yield every `uses:` of a parsed workflow."""
+    if isinstance(part, dict):
+        yield from ([part["uses"]] if isinstance(part.get("uses"), str) else [])
+        part = list(part.values())
+    if isinstance(part, list):
+        for inner in part:
+            yield from steps(inner)
+
+
+@pytest.mark.parametrize("path", sorted((GITHUB / "workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_a_workflow_is_pinned_and_has_few_permissions(path):
+    text = path.read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "concurrency" in workflow
+    for job in workflow["jobs"].values():
+        assert "timeout-minutes" in job or job["uses"].startswith("./")
+    used = [action for action in steps(workflow) if not action.startswith("./")]
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action), f"pin {action} to a commit"
+        assert re.search(rf"{action} # v\d+\.\d+\.\d+$", text, re.MULTILINE), f"{action} has no version comment"
+
+
+def test_an_action_has_one_version_in_all_workflows():
+    versions = {}
+    for path in (GITHUB / "workflows").glob("*.yml"):
+        for action in steps(yaml.safe_load(path.read_text(encoding="utf-8"))):
+            name, _, version = action.partition("@")
+            assert versions.setdefault(name, version) == version, f"{path.name}: {name}"
+
+
+def test_the_templates_and_the_citation_parse():
+    for path in (GITHUB / "dependabot.yml", *(GITHUB / "ISSUE_TEMPLATE").glob("*.yml")):
+        assert yaml.safe_load(path.read_text(encoding="utf-8")), path
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["title"] == "Clearhead"
+    assert citation["authors"] == project["authors"]
+    assert citation["version"] == clearhead.__version__
+    assert citation["license"] == project["license"].partition(" AND ")[0]
+    assert citation["repository-code"] == project["urls"]["Repository"]
+
+
+def test_make_help_lists_every_target():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.search(r"^\.PHONY: (.+)$", text, re.MULTILINE).group(1).split()
+    assert ".DEFAULT_GOAL := help" in text
+    assert set(targets) == set(re.findall(r"^([a-z][a-z-]*):", text, re.MULTILINE))
+    for target in targets:
+        assert re.search(rf"^{target}:.*## \w", text, re.MULTILINE), f"{target} has no help: add a ## comment"
+
+
+def test_pre_commit_uses_the_active_environment():
+    text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    assert ".venv" not in text
+    assert yaml.safe_load(text)["repos"]
+
+
+@pytest.mark.parametrize(
+    ("code", "fixtures", "expected"),
+    [
+        ("def test(): pass", [], []),
+        ("import onnxruntime\ndef test(): pass", [], ["parity"]),
+        ("def test():\n    import transformers.models", [], ["parity"]),
+        ("def test(): pytest.importorskip('ctranslate2.converters')", [], ["parity"]),
+        ("def other():\n    import transformers\ndef test(): pass", [], []),
+        ("def helper():\n    import transformers\ndef test(): helper()", [], ["parity"]),
+        ("def layer():\n    return nn.MultiheadAttention(4, 2)\ndef test(layer): pass", ["layer"], ["parity"]),
+        ("SQUARE = nn.Transformer.generate_square_subsequent_mask\ndef test(): SQUARE(3)", [], ["parity"]),
+        ("def test(pair): theirs, ours = pair", ["pair"], ["parity"]),
+        ("def test(opened): pass", ["opened", "browser"], ["browser"]),
+        ("import transformers\ndef test(browser): pass", ["browser"], ["parity", "browser"]),
+    ],
+)
+def test_the_tier_of_a_test_follows_from_its_source(tmp_path, code, fixtures, expected):
+    path = tmp_path / "test_module.py"
+    path.write_text(code, encoding="utf-8")
+    assert tiers.of(SimpleNamespace(path=path, originalname="test", cls=None, fixturenames=fixtures)) == expected
+
+
+def test_modules_that_need_linux_or_macos_are_found():
+    assert tiers.needs_posix(ROOT / "tests/support/once.py")
+    assert not tiers.needs_posix(ROOT / "tests/support/tiers.py")
+    assert not tiers.needs_posix(Path(__file__))

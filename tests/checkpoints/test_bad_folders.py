@@ -198,7 +198,7 @@ def test_unknown_architectures_and_keys_that_change_the_maths(folder):
         ({"scale_attention": False}, ("scale_attention=False",)),
         ({"num_attention_heads": 5}, ("divisible", "config.json")),
         ({"hidden_size": None}, ("lacks hidden_size",)),
-        ({"hidden_size": "wide"}, ("hidden_size='wide'", "a number is wanted")),
+        ({"hidden_size": "wide"}, ("hidden_size='wide'", "expected a number")),
         ({"num_hidden_layers": 0}, ("num_layers must be at least 1",)),
     ):
         change_config(folder, **changes)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from support.families import FAMILIES, NAMES, make
 
 from clearhead import TextClassifier, TextEncoder, masks
-from clearhead.checkpoints import load_classifier, load_encoder, load_span_reader
+from clearhead.checkpoints import load_classifier, load_encoder, load_span_classifier
 from clearhead.equations.positions import positions_after_padding, relative_buckets
 
 
@@ -131,7 +131,7 @@ def check_classifier(family, tmp_path, theirs):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_span_heads(family, tmp_path):
     theirs = make(family, tmp_path / "theirs", "ForQuestionAnswering")
-    ours, loaded = load_span_reader(tmp_path / "theirs")
+    ours, loaded = load_span_classifier(tmp_path / "theirs")
     ids, keep = batch([3, 40, 17, 1], 1, ours.body.config.vocab_size, ours.body.config.pad_id)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long())

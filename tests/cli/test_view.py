@@ -43,7 +43,7 @@ def viewed(folder, tmp_path, *arguments):
 def test_a_model_of_many_languages_is_told_them_as_translate_tells_it(multilingual, tmp_path):
     folder, german, french = multilingual
     made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
-    assert "name the target" in refused("view", TEXT, "--model", folder, "-o", tmp_path / "a.html")
+    assert "Choose the target" in refused("view", TEXT, "--model", folder, "-o", tmp_path / "a.html")
     for source, target in ((None, german), (german, french)):
         told = [] if source is None else ["--source-lang", source]
         data = viewed(folder, tmp_path, "--target-lang", target, *told)
@@ -71,7 +71,7 @@ def test_a_trace_is_told_languages_too(multilingual):
     assert looked[1]["queries"][1:4] == list(best.tokens[: len(looked[1]["queries"]) - 1][:3])
     given = json.loads(clearhead("trace", TEXT, *told, "--attention", "0.0", "--target", "Die Br", "--json")[1])
     assert german in given[1]["queries"][:2]
-    assert "name the target" in refused("trace", TEXT, "--model", folder)
+    assert "Choose the target" in refused("trace", TEXT, "--model", folder)
 
 
 def test_who_is_told_no_languages_says_so(tiny_bert):

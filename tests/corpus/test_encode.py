@@ -233,7 +233,7 @@ def test_several_inputs_of_several_formats(encoder, tiny_bert, tmp_path):
     assert rows == texts[1:]
     corpus = Corpus(inputs, column="body")
     list(corpus)
-    assert corpus.read_bytes == corpus.total_bytes
+    assert corpus.bytes_read == corpus.total_bytes
 
 
 def test_bad_columns_name_file_and_line(tmp_path):

@@ -48,7 +48,7 @@ def test_parallel_lines_stay_beside_each_other(tmp_path_factory, rows, end, pack
     expected = [{"target": target, "source": source} for source, target in rows]
     assert [dict(row.values) for row in records] == expected
     assert [dict(row.values) for row in records] == expected  # again
-    assert [row.where for row in records] == [f"{files['target']}, line {n}" for n in range(1, len(rows) + 1)]
+    assert [row.location for row in records] == [f"{files['target']}, line {n}" for n in range(1, len(rows) + 1)]
 
 
 @given(st.lists(st.tuples(cell, cell), min_size=1))
@@ -75,7 +75,7 @@ def test_only_tabs_part_and_only_line_feeds_end_a_row(tmp_path):
     path.write_bytes('"a\x0b\x0c\x1c\u2028\t1\r\n\nb, \r b"\t\n'.encode())
     records = Records(path, fields=FIELDS)
     assert values(records) == [('"a\x0b\x0c\x1c\u2028', "1"), ('b, \r b"', "")]
-    assert [row.where for row in records] == [f"{path}, line 1", f"{path}, line 3"]
+    assert [row.location for row in records] == [f"{path}, line 1", f"{path}, line 3"]
 
 
 def test_columns_by_name_and_by_number(tmp_path):
@@ -262,5 +262,5 @@ def test_a_corpus_reads_columns_of_separated_values(tmp_path):
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
     corpus = Corpus([tmp_path / "b.txt.gz"])
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"one\n" * 100))
-    assert all(corpus.read_bytes <= corpus.total_bytes for _ in corpus)
-    assert corpus.read_bytes == corpus.total_bytes
+    assert all(corpus.bytes_read <= corpus.total_bytes for _ in corpus)
+    assert corpus.bytes_read == corpus.total_bytes

@@ -83,7 +83,7 @@ def test_every_encoder(tmp_path, family, pooling, normalize):
     plain = TextEncoder.from_pretrained(tmp_path, precision="float32", device="cpu")
     from clearhead.checkpoints import sentence_transformers as layout
 
-    layout.write(tmp_path, layout.SentenceSettings(pooling, normalize), plain.model.config.d_model)
+    layout.write_settings(tmp_path, layout.SentenceSettings(pooling, normalize), plain.model.config.d_model)
     written(tmp_path, tmp_path / "onnx")
     encoder = TextEncoder.from_pretrained(tmp_path, precision="float32", device="cpu")
     near(vectors(tmp_path / "onnx" / "model.onnx", encoder, TEXTS[:3]), encoder.encode(TEXTS[:3]))
@@ -274,6 +274,6 @@ def test_prompts_outside_the_pooling_are_refused(tmp_path):
     folder = make_bert(tmp_path / "model")
     from clearhead.checkpoints import sentence_transformers as layout
 
-    layout.write(folder, layout.SentenceSettings(prompts={"query": "query: "}, pool_prompt=False), 32)
+    layout.write_settings(folder, layout.SentenceSettings(prompts={"query": "query: "}, pool_prompt=False), 32)
     assert "include_prompt=false" in refused("export", folder, tmp_path / "out", "--to", "onnx")
     assert not (tmp_path / "out").exists()

@@ -25,7 +25,7 @@ from clearhead import (
 from clearhead.equations import attention
 from clearhead.generation.generate import EncodedSource, search
 from clearhead.inspection.attention.capture import _several
-from clearhead.inspection.verify.checks import explicit_attention
+from clearhead.kernels.attention import attention_backend
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 3, 7, 0, 0]])
 KEEP = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
@@ -59,7 +59,7 @@ def test_an_encoders_weights_are_the_oracles(name, tmp_path, oracle):
         plain = model(IDS, masks.padding(KEEP))
         with watch(model) as seen:
             assert torch.equal(model(IDS, masks.padding(KEEP)), plain)
-        with explicit_attention():
+        with attention_backend("explicit"):
             model(IDS, masks.padding(KEEP))
     assert len(seen.records) == len(oracle) == len(model.encoder.layers)
     for record, weights in zip(seen.records, oracle, strict=True):
@@ -82,7 +82,7 @@ def test_an_encoder_decoders_weights_are_the_oracles_with_caches_too(name, tmp_p
         plain = run()
         with watch(model) as seen:
             assert all(torch.equal(one, other) for one, other in zip(run(), plain, strict=True))
-        with explicit_attention():
+        with attention_backend("explicit"):
             run()
     assert len(seen.records) == len(oracle)
     for record, weights in zip(seen.records, oracle, strict=True):

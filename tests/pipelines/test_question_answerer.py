@@ -218,7 +218,7 @@ def test_other_tokenizers(tmp_path, kind):
         assert tokenizer.decode([i for i in window.ids if i > 2]) == QUESTION + SHORT
         assert [place for place, number in enumerate(window.ids) if number in (0, 2)][-1] == len(window.ids) - 1
         assert window.ids.count(2) == 3
-        assert last.ids[: last.first] == window.ids[: window.first]
+        assert last.ids[: last.context_start] == window.ids[: window.context_start]
     make("roberta", tmp_path, "ForQuestionAnswering", vocab_size=400)
     backend.save(str(tmp_path / "tokenizer.json"))
     reader = QuestionAnswerer.from_pretrained(tmp_path, device="cpu")
@@ -240,7 +240,7 @@ def test_windows_are_transformers(bert, folder, text, stride, max_length):
     )  # fmt: skip
     ((*windows,),) = pair_windows(bert.tokenizer, [("a", context)], max_length, stride)
     assert [window.ids for window in windows] == cut["input_ids"]
-    assert [window.types for window in windows] == cut["token_type_ids"]
+    assert [window.token_types for window in windows] == cut["token_type_ids"]
     for window, offsets in zip(windows, cut["offset_mapping"], strict=True):
         assert window.offsets == offsets[3:-1]
 
@@ -276,7 +276,7 @@ def test_bfloat16_and_a_saved_folder(pair, tmp_path):
         (QUESTION, " \u3000", {}, "the context of pair 0 is blank"),
         (QUESTION, "\x00\x01", {}, "the context of pair 0 holds nothing that this model's tokenizer takes for text"),
         ("a " * 40, SHORT, {}, "takes 43 tokens with the special ones, of 36 in a window"),
-        (QUESTION, "a \ud83d b", {}, "the context of pair 0 holds half a surrogate pair at character 2"),
+        (QUESTION, "a \ud83d b", {}, "the context of pair 0 has half a surrogate pair at character 2"),
         (QUESTION, SHORT, {"n_best": 0}, "n_best must be at least 1; got 0"),
         (QUESTION, SHORT, {"max_answer_length": 0}, "max_answer_length must be at least 1; got 0"),
         (QUESTION, SHORT, {"stride": -1}, "stride must be at least 0; got -1"),
@@ -309,9 +309,9 @@ for pairs in ([(None, "a")], [("a", b"b")], "hello", [("a", "b"), ("c",)], [None
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "the question of pair 0 is a NoneType; a string is wanted",
-        "the context of pair 0 is a bytes; a string is wanted",
-        "pair 0 is 'h'; a question and a context are wanted",
-        "pair 1 is ('c',); a question and a context are wanted",
-        "pair 0 is None; a question and a context are wanted",
+        "the question of pair 0 is a NoneType; expected a string",
+        "the context of pair 0 is a bytes; expected a string",
+        "pair 0 is 'h'; expected a question and a context",
+        "pair 1 is ('c',); expected a question and a context",
+        "pair 0 is None; expected a question and a context",
     ]

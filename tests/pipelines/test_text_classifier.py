@@ -48,7 +48,7 @@ def test_probabilities_are_transformers(pair):
         assert [said.label for said in found] == [classifier.labels[index] for index in best]
         assert all(said.probability == max(said.probabilities.values()) for said in found)
     assert classifier.classify([]) == []
-    with pytest.raises(ValueError, match="put it in a list"):
+    with pytest.raises(ValueError, match="Put it in a list"):
         inspect.unwrap(TextClassifier.classify)(classifier, "hello")
 
 

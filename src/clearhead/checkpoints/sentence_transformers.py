@@ -36,7 +36,7 @@ class SentenceSettings:
     pool_prompt: bool = True
 
 
-def read(folder: Path) -> SentenceSettings:
+def read_settings(folder: Path) -> SentenceSettings:
     """A folder's settings; mean pooling without normalisation where it has no modules.json.
 
     Raises:
@@ -58,7 +58,7 @@ def read(folder: Path) -> SentenceSettings:
     return SentenceSettings(pooling, normalize, max_length, prompts, default_prompt, pool_prompt)
 
 
-def write(folder: Path, settings: SentenceSettings, d_model: int) -> None:
+def write_settings(folder: Path, settings: SentenceSettings, d_model: int) -> None:
     """Writes the settings so that sentence-transformers opens the folder, from its version 2 on."""
     names = ["Transformer", "Pooling", *(["Normalize"] if settings.normalize else [])]
     paths = ["", *(f"{number}_{name}" for number, name in enumerate(names[1:], start=1))]

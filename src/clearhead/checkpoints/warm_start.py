@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.families.bart import BART
-from clearhead.checkpoints.seq2seq_family import explicit
+from clearhead.checkpoints.seq2seq_family import with_explicit_sizes
 from clearhead.layers.embedding import LearnedPositionalEncoding
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
@@ -53,15 +53,15 @@ def seq2seq_from_encoder(
         ValueError: an encoder that BART's layout cannot hold, an id outside the vocabulary.
 
     >>> from clearhead import EncoderModel
-    >>> from clearhead.checkpoints import FAMILIES, seq2seq_from_encoder
-    >>> bert = FAMILIES["bert"]
-    >>> body = EncoderModel(bert.plan(vocab_size=50, d_model=8, ffn_hidden=8, num_heads=2, num_layers=3))
+    >>> from clearhead.checkpoints import ENCODER_FAMILIES, seq2seq_from_encoder
+    >>> bert = ENCODER_FAMILIES["bert"]
+    >>> body = EncoderModel(bert.make_config(vocab_size=50, d_model=8, ffn_hidden=8, num_heads=2, num_layers=3))
     >>> seq2seq_from_encoder(body, bert, decoder_num_layers=1, start_id=2, eos_ids=(3,)).config.positions
     'learned'
     """
     plan = encoder.config
     _check_like_bart(plan, family)
-    config = BART.plan(
+    config = BART.make_config(
         **{name: getattr(plan, name) for name in ("vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers")},
         **{name: getattr(plan, name) for name in ("max_len", "activation", "drop_prob", "attention_drop_prob")},
         layer_drop=plan.layer_drop,
@@ -105,7 +105,7 @@ def reinitialize_half(model: Seq2Seq, half: Half, num_layers: int) -> Seq2Seq:
     """
     if half not in get_args(Half):
         raise ValueError(f'half is "encoder" or "decoder"; got {half!r}')
-    config = explicit(model.config)
+    config = with_explicit_sizes(model.config)
     if half == "encoder":
         config = replace(config, num_layers=num_layers)
     else:

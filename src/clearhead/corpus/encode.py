@@ -136,8 +136,8 @@ def _encode(
                     "sha256": part.sha256,
                 },
             )
-            advance(corpus.read_bytes - seen_bytes, some.tokens)
-            seen_bytes = corpus.read_bytes
+            advance(corpus.bytes_read - seen_bytes, some.tokens)
+            seen_bytes = corpus.bytes_read
         if not opened:
             _open(part, note, size)
             opened = True
@@ -163,7 +163,7 @@ def with_lines(windows: Iterator[EncodedBatch], corpus: Corpus, before: int = 0)
         corpus: what the stream reads.
         before: texts of the corpus before the stream's first.
     """
-    with naming(index=before.__add__, where=lambda index: corpus.where(before + index)):
+    with naming(index=before.__add__, where=lambda index: corpus.location(before + index)):
         yield from windows
 
 

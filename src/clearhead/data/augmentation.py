@@ -131,7 +131,7 @@ def span_masking(
     return changed
 
 
-def token_noise(
+def token_replacement(
     ids: Ids, generator: np.random.Generator, *, vocab_size: int, rate: float, protected: Collection[int] = ()
 ) -> Ids:
     """Each token becomes, with probability `rate`, one drawn from the whole vocabulary, perhaps the same again.
@@ -150,8 +150,8 @@ def token_noise(
     Raises:
         ValueError: a rate that is none, or a vocabulary of which nothing but protected ids is left.
 
-    >>> import numpy as np; from clearhead.data.augmentation import token_noise
-    >>> token_noise(np.array([1, 7, 8, 2]), np.random.default_rng(0), vocab_size=4, rate=1.0, protected=[0, 1, 2])
+    >>> import numpy as np; from clearhead.data.augmentation import token_replacement
+    >>> token_replacement(np.array([1, 7, 8, 2]), np.random.default_rng(0), vocab_size=4, rate=1.0, protected=[0, 1, 2])
     array([1, 3, 3, 2])
     """
     _check_rate(rate)
@@ -222,7 +222,7 @@ def token_swapping(ids: Ids, generator: np.random.Generator, *, rate: float, pro
     return changed
 
 
-def local_shuffling(ids: Ids, generator: np.random.Generator, *, distance: int, protected: Collection[int] = ()) -> Ids:
+def local_shuffle(ids: Ids, generator: np.random.Generator, *, distance: int, protected: Collection[int] = ()) -> Ids:
     """Each token moves by `distance` places at most; protected ones stay, and none passes them.
 
     Equation:
@@ -239,8 +239,8 @@ def local_shuffling(ids: Ids, generator: np.random.Generator, *, distance: int, 
     Raises:
         ValueError: a distance below 0.
 
-    >>> import numpy as np; from clearhead.data.augmentation import local_shuffling
-    >>> local_shuffling(np.array([1, 6, 7, 8, 9, 2]), np.random.default_rng(1), distance=1, protected=[1, 2])
+    >>> import numpy as np; from clearhead.data.augmentation import local_shuffle
+    >>> local_shuffle(np.array([1, 6, 7, 8, 9, 2]), np.random.default_rng(1), distance=1, protected=[1, 2])
     array([1, 7, 6, 9, 8, 2])
     """
     if distance < 0:

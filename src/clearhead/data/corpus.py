@@ -49,7 +49,7 @@ class Corpus:
         check_choice("errors", errors, get_args(Errors))
         self.sources = [str(source) for source in sources]
         self.column, self.errors = column, errors
-        self.read_bytes = 0
+        self.bytes_read = 0
         self._starts: list[int] = []  # number of the first text of each source that has been read
         for source in self.sources:
             self._check(source)
@@ -72,7 +72,7 @@ class Corpus:
 
     def __iter__(self) -> Iterator[str]:
         """The texts; `read_bytes` says how far it has come, roughly."""
-        self.read_bytes, self._starts = 0, []
+        self.bytes_read, self._starts = 0, []
         before = number = 0
         for source in self.sources:
             self._starts.append(number)
@@ -80,17 +80,17 @@ class Corpus:
                 yield text
                 number += 1
             if number == self._starts[-1]:
-                log.warning("%s contains no texts", name_of(source))
+                log.warning("%s contains no texts", source_name(source))
             if source != "-":
                 before += Path(source).stat().st_size
-                self.read_bytes = before
+                self.bytes_read = before
 
-    def where(self, index: int) -> str:
+    def location(self, index: int) -> str:
         """Return the file and line of a text that has been read, by its number from 0; the file is read again."""
         place = bisect_right(self._starts, index) - 1
         source, number = self.sources[place], index - self._starts[place]
         if source == "-" or not Path(source).is_file():
-            return f"{name_of(source)}, line {number + 1}"
+            return f"{source_name(source)}, line {number + 1}"
         if source.endswith(".parquet"):
             return next(itertools.islice(self._parquet(source), number, None))[0]
         with open_bytes(Path(source)) as file:
@@ -102,7 +102,7 @@ class Corpus:
             yield from _only(self._parquet(source))
         else:
             with open_source(source) as file:
-                yield from self._read(self._lines(file, name_of(source)), source)
+                yield from self._read(self._lines(file, source_name(source)), source)
 
     def _read(self, lines: Iterator[str], source: str) -> Iterator[str]:
         cells = self._cells(lines, source)
@@ -131,18 +131,18 @@ class Corpus:
         unpacked = isinstance(file, GzipFile)  # its bytes do not tell how much of the file has been read
 
         def count(size: int) -> None:
-            self.read_bytes += 0 if unpacked else size
+            self.bytes_read += 0 if unpacked else size
 
-        return text_lines(file, name, errors=self.errors, advice=_ADVICE, read=count)
+        return text_lines(file, name, errors=self.errors, advice=_ADVICE, on_bytes=count)
 
     def _parquet(self, source: str) -> Iterator[Cells]:
-        start, size = self.read_bytes, Path(source).stat().st_size
+        start, size = self.bytes_read, Path(source).stat().st_size
 
         def count(share: float) -> None:
-            self.read_bytes = start + int(share * size)
+            self.bytes_read = start + int(share * size)
 
         columns = [Column(self.column or DEFAULT_COLUMN)]
-        return parquet_rows(source, columns, numbers=False, errors=self.errors, advice=_ADVICE, read=count)
+        return parquet_rows(source, columns, numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count)
 
 
 @contextlib.contextmanager
@@ -165,7 +165,7 @@ def open_source(source: str) -> Iterator[Any]:
         yield file
 
 
-def name_of(source: str) -> str:
+def source_name(source: str) -> str:
     """Return what messages call a source."""
     return "standard input" if source == "-" else source
 

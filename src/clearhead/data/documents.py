@@ -26,11 +26,11 @@ class Documents:
     texts: list[str]
     leads: list[str]
     references: list[list[str | None]]
-    lines: list[str] = field(default_factory=list, repr=False, compare=False)
+    locations: list[str] = field(default_factory=list, repr=False, compare=False)
 
-    def where(self, index: int) -> str:
+    def location(self, index: int) -> str:
         """Return the file and line of a document."""
-        return self.lines[index]
+        return self.locations[index]
 
 
 def read_documents(path: Path, *, document: str = "source", reference: str = "target") -> Documents:
@@ -61,7 +61,7 @@ def read_documents(path: Path, *, document: str = "source", reference: str = "ta
         lines.append(where)
     if not texts:
         raise ValueError(f"{path} is empty; a JSON object for each document is wanted")
-    return Documents(texts, leads, pad(golds), lines)
+    return Documents(texts, leads, pad_references(golds), lines)
 
 
 def lead_sentence(text: str) -> str:
@@ -101,7 +101,7 @@ def _texts(row: dict[str, object], column: str, where: str) -> list[str]:
     return texts
 
 
-def pad(golds: Sequence[Sequence[str]]) -> list[list[str | None]]:
+def pad_references(golds: Sequence[Sequence[str]]) -> list[list[str | None]]:
     """The references of each text as lists that are each as long as the texts; None where a text has fewer.
 
     >>> pad([["a bridge", "the bridge"], ["a boat"]])

@@ -118,7 +118,7 @@ def text_lines(
     encoding: str = "utf-8",
     errors: Errors = "strict",
     advice: str,
-    read: Callable[[int], object] = lambda size: None,
+    on_bytes: Callable[[int], object] = lambda size: None,
 ) -> Iterator[str]:
     """Lines as text, with their ends.
 
@@ -141,7 +141,7 @@ def text_lines(
     ['café\\n']
     """
     for number, line in enumerate(byte_lines(file, encoding), start=1):
-        read(len(line))
+        on_bytes(len(line))
         try:
             yield line.decode(encoding, errors)
         except UnicodeDecodeError as error:

@@ -16,8 +16,8 @@ from clearhead.data.lines import (
     strip_newline,
     text_lines,
 )
-from clearhead.data.squad import SquadQuestion, asked_questions, read_json
-from clearhead.data.tables import Cells, Column, check_parquet, json_rows, no_column, parquet_rows, separated_rows
+from clearhead.data.squad import SquadQuestion, iter_questions, read_squad_json
+from clearhead.data.tables import Cells, Column, check_parquet, json_rows, missing_column, parquet_rows, separated_rows
 
 Paths = str | Path | Sequence[str | Path]
 _ADVICE = "give the file's encoding (old files are often latin-1)"
@@ -34,7 +34,7 @@ class Row:
     """
 
     values: Mapping[str, str]
-    where: str
+    location: str
 
 
 class Records:
@@ -178,8 +178,8 @@ class Records:
             yield where, values
 
     def _squad(self, path: Path) -> Iterator[Cells]:
-        for asked in asked_questions(read_json(path), path):
-            where = f"{path}, {asked.where}"
+        for asked in iter_questions(read_squad_json(path), path):
+            where = f"{path}, {asked.location}"
             yield where, [_squad_value(asked, column, where) for column in self._wanted()]
 
     def _lines(self, file: Iterable[bytes], path: Path) -> Iterator[str]:
@@ -246,7 +246,7 @@ class Records:
         elif kind == ".json":
             for column in self._wanted():
                 if column.name not in _SQUAD and not column.optional:
-                    raise ValueError(f"{path} is of SQuAD's layout: {no_column(column.name, _SQUAD)}")
+                    raise ValueError(f"{path} is of SQuAD's layout: {missing_column(column.name, _SQUAD)}")
         elif kind not in (".jsonl", ".csv", ".tsv"):
             self._check_plain(path)
 

@@ -29,22 +29,22 @@ class SquadQuestion:
         answers: what people answered; () where the paragraph has no answer.
     """
 
-    where: str
+    location: str
     id: str
     question: str
     context: str
     answers: tuple[Answer, ...]
 
 
-def read_json(path: Path) -> Any:
+def read_squad_json(path: Path) -> Any:
     """What a .json or .json.gz file holds.
 
     Raises:
         ValueError: no such file, a broken .gz, or not JSON.
 
-    >>> import tempfile, pathlib; from clearhead.data.squad import read_json
+    >>> import tempfile, pathlib; from clearhead.data.squad import read_squad_json
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"; _ = path.write_text('{"data": []}')
-    >>> read_json(path)
+    >>> read_squad_json(path)
     {'data': []}
     """
     check_file(path)
@@ -56,18 +56,18 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} is not JSON: {error}") from None
 
 
-def asked_questions(data: object, path: Path) -> Iterator[SquadQuestion]:
+def iter_questions(data: object, path: Path) -> Iterator[SquadQuestion]:
     """The questions in data of SQuAD's layout, in order.
 
     Args:
-        data: as `read_json` gives it.
+        data: as `read_squad_json` gives it.
         path: the file, for messages.
 
     Raises:
         ValueError: another layout, with the place in it.
 
-    >>> import pathlib; from clearhead.data.squad import asked_questions
-    >>> list(asked_questions({"data": []}, pathlib.Path("a.json")))
+    >>> import pathlib; from clearhead.data.squad import iter_questions
+    >>> list(iter_questions({"data": []}, pathlib.Path("a.json")))
     []
     """
     try:

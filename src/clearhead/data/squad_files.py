@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from clearhead.data.squad import asked_questions, read_json
+from clearhead.data.squad import iter_questions, read_squad_json
 
 Rules = Literal["1.1", "2.0"]
 
@@ -44,10 +44,10 @@ def read_questions(path: Path) -> AnswerData:
         ValueError: no such file, not JSON, another layout (with the place in it), a question id that comes twice, or no
             questions.
     """
-    data = read_json(path)
+    data = read_squad_json(path)
     questions = [
         Question(asked.id, asked.question, asked.context, tuple(answer.text for answer in asked.answers))
-        for asked in asked_questions(data, path)
+        for asked in iter_questions(data, path)
     ]
     if not questions:
         raise ValueError(f"{path} holds no questions")
@@ -65,7 +65,7 @@ def read_predictions(path: Path) -> dict[str, str]:
     Raises:
         ValueError: no such file, not JSON, or anything but an object of texts.
     """
-    data = read_json(path)
+    data = read_squad_json(path)
     if not isinstance(data, dict):
         raise ValueError(f"{path} holds a JSON {type(data).__name__}; an object from question ids to answers is wanted")
     for name, text in data.items():

@@ -60,7 +60,7 @@ def json_rows(lines: Iterable[str], source: str, columns: Sequence[Column], *, n
 
 def _json_value(row: dict[str, object], column: Column, where: str, numbers: bool) -> str | None:
     if column.name not in row and not column.optional:
-        raise ValueError(f"{where}: {no_column(column.name, list(row))}")
+        raise ValueError(f"{where}: {missing_column(column.name, list(row))}")
     value = row.get(str(column.name))
     if value is None and column.optional:
         return None
@@ -149,7 +149,7 @@ def _place(header: list[str], column: Column, source: str) -> int:
         raise ValueError(f"{source} has {times} columns named {column.name!r}; one is wanted")
     if column.optional:
         return -1
-    raise ValueError(f"{source}: {no_column(column.name, header)} (the names in its first line)")
+    raise ValueError(f"{source}: {missing_column(column.name, header)} (the names in its first line)")
 
 
 def _wanted(columns: Sequence[Column], needed: int, most: int | None, header: list[str]) -> str:
@@ -182,7 +182,7 @@ def check_parquet(source: str, columns: Sequence[Column], *, numbers: bool) -> N
         if times == 0 and column.optional:
             continue
         if times == 0:
-            raise ValueError(f"{source}: {no_column(column.name, names)}")
+            raise ValueError(f"{source}: {missing_column(column.name, names)}")
         if times > 1:
             raise ValueError(f"{source} has {times} columns named {column.name!r}; one is wanted")
         kind = schema.field(column.name).type
@@ -199,7 +199,7 @@ def parquet_rows(
     numbers: bool,
     errors: Errors = "strict",
     advice: str = "write the file again with UTF-8 text",
-    read: Callable[[float], object] = lambda share: None,
+    on_progress: Callable[[float], object] = lambda share: None,
 ) -> Iterator[Cells]:
     """The rows of a Parquet file that `check_parquet` has found in order.
 
@@ -237,7 +237,7 @@ def parquet_rows(
             ]
             for cells in zip(*values, strict=True):
                 row += 1
-                read(row / total)
+                on_progress(row / total)
                 where = f"{source}, row {row}"
                 texts = []
                 for value, column in zip(cells, columns, strict=True):
@@ -286,11 +286,11 @@ def _is_number(kind: Any) -> bool:
     return any(is_kind(kind) for is_kind in (kinds.is_integer, kinds.is_floating, kinds.is_decimal))
 
 
-def no_column(name: str | int, names: Sequence[str]) -> str:
+def missing_column(name: str | int, names: Sequence[str]) -> str:
     """What is said of a column that is not there: those that are, and the one that was meant, perhaps.
 
-    >>> from clearhead.data.tables import no_column
-    >>> no_column("txt", ["text", "label"])
+    >>> from clearhead.data.tables import missing_column
+    >>> missing_column("txt", ["text", "label"])
     "no column 'txt'; it has: text, label; is 'text' meant?"
     """
     nearest = difflib.get_close_matches(str(name), names, n=1)

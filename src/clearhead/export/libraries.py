@@ -144,7 +144,7 @@ def _parts(made: TextEncoder | TextToText) -> str:
     if config.decoder_num_heads not in (None, config.num_heads):
         parts.append(f"its decoder has {config.decoder_num_heads} heads; it gets as many as the encoder")
     elif made.family.model_type == "marian":
-        (start,) = made.tokenizer.words([config.start_id])
+        (start,) = made.tokenizer.ids_to_tokens([config.start_id])
         if made.model.target_embedding.tokens.weight[config.start_id].any():
             parts.append(f"the embedding of its start token, {start}, is not zero; it gets a vector of zeros")
         else:

@@ -15,6 +15,7 @@ from clearhead.export.graphs import Graph
 from clearhead.export.output import ExportReport, export_folder
 from clearhead.export.parity import check, cosines, log_prob_error, relative_error, suppress_warnings
 from clearhead.export.sample_texts import TEXTS, checked
+from clearhead.kernels.attention import attention_backend
 from clearhead.pipelines.auto import Model, load
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
@@ -75,16 +76,18 @@ def _written(trial: ExampleInputs, part: Path) -> float:
     path = part / f"{graph.name}.onnx"
     size = sum(tensor.numel() * tensor.element_size() for tensor in graph.module.state_dict().values())
     try:
-        program = torch.onnx.export(
-            graph.module,
-            tuple(graph.inputs.values()),
-            dynamo=True,
-            verbose=False,
-            opset_version=_OPSET,
-            input_names=list(graph.inputs),
-            output_names=list(graph.outputs),
-            dynamic_shapes=graph.shapes(),
-        )
+        # a graph serves every length: it cannot choose a kernel by length
+        with attention_backend("explicit"):
+            program = torch.onnx.export(
+                graph.module,
+                tuple(graph.inputs.values()),
+                dynamo=True,
+                verbose=False,
+                opset_version=_OPSET,
+                input_names=list(graph.inputs),
+                output_names=list(graph.outputs),
+                dynamic_shapes=graph.shapes(),
+            )
     except torch.onnx.OnnxExporterError as problem:
         told = str(problem.__cause__ or problem).strip().splitlines()[0]
         raise ValueError(f"{path.name}: this model cannot be drawn as a graph: {told}") from None

@@ -187,6 +187,6 @@ def _log_probs(made: TextToText, folder: Path, texts: Sequence[str], kind: str) 
             source = torch.tensor([tokens.ids])
             logits = made.model(source, target[:, :-1], masks.padding(torch.ones_like(source, dtype=torch.bool)))
         wanted = logits.log_softmax(-1).gather(2, target[:, 1:, None])[0, :, 0]
-        words = [made.tokenizer.words(list(ids)) for ids in (tokens.ids, [*start, *given])]
+        words = [made.tokenizer.ids_to_tokens(list(ids)) for ids in (tokens.ids, [*start, *given])]
         (scored,) = translator.score_batch([words[0]], [words[1]])
         yield torch.tensor(scored.log_probs), wanted

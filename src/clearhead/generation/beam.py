@@ -60,8 +60,8 @@ def beam_search(
         for process in processors:
             scores_NV = process(scores_NV, decoding.ids, sources)
         each_NC, tokens_NC = topk(scores_NV, candidates)
-        if decoding.each < beams:  # until its first tokens are chosen a sentence's beams are one
-            decoding.branch(beams)
+        if decoding.num_beams < beams:  # until its first tokens are chosen a sentence's beams are one
+            decoding.expand_beams(beams)
             each_NC, tokens_NC = (x_NC.repeat_interleave(beams, dim=0) for x_NC in (each_NC, tokens_NC))
         total_SC = (each_NC.view(-1, beams, each_NC.shape[1]) + running_SB[:, :, None]).flatten(1)
         top_SC, places_SC = total_SC.topk(candidates, dim=1)

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from clearhead.equations import masks
+from clearhead.generation.beam_cache import as_beam_cache
 from clearhead.models.config import Seq2SeqConfig
 
 
@@ -45,7 +46,7 @@ class GenerationModel(Protocol):
         """As `Seq2Seq.decode`."""
 
     def cache(self) -> Any:
-        """As `Seq2Seq.cache`: something with a `length`, a `branch` and a `select`."""
+        """Return an empty cache: that of `Seq2Seq.cache`, or a `BeamCache` of another kind."""
 
 
 class DecodingState:
@@ -66,13 +67,13 @@ class DecodingState:
         keep: Bool[Tensor, "B M"],
         prompt: Int[Tensor, "B P"],
     ) -> None:
-        self.model, self.each = model, 1
+        self.model, self.num_beams = model, 1
         self.source_ids, self.keep = source_ids, keep
         self._parts = list(model.modules()) if isinstance(model, nn.Module) else []
         self.memory = self._encoded()
         self.ids, self.prompt = prompt, prompt.shape[1]
         self.sentences = list(range(len(source_ids)))
-        self._cache = model.cache()
+        self._cache = as_beam_cache(model.cache())
 
     @property
     def length(self) -> int:
@@ -101,13 +102,13 @@ class DecodingState:
 
     def sources(self) -> Int[Tensor, "N M"]:
         """The source of each target."""
-        return self.source_ids.repeat_interleave(self.each, dim=0)
+        return self.source_ids.repeat_interleave(self.num_beams, dim=0)
 
-    def branch(self, each: int) -> None:
-        """Makes of each target so many, one after another: its beams."""
-        self.each = each
-        self.ids = self.ids.repeat_interleave(each, dim=0)
-        self._cache.branch(each)
+    def expand_beams(self, num_beams: int) -> None:
+        """Make each target `num_beams` consecutive rows: its beams."""
+        self.num_beams = num_beams
+        self.ids = self.ids.repeat_interleave(num_beams, dim=0)
+        self._cache.expand_beams(num_beams)
 
     def append(self, tokens: Int[Tensor, "N"], rows: Int[Tensor, "N"] | None = None) -> None:
         """Adds a token to each target.
@@ -118,15 +119,15 @@ class DecodingState:
         """
         if rows is not None:
             self.ids = self.ids[rows]
-            self._cache.select(rows)
+            self._cache.reorder(rows)
         self.ids = torch.cat([self.ids, tokens[:, None]], dim=1)
 
     def leave(self, staying: list[int]) -> Int[Tensor, "N"]:
         """Lets all sentences go but those at these places; gives the rows of the targets that stay."""
         kept = torch.tensor(staying, dtype=torch.long, device=self.ids.device)
-        rows = (kept[:, None] * self.each + torch.arange(self.each, device=kept.device)).flatten()
+        rows = (kept[:, None] * self.num_beams + torch.arange(self.num_beams, device=kept.device)).flatten()
         self.sentences = [self.sentences[place] for place in staying]
         self.source_ids, self.keep, self.memory = self.source_ids[kept], self.keep[kept], self.memory[kept]
         self.ids = self.ids[rows]
-        self._cache.select(rows, kept)
+        self._cache.reorder(rows, kept)
         return rows

@@ -172,7 +172,7 @@ class HashedFile:
             self._file.close()
 
 
-def holds(path: Path, size: int, sha256: str) -> bool:
+def has_content(path: Path, size: int, sha256: str) -> bool:
     """Return whether the first `size` bytes of a file have this hash."""
     if not path.is_file() or path.stat().st_size < size:
         return False

@@ -19,7 +19,7 @@ from clearhead.pipelines.span_search import Logits, Span, best_spans
 from clearhead.runtime.packed_batch import packed_batches
 from clearhead.runtime.precision import Precision, device_named, dtype_for, inference_copy
 from clearhead.runtime.progress import token_progress
-from clearhead.tokenizers.auto import checked_vocabulary
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens
 from clearhead.tokenizers.question_context import PairWindow, pair_windows
 from clearhead.tokenizers.tokenizer import Tokenizer
@@ -149,8 +149,8 @@ class QuestionAnswerer:
             generator = TextToText.from_pretrained(folder, precision=precision, device=device)
             generator.name = str(name)
             return GenerativeQuestionAnswerer(generator)
-        model, family = checkpoints.load_span_reader(folder)
-        tokenizer = checked_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
+        model, family = checkpoints.load_span_classifier(folder)
+        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
         reader = cls(model, tokenizer, family, precision=precision, device=device)
         reader.name = str(name)
         return reader
@@ -239,7 +239,7 @@ class QuestionAnswerer:
         left, found = iter(pairs), list[Answer]()
         with token_progress(total, show_progress) as advance:
             while some := list(islice(left, _PAIRS)):
-                windows = pair_windows(self.tokenizer, some, longest, stride, before=len(found))
+                windows = pair_windows(self.tokenizer, some, longest, stride, first_number=len(found))
                 pair_of = [pair for pair, those in enumerate(windows, len(found)) for _ in those]
                 asked = [some[pair - len(found)][0] for pair in pair_of]
                 with naming(index=pair_of.__getitem__, text=asked.__getitem__):
@@ -252,7 +252,7 @@ class QuestionAnswerer:
     def _logits(self, windows: Sequence[PairWindow], batch_tokens: int | None) -> list[tuple[Logits, Logits]]:
         """For each window the logits of beginnings and of ends: of [CLS], then of the context's tokens."""
         logits = [(np.empty(0), np.empty(0))] * len(windows)
-        types = [window.types for window in windows]
+        types = [window.token_types for window in windows]
         self._runner.eval()
         tokens = [Tokens(window.ids, truncated=False) for window in windows]
         precision = str(self.dtype).removeprefix("torch.")
@@ -263,7 +263,7 @@ class QuestionAnswerer:
                 begins, ends = (part[0, : batch.tokens].double().cpu().split(batch.lengths) for part in both)
                 for index, begin, end in zip(batch.indices, begins, ends, strict=True):
                     window = windows[index]
-                    places = [0, *range(window.first, window.first + len(window.offsets))]
+                    places = [0, *range(window.context_start, window.context_start + len(window.offsets))]
                     logits[index] = begin[places].numpy(), end[places].numpy()
                     check_finite(np.stack(logits[index])[None], "logits", [index])
         return logits

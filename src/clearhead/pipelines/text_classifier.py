@@ -15,7 +15,7 @@ from clearhead.models.heads import EncoderClassifier
 from clearhead.runtime.packed_batch import packed_batches
 from clearhead.runtime.precision import Precision, device_named, dtype_for, inference_copy
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
-from clearhead.tokenizers.auto import checked_vocabulary
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, check_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
 
@@ -93,7 +93,7 @@ class TextClassifier:
         """
         folder = hub.resolve_model(name, revision)
         model, family = checkpoints.load_classifier(folder)
-        tokenizer = checked_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
+        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
         classifier = cls(model, tokenizer, family, precision=precision, device=device)
         classifier.name = str(name)
         return classifier

@@ -23,7 +23,7 @@ from clearhead.runtime.packed_batch import packed_batches
 from clearhead.runtime.precision import Precision, device_named, dtype_for, inference_copy, trim_memory
 from clearhead.runtime.progress import token_progress
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
-from clearhead.tokenizers.auto import checked_vocabulary
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, check_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
 
@@ -123,8 +123,8 @@ class TextEncoder:
         model, family = checkpoints.load_encoder(folder)
         encoder = cls(
             model,
-            checked_vocabulary(Tokenizer.from_folder(folder), folder, model.config.vocab_size),
-            sentence_transformers.read(folder),
+            check_vocabulary(Tokenizer.from_folder(folder), folder, model.config.vocab_size),
+            sentence_transformers.read_settings(folder),
             family,
             precision=precision,
             device=device,
@@ -138,7 +138,7 @@ class TextEncoder:
         folder = Path(folder)
         self.family.save(self.model, folder)
         self.tokenizer.save(folder, self.settings.max_length)
-        sentence_transformers.write(folder, self.settings, self.model.config.d_model)
+        sentence_transformers.write_settings(folder, self.settings, self.model.config.d_model)
 
     def width(self, truncate_dim: int | None = None) -> int:
         """Return the number of columns of a vector.

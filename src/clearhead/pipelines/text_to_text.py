@@ -11,6 +11,7 @@ from typing import Literal, Unpack, overload
 import torch
 
 from clearhead import checkpoints
+from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.data.sentences import split_by_tokens
 from clearhead.finite import naming
@@ -25,7 +26,7 @@ from clearhead.pipelines.outputs import EMPTY, Generated, StreamedToken
 from clearhead.runtime.onnx import OnnxSeq2Seq
 from clearhead.runtime.precision import Precision, device_named, dtype_for, inference_copy
 from clearhead.runtime.streaming import chunked
-from clearhead.tokenizers.auto import checked_vocabulary, tokenizer_of
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import TextTokenizer, check_texts
 from clearhead.tokenizers.question_context import ContextOverflowError
 
@@ -123,7 +124,7 @@ class TextToText:
         if runtime == "onnx":
             if (precision, device) not in itertools.product(("auto", "float32"), ("auto", "cpu")):
                 raise ValueError(f"runtime='onnx' computes in float32 on the CPU; got {precision!r} on {device!r}")
-            runner, family = OnnxSeq2Seq(folder), checkpoints.seq2seq_family(folder)
+            runner, family = OnnxSeq2Seq(folder), checkpoints.get_seq2seq_family(folder)
             with torch.device("meta"):
                 model = Seq2Seq(runner.config)
             precision, device = "float32", "cpu"
@@ -132,7 +133,7 @@ class TextToText:
         sizes = model.config.vocab_size, model.config.target_vocab_size or model.config.vocab_size
         made = cls(
             model,
-            checked_vocabulary(tokenizer_of(folder, family.model_type), folder, *sizes),
+            check_vocabulary(load_tokenizer(folder, family.model_type), folder, *sizes),
             family,
             _settings(folder, sizes[1]),
             TaskPrompts.from_folder(folder),
@@ -389,7 +390,7 @@ class TextToText:
             # a character may be several tokens long: what is not whole yet waits
             new = "" if text.endswith("\ufffd") and not token.last else text.removeprefix(told)
             told += new
-            yield StreamedToken(token.id, self.tokenizer.words([token.id])[0], new, token.log_prob)
+            yield StreamedToken(token.id, self.tokenizer.ids_to_tokens([token.id])[0], new, token.log_prob)
 
     def _check(self, text: PreparedText, name: str, settings: GenerationConfig, strict: bool) -> None:
         """Says what of a text cannot be as it was asked for: with `strict`, as an error.
@@ -448,7 +449,7 @@ class TextToText:
         tokenizer = self.tokenizer
         told = (
             settings.forced_bos_token_id is not None
-            or tokenizer.words([start])[0] in tokenizer.languages
+            or tokenizer.ids_to_tokens([start])[0] in tokenizer.languages
             or all(
                 any(text.startswith(f">>{code}<<") for code in tokenizer.languages) for text in texts if text.strip()
             )
@@ -482,7 +483,7 @@ class TextToText:
             Generated(
                 text=self.tokenizer.decode([*text.prefix, *hypothesis.ids]),
                 token_ids=hypothesis.ids,
-                tokens=tuple(self.tokenizer.words(hypothesis.ids)),
+                tokens=tuple(self.tokenizer.ids_to_tokens(hypothesis.ids)),
                 log_probs=hypothesis.log_probs,
                 score=hypothesis.score,
                 complete=bool(hypothesis.ids) and hypothesis.ids[-1] in ends and len(hypothesis.ids) != room,

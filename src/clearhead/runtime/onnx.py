@@ -55,23 +55,23 @@ class OnnxCache:
 
     Args:
         held: by the names of the inputs that take them.
-        each: rows of the target for each row of the memory.
+        num_beams: rows of the target for each row of the memory.
     """
 
     held: dict[str, Tensor] = field(default_factory=dict)
-    each: int = 1
+    num_beams: int = 1
 
     @property
     def length(self) -> int:
         """Number of target tokens held."""
         return next((tensor.shape[2] for name, tensor in self.held.items() if ".decoder." in name), 0)
 
-    def branch(self, each: int) -> None:
+    def expand_beams(self, num_beams: int) -> None:
         """From now on each row of the target is so many, which are alike so far."""
-        self.held = {name: tensor.repeat_interleave(each, dim=0) for name, tensor in self.held.items()}
-        self.each = each
+        self.held = {name: tensor.repeat_interleave(num_beams, dim=0) for name, tensor in self.held.items()}
+        self.num_beams = num_beams
 
-    def select(self, rows: Int[Tensor, "N"], sentences: Int[Tensor, "S"] | None = None) -> None:
+    def reorder(self, rows: Int[Tensor, "N"], sentences: Int[Tensor, "S"] | None = None) -> None:
         """Keeps these rows of the target; those of the memory stand beside each of them."""
         whose = {".decoder.": rows}
         if sentences is not None:
@@ -115,7 +115,7 @@ class OnnxSeq2Seq:
         cache: OnnxCache,
     ) -> Float[Tensor, "N L V"]:
         """The scores of the token after each of the newest target tokens."""
-        kept = _kept(memory_mask).repeat_interleave(cache.each, dim=0)
+        kept = _kept(memory_mask).repeat_interleave(cache.num_beams, dim=0)
         inputs = {"input_ids": target_ids, "encoder_attention_mask": kept}
         if cache.length:
             outputs = compute(self._next, inputs | cache.held)

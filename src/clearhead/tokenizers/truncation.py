@@ -14,7 +14,8 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from clearhead.memory import check_memory
-from clearhead.tokenizers.base import Tokens, first_not_text
+from clearhead.tokenizers.base import Tokens, describe_invalid_unicode
+from clearhead.tokenizers.vocabulary_files import WORDS
 
 _CHARACTERS = 16
 """Characters of a first beginning for each token that is needed; a word piece has about four."""
@@ -44,7 +45,7 @@ _MODELS = frozenset({"BPE", "Unigram", "WordLevel", "WordPiece"})
 
 
 @dataclass(frozen=True)
-class Cuts:
+class SplitRules:
     """Where a tokenizer certainly splits texts.
 
     Args:
@@ -61,11 +62,11 @@ class Cuts:
         return text if cut is None else text[: cut.start()]
 
 
-def encode_beginnings(
+def encode_truncated(
     texts: Sequence[str],
     max_length: int,
     encode: Callable[[Sequence[str]], list[Tokens]],
-    cuts: Callable[[str], Cuts | None],
+    cuts: Callable[[str], SplitRules | None],
 ) -> list[Tokens]:
     """Return what `encode` returns for the texts, but tokenize no more of a long text than can be used.
 
@@ -109,26 +110,26 @@ def encode_beginnings(
     return found
 
 
-def cuts_of(backend: Backend) -> Cuts | None:
+def split_rules(backend: Backend) -> SplitRules | None:
     """Return where a tokenizer of the `tokenizers` library certainly splits texts; None if that is not known."""
-    if not separates_blanks(backend):
+    if not splits_at_spaces(backend):
         return None
     normalizers = _parts(backend.normalizer, "normalizers")
     words = [part["type"] for part in _parts(backend.pre_tokenizer, "pretokenizers")]
     if type(backend.model).__name__ != "WordPiece" or words != ["BertPreTokenizer"]:
-        return Cuts(_CUT)
+        return SplitRules(_CUT)
     added = [token.content for token in backend.get_added_tokens_decoder().values()]
     chinese = any(part["type"] == "BertNormalizer" and part["handle_chinese_chars"] for part in normalizers)
     pattern = _CUT
     if chinese and not re.search(_CHINESE, "".join(added)):  # each Chinese character is a word
         pattern = re.compile(f"{_CUT.pattern}|(?<={_CHINESE})(?={_CHINESE})")
     if any(re.fullmatch(f"{_LETTER}+", token) for token in added):  # it may be found inside a word
-        return Cuts(pattern)
+        return SplitRules(pattern)
     longest = backend.model.max_input_chars_per_word + 1
-    return Cuts(pattern, re.compile(f"({_LETTER}{{{longest}}}){_LETTER}+"))
+    return SplitRules(pattern, re.compile(f"({_LETTER}{{{longest}}}){_LETTER}+"))
 
 
-def separates_blanks(backend: Backend, special: Iterable[str] = ()) -> bool:
+def splits_at_spaces(backend: Backend, special: Iterable[str] = ()) -> bool:
     """Return whether a tokenizer of the `tokenizers` library splits all texts at a blank between letters.
 
     Args:
@@ -147,10 +148,10 @@ def separates_blanks(backend: Backend, special: Iterable[str] = ()) -> bool:
     return None not in splitters and any(splitters)
 
 
-def cuts_of_pieces(pieces: Iterable[str]) -> Cuts | None:
+def split_rules_of_pieces(pieces: Iterable[str]) -> SplitRules | None:
     """Return where a sentencepiece vocabulary certainly splits texts; None if a piece reaches over a blank."""
     listed = list(pieces)
-    return Cuts(_CUT) if "▁" in listed and not any(_BLANK_INSIDE.search(piece) for piece in listed) else None
+    return SplitRules(_CUT) if "▁" in listed and not any(_BLANK_INSIDE.search(piece) for piece in listed) else None
 
 
 def _check_unicode(texts: Sequence[str], rest: str) -> None:
@@ -159,7 +160,7 @@ def _check_unicode(texts: Sequence[str], rest: str) -> None:
         try:
             rest.encode("utf-8")
         except UnicodeEncodeError:
-            raise ValueError(first_not_text(texts)) from None
+            raise ValueError(describe_invalid_unicode(texts)) from None
 
 
 def _parts(component: Any, key: str) -> list[dict[str, Any]]:
@@ -188,8 +189,6 @@ def _is_local(normalizer: dict[str, Any]) -> bool:
 
 def _splits(pre_tokenizer: dict[str, Any]) -> bool | None:
     """Return whether a pre-tokenizer splits texts at blanks; None for one that may depend on what follows."""
-    from clearhead.tokenizers.bpe import WORDS  # it imports the tokenizer
-
     match pre_tokenizer["type"]:
         case "Split":
             return True if pre_tokenizer["pattern"].get("Regex") == WORDS else None

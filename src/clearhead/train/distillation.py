@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.data.records import Records
-from clearhead.io.atomic import HashedFile, atomic_file, holds
+from clearhead.io.atomic import HashedFile, atomic_file, has_content
 from clearhead.io.json import read_json, write_json
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.precision import device_named
@@ -192,7 +192,7 @@ def _written(part: Path, progress: Path) -> tuple[int, int]:
     try:
         data = read_json(progress)
         lines, size = int(data["lines"]), int(data["size"])
-        if holds(part, size, data["sha256"]):
+        if has_content(part, size, data["sha256"]):
             return lines, size
     except (ValueError, KeyError, TypeError):
         pass

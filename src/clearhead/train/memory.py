@@ -5,7 +5,7 @@ from dataclasses import replace
 from torch import nn
 
 from clearhead.checkpoints.schema.model_size import model_bytes
-from clearhead.checkpoints.seq2seq_family import explicit
+from clearhead.checkpoints.seq2seq_family import with_explicit_sizes
 from clearhead.memory import check_memory
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.runtime.precision import device_named
@@ -47,7 +47,7 @@ def check_depth(config: EncoderConfig | Seq2SeqConfig, layers: int, recipe: Reci
     if isinstance(config, EncoderConfig):
         check_size(replace(config, num_layers=layers, windows=()), recipe)
     else:
-        check_size(replace(explicit(config), num_layers=layers), recipe)
+        check_size(replace(with_explicit_sizes(config), num_layers=layers), recipe)
 
 
 def check_batch(model: nn.Module, tokens: int, recipe: Recipe) -> None:

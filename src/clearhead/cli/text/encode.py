@@ -173,8 +173,8 @@ def _to_standard_output(
             sys.stdout.buffer.write(line.encode("utf-8"))
         sys.stdout.buffer.flush()
         counts = counts.plus(some)
-        advance(corpus.read_bytes - seen, some.tokens)
-        seen = corpus.read_bytes
+        advance(corpus.bytes_read - seen, some.tokens)
+        seen = corpus.bytes_read
     return counts
 
 

@@ -87,7 +87,7 @@ def translate(
         length_penalty=length_penalty,
     )
     lines = cut = 0
-    with naming(where=corpus.where):
+    with naming(where=corpus.location):
         for output in outputs:
             lines += 1
             cut += not output.complete

@@ -91,7 +91,7 @@ def _check_maps(model: nn.Module, whole: Sequence[tuple[str, int, int]]) -> None
 
 def _encoding(encoder: TextEncoder, text: str, whole: frozenset[tuple[str, int, int]]) -> Json:
     (tokens,) = encoder.tokenize([text])
-    words = encoder.tokenizer.shown(tokens.ids)
+    words = encoder.tokenizer.display_tokens(tokens.ids)
     ids = torch.tensor([tokens.ids])
     found = _watched(encoder.model, lambda: encoder.model(ids), whole)
     return found | {"source": words, "target": [], "cut": tokens.truncated}
@@ -102,7 +102,7 @@ def _translation(
 ) -> Json:
     if given.empty:
         raise ValueError("the text is empty: there is nothing to translate")
-    model, words, prompt = made.model, made.tokenizer.shown, given.source.prompt
+    model, words, prompt = made.model, made.tokenizer.display_tokens, given.source.prompt
     settings = settings.changed(do_sample=False, num_return_sequences=settings.beam_size)
     ids, keep = torch.tensor([given.source.ids]), torch.ones(1, len(given.source.ids), dtype=torch.bool)
     recorded = beam_tree.RecordedDecoding(settings.beam_size, model, ids, keep, torch.tensor([prompt]))

@@ -76,7 +76,7 @@ def of_text(
         source_lang, target_lang: for models that are told them.
         values: as in `trace`.
     """
-    model, words = text_to_text.model, text_to_text.tokenizer.shown
+    model, words = text_to_text.model, text_to_text.tokenizer.display_tokens
     settings, given = text_to_text.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
     source, prompt = given.source.ids, given.source.prompt
     ids, prompt_ids = torch.tensor([source]), torch.tensor([prompt])

@@ -1,0 +1,115 @@
+"""Find the tier of a test, and the tests that cannot run on Windows, from the source of the test's module.
+
+A test belongs to one or more tiers:
+
+- parity: its module imports a reference library at the top, or the test uses one through the module's own functions,
+  fixtures and constants. torch.nn's Transformer layers and the name `theirs` count as a reference.
+- browser: it uses the `browser` fixture or playwright.
+- slow: it has the marker `slow`, which is set by hand.
+- unit: none of these.
+
+A marker that is set by hand adds a tier.
+"""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+LIBRARIES = {"transformers", "sentence_transformers", "ctranslate2", "onnxruntime"}
+LAYERS = {
+    "MultiheadAttention",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+}
+POSIX = {"fcntl", "resource"}
+
+
+@cache
+def _tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imports(node):
+    """Yield the modules that a piece of code imports, also by `pytest.importorskip`."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Import):
+            yield from (alias.name for alias in part.names)
+        elif isinstance(part, ast.ImportFrom):
+            yield part.module or ""
+            yield from (f"{part.module}.{alias.name}" for alias in part.names)
+        elif isinstance(part, ast.Call) and getattr(part.func, "attr", "") == "importorskip" and part.args:
+            yield getattr(part.args[0], "value", "")
+
+
+def _packages(node):
+    return {name.partition(".")[0] for name in _imports(node)}
+
+
+def _names(node):
+    """Return the names and parameters that a piece of code uses; a parameter can be a fixture."""
+    parts = list(ast.walk(node))
+    return {part.id for part in parts if isinstance(part, ast.Name)} | {
+        part.arg for part in parts if isinstance(part, ast.arg)
+    }
+
+
+def _attributes(node):
+    return {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+
+
+def _definitions(tree):
+    """Yield the top-level functions, classes and constants of a module with their names."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node
+        elif isinstance(node, ast.Assign):
+            yield from ((name, node) for target in node.targets for name in _names(target))
+
+
+@cache
+def _users(path, packages, attributes=frozenset(), names=frozenset()):
+    """Return the definitions of a module that use a package, an attribute or a name; None stands for all of them."""
+    tree = _tree(path)
+    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.Expr)]
+    if any(_packages(node) & packages for node in top):
+        return None
+    definitions = list(_definitions(tree))
+    found = {
+        name
+        for name, node in definitions
+        if _packages(node) & packages or _attributes(node) & attributes or _names(node) & names
+    }
+    while more := {name for name, node in definitions if name not in found and _names(node) & found}:
+        found |= more
+    return found
+
+
+def _uses(item, *what):
+    found = _users(item.path, *what)
+    return found is None or bool(found & {getattr(item, "originalname", ""), getattr(item.cls, "__name__", "")})
+
+
+def of(item):
+    """Return the tiers of a test that its source tells."""
+    tiers = []
+    if _uses(item, frozenset(LIBRARIES), frozenset(LAYERS), frozenset({"theirs"})):
+        tiers.append("parity")
+    if "browser" in item.fixturenames or _uses(item, frozenset({"playwright"})):
+        tiers.append("browser")
+    return tiers
+
+
+@cache
+def needs_posix(path):
+    """Return whether a module, or a module of `support` that it imports, uses what only Linux and macOS have."""
+    tree = _tree(path)
+    if _packages(tree) & POSIX or "SIGKILL" in _attributes(tree):
+        return True
+    modules = {
+        TESTS.joinpath(*name.split(".")).with_suffix(".py") for name in _imports(tree) if name.startswith("support.")
+    }
+    return any(needs_posix(module) for module in modules if module.is_file())
