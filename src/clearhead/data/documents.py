@@ -7,6 +7,7 @@ from pathlib import Path
 
 from clearhead.data.lines import check_file, open_bytes, text_lines
 from clearhead.data.sentences import sentences
+from clearhead.io.json import json_error
 
 References = Sequence[Sequence[str | None]]
 """Lists of references, each as long as what is scored; None where a list has none for a text."""
@@ -84,7 +85,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where}: not JSON: {error}") from None
+            raise ValueError(f"{where}: not JSON: {json_error(error, line)}") from None
         if not isinstance(row, dict):
             raise ValueError(f"{where}: a JSON {type(row).__name__}; an object is wanted")
         yield where, row

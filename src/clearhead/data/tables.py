@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearhead.data.lines import Errors, strip_newline
+from clearhead.io.json import json_error
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def json_rows(lines: Iterable[str], source: str, columns: Sequence[Column], *, n
         try:
             row = decode(strip_newline(line))
         except (ValueError, RecursionError) as error:  # a broken text, endless digits, nesting without end
-            raise ValueError(f"{where}: not JSON: {error}") from None
+            raise ValueError(f"{where}: not JSON: {json_error(error, line)}") from None
         if not isinstance(row, dict):
             raise ValueError(f"{where}: a JSON {type(row).__name__}; an object is wanted")
         yield where, [_json_value(row, column, where, numbers) for column in columns]
