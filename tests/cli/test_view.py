@@ -90,7 +90,7 @@ def test_beams_are_the_checkpoints_unless_asked_for(tmp_path):
     folders.marian(tmp_path, lively=True)
     written(tmp_path, min_new_tokens=4, max_new_tokens=8)
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    for asked, beams in (([], made.settings.beam_size), (["--beam-size", "3"], 3), (["--beam-size", "1"], 1)):
+    for asked, beams in (([], made.generation_config.beam_size), (["--beam-size", "3"], 3), (["--beam-size", "1"], 1)):
         data = viewed(tmp_path, tmp_path, *asked)
         (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
         assert len(data["outputs"]) == max(map(len, data["tree"])) == beams
@@ -104,7 +104,9 @@ def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     (plain,) = made.generate([TEXT], return_details=True)
     forbidden = plain.token_ids[1]
-    made.settings = made.settings.changed(forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3)
+    made.generation_config = made.settings.updated(
+        forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3
+    )
     for beams in (4, 1):
         data = collect.of_model("marian", made, TEXT, beams=beams)
         (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
@@ -147,7 +149,7 @@ def test_the_first_token_is_the_language_that_generation_gives(multilingual):
     data = collect.of_model("m", made, TEXT, target_lang=german, beams=2)
     _, given = made.prepare(TEXT, target_lang=german)
     (best,) = made.generate([TEXT], target_lang=german, beam_size=2, return_details=True)
-    target = torch.tensor([[*given.source.prompt, *best.token_ids]])
+    target = torch.tensor([[*given.source.decoder_prefix, *best.token_ids]])
     ids = torch.tensor([given.source.ids])
     with torch.inference_mode():
         chances = made.model(ids, target[:, :-1], masks.padding(torch.ones_like(ids, dtype=torch.bool)))

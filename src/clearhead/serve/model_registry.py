@@ -7,8 +7,9 @@ from typing import Any, get_args
 
 from torch import Tensor, nn
 
-from clearhead import checkpoints
+from clearhead.checkpoints import checkpoint_type
 from clearhead.io import hub
+from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.question_answerer import QuestionAnswerer
 from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
@@ -111,29 +112,22 @@ def load(one: ModelSpec, settings: Settings, step: Step) -> LoadedModel:
         ValueError: no such model, or one that is not understood; uses for one that has no choice.
     """
     folder = hub.resolve_model(one.place)
-    how: dict[str, Any] = {"precision": settings.precision, "device": settings.device}
-    uses: dict[Name, Handler]
-    if checkpoints.is_seq2seq(folder):
-        generator = TextToText.from_pretrained(folder, **how)
-        generator.name = one.name  # a folder's path is not for clients
-        _tell(generator, step)
-        uses = _generating(generator, settings.generated_tokens, one.uses)
-        return LoadedModel(one.name, uses | {"view": View(one.name, generator)})
-    if one.uses:
+    if one.uses and checkpoint_type(folder) != "seq2seq":
         raise ValueError("its uses cannot be chosen: it is no encoder–decoder")
-    head = checkpoints.head_type(folder)
-    made: TextClassifier | QuestionAnswerer | TextEncoder
-    if head == "classification":
-        made = TextClassifier.from_pretrained(folder, **how)
-        uses = {"classify": Classify(made)}
-    elif head == "span":
-        made = QuestionAnswerer.from_pretrained(folder, **how)
-        uses = {"answer": Answer(made)}
-    else:
-        made = TextEncoder.from_pretrained(folder, **how)
-        uses = {"embed": Embed(made), "view": View(one.name, made)}
-    made.name = one.name
-    _tell(made, step)
+    pipeline = load_pipeline(folder, precision=settings.precision, device=settings.device)
+    pipeline.name = one.name  # clients must not see the path of a folder
+    _tell(pipeline, step)
+    uses: dict[Name, Handler]
+    match pipeline:
+        case TextToText():
+            uses = _generating(pipeline, settings.generated_tokens, one.uses)
+            uses |= {"view": View(one.name, pipeline)}
+        case TextClassifier():
+            uses = {"classify": Classify(pipeline)}
+        case QuestionAnswerer():
+            uses = {"answer": Answer(pipeline)}
+        case TextEncoder():
+            uses = {"embed": Embed(pipeline), "view": View(one.name, pipeline)}
     return LoadedModel(one.name, uses)
 
 
@@ -150,7 +144,7 @@ def _generating(made: TextToText, most: int, told: tuple[Name, ...] | None) -> d
     return {use: do for use, do in able.items() if use in chosen}
 
 
-def _tell(made: TextToText | TextClassifier | QuestionAnswerer | TextEncoder, step: Step) -> None:
+def _tell(made: Pipeline, step: Step) -> None:
     """Has a model tell of each pass through its stacks; so a search can be counted, and ended, from outside."""
     parts: dict[type[nn.Module], Part] = {Encoder: "encoder", Decoder: "decoder"}
 
@@ -158,7 +152,7 @@ def _tell(made: TextToText | TextClassifier | QuestionAnswerer | TextEncoder, st
         return lambda module, given: step(part, given[0].shape[0] * given[0].shape[1])
 
     # what computes, and the weights in float32 of which pages are made; often they are one
-    modules = {id(module): module for model in (made._runner, made.model) for module in _modules(model)}
+    modules = {id(module): module for model in (made.inference_model, made.model) for module in _modules(model)}
     for module in modules.values():
         if type(module) in parts:
             module.register_forward_pre_hook(hook(parts[type(module)]))

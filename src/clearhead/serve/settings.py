@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clearhead.runtime.precision import Precision
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -36,7 +34,7 @@ class Settings:
 
     models: Sequence[str]
     uses: Sequence[str] = ()
-    precision: Precision = "auto"
+    precision: str = "auto"
     device: str = "auto"
     keys: Sequence[str] = ()
     largest_body: int = 4 * 2**20

@@ -25,7 +25,7 @@ from clearhead.pipelines.question_answerer import QuestionAnswerer
 from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.runtime.precision import inference_copies
+from clearhead.runtime.inference_copy import inference_copies
 from clearhead.stacks.decoder import Decoder, DecoderLayer
 
 Part = Literal["encoder", "decoder", "cross"]

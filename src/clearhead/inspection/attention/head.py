@@ -107,7 +107,7 @@ def _of_both(
     target_lang: str | None,
 ) -> list[HeadAttention]:
     _, prepared = made.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
-    source, given = prepared.source.ids, list(prepared.source.prompt)
+    source, given = prepared.source.ids, list(prepared.source.decoder_prefix)
     if target is None:
         (best,) = made.generate(
             [text], source_lang=source_lang, target_lang=target_lang, beam_size=1, return_details=True

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from clearhead.inspection.verify.certificate import PARITY, Check
 from clearhead.inspection.verify.measures import MEANS, TENSORS, TOKENS, Measure, Rows
 from clearhead.kernels.attention import attention_backend
-from clearhead.runtime import prepacked_linear
 from clearhead.runtime.compile import has_compiler
-from clearhead.runtime.precision import inference_copy
+from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.precision import FLOAT32
 
 CPU = torch.device("cpu")
 NOT_INSTALLED = "transformers is not installed"
@@ -148,15 +148,13 @@ class Checks:
             return self.states(self.model, self.rows)
 
     def _bfloat16(self) -> Rows:
-        return self.states(inference_copy(self.model, torch.bfloat16, CPU), self.rows)
+        return self.states(inference_copy(self.model, "bfloat16", CPU), self.rows)
 
     def _prepacked(self) -> list[Check]:
         name = "prepacked = plain weights"
-        if not prepacked_linear.is_supported(torch.float32):
+        if FLOAT32.converter is None or not FLOAT32.converter.supports(CPU):
             return skip_check(name, TOKENS, "this version of torch has no prepacked operators")
-        return self.compare(
-            name, lambda: self.states(inference_copy(self.model, torch.float32, CPU), self.rows), TOKENS
-        )
+        return self.compare(name, lambda: self.states(inference_copy(self.model, "float32", CPU), self.rows), TOKENS)
 
     def _compiled(self) -> list[Check]:
         name = "compiled = eager"

@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from clearhead.pipelines.question_answerer import (
-    WINDOW_LENGTH,
-    EmptyContextError,
-    QuestionAnswerer,
-    SpanSearchConfig,
-    best_answer,
-)
+from clearhead.pipelines.answers import EmptyContextError, SpanSearchConfig
+from clearhead.pipelines.question_answerer import WINDOW_LENGTH, QuestionAnswerer
+from clearhead.pipelines.span_search import best_answer
 from clearhead.pipelines.text_classifier import TextClassifier
-from clearhead.pipelines.text_encoder import EncodeOptions, TextEncoder
+from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.runtime.vectors import EncodeOptions
 from clearhead.serve import schemas
 from clearhead.serve.handlers.base import ANSWER_TOKENS, PreparedRequest, check_lengths, estimate_tokens, lengths
 from clearhead.serve.http.errors import RefusedError
@@ -52,7 +49,7 @@ class Embed:
             rows = [_cut(row, self._limit, special) for row in rows]
         else:
             # uncut, so that what is too long can be told
-            before = self.made._prompt(None)
+            before = self.made.settings.prompt_text(None)
             tokens = self.made.tokenizer.encode([before + text for text in texts])
         tokens += [Tokens(row, truncated=False) for row in rows]
         check_lengths(tokens, self._limit)
@@ -93,7 +90,7 @@ class Answer:
 
     def perform(self, payloads: Sequence[PairWindow], **options: Any) -> Sequence[Any]:
         """As `Use.perform`: the logits of each window."""
-        return self.made._logits(payloads, None)
+        return self.made.span_logits(payloads, None)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from itertools import chain, islice
 from typing import Any
 
 from clearhead.generation.config import GenerationConfig
-from clearhead.pipelines.generative_question_answerer import GenerativeQuestionAnswerer, best_answer
+from clearhead.pipelines.generative_question_answerer import GenerativeQuestionAnswerer, best_generated_answer
 from clearhead.pipelines.outputs import StreamedToken
-from clearhead.pipelines.summarizer import TASK, joined
+from clearhead.pipelines.summarizer import TASK, join_summaries
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.serve import schemas
 from clearhead.serve.handlers.base import ANSWER_TOKENS, PreparedRequest, estimate_tokens, lengths
@@ -35,7 +35,7 @@ class _Generating:
             RefusedError: an option that the model does not take.
         """
         try:
-            settings = self.made.settings_for(texts, **options)
+            settings = self.made.generation_config_for(texts, **options)
             self.longest(settings)
         except ValueError as error:
             raise RefusedError(str(error)) from None
@@ -43,7 +43,7 @@ class _Generating:
 
     def longest(self, settings: GenerationConfig) -> int:
         """Most new tokens of an output."""
-        return settings.greatest_length(1, self.made.model.config.max_len) - 1
+        return settings.max_target_length(1, self.made.model.config.max_len) - 1
 
     def cost(self, tokens: int, settings: GenerationConfig, parts: int = 1) -> int:
         """The tokens of a text, and those that its beams will need: hardly an output is more than twice as long."""
@@ -109,12 +109,15 @@ class Summarize(_Generating):
         settings = self.settings(asked.texts, **dict(asked.options))
         counts = lengths(self.made.tokenizer, asked.texts, None, cut=True)
         self.check_work(sum(map(self._parts, counts)), settings)  # at least; to cut them takes longer
-        documents = [self.made.parts(text) for text in asked.texts]
+        documents = [self.made.split_document(text) for text in asked.texts]
         self.check_work(sum(map(len, documents)), settings)
 
         def join(outputs: list[Any]) -> list[Any]:
             left = iter(outputs)
-            return [joined(count, tuple(islice(left, len(own)))) for count, own in zip(counts, documents, strict=True)]
+            return [
+                join_summaries(count, tuple(islice(left, len(own))))
+                for count, own in zip(counts, documents, strict=True)
+            ]
 
         return PreparedRequest(self.jobs(list(chain.from_iterable(documents)), settings), asked.options, join)
 
@@ -144,21 +147,21 @@ class WriteAnswer(_Generating):
         """As `Use.prepare`."""
         try:
             # what it will read, which says too whether the question leaves room for that
-            parts = GenerativeQuestionAnswerer(self.made)._sources(asked.question, asked.context, None, 0)
+            parts = GenerativeQuestionAnswerer(self.made).source_texts(asked.question, asked.context, None, 0)
         except ValueError as error:
             raise RefusedError(str(error).removeprefix("pair 0: ")) from None
         settings = self._settings(asked, parts)
         self.check_work(len(parts), settings)
 
         def join(outputs: list[Any]) -> list[Any]:
-            return [best_answer(outputs, asked.context, asked.n_best, asked.allow_no_answer)]
+            return [best_generated_answer(outputs, asked.context, asked.n_best, asked.allow_no_answer)]
 
         return PreparedRequest(self.jobs(parts, settings), (("n_best", asked.n_best),), join)
 
     def perform(self, payloads: Sequence[str], **options: Any) -> Sequence[Any]:
         """As `Use.perform`: a part's `Generated` each."""
-        return GenerativeQuestionAnswerer(self.made)._written(payloads, options["n_best"], ANSWER_TOKENS)
+        return GenerativeQuestionAnswerer(self.made).generate_answers(payloads, options["n_best"], ANSWER_TOKENS)
 
     def _settings(self, asked: schemas.AnswerRequest, parts: Sequence[str]) -> GenerationConfig:
-        beams = max(self.made.settings.beam_size, asked.n_best)
+        beams = max(self.made.generation_config.beam_size, asked.n_best)
         return self.settings(parts, beam_size=beams, max_new_tokens=ANSWER_TOKENS)

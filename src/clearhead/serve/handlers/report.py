@@ -36,9 +36,9 @@ class View:
         if isinstance(made, TextToText):
             if not asked.text.strip():
                 raise RefusedError("text: it is blank; of that nothing is generated", "text")
-            before, limit = made.prompts.before, made.max_length
+            before, limit = made.prompts.prefix, made.max_length
         else:
-            before, limit = made._prompt(None), made.settings.max_length
+            before, limit = made.settings.prompt_text(None), made.settings.max_length
         (count,) = lengths(made.tokenizer, [before + asked.text], limit, cut=False, advice="send less")
         return PreparedRequest([(asked.text, self._cost(count))])
 
