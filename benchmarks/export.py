@@ -26,7 +26,7 @@ from clearhead.export import libraries
 from clearhead.export.onnx import export as to_onnx
 from clearhead.metrics.bleu import translation_scores
 from clearhead.models.heads import pool
-from clearhead.pipelines.auto import load
+from clearhead.pipelines.auto import load_pipeline
 
 BEAMS, LONGEST, BATCH = (1, 5), 128, 16
 PACKAGES = ("clearhead", "torch", "onnxruntime", "ctranslate2", "transformers", "sentence-transformers")
@@ -114,7 +114,7 @@ def outputs_of_onnx(made, folder, texts, beams):
 
 def outputs_of_ctranslate2(made, folder, texts, beams):
     translator = ctranslate2.Translator(str(folder), device="cpu")
-    rows = [made.tokenizer.words(tokens.ids) for tokens in made.tokenizer.encode(texts, made.max_length)]
+    rows = [made.tokenizer.ids_to_tokens(tokens.ids) for tokens in made.tokenizer.encode(texts, made.max_length)]
     penalty = made.settings.length_penalty if beams > 1 else 1.0
     told = {"beam_size": beams, "length_penalty": penalty, "max_decoding_length": LONGEST}
     found = translator.translate_batch(rows, max_batch_size=BATCH, **told)
@@ -181,7 +181,7 @@ def scores(texts, references):
 
 def tried(model, texts, references):
     """For each format what was found, by name."""
-    made, found = load(model), {}
+    made, found = load_pipeline(model), {}
     encodes = isinstance(made, TextEncoder)
     formats = ENCODERS if encodes else TRANSLATORS
     wanted = made.encode(texts) if encodes else {beams: ours(made, texts, beams) for beams in BEAMS}

@@ -25,14 +25,15 @@ from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.equations import masks
 from clearhead.equations.attention import scaled_dot_product
 from clearhead.generation.config import GenerationConfig
-from clearhead.generation.generate import EncodedSource, search
+from clearhead.generation.generate import generate
+from clearhead.generation.strategy import EncodedSource
 from clearhead.io.json import write_json
-from clearhead.kernels.attention import fused_scaled_dot_product
+from clearhead.kernels.attention import scaled_dot_product_attention
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.text_encoder import TextEncoder
-from clearhead.runtime.precision import inference_copy
+from clearhead.runtime.inference_copy import inference_copy
 from clearhead.tokenizers.bpe import train_bpe
 
 NUMBERS = ("float32", "bfloat16")
@@ -84,12 +85,12 @@ def check_attention(checks, device):
         wanted.square().sum().backward()
         for dtype, bound in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
             given = [x.detach().to(device, dtype).requires_grad_() for x in (q, k, v)]
-            values = fused_scaled_dot_product(*given, there[name][1])
+            values = scaled_dot_product_attention(*given, there[name][1])
             values.float().square().sum().backward()
             gaps = [apart(values, wanted), *(apart(a.grad, b.grad) for a, b in zip(given, (q, k, v), strict=True))]
             checks.near(f"attention, {name} mask, {str(dtype)[6:]}, values and gradients", max(gaps), bound)
             with torch.inference_mode():
-                gap = apart(fused_scaled_dot_product(*given, there[name][1]), wanted)
+                gap = apart(scaled_dot_product_attention(*given, there[name][1]), wanted)
             checks.near(f"attention, {name} mask, {str(dtype)[6:]}, without gradients", gap, bound)
 
 
@@ -106,7 +107,7 @@ def check_generation(checks, model, sources, device):
     for beams in (1, 4):
         settings = GenerationConfig(beam_size=beams, min_new_tokens=12, max_new_tokens=12)
         here, there = (
-            [best for best, *_ in search(inference_copy(model, torch.float32, torch.device(kind)), sources, settings)]
+            [best for best, *_ in generate(inference_copy(model, "float32", torch.device(kind)), sources, settings)]
             for kind in ("cpu", device)
         )
         other = sum(a.ids != b.ids for a, b in zip(here, there, strict=True))
@@ -197,8 +198,8 @@ def measure_generation(table, model, groups, steps, device):
         for beams in (1, 4):
             settings = GenerationConfig(beam_size=beams, min_new_tokens=steps, max_new_tokens=steps)
             for numbers in NUMBERS:
-                runner = inference_copy(model, getattr(torch, numbers), torch.device(device))
-                work = lambda runner=runner, sources=sources, how=settings: search(runner, sources, how)  # noqa: E731
+                runner = inference_copy(model, numbers, torch.device(device))
+                work = lambda runner=runner, sources=sources, how=settings: generate(runner, sources, how)  # noqa: E731
                 speed = rate(work, len(sources) * steps, device, rounds=3)
                 weights = matrices(model.decoder) + model.config.vocab_size * model.config.d_model
                 table.add(f"generate, {len(sources)} sentences, {beams} beams", numbers, speed, beams * weights)
@@ -221,7 +222,7 @@ def text_encoders(quick):
     chance = random.Random(0)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(2000)]
     tokenizer = train_bpe(
-        (" ".join(chance.choices(words, k=12)) for _ in range(4000)), vocab_size=4000, layout="encoder"
+        (" ".join(chance.choices(words, k=12)) for _ in range(4000)), vocab_size=4000, architecture="encoder"
     )
     torch.manual_seed(0)
     width, layers = (64, 2) if quick else (384, 6)

@@ -18,7 +18,7 @@ from clearhead.benchmark import encode, report
 from clearhead.benchmark.hardware import machine
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.io import hub
-from clearhead.runtime.precision import inference_copies
+from clearhead.runtime.inference_copy import inference_copies
 
 LAYER, HEAD = 0, 0
 

@@ -168,7 +168,7 @@ def test_broken_json(folder):
     (folder / "config.json").write_text('{"model_type": "bert",')
     refused(folder, "config.json is not valid JSON")
     (folder / "config.json").write_text("[]")
-    refused(folder, "object is wanted")
+    refused(folder, "expected an object")
 
 
 def test_unknown_architectures_and_keys_that_change_the_maths(folder):
@@ -189,7 +189,7 @@ def test_unknown_architectures_and_keys_that_change_the_maths(folder):
         ({"pad_token_id": 99999}, ("pad_id=99999", "config.json")),
         ({"layer_norm_eps": 10**400}, ("layer_norm_eps=1000", "greater than any float")),
         ({"hidden_dropout_prob": 10**400}, ("hidden_dropout_prob=1000", "config.json")),
-        ({"hidden_size": 32.0}, ("hidden_size=32.0", "whole number")),
+        ({"hidden_size": 32.0}, ("hidden_size=32.0", "an integer")),
         ({"hidden_act": ["gelu"]}, ("hidden_act=['gelu']",)),
         ({"model_type": ["bert"]}, ("model_type=['bert']",)),
         ({"layer_norm_eps": float("nan")}, ("eps must be above 0",)),
@@ -198,7 +198,7 @@ def test_unknown_architectures_and_keys_that_change_the_maths(folder):
         ({"scale_attention": False}, ("scale_attention=False",)),
         ({"num_attention_heads": 5}, ("divisible", "config.json")),
         ({"hidden_size": None}, ("lacks hidden_size",)),
-        ({"hidden_size": "wide"}, ("hidden_size='wide'", "a number is wanted")),
+        ({"hidden_size": "wide"}, ("hidden_size='wide'", "expected a number")),
         ({"num_hidden_layers": 0}, ("num_layers must be at least 1",)),
     ):
         change_config(folder, **changes)
@@ -249,7 +249,7 @@ def test_converting_runs_no_code(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="more than named, dense tensors"):
             convert(tmp_path)
     torch.save({}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="holds no tensors"):
+    with pytest.raises(ValueError, match="contains no tensors"):
         convert(tmp_path)
     torch.save({"epoch": 3}, tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="more than named, dense tensors"):
@@ -306,7 +306,7 @@ def test_sentence_transformers_parts_that_are_not_understood(folder):
     dense = {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
     (folder / "1_Pooling").mkdir()
     (folder / "modules.json").write_text(json.dumps(modules))
-    refused(folder, "modules.json names no pooling")
+    refused(folder, "modules.json has no pooling")
     (folder / "modules.json").write_text(json.dumps([*modules, pooling, dense]))
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_lasttoken": True}))
     refused(folder, "lasttoken", "mean, cls, max")

@@ -12,7 +12,7 @@ from support.tiny import make_bert
 from transformers import AutoModel, AutoTokenizer, BertForMaskedLM, BertForSequenceClassification
 
 from clearhead import EncoderConfig, EncoderModel, TextEncoder, masks
-from clearhead.checkpoints import FAMILIES, load_encoder
+from clearhead.checkpoints import ENCODER_FAMILIES, load_encoder
 
 BOUND = 1e-5
 
@@ -196,7 +196,7 @@ def test_half_precision_files_are_read_in_float32(tmp_path, tiny_bert):
 
 
 def test_config_round_trip_and_what_bert_cannot_hold():
-    bert = FAMILIES["bert"]
+    bert = ENCODER_FAMILIES["bert"]
     config = EncoderConfig(
         vocab_size=50, d_model=16, num_heads=2, ffn_hidden=32, num_layers=1, max_len=9, positions="learned",
         num_token_types=2, embedding_norm=True, activation="gelu_tanh", eps=1e-7, initializer_range=0.02,

@@ -12,8 +12,8 @@ from support.families import NAMES
 from support.seq2seq import KINDS
 
 from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, masks
-from clearhead.checkpoints import FAMILIES, SEQ2SEQ_FAMILIES, load_encoder, load_seq2seq
-from clearhead.checkpoints.seq2seq_family import explicit
+from clearhead.checkpoints import ENCODER_FAMILIES, SEQ2SEQ_FAMILIES, load_encoder, load_seq2seq
+from clearhead.checkpoints.seq2seq_family import with_explicit_sizes
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -84,10 +84,10 @@ def assert_within(ours, theirs, bound=2e-5):
 @settings(max_examples=4)
 def test_a_planned_encoder_opens_in_transformers(name, data, tmp_path):
     parts = data.draw(parts_of(name))
-    config = FAMILIES[name].plan(**parts)
+    config = ENCODER_FAMILIES[name].make_config(**parts)
     assert {part: getattr(config, part) for part in parts} == parts
     model = enlivened(EncoderModel(config))
-    FAMILIES[name].save(model, tmp_path)
+    ENCODER_FAMILIES[name].save(model, tmp_path)
     theirs = getattr(transformers, f"{NAMES[name]}Model").from_pretrained(tmp_path).eval()
     ids = torch.randint(config.vocab_size, (2, 11))
     ids[ids == config.pad_id] = (config.pad_id + 1) % config.vocab_size
@@ -104,7 +104,7 @@ def test_a_planned_encoder_opens_in_transformers(name, data, tmp_path):
 @settings(max_examples=4)
 def test_a_planned_encoder_decoder_opens_in_transformers(name, data, tmp_path):
     parts = data.draw(parts_of(name))
-    config = SEQ2SEQ_FAMILIES[name].plan(**parts)
+    config = SEQ2SEQ_FAMILIES[name].make_config(**parts)
     assert {part: getattr(config, part) for part in parts} == parts
     model = enlivened(Seq2Seq(config))
     SEQ2SEQ_FAMILIES[name].save(model, tmp_path)
@@ -118,13 +118,13 @@ def test_a_planned_encoder_decoder_opens_in_transformers(name, data, tmp_path):
         assert_within(model(ids, target, masks.padding(keep)), expected)
     again = load_seq2seq(tmp_path)[0].config
     inner = {"head_dim": again.head_dim, "initializer_range": again.initializer_range}
-    assert explicit(again) == replace(explicit(config), **inner)
+    assert with_explicit_sizes(again) == replace(with_explicit_sizes(config), **inner)
 
 
 @pytest.mark.parametrize("sizes", [(20, 30), (30, 20)])
 def test_a_new_marian_may_have_two_vocabularies(sizes, tmp_path):
     parts = {"vocab_size": sizes[0], "target_vocab_size": sizes[1], "share_embeddings": False}
-    config = SEQ2SEQ_FAMILIES["marian"].plan(**parts, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1)
+    config = SEQ2SEQ_FAMILIES["marian"].make_config(**parts, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1)
     assert (config.pad_id, config.start_id, config.tie_output) == (19, 19, True)
     model = enlivened(Seq2Seq(config))
     SEQ2SEQ_FAMILIES["marian"].save(model, tmp_path)
@@ -135,7 +135,9 @@ def test_a_new_marian_may_have_two_vocabularies(sizes, tmp_path):
 
 
 def test_what_is_not_given_is_as_the_family_has_it():
-    plan = {name: family.plan(vocab_size=60000) for name, family in (FAMILIES | SEQ2SEQ_FAMILIES).items()}
+    plan = {
+        name: family.make_config(vocab_size=60000) for name, family in {**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES}.items()
+    }
     assert (plan["bert"].d_model, plan["bert"].num_layers, plan["bert"].activation) == (768, 12, "gelu")
     assert plan["modernbert"].windows[:4] == (None, 64, 64, None)
     assert plan["roberta"].max_len == 512
@@ -151,19 +153,19 @@ def test_what_is_not_given_is_as_the_family_has_it():
 
 
 def test_parts_that_follow_from_others():
-    assert SEQ2SEQ_FAMILIES["marian"].plan(vocab_size=10).start_id == 9
-    assert SEQ2SEQ_FAMILIES["marian"].plan(vocab_size=10, pad_id=3).start_id == 3
-    assert SEQ2SEQ_FAMILIES["bart"].plan(vocab_size=10, eos_ids=(5, 6)).start_id == 5
-    assert SEQ2SEQ_FAMILIES["m2m_100"].plan(vocab_size=10, pad_id=3).position_offset == 4
-    assert SEQ2SEQ_FAMILIES["t5"].plan(vocab_size=10, drop_prob=0.3).attention_drop_prob == 0.3
-    assert not SEQ2SEQ_FAMILIES["t5"].plan(vocab_size=10, tie_output=False).output_scale
-    assert FAMILIES["modernbert"].plan(vocab_size=10, num_layers=2).windows == (None, 64)
+    assert SEQ2SEQ_FAMILIES["marian"].make_config(vocab_size=10).start_id == 9
+    assert SEQ2SEQ_FAMILIES["marian"].make_config(vocab_size=10, pad_id=3).start_id == 3
+    assert SEQ2SEQ_FAMILIES["bart"].make_config(vocab_size=10, eos_ids=(5, 6)).start_id == 5
+    assert SEQ2SEQ_FAMILIES["m2m_100"].make_config(vocab_size=10, pad_id=3).position_offset == 4
+    assert SEQ2SEQ_FAMILIES["t5"].make_config(vocab_size=10, drop_prob=0.3).attention_drop_prob == 0.3
+    assert not SEQ2SEQ_FAMILIES["t5"].make_config(vocab_size=10, tie_output=False).output_scale
+    assert ENCODER_FAMILIES["modernbert"].make_config(vocab_size=10, num_layers=2).windows == (None, 64)
 
 
 @pytest.mark.parametrize(
     ("family", "parts", "words"),
     [
-        ("marian", {"norm_order": "pre"}, "norm_order='pre'; it needs 'post'; t5, mt5, mbart, pegasus and m2m_100 can"),
+        ("marian", {"norm_order": "pre"}, "norm_order='pre'; it needs 'post'; m2m_100, mbart, mt5, pegasus and t5 can"),
         ("marian", {"embedding_norm": True}, "embedding_norm=True; it needs False; bart and mbart can"),
         ("bart", {"positions": "sinusoidal"}, "positions='sinusoidal'; it needs 'learned'$"),
         ("bart", {"activation": "geglu"}, "activation='geglu'"),
@@ -171,44 +173,44 @@ def test_parts_that_follow_from_others():
         (
             "bart",
             {"target_vocab_size": 15, "share_embeddings": False, "tie_output": False},
-            "target_vocab_size=15 beside vocab_size=12; it has one vocabulary",
+            "target_vocab_size=15 with vocab_size=12; it has one vocabulary",
         ),
-        ("bart", {"depth": 3}, "has no part depth; these are: vocab_size, target_vocab_size"),
-        ("bart", {"d_model": "8"}, "d_model='8'; a number is wanted"),
-        ("bart", {"d_model": 2.5}, "d_model=2.5; a whole number is wanted"),
+        ("bart", {"depth": 3}, "has no field depth. Use one of: vocab_size, target_vocab_size"),
+        ("bart", {"d_model": "8"}, "d_model='8'; expected a number"),
+        ("bart", {"d_model": 2.5}, "d_model=2.5; expected an integer"),
         ("bart", {"pad_id": 12}, "pad_id=12 lies outside the vocabulary of 12 tokens"),
         ("bart", {"start_id": 99}, "start_id=99 lies outside"),
-        ("bart", {"vocab_size": None}, "needs a vocab_size"),
-        ("m2m_100", {"position_offset": 7}, "counts positions from pad_id"),
-        ("t5", {"decoder_num_heads": 1}, "the same feed-forward width and heads in both halves"),
+        ("bart", {"vocab_size": None}, "needs vocab_size"),
+        ("m2m_100", {"position_offset": 7}, "needs position_offset = pad_id"),
+        ("t5", {"decoder_num_heads": 1}, "the same feed-forward width and heads in encoder and decoder"),
         ("t5", {"max_len": 512}, "max_len=512; it needs None"),
         ("bert", {"positions": "rotary"}, "positions='rotary'; it needs 'learned'; modernbert can"),
-        ("distilbert", {"pooler": True}, "pooler=True; it needs False; bert, roberta, xlm-roberta and mpnet can"),
-        ("mpnet", {"pad_id": 0}, "pad_token_id=0, which changes what the model computes"),
+        ("distilbert", {"pooler": True}, "pooler=True; it needs False; bert, mpnet, roberta and xlm-roberta can"),
+        ("mpnet", {"pad_id": 0}, "pad_token_id=0, which changes the result of the model"),
         ("bert", {"activation": "geglu"}, "activation='geglu'"),
         ("bert", {"pad_id": 12}, "pad_id=12 lies outside"),
-        ("modernbert", {"windows": (3, 4), "num_layers": 2}, "one window for all its local layers"),
+        ("modernbert", {"windows": (3, 4), "num_layers": 2}, "the same window in all local layers"),
     ],
 )
 def test_a_part_that_a_family_cannot_hold_is_named(family, parts, words):
     with pytest.raises(ValueError, match=words):
-        (FAMILIES | SEQ2SEQ_FAMILIES)[family].plan(**{"vocab_size": 12, **parts})
+        {**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES}[family].make_config(**{"vocab_size": 12, **parts})
 
 
 @given(data=st.data())
 @settings(max_examples=50)
 def test_a_plan_is_made_as_asked_or_refused_with_a_value_error(data, tmp_path):
     """Any single part of any plan: what is planned can be written."""
-    name = data.draw(st.sampled_from(list(FAMILIES | SEQ2SEQ_FAMILIES)))
-    family = (FAMILIES | SEQ2SEQ_FAMILIES)[name]
-    kind = EncoderConfig if name in FAMILIES else Seq2SeqConfig
+    name = data.draw(st.sampled_from(list({**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES})))
+    family = {**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES}[name]
+    kind = EncoderConfig if name in ENCODER_FAMILIES else Seq2SeqConfig
     part = data.draw(st.sampled_from([part.name for part in fields(kind)]))
     words = ["pre", "post", "rms", "layer", "none", "learned", "rotary", "relu", "gelu", "geglu"]
     value = data.draw(st.sampled_from([None, True, False, 0, 1, 2, 0.5, (), (1,), *words]))
     sizes = {"vocab_size": 12, "d_model": 8, "ffn_hidden": 8, "num_heads": 2, "num_layers": 1}
     try:
-        config = family.plan(**(sizes | {part: value}))
+        config = family.make_config(**(sizes | {part: value}))
     except ValueError:
         return
     assert getattr(config, part) == value
-    family.save((EncoderModel if name in FAMILIES else Seq2Seq)(config), tmp_path)
+    family.save((EncoderModel if name in ENCODER_FAMILIES else Seq2Seq)(config), tmp_path)

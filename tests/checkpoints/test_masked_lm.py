@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from support.families import FAMILIES, NAMES, make
 
 from clearhead import EncoderModel, MaskedLanguageModel, masks
-from clearhead.checkpoints import FAMILIES as OURS
+from clearhead.checkpoints import ENCODER_FAMILIES as OURS
 from clearhead.checkpoints import load_encoder, load_masked_lm, new_masked_lm, save_masked_lm
 from clearhead.models.freezing import freeze
 
@@ -81,7 +81,7 @@ def test_where_no_head_is_a_new_one_is_drawn_and_said(family, kind, tmp_path, ca
     torch.manual_seed(1)
     with caplog.at_level(logging.WARNING):
         ours, _ = load_masked_lm(tmp_path / "theirs")
-    assert "holds no head for hidden tokens: a new one is drawn" in caplog.text
+    assert "has no head for masked language modeling; a new one is initialized at random" in caplog.text
     torch.manual_seed(1)
     assert torch.equal(load_masked_lm(tmp_path / "theirs")[0].head.dense.weight, ours.head.dense.weight)
     torch.manual_seed(2)
@@ -143,7 +143,7 @@ def changed(folder, change):
 def test_a_tied_output_may_stand_in_the_file_again(family, tmp_path):
     lively(family, tmp_path)
     ours, loaded = load_masked_lm(tmp_path)
-    form, embedding = loaded.masked, ours.output.tokens.weight.detach()
+    form, embedding = loaded.masked_lm, ours.output.tokens.weight.detach()
     bias = ours.output.bias.detach()
     changed(
         tmp_path, lambda tensors: tensors.update({f"{form.decoder}.weight": embedding, f"{form.decoder}.bias": bias})
@@ -178,7 +178,7 @@ def test_a_broken_head_is_named(tmp_path):
 
 def test_a_head_that_a_family_cannot_hold_is_refused(tmp_path):
     sizes = {"vocab_size": 20, "d_model": 8, "ffn_hidden": 8, "num_heads": 2, "num_layers": 1}
-    plan = OURS["bert"].plan(**sizes)
+    plan = OURS["bert"].make_config(**sizes)
     for head in ({"activation": "relu"}, {"dense_bias": False}, {"output_bias": False}):
         with pytest.raises(ValueError, match="a bert checkpoint cannot hold a head with"):
             save_masked_lm(MaskedLanguageModel(plan, **head), OURS["bert"], tmp_path / "saved")
@@ -189,7 +189,7 @@ def test_a_head_that_a_family_cannot_hold_is_refused(tmp_path):
 
 def test_a_frozen_embedding_is_a_frozen_output():
     sizes = {"vocab_size": 20, "d_model": 8, "ffn_hidden": 8, "num_heads": 2, "num_layers": 1}
-    model = new_masked_lm(EncoderModel(OURS["bert"].plan(**sizes, pooler=True)), OURS["bert"])
+    model = new_masked_lm(EncoderModel(OURS["bert"].make_config(**sizes, pooler=True)), OURS["bert"])
     freeze(model, "embeddings")
     model(torch.randint(20, (2, 5))).sum().backward()
     moving = {name for name, parameter in model.named_parameters() if parameter.grad is not None}

@@ -6,8 +6,14 @@ import transformers
 from support.families import FAMILIES, make
 
 from clearhead import EncoderModel, masks
-from clearhead.checkpoints import FAMILIES as OURS
-from clearhead.checkpoints import load_classifier, load_encoder, load_span_reader, new_classifier, new_span_classifier
+from clearhead.checkpoints import ENCODER_FAMILIES as OURS
+from clearhead.checkpoints import (
+    load_classifier,
+    load_encoder,
+    load_span_classifier,
+    new_classifier,
+    new_span_classifier,
+)
 
 
 def batch(config):
@@ -57,7 +63,7 @@ def test_a_fresh_span_reader_opens_in_transformers(name, tmp_path):
         expected = theirs(ids, attention_mask=keep.long())
     assert_within(begin.masked_fill(~keep, 0), expected.start_logits.masked_fill(~keep, 0))
     assert_within(end.masked_fill(~keep, 0), expected.end_logits.masked_fill(~keep, 0))
-    assert load_span_reader(tmp_path / "saved")[0].head_config == model.head_config
+    assert load_span_classifier(tmp_path / "saved")[0].head_config == model.head_config
 
 
 def test_a_berts_pooler_is_the_first_map_of_its_classification(tmp_path):
@@ -73,7 +79,7 @@ def test_a_berts_pooler_is_the_first_map_of_its_classification(tmp_path):
 
 def tiny(name="bert", **parts):
     sizes = {"vocab_size": 20, "d_model": 8, "ffn_hidden": 8, "num_heads": 2, "num_layers": 1}
-    return EncoderModel(OURS[name].plan(**(sizes | parts)))
+    return EncoderModel(OURS[name].make_config(**(sizes | parts)))
 
 
 def test_the_head_is_drawn_anew_and_the_encoder_stays_as_it_is():
@@ -99,7 +105,7 @@ def test_the_problem_is_kept(problem, tmp_path):
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="each label has a name of its own; got a, a"):
+    with pytest.raises(ValueError, match="labels must be distinct; got a, a"):
         new_classifier(tiny(), OURS["bert"], ["a", "a"])
     with pytest.raises(ValueError, match="one label or more"):
         new_classifier(tiny(), OURS["bert"], [])

@@ -288,7 +288,7 @@ def test_integers_beyond_64_bits(texts, tmp_path, tiny_bert):
     ):
         assert words in refused(*arguments)
     (tmp_path / "a.jsonl").write_text(f'{{"text": {BIG}}}\n')
-    assert "a.jsonl, line 1: column 'text' holds int" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
+    assert "a.jsonl, line 1: column 'text' is int" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
     (tmp_path / "a.jsonl").write_text('{"text": "a", "x": ' + "9" * 5000 + "}\n")
     assert "a.jsonl, line 1: not JSON" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
     (tmp_path / "a.csv").write_text("text\na\n")
@@ -336,4 +336,4 @@ def test_a_resume_of_a_damaged_run(tmp_path):
     status, _, err = clearhead("train", path, "--resume", "-q")
     assert status == 1
     assert err.splitlines()[-1].startswith("clearhead: error: ")
-    assert "safetensors is not a whole safetensors file" in err
+    assert "safetensors is truncated, or not a safetensors file" in err

@@ -50,7 +50,7 @@ def test_an_encoders_tokenizer(tmp_path):
     status, _, err = clearhead("tokenizer", "train", tmp_path / "a.jsonl", "-o", tmp_path / "out", *options)
     assert (status, err) == (0, "")
     tokenizer = Tokenizer.from_folder(tmp_path / "out")
-    assert tokenizer.words(tokenizer.encode(["THE"])[0].ids)[:2] == ["[CLS]", "▁the"]
+    assert tokenizer.ids_to_tokens(tokenizer.encode(["THE"])[0].ids)[:2] == ["[CLS]", "▁the"]
     assert tokenizer.max_length == 64
 
 

@@ -7,9 +7,8 @@ import torch
 from support import seq2seq, spm
 from support.command import clearhead, refused
 
-from clearhead.checkpoints import load_seq2seq
+from clearhead.checkpoints import load_seq2seq, load_tokenizer
 from clearhead.cli.inspection.trace import trace
-from clearhead.tokenizers.auto import tokenizer_of
 
 TEXT = "The old bridge was closed."
 
@@ -62,9 +61,9 @@ def test_the_steps_are_those_of_the_greedy_search(marian):
     folder, theirs = marian
     status, out, _ = clearhead("trace", TEXT, "--model", folder)
     assert status == 0
-    tokenizer = tokenizer_of(folder, "marian")
+    tokenizer = load_tokenizer(folder, "marian")
     ids = torch.tensor([tokenizer.encode([TEXT], None)[0].ids])
-    tokens = tokenizer.words(theirs.generate(ids, num_beams=1, do_sample=False, max_new_tokens=3)[0].tolist())
+    tokens = tokenizer.ids_to_tokens(theirs.generate(ids, num_beams=1, do_sample=False, max_new_tokens=3)[0].tolist())
     headings = [line for line in out.split("\n") if line.startswith("decoder step")]
     assert len(headings) == 3
     for number, heading in enumerate(headings[: len(tokens) - 1]):

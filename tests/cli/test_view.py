@@ -43,7 +43,7 @@ def viewed(folder, tmp_path, *arguments):
 def test_a_model_of_many_languages_is_told_them_as_translate_tells_it(multilingual, tmp_path):
     folder, german, french = multilingual
     made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
-    assert "name the target" in refused("view", TEXT, "--model", folder, "-o", tmp_path / "a.html")
+    assert "Choose the target" in refused("view", TEXT, "--model", folder, "-o", tmp_path / "a.html")
     for source, target in ((None, german), (german, french)):
         told = [] if source is None else ["--source-lang", source]
         data = viewed(folder, tmp_path, "--target-lang", target, *told)
@@ -71,7 +71,7 @@ def test_a_trace_is_told_languages_too(multilingual):
     assert looked[1]["queries"][1:4] == list(best.tokens[: len(looked[1]["queries"]) - 1][:3])
     given = json.loads(clearhead("trace", TEXT, *told, "--attention", "0.0", "--target", "Die Br", "--json")[1])
     assert german in given[1]["queries"][:2]
-    assert "name the target" in refused("trace", TEXT, "--model", folder)
+    assert "Choose the target" in refused("trace", TEXT, "--model", folder)
 
 
 def test_who_is_told_no_languages_says_so(tiny_bert):
@@ -90,7 +90,7 @@ def test_beams_are_the_checkpoints_unless_asked_for(tmp_path):
     folders.marian(tmp_path, lively=True)
     written(tmp_path, min_new_tokens=4, max_new_tokens=8)
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    for asked, beams in (([], made.settings.beam_size), (["--beam-size", "3"], 3), (["--beam-size", "1"], 1)):
+    for asked, beams in (([], made.generation_config.beam_size), (["--beam-size", "3"], 3), (["--beam-size", "1"], 1)):
         data = viewed(tmp_path, tmp_path, *asked)
         (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
         assert len(data["outputs"]) == max(map(len, data["tree"])) == beams
@@ -104,7 +104,9 @@ def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     (plain,) = made.generate([TEXT], return_details=True)
     forbidden = plain.token_ids[1]
-    made.settings = made.settings.changed(forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3)
+    made.generation_config = made.settings.updated(
+        forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3
+    )
     for beams in (4, 1):
         data = collect.of_model("marian", made, TEXT, beams=beams)
         (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
@@ -147,7 +149,7 @@ def test_the_first_token_is_the_language_that_generation_gives(multilingual):
     data = collect.of_model("m", made, TEXT, target_lang=german, beams=2)
     _, given = made.prepare(TEXT, target_lang=german)
     (best,) = made.generate([TEXT], target_lang=german, beam_size=2, return_details=True)
-    target = torch.tensor([[*given.source.prompt, *best.token_ids]])
+    target = torch.tensor([[*given.source.decoder_prefix, *best.token_ids]])
     ids = torch.tensor([given.source.ids])
     with torch.inference_mode():
         chances = made.model(ids, target[:, :-1], masks.padding(torch.ones_like(ids, dtype=torch.bool)))

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from clearhead.data.augmentation import (
-    local_shuffling,
+    local_shuffle,
     mask_tokens,
     span_masking,
     token_deletion,
     token_masking,
-    token_noise,
+    token_replacement,
     token_swapping,
 )
 
@@ -31,12 +31,12 @@ AUGMENTATIONS = {
     "span_masking": lambda ids, generator, rate: span_masking(
         ids, generator, mask_id=MASK, rate=rate, protected=PROTECTED
     ),
-    "token_noise": lambda ids, generator, rate: token_noise(
+    "token_replacement": lambda ids, generator, rate: token_replacement(
         ids, generator, vocab_size=VOCABULARY, rate=rate, protected=PROTECTED
     ),
     "token_deletion": lambda ids, generator, rate: token_deletion(ids, generator, rate=rate, protected=PROTECTED),
     "token_swapping": lambda ids, generator, rate: token_swapping(ids, generator, rate=rate, protected=PROTECTED),
-    "local_shuffling": lambda ids, generator, rate: local_shuffling(
+    "local_shuffle": lambda ids, generator, rate: local_shuffle(
         ids, generator, distance=round(9 * rate), protected=PROTECTED
     ),
 }
@@ -93,7 +93,7 @@ def test_another_seed_gives_something_else(augment):
 
 @given(ids=texts, seed=seeds, rate=rates)
 def test_swapping_and_shuffling_keep_all_tokens(ids, seed, rate):
-    for name in ("token_swapping", "local_shuffling"):
+    for name in ("token_swapping", "local_shuffle"):
         assert sorted(AUGMENTATIONS[name](ids, random(seed), rate)) == sorted(ids)
 
 
@@ -106,7 +106,7 @@ def test_swapping_and_shuffling_keep_all_tokens(ids, seed, rate):
 def test_how_far_a_token_moves(seed, closed, distance, rate):
     ids = np.arange(len(closed))
     protected = {place for place, is_closed in enumerate(closed) if is_closed}
-    found = local_shuffling(ids, random(seed), distance=distance, protected=protected)
+    found = local_shuffle(ids, random(seed), distance=distance, protected=protected)
     assert (np.abs(found - ids) <= distance).all()
     assert (np.abs(token_swapping(ids, random(seed), rate=rate, protected=protected) - ids) <= 1).all()
     for place in protected:  # nothing passes a protected token
@@ -116,7 +116,7 @@ def test_how_far_a_token_moves(seed, closed, distance, rate):
 def test_shuffling_reaches_the_distance_and_not_more():
     ids = np.arange(20_000)
     for distance in (1, 2, 3):
-        moved = local_shuffling(ids, random(2), distance=distance) - ids
+        moved = local_shuffle(ids, random(2), distance=distance) - ids
         assert moved.max() == distance
         assert moved.min() == -distance
 
@@ -127,7 +127,7 @@ def test_rates(rate):
     generator = random(11)
     near((token_masking(ids, generator, mask_id=MASK, rate=rate) == MASK).mean(), rate, len(ids))
     assert abs((span_masking(ids[:20_000], generator, mask_id=MASK, rate=rate) == MASK).sum() - 20_000 * rate) <= 1
-    changed = token_noise(ids, generator, vocab_size=VOCABULARY, rate=rate, protected=PROTECTED) != ids
+    changed = token_replacement(ids, generator, vocab_size=VOCABULARY, rate=rate, protected=PROTECTED) != ids
     near(changed.mean(), rate * (1 - 1 / (VOCABULARY - len(PROTECTED))), len(ids))
     near(1 - len(token_deletion(ids, generator, rate=rate)) / len(ids), min(rate, 1 - 1e-5), len(ids))
     places = np.arange(len(ids))
@@ -155,14 +155,14 @@ def test_spans_have_a_mean_length_of_three():
 
 
 def test_noise_draws_from_all_that_is_not_protected():
-    drawn = token_noise(long_text(), random(6), vocab_size=VOCABULARY, rate=1.0, protected=[*PROTECTED, 99, -1])
+    drawn = token_replacement(long_text(), random(6), vocab_size=VOCABULARY, rate=1.0, protected=[*PROTECTED, 99, -1])
     counts = np.bincount(drawn, minlength=VOCABULARY)
     assert counts[list(PROTECTED)].sum() == 0
     rest = np.delete(counts, PROTECTED)
     for count in rest:
         near(count / len(drawn), 1 / len(rest), len(drawn))
-    with pytest.raises(ValueError, match="of the vocabulary of 3 ids all are protected"):
-        token_noise(drawn, random(6), vocab_size=3, rate=0.1, protected=PROTECTED)
+    with pytest.raises(ValueError, match="all 3 ids of the vocabulary are protected"):
+        token_replacement(drawn, random(6), vocab_size=3, rate=0.1, protected=PROTECTED)
 
 
 def test_deletion_leaves_one():
@@ -195,8 +195,8 @@ def test_eighty_ten_ten():
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
 def test_rates_that_are_none(rate):
     for name, augment in AUGMENTATIONS.items():
-        if name != "local_shuffling":
-            with pytest.raises(ValueError, match="rate is a share from 0 to 1"):
+        if name != "local_shuffle":
+            with pytest.raises(ValueError, match="rate must be from 0 to 1"):
                 augment(long_text(3), random(0), rate)
     with pytest.raises(ValueError, match="distance must be at least 0; got -1"):
-        local_shuffling(long_text(3), random(0), distance=-1)
+        local_shuffle(long_text(3), random(0), distance=-1)

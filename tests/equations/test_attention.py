@@ -18,8 +18,8 @@ from clearhead.equations.attention import (
     split_heads,
     weighted_sum,
 )
-from clearhead.kernels import attention
-from clearhead.kernels.attention import fused_scaled_dot_product
+from clearhead.kernels import stepwise_attention
+from clearhead.kernels.attention import scaled_dot_product_attention
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -66,7 +66,7 @@ def gradients(function, tensors, mask):
 def gradient_by(request, monkeypatch):
     """Gradients of few queries and keys are taken step by step on a CPU, of many by the kernel: both, at small sizes."""
     if request.param == "long":
-        monkeypatch.setattr(attention, "_use_stepwise", lambda q, k, v: False)
+        monkeypatch.setattr(stepwise_attention, "_is_short", lambda call: False)
 
 
 @pytest.mark.usefixtures("gradient_by")
@@ -78,10 +78,10 @@ def test_fused_equals_explicit_in_values_and_gradients(dtype):
     def check(problem):
         q, k, v, mask = problem
         explicit, explicit_grads = gradients(lambda *args: scaled_dot_product(*args)[0], (q, k, v), mask)
-        values, fused_grads = gradients(fused_scaled_dot_product, (q, k, v), mask)
+        values, fused_grads = gradients(scaled_dot_product_attention, (q, k, v), mask)
         torch.testing.assert_close(values, explicit, atol=bound, rtol=bound)
         with torch.no_grad():  # another kernel may serve here
-            torch.testing.assert_close(fused_scaled_dot_product(q, k, v, mask), explicit, atol=bound, rtol=bound)
+            torch.testing.assert_close(scaled_dot_product_attention(q, k, v, mask), explicit, atol=bound, rtol=bound)
         for one, other in zip(fused_grads, explicit_grads, strict=True):
             torch.testing.assert_close(one, other, atol=bound, rtol=bound)
 
@@ -99,10 +99,10 @@ def test_texts_a_few_at_a_time_are_texts_together(monkeypatch, dtype, kind):
         "causal": masks.causal(20),
     }[kind]
     with torch.no_grad():
-        together = fused_scaled_dot_product(q, k, v, mask)
+        together = scaled_dot_product_attention(q, k, v, mask)
         for texts in (1, 2, 4):
-            monkeypatch.setattr(attention, "_SCORES", texts * 2 * 20 * 20)
-            found = fused_scaled_dot_product(q, k, v, mask)
+            monkeypatch.setattr(stepwise_attention, "MAX_SCORES", texts * 2 * 20 * 20)
+            found = scaled_dot_product_attention(q, k, v, mask)
             bound = 1e-6 if dtype == torch.float32 else 0.01
             torch.testing.assert_close(found, together, atol=bound, rtol=bound)
 
@@ -111,12 +111,12 @@ def test_no_packed_text_meets_the_numbers_of_another():
     q, k, v = torch.randn(3, 1, 2, 12, 8).unbind()
     mask = masks.packed([3, 5, 4])
     with torch.no_grad():
-        healthy = fused_scaled_dot_product(q, k, v, mask)
+        healthy = scaled_dot_product_attention(q, k, v, mask)
         for broken in (float("nan"), float("inf")):
             for tensor in (k, v):
                 kept = tensor[:, :, 3:8].clone()
                 tensor[:, :, 3:8] = broken
-                values = fused_scaled_dot_product(q, k, v, mask)
+                values = scaled_dot_product_attention(q, k, v, mask)
                 tensor[:, :, 3:8] = kept
                 for others in (slice(0, 3), slice(8, 12)):
                     assert torch.equal(values[:, :, others], healthy[:, :, others])
@@ -129,7 +129,7 @@ def test_fused_equals_explicit_in_bfloat16(problem):
     q, k, v, mask = problem
     exact = scaled_dot_product(q.float(), k.float(), v.float(), mask)[0]
     # 8 bits of mantissa: 2^-8 of a number, and numbers here stay below 4
-    torch.testing.assert_close(fused_scaled_dot_product(q, k, v, mask).float(), exact, atol=0.03, rtol=0.03)
+    torch.testing.assert_close(scaled_dot_product_attention(q, k, v, mask).float(), exact, atol=0.03, rtol=0.03)
 
 
 @pytest.mark.usefixtures("gradient_by")
@@ -145,7 +145,7 @@ def test_a_fully_masked_row_gives_zeros_without_nan(dtype, kind):
         "padding": masks.padding(torch.tensor([[True] * 5, [False] * 5])),
     }[kind]
     dead = (1, slice(None), slice(None) if kind == "padding" else 3)
-    for function in (lambda *args: scaled_dot_product(*args)[0], fused_scaled_dot_product):
+    for function in (lambda *args: scaled_dot_product(*args)[0], scaled_dot_product_attention):
         values, grads = gradients(function, (q, k, v), mask)
         assert (values[dead] == 0).all()
         assert all(grad.isfinite().all() for grad in grads)
@@ -158,7 +158,7 @@ def test_a_finite_float_mask_is_just_added():
     q, k, v = torch.randn(3, 1, 2, 4, 8).unbind()
     everywhere = torch.full((4, 4), -1e9)
     explicit, grads = gradients(lambda *args: scaled_dot_product(*args)[0], (q, k, v), everywhere)
-    values, fused_grads = gradients(fused_scaled_dot_product, (q, k, v), everywhere)
+    values, fused_grads = gradients(scaled_dot_product_attention, (q, k, v), everywhere)
     # beside -1e9 the scores vanish in float32: all keys weigh the same
     torch.testing.assert_close(explicit, v.mean(dim=2, keepdim=True).expand_as(v))
     torch.testing.assert_close(values, explicit)
@@ -175,7 +175,7 @@ def test_a_finite_float_mask_is_just_added_in_sixteen_bits_too(dtype, number):
     expected = scaled_dot_product(q.double(), k.double(), v.double(), mask.double())[0]
     if number == -1e9:  # in float32 the scores vanish beside it
         expected = v.double().mean(dim=2, keepdim=True).expand_as(expected)
-    for found in (scaled_dot_product(q, k, v, mask)[0], fused_scaled_dot_product(q, k, v, mask)):
+    for found in (scaled_dot_product(q, k, v, mask)[0], scaled_dot_product_attention(q, k, v, mask)):
         assert found.dtype == dtype
         torch.testing.assert_close(found.double(), expected, atol=0.02, rtol=0.02)
 
@@ -209,7 +209,7 @@ def test_arguments_stay_as_they_are():
     mask = torch.randn(4, 4)
     before = [tensor.clone() for tensor in (q, k, v, mask)]
     scaled_dot_product(q, k, v, mask)
-    fused_scaled_dot_product(q, k, v, mask)
+    scaled_dot_product_attention(q, k, v, mask)
     assert all(torch.equal(one, other) for one, other in zip((q, k, v, mask), before, strict=True))
 
 
@@ -222,7 +222,7 @@ def test_heads_split_and_merge_are_inverse():
 def test_fused_dropout_drops_the_weights():
     ones = torch.ones(1, 1, 400, 50)
     eye = torch.eye(50)[None, None]
-    dropped = fused_scaled_dot_product(ones[..., :4], torch.ones(1, 1, 50, 4), eye, drop_prob=0.25)
+    dropped = scaled_dot_product_attention(ones[..., :4], torch.ones(1, 1, 50, 4), eye, drop_prob=0.25)
     # with V the identity the values are the weights: 1/50 each, a quarter dropped, the rest scaled by 4/3
     assert abs((dropped == 0).float().mean().item() - 0.25) < 0.02
     torch.testing.assert_close(dropped[dropped != 0], torch.full_like(dropped[dropped != 0], 1 / 50 / 0.75))
@@ -236,4 +236,4 @@ def test_long_causal_masks_go_block_by_block_to_the_same_values(queries, window)
     keep[1, :20] = False  # on the left: queries that may attend to nothing
     mask = masks.Mask(length=1030, keep_BM=keep, causal=True, window=window)
     expected, _ = scaled_dot_product(q, k, v, mask)
-    torch.testing.assert_close(fused_scaled_dot_product(q, k, v, mask), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(scaled_dot_product_attention(q, k, v, mask), expected, atol=1e-5, rtol=1e-5)

@@ -34,7 +34,7 @@ def test_the_last_query_stands_at_the_last_key():
 
 def test_a_long_causal_padding_mask_holds_no_matrix():
     mask = masks.padding(torch.ones(2, 8192, dtype=torch.bool)) & masks.causal(8192) & masks.window(8192, 128)
-    assert sum(part.numel() for part in (mask.keep_BM, mask.scores) if part is not None) == 2 * 8192
+    assert sum(part.numel() for part in (mask.keep_BM, mask.bias) if part is not None) == 2 * 8192
     assert masks.as_mask(mask, batch=2, heads=8, queries=8192, keys=8192) is mask
 
 
@@ -42,7 +42,7 @@ def test_a_long_causal_padding_mask_holds_no_matrix():
 def test_conjunction_is_commutative_and_keeps_both(length, seed):
     generator = torch.Generator().manual_seed(seed)
     one = masks.padding(torch.rand((2, length), generator=generator) < 0.5)
-    other = masks.causal(length) & masks.Mask(length=length, scores=torch.randn(length, length, generator=generator))
+    other = masks.causal(length) & masks.Mask(length=length, bias=torch.randn(length, length, generator=generator))
     both = masks.additive(one & other)
     assert torch.equal(both, masks.additive(other & one))
     torch.testing.assert_close(both, masks.additive(one).expand_as(both) + masks.additive(other))
@@ -86,7 +86,7 @@ def test_torch_nn_takes_what_comes_out(shape):
 
 def test_a_mask_itself_refuses_what_is_none():
     with pytest.raises(ValueError, match="got int64"):
-        masks.Mask(length=4, scores=torch.tensor([[1, 0, 0, 0]]))
+        masks.Mask(length=4, bias=torch.tensor([[1, 0, 0, 0]]))
     with pytest.raises(ValueError, match=r"\(batch, 4\).*got bool of shape \(1, 3\)"):
         masks.Mask(length=4, keep_BM=torch.ones(1, 3, dtype=torch.bool))
     with pytest.raises(TypeError, match="&"):

@@ -75,7 +75,7 @@ def test_ctranslate2_translates_the_same(tmp_path):
     for text in LINES:
         (tokens,) = ours.tokenizer.encode([text])
         (found,) = ours.generate([text], beam_size=1, return_details=True)
-        (there,) = theirs.translate_batch([ours.tokenizer.words(tokens.ids)], beam_size=1)
+        (there,) = theirs.translate_batch([ours.tokenizer.ids_to_tokens(tokens.ids)], beam_size=1)
         assert there.hypotheses[0] == [word for word in found.tokens if word != "</s>"]
 
 

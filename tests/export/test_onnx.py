@@ -16,7 +16,7 @@ from support.tiny import make_bert
 
 from clearhead import TextEncoder, TextToText
 from clearhead.export import example_inputs
-from clearhead.pipelines.auto import load
+from clearhead.pipelines.auto import load_pipeline
 from clearhead.runtime.onnx import MANIFEST
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -83,7 +83,7 @@ def test_every_encoder(tmp_path, family, pooling, normalize):
     plain = TextEncoder.from_pretrained(tmp_path, precision="float32", device="cpu")
     from clearhead.checkpoints import sentence_transformers as layout
 
-    layout.write(tmp_path, layout.SentenceSettings(pooling, normalize), plain.model.config.d_model)
+    layout.write_settings(tmp_path, layout.SentenceSettings(pooling, normalize), plain.model.config.d_model)
     written(tmp_path, tmp_path / "onnx")
     encoder = TextEncoder.from_pretrained(tmp_path, precision="float32", device="cpu")
     near(vectors(tmp_path / "onnx" / "model.onnx", encoder, TEXTS[:3]), encoder.encode(TEXTS[:3]))
@@ -103,12 +103,12 @@ def test_a_graph_of_a_short_example_holds_the_windows(tmp_path):
 
 
 def test_the_comparison_has_a_row_as_long_as_the_model_takes(tmp_path, bert):
-    assert example_inputs.of(load(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
+    assert example_inputs.of(load_pipeline(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
     families.make("modernbert", tmp_path, local_attention=600, max_position_embeddings=1000)
-    (trial,) = example_inputs.of(load(tmp_path), ["hello"] * 20)
+    (trial,) = example_inputs.of(load_pipeline(tmp_path), ["hello"] * 20)
     assert trial.long["attention_mask"].sum(1).tolist() == [3, 600]  # 300 to each side
     assert [len(batch["input_ids"]) for batch in trial.texts] == [16, 4]
-    first, decoder, cached = example_inputs.of(load("tatoeba-en-de"), ["Hello."])
+    first, decoder, cached = example_inputs.of(load_pipeline("tatoeba-en-de"), ["Hello."])
     assert first.long["input_ids"].shape[1] == 512
     assert decoder.long["input_ids"].shape[1] + cached.long["input_ids"].shape[1] == 256
 
@@ -274,6 +274,6 @@ def test_prompts_outside_the_pooling_are_refused(tmp_path):
     folder = make_bert(tmp_path / "model")
     from clearhead.checkpoints import sentence_transformers as layout
 
-    layout.write(folder, layout.SentenceSettings(prompts={"query": "query: "}, pool_prompt=False), 32)
+    layout.write_settings(folder, layout.SentenceSettings(prompts={"query": "query: "}, pool_prompt=False), 32)
     assert "include_prompt=false" in refused("export", folder, tmp_path / "out", "--to", "onnx")
     assert not (tmp_path / "out").exists()

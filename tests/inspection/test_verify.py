@@ -1,4 +1,4 @@
-"""The certificate: every good family passes, every planted fault is found."""
+"""verify() passes every correct family and reports every planted fault."""
 
 import copy
 import hashlib
@@ -16,7 +16,7 @@ from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.equations import positions
 from clearhead.inspection.verify import checks
 from clearhead.io.safetensors import read_weights, write_weights
-from clearhead.kernels.attention import fused_scaled_dot_product
+from clearhead.kernels.attention import scaled_dot_product_attention
 from clearhead.models import heads
 from clearhead.models.encoder import EncoderModel
 
@@ -25,7 +25,7 @@ COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 @pytest.fixture(autouse=True)
 def _no_compiler(monkeypatch):
-    """Compiling takes longer than all the rest; the command does."""
+    """Skip compilation, which takes longer than all other checks; the tests of the command compile."""
     monkeypatch.setattr(checks, "has_compiler", lambda: False)
 
 
@@ -33,76 +33,74 @@ def failed(certificate):
     return {check.name for check in certificate.checks if not check.holds}
 
 
-@pytest.mark.parametrize("name", sorted(checkpoints.FAMILIES))
-def test_a_good_encoder_passes(name, tmp_path):
+@pytest.mark.parametrize("name", sorted(checkpoints.ENCODER_FAMILIES))
+def test_correct_encoder_passes(name, tmp_path):
     families.make(name, tmp_path)
-    found = verify(tmp_path, against="transformers")
+    found = verify(tmp_path, reference="transformers")
     assert found.holds, failed(found)
     assert {check.name for check in found.checks} >= {"padding on the left", "packed = padded", "bfloat16"}
 
 
 @pytest.mark.parametrize("kind", ["ForSequenceClassification", "ForQuestionAnswering"])
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
-def test_a_good_head_passes(name, kind, tmp_path):
+def test_correct_head_passes(name, kind, tmp_path):
     families.make(name, tmp_path, kind)
     found = verify(tmp_path)
     assert found.holds, failed(found)
-    assert found.summary == "all hold"
+    assert found.summary == "all checks hold"
     assert {check.name for check in found.checks} >= {"head: padding on the left", "head: parity with transformers"}
 
 
-def test_a_planted_fault_in_a_head_is_found(tmp_path, monkeypatch):
+def test_reports_fault_in_head(tmp_path, monkeypatch):
     families.make("bert", tmp_path, "ForSequenceClassification")
-    whole, saved = heads.EncoderClassifier, EncoderFamily.save_with_head
-    monkeypatch.setattr(whole, "answer", lambda self, hidden, keep: self.head(hidden.mean(dim=1)))
+    save_with_head = EncoderFamily.save_with_head
+    monkeypatch.setattr(heads.EncoderClassifier, "answer", lambda self, hidden, keep: self.head(hidden.mean(dim=1)))
     assert failed(verify(tmp_path)) == {
         "head: padding on the right",
         "head: padding on the left",
-        "head: each text alone",
+        "head: unbatched",
         "head: parity with transformers",
     }
     monkeypatch.undo()
     monkeypatch.setattr(checks, "has_compiler", lambda: False)
 
-    def forgetful(self, model, folder):
+    def save_other_bias(self, model, folder):
         model = copy.deepcopy(model)
         model.head.out.bias += 1
-        saved(self, model, folder)
+        save_with_head(self, model, folder)
 
-    monkeypatch.setattr(EncoderFamily, "save_with_head", forgetful)
-    assert failed(verify(tmp_path)) == {"saved and opened again"}
+    monkeypatch.setattr(EncoderFamily, "save_with_head", save_other_bias)
+    assert failed(verify(tmp_path)) == {"saved and loaded"}
     monkeypatch.undo()
     weights = read_weights(tmp_path)[0]
     weights["classifier.weight"].fill_(torch.nan)
     write_weights(tmp_path / "model.safetensors", weights)
-    with pytest.raises(ValueError, match="classifier.weight holds NaN"):
+    with pytest.raises(ValueError, match="classifier.weight contains NaN"):
         verify(tmp_path)
 
 
-def test_a_head_that_was_not_tried_is_said(tmp_path):
+def test_summary_names_skipped_head(tmp_path):
     families.make("bert", tmp_path, "ForMaskedLM")
     found = verify(tmp_path)
     assert found.holds
-    assert found.summary == "all that was tried holds; its head, if it has one, was not tried"
+    assert found.summary == "all checks that ran hold; the head of this model was skipped"
     (check,) = (check for check in found.checks if check.name == "head")
     assert "BertForMaskedLM" in check.note
 
 
 @pytest.mark.parametrize("name", seq2seq.FAMILIES)
-def test_a_good_encoder_decoder_passes(name, tmp_path):
-    # Products of trained weights keep the size of what they multiply: the spread of a weight times the root of its
-    # width is 1.05 in the translator inside the package, the median of its matrices. The tiny ones' usual 2.3 is for
-    # tests in float32: it makes each layer double what the one before rounded away, and what bfloat16 then leaves
-    # says nothing about models that people use.
+def test_correct_encoder_decoder_passes(name, tmp_path):
+    # Trained weights keep the scale of activations: std times sqrt(width) has the median 1.05 in the bundled
+    # translator. The tiny models' default is 2.3, which doubles the bfloat16 rounding error in every layer.
     changes = {"init_std": 32**-0.5} if "init_std" in seq2seq.KINDS[name][2] else {}
     seq2seq.make(name, tmp_path, **changes)
     found = verify(tmp_path)
     assert found.holds, failed(found)
-    assert {check.name for check in found.checks} >= {"cached = uncached", "one beam = greedy", "each text alone"}
+    assert {check.name for check in found.checks} >= {"cached = uncached", "one beam = greedy", "unbatched"}
 
 
 @pytest.mark.parametrize("name", seq2seq.FAMILIES)
-def test_large_random_weights_are_too_much_for_bfloat16_alone(name, tmp_path):
+def test_large_random_weights_fail_only_bfloat16(name, tmp_path):
     seq2seq.make(name, tmp_path)
     assert failed(verify(tmp_path)) <= {"bfloat16"}
 
@@ -112,7 +110,7 @@ def shifted(ids, pad_id):
 
 
 def unmasked(q, k, v, mask=None, **options):
-    return fused_scaled_dot_product(q, k, v, None, **options)
+    return scaled_dot_product_attention(q, k, v, None, **options)
 
 
 def mixed_heads(x):
@@ -132,7 +130,7 @@ forward = EncoderModel.forward
 
 
 def reversed_under_padding(self, ids, mask=None):
-    """The right vectors at the wrong tokens: their mean stays."""
+    """Return the correct vectors at wrong positions; their mean does not change."""
     states = forward(self, ids, mask)
     for row, kept in enumerate(ids != self.config.pad_id):
         if not kept.all():
@@ -155,35 +153,35 @@ PARITY = "parity with transformers"
 T5_BUCKETS = {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
 FAULTS = [
     ("roberta", "clearhead.models.encoder", "positions_after_padding", shifted, {PARITY}),
-    ("bert", "clearhead.layers.attention", "fused_scaled_dot_product", unmasked, {"padding on the right", "packed = padded"}),
-    ("bert", "clearhead.equations.attention", "merge_heads", mixed_heads, {PARITY}),
+    ("bert", "clearhead.layers.attention", "scaled_dot_product_attention", unmasked, {"padding on the right", "packed = padded"}),
+    ("bert", "clearhead.layers.attention", "merge_heads", mixed_heads, {PARITY}),
     ("marian", "clearhead.equations.positions", "concatenated_sinusoids", cosines_first, {PARITY}),
-    ("modernbert of its own windows", "clearhead.layers.attention.MultiHeadAttention", "local", without_windows, {PARITY}),
+    ("modernbert with default windows", "clearhead.layers.attention.MultiHeadAttention", "apply_window", without_windows, {PARITY}),
     ("t5", "clearhead.equations.positions", "relative_buckets", too_far, {PARITY}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("family", "where", "name", "fault", "found"), FAULTS)
-def test_a_planted_fault_is_found(family, where, name, fault, found, tmp_path, monkeypatch):
-    family, _, own = family.partition(" of ")
-    # transformers' own sizes, which the tiny models do not have
+@pytest.mark.parametrize(("family", "where", "name", "fault", "expected"), FAULTS)
+def test_reports_fault(family, where, name, fault, expected, tmp_path, monkeypatch):
+    family, _, default_sizes = family.partition(" with ")
+    # the defaults of transformers, which differ from those of the tiny models
     sizes = {"modernbert": {"local_attention": 128, "max_position_embeddings": 512}, "t5": T5_BUCKETS}
-    changes = sizes.get(family, {}) if own or family == "t5" else {}
+    changes = sizes.get(family, {}) if default_sizes or family == "t5" else {}
     (seq2seq if family in seq2seq.KINDS else families).make(family, tmp_path, **changes)
     monkeypatch.setattr(f"{where}.{name}", fault)
     certificate = verify(tmp_path)
     assert not certificate.holds
-    assert found <= failed(certificate)
+    assert expected <= failed(certificate)
 
 
 @pytest.mark.parametrize(("family", "longest"), [("bert", 16), ("roberta", 18), ("marian", 16)])
-def test_models_of_short_texts_pass(family, longest, tmp_path):
+def test_short_models_pass(family, longest, tmp_path):
     short = {"max_position_embeddings": longest} | ({"init_std": 32**-0.5} if family in seq2seq.KINDS else {})
     (seq2seq if family in seq2seq.KINDS else families).make(family, tmp_path, **short)
     assert verify(tmp_path).holds
 
 
-def test_right_vectors_at_the_wrong_tokens_are_found(tmp_path, monkeypatch):
+def test_reports_vectors_at_wrong_positions(tmp_path, monkeypatch):
     families.make("bert", tmp_path)
     monkeypatch.setattr(EncoderModel, "forward", reversed_under_padding)
     found = failed(verify(tmp_path))
@@ -191,8 +189,8 @@ def test_right_vectors_at_the_wrong_tokens_are_found(tmp_path, monkeypatch):
     assert not {"padding on the right, mean", "padding on the left, mean"} & found
 
 
-def test_what_bfloat16_rounds_away_is_found(tmp_path):
-    """Values with a large part in common, which the output's bias takes off again: 24 bits hold the rest, 8 do not."""
+def test_reports_bfloat16_rounding(tmp_path):
+    """Add a large constant to the values and subtract it by the output bias: 24 bits keep the rest, 8 do not."""
     model, common = families.make("bert", tmp_path), 20.0
     with torch.no_grad():
         for layer in model.encoder.layer:
@@ -203,44 +201,44 @@ def test_what_bfloat16_rounds_away_is_found(tmp_path):
     assert failed(verify(tmp_path)) == {"bfloat16"}
 
 
-def test_what_overflows_in_bfloat16_is_found(tmp_path):
-    """float32 ends at 3.4028e38 and bfloat16 at 3.3895e38: between them a number is infinite in one of the two."""
+def test_reports_bfloat16_overflow(tmp_path):
+    """Use a bias between the largest bfloat16, 3.3895e38, and the largest float32, 3.4028e38."""
     model = families.make("bert", tmp_path)
     with torch.no_grad():
-        model.encoder.layer[0].intermediate.dense.bias[0] = -3.4e38  # GELU makes 0 of it
+        model.encoder.layer[0].intermediate.dense.bias[0] = -3.4e38  # GELU returns 0 for it
     model.save_pretrained(tmp_path)
     assert failed(verify(tmp_path)) == {"bfloat16"}
 
 
 def raising(message):
-    def fault(*given, **named):
+    def fault(*args, **kwargs):
         raise RuntimeError(message)
 
     return fault
 
 
-def test_a_check_that_raises_fails_with_the_errors_text(tmp_path, monkeypatch):
+def test_check_that_raises_fails_with_error_text(tmp_path, monkeypatch):
     families.make("bert", tmp_path)
     monkeypatch.setattr("clearhead.checkpoints.encoder_family.EncoderFamily.save", raising("no room\nat all"))
     monkeypatch.setattr("clearhead.inspection.verify.checks.inference_copy", raising(""))
     certificate = verify(tmp_path)
     notes = {check.name: check.note for check in certificate.checks if not check.holds}
-    assert notes["saved and opened again"] == "RuntimeError: no room"
+    assert notes["saved and loaded"] == "RuntimeError: no room"
     assert notes["bfloat16"] == "RuntimeError: "
     assert json.loads(json.dumps(certificate.as_dict()))["holds"] is False
     monkeypatch.setattr("clearhead.models.encoder.EncoderModel.forward", raising("not even once"))
     assert {check.note for check in verify(tmp_path).checks if not check.holds} >= {"RuntimeError: not even once"}
 
 
-def test_both_measures_of_tokens_are_stated(tmp_path):
+def test_token_checks_have_two_measures(tmp_path):
     families.make("bert", tmp_path)
     bounds = {check.name: (check.bound, check.measured) for check in verify(tmp_path).checks}
-    for name in ("padding on the right", "padding on the left", "each text alone", "another order of the batch"):
-        assert bounds[name] == (1e-5, "largest distance of a token's vector, of its norm")
-        assert bounds[f"{name}, mean"] == (1e-6, "largest distance of a text's mean vector, of its norm")
+    for name in ("padding on the right", "padding on the left", "unbatched", "reversed batch"):
+        assert bounds[name] == (1e-5, "largest relative error of a token vector")
+        assert bounds[f"{name}, mean"] == (1e-6, "largest relative error of a mean vector")
 
 
-def test_every_file_is_hashed(tmp_path):
+def test_hashes_every_file(tmp_path):
     families.make("bert", tmp_path)
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / ".cache").mkdir()
@@ -252,22 +250,22 @@ def test_every_file_is_hashed(tmp_path):
     assert files["1_Pooling/config.json"] == hashlib.sha256(b"{}").hexdigest()
 
 
-def test_without_transformers_what_stays_open_is_said(tmp_path, monkeypatch):
+def test_summary_names_skipped_parity(tmp_path, monkeypatch):
     families.make("bert", tmp_path)
-    assert verify(tmp_path).summary == "all hold"
+    assert verify(tmp_path).summary == "all checks hold"
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "transformers" else find(name))
     found = verify(tmp_path)
     assert found.holds
-    assert found.summary.startswith("all that was tried holds; parity with transformers was not tried")
+    assert found.summary.startswith("all checks that ran hold; parity with transformers was skipped")
     with pytest.raises(ValueError, match="transformers is not installed"):
-        verify(tmp_path, against="transformers")
+        verify(tmp_path, reference="transformers")
 
 
 @pytest.mark.slow
-def test_a_compiled_encoder_decoder_is_the_eager_one(tmp_path):
+def test_compiled_encoder_decoder_equals_eager(tmp_path):
     if not COMPILER:
-        pytest.skip("there is no C++ compiler")
+        pytest.skip("no C++ compiler found")
     seq2seq.make("marian", tmp_path, init_std=32**-0.5)
     status, out, err = clearhead("verify", tmp_path)
     assert status == 0, out + err
@@ -275,18 +273,18 @@ def test_a_compiled_encoder_decoder_is_the_eager_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_writes_the_certificate_beside_the_weights(tmp_path):
+def test_command_writes_certificate_next_to_weights(tmp_path):
     families.make("bert", tmp_path)
     status, out, err = clearhead("verify", tmp_path)
     assert status == 0, err
     assert "parity with transformers" in out
     compiled = next(line for line in out.splitlines() if line.startswith("compiled = eager"))
     assert "holds" in compiled if COMPILER else "no C++ compiler" in compiled
-    held = json.loads((tmp_path / "certificate.json").read_text())
-    assert held["holds"] is True
-    assert held["versions"]["torch"] == torch.__version__
-    assert "model.safetensors" in held["files"]
-    assert "certificate.json" not in held["files"]
+    written = json.loads((tmp_path / "certificate.json").read_text())
+    assert written["holds"] is True
+    assert written["versions"]["torch"] == torch.__version__
+    assert "model.safetensors" in written["files"]
+    assert "certificate.json" not in written["files"]
     weights = read_weights(tmp_path)[0]
     weights["encoder.layer.0.output.LayerNorm.weight"].fill_(3e38)
     write_weights(tmp_path / "model.safetensors", weights)
@@ -296,9 +294,9 @@ def test_the_command_writes_the_certificate_beside_the_weights(tmp_path):
     assert json.loads((tmp_path / "other.json").read_text())["holds"] is False
 
 
-def test_what_cannot_be_verified_is_said(tmp_path):
+def test_refuses_missing_model_folder_and_reference(tmp_path):
     assert "no does not exist" in refused("verify", "all-MiniLM-L6-v2", "-o", tmp_path / "no" / "a.json")
     with pytest.raises(ValueError, match="no-such-model"):
         verify("no/no-such-model")
-    with pytest.raises(ValueError, match="compared with transformers; got 'jax'"):
-        verify("all-MiniLM-L6-v2", against="jax")
+    with pytest.raises(ValueError, match="must be \"transformers\"; got 'jax'"):
+        verify("all-MiniLM-L6-v2", reference="jax")

@@ -23,9 +23,10 @@ from clearhead import (
     watch,
 )
 from clearhead.equations import attention
-from clearhead.generation.generate import EncodedSource, search
+from clearhead.generation.generate import generate
+from clearhead.generation.strategy import EncodedSource
 from clearhead.inspection.attention.capture import _several
-from clearhead.inspection.verify.checks import explicit_attention
+from clearhead.kernels.attention import attention_backend
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 3, 7, 0, 0]])
 KEEP = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
@@ -59,7 +60,7 @@ def test_an_encoders_weights_are_the_oracles(name, tmp_path, oracle):
         plain = model(IDS, masks.padding(KEEP))
         with watch(model) as seen:
             assert torch.equal(model(IDS, masks.padding(KEEP)), plain)
-        with explicit_attention():
+        with attention_backend("explicit"):
             model(IDS, masks.padding(KEEP))
     assert len(seen.records) == len(oracle) == len(model.encoder.layers)
     for record, weights in zip(seen.records, oracle, strict=True):
@@ -82,7 +83,7 @@ def test_an_encoder_decoders_weights_are_the_oracles_with_caches_too(name, tmp_p
         plain = run()
         with watch(model) as seen:
             assert all(torch.equal(one, other) for one, other in zip(run(), plain, strict=True))
-        with explicit_attention():
+        with attention_backend("explicit"):
             run()
     assert len(seen.records) == len(oracle)
     for record, weights in zip(seen.records, oracle, strict=True):
@@ -97,9 +98,9 @@ def test_the_weights_of_beams_that_share_a_cache_sum_to_one(tmp_path):
     model, _ = checkpoints.load_seq2seq(tmp_path)
     settings = GenerationConfig(beam_size=3, max_new_tokens=5)
     sources = [EncodedSource([5, 6, 7], (98,)), EncodedSource([8, 9], (98,))]
-    plain = search(model, sources, settings)
+    plain = generate(model, sources, settings)
     with watch(model, layers=[0]) as seen:
-        assert search(model, sources, settings) == plain
+        assert generate(model, sources, settings) == plain
     for record in seen.records:
         if record.part != "encoder":
             torch.testing.assert_close(record.values.sum(dim=-1), torch.ones(record.values.shape[:-1]))
@@ -249,7 +250,7 @@ TEXTS = ["the old bridge", "hello world this is a test"]
 @pytest.mark.parametrize("given", [lambda made: made, lambda made: made.model])
 def test_what_really_encodes_is_watched(tiny_bert, precision, given):
     encoder = TextEncoder.from_pretrained(tiny_bert, precision=precision, device="cpu")
-    plain, before = encoder.encode(TEXTS), [hooks_of(encoder.model), hooks_of(encoder._runner)]
+    plain, before = encoder.encode(TEXTS), [hooks_of(encoder.model), hooks_of(encoder.inference_model)]
     with watch(given(encoder), layers=[0, 2], heads=[1]) as seen:
         assert (encoder.encode(TEXTS) == plain).all()
         encoder.encode(TEXTS[:1])
@@ -262,7 +263,7 @@ def test_what_really_encodes_is_watched(tiny_bert, precision, given):
     for layer in (0, 2):
         found = seen.of(layer, 1, call=0)[0, : len(long), : len(long)]
         torch.testing.assert_close(found, alone.of(layer, 1)[0], atol=bound, rtol=0)
-    assert [hooks_of(encoder.model), hooks_of(encoder._runner)] == before
+    assert [hooks_of(encoder.model), hooks_of(encoder.inference_model)] == before
 
 
 @pytest.mark.parametrize("given", [lambda made: made, lambda made: made.model])

@@ -8,7 +8,7 @@ from support.families import FAMILIES, make
 
 from clearhead import masks, scaled_dot_product
 from clearhead.checkpoints import load_encoder
-from clearhead.kernels.attention import fused_scaled_dot_product
+from clearhead.kernels.attention import scaled_dot_product_attention
 
 lengths_of_texts = st.lists(st.integers(1, 20), min_size=1, max_size=5)
 
@@ -18,17 +18,17 @@ def test_attention(lengths, seed, causal, window):
     torch.manual_seed(seed)
     q, k, v = torch.randn(3, 1, 2, sum(lengths), 4).unbind()
     bias = torch.randn(1, 2, max(lengths), max(lengths))
-    mask = masks.Mask(length=sum(lengths), lengths=tuple(lengths), causal=causal, window=window, scores=bias)
+    mask = masks.Mask(length=sum(lengths), lengths=tuple(lengths), causal=causal, window=window, bias=bias)
     expected, start = [], 0
     for length in lengths:
-        own = masks.Mask(length=length, causal=causal, window=window, scores=bias[:, :, :length, :length])
+        own = masks.Mask(length=length, causal=causal, window=window, bias=bias[:, :, :length, :length])
         part = slice(start, start + length)
         expected.append(scaled_dot_product(q[:, :, part], k[:, :, part], v[:, :, part], own)[0])
         start += length
     together = torch.cat(expected, dim=2)
     torch.testing.assert_close(scaled_dot_product(q, k, v, mask)[0], together, atol=1e-5, rtol=1e-5)
     leaf = q.clone().requires_grad_()
-    found = fused_scaled_dot_product(leaf, k, v, mask)
+    found = scaled_dot_product_attention(leaf, k, v, mask)
     torch.testing.assert_close(found, together, atol=1e-5, rtol=1e-5)
     found.square().sum().backward()
     other = q.clone().requires_grad_()
@@ -41,10 +41,10 @@ def test_a_text_has_the_same_values_to_the_bit_among_any_others(lengths, seed):
     torch.manual_seed(seed)
     q, k, v = torch.randn(3, 1, 2, sum(lengths), 8).unbind()
     with torch.no_grad():
-        found = fused_scaled_dot_product(q, k, v, masks.packed(lengths)).split(lengths, dim=2)
+        found = scaled_dot_product_attention(q, k, v, masks.packed(lengths)).split(lengths, dim=2)
         each = zip(*(x.split(lengths, dim=2) for x in (q, k, v)), strict=True)
         for length, parts, values in zip(lengths, each, found, strict=True):
-            assert torch.equal(fused_scaled_dot_product(*parts, masks.packed([length])), values)
+            assert torch.equal(scaled_dot_product_attention(*parts, masks.packed([length])), values)
             if length:
                 torch.testing.assert_close(values, scaled_dot_product(*parts)[0], atol=1e-5, rtol=1e-5)
 

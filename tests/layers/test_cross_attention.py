@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from clearhead import (
     CrossAttention,
     CrossAttentionCache,
-    Decoder,
     DecoderCache,
     MultiHeadAttention,
     SelfAttentionCache,
@@ -48,7 +47,7 @@ def test_cross_attention_is_its_equation(seed, batch, length, keys, options, kin
         masks.padding(torch.rand(batch, keys) < 0.5),
         torch.rand(length, keys) < 0.5,
         torch.randn(batch, 2, length, keys),
-        masks.padding(torch.rand(batch, keys) < 0.5) & masks.Mask(length=keys, scores=torch.randn(length, keys)),
+        masks.padding(torch.rand(batch, keys) < 0.5) & masks.Mask(length=keys, bias=torch.randn(length, keys)),
     ][kind]
     torch.testing.assert_close(layer(x, memory, mask), explicit(layer, x, memory, mask), atol=1e-5, rtol=1e-5)
 
@@ -91,9 +90,9 @@ def test_the_fixed_cache_computes_once_and_selects():
     assert cache.length == 5
     torch.testing.assert_close(torch.cat(steps, dim=1), layer(x, memory), atol=1e-5, rtol=1e-5)
     order = torch.tensor([2, 0])
-    cache.select(order)
+    cache.reorder(order)
     torch.testing.assert_close(layer(x[order], memory[order], None, cache), layer(x, memory)[order])
-    CrossAttentionCache().select(order)  # of an empty one nothing is kept
+    CrossAttentionCache().reorder(order)  # of an empty one nothing is kept
 
 
 @given(
@@ -123,7 +122,7 @@ def test_the_growing_cache_selects_and_refuses_another_batch():
     x = torch.randn(3, 4, 8)
     layer(x[:, :3], masks.causal(3), cache)
     order = torch.tensor([2, 0, 0, 1])
-    cache.select(order)
+    cache.reorder(order)
     found = layer(x[order, 3:], masks.causal(4), cache)
     torch.testing.assert_close(found, layer(x[order], masks.causal(4))[:, 3:], atol=1e-5, rtol=1e-5)
     with pytest.raises(ValueError, match="holds 4 rows, but the step has 2"):
@@ -135,60 +134,12 @@ def test_the_decoder_cache_selects_in_every_layer():
     k = torch.arange(3.0).reshape(3, 1, 1, 1)
     for layer in cache.layers:
         layer.attention.append(k, -k)
-        layer.cross_attention.filled(lambda: (k * 10, k * 20))
+        layer.cross_attention.get_or_compute(lambda: (k * 10, k * 20))
     assert cache.length == 1
-    cache.select(torch.tensor([2, 1]))
-    cache.select(torch.tensor([1, 0]), torch.tensor([0]))
+    cache.reorder(torch.tensor([2, 1]))
+    cache.reorder(torch.tensor([1, 0]), torch.tensor([0]))
     for layer in cache.layers:
         assert layer.attention.keys.flatten().tolist() == [1, 2]
         assert layer.attention.values.flatten().tolist() == [-1, -2]
-        held, _ = layer.cross_attention.filled(lambda: (None, None))
+        held, _ = layer.cross_attention.get_or_compute(lambda: (None, None))
         assert held.flatten().tolist() == [0]
-
-
-@given(seeds, st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 12), st.booleans())
-def test_beams_that_share_a_row_of_the_cache_are_as_rows_of_their_own(seed, sentences, each, prompt, steps, relative):
-    torch.manual_seed(seed)
-    decoder = Decoder(8, 12, 2, 0.0, 2, relative_buckets=6 if relative else 0, relative_max_distance=9).eval()
-    for parameter in decoder.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    memory, shared, own = torch.randn(sentences, 3, 8), DecoderCache(2), DecoderCache(2)
-    length = prompt
-    with torch.no_grad():
-        if prompt:
-            x = torch.randn(sentences, prompt, 8)
-            found = decoder(x, memory, masks.causal(prompt), None, shared)
-            alike = decoder(x.repeat_interleave(each, dim=0), memory, masks.causal(prompt), None, own)
-            torch.testing.assert_close(found.repeat_interleave(each, dim=0), alike, atol=2e-5, rtol=2e-5)
-        shared.branch(each)
-        for _ in range(steps):
-            new = int(torch.randint(1, 3, ()))
-            length += new
-            x, mask = torch.randn(len(memory) * each, new, 8), masks.causal(length)
-            found = decoder(x, memory, mask, None, shared)
-            torch.testing.assert_close(found, decoder(x, memory, mask, None, own), atol=2e-5, rtol=2e-5)
-            assert shared.length == own.length == length
-            alive = int(torch.randint(1, each + 1, ()))  # the fewer go on, the more slots are nobody's
-            rows = torch.randint(alive, (len(memory), each)) + torch.arange(len(memory))[:, None] * each
-            shared.select(rows.flatten())
-            own.select(rows.flatten())
-            if len(memory) > 1 and torch.rand(()) < 0.5:
-                staying = torch.randperm(len(memory))[: len(memory) - 1]
-                rows = (staying[:, None] * each + torch.arange(each)).flatten()
-                memory = memory[staying]
-                shared.select(rows, staying)
-                own.select(rows, staying)
-
-
-def test_slots_that_no_beam_descends_from_are_left_behind():
-    decoder, cache, memory = Decoder(8, 12, 2, 0.0, 2).eval(), DecoderCache(2), torch.randn(2, 3, 8)
-    with torch.no_grad():
-        decoder(torch.randn(2, 5, 8), memory, masks.causal(5), None, cache)
-        cache.branch(4)
-        assert cache.layers[0].attention.filled == 5  # what all beams have in common is there once
-        for step in range(40):
-            decoder(torch.randn(8, 1, 8), memory, masks.causal(6 + step), None, cache)
-            cache.select(torch.tensor([1, 1, 1, 1, 6, 6, 6, 6]))
-            live = cache.length  # of each token one beam's
-            assert live <= cache.layers[1].attention.filled <= max(1.5 * live, 9)
-            assert cache.layers[1].attention.keys.shape == (2, 2, cache.layers[1].attention.filled, 4)

@@ -6,7 +6,7 @@ from torch import nn
 
 from clearhead import EncoderLayer, Seq2Seq, Seq2SeqConfig, masks
 from clearhead.equations.attention import scaled_dot_product
-from clearhead.kernels.attention import fused_scaled_dot_product
+from clearhead.kernels.attention import scaled_dot_product_attention
 from clearhead.kernels.dropout import dropout_mask, fast_dropout, keep_probability
 from clearhead.layers.dropout import Dropout, use_fast_dropout
 
@@ -125,7 +125,7 @@ def test_attention_drops_weights_and_divides_by_the_share(kind, monkeypatch):
     q, k, v = torch.randn(3, 3, 2, 5, 4, dtype=torch.float64).unbind()
     inputs = [x.requires_grad_() for x in (q, k, v)]
     torch.manual_seed(3)
-    found = fused_scaled_dot_product(q, k, v, masks_of(kind), drop_prob=0.3)
+    found = scaled_dot_product_attention(q, k, v, masks_of(kind), drop_prob=0.3)
     torch.manual_seed(3)
     scaled_mask = dropout_mask((3, 2, 5, 16), 0.3)[..., :5] / keep_probability(0.3)  # few keys are filled up to 16
     wanted = (scaled_dot_product(q, k, v, masks_of(kind))[1] * scaled_mask) @ v
@@ -138,7 +138,7 @@ def test_attention_drops_weights_and_divides_by_the_share(kind, monkeypatch):
 def test_attention_over_more_keys_draws_for_these_alone():
     q, k, v = torch.randn(3, 1, 2, 20, 4).unbind()
     torch.manual_seed(3)
-    found = fused_scaled_dot_product(q, k, v, masks.causal(20), drop_prob=0.3, scale=0.7)
+    found = scaled_dot_product_attention(q, k, v, masks.causal(20), drop_prob=0.3, scale=0.7)
     torch.manual_seed(3)
     weights = scaled_dot_product(q, k, v, masks.causal(20), scale=0.7)[1]
     torch.testing.assert_close(found, fast_dropout(weights, 0.3) @ v)
@@ -151,9 +151,9 @@ def test_attention_under_autocast_is_bfloat16s(mask):
         k, v = torch.cat([k, k], dim=2), torch.cat([v, v], dim=2)
     torch.manual_seed(3)
     with torch.autocast("cpu", torch.bfloat16):
-        found = fused_scaled_dot_product(q, k, v, mask, drop_prob=0.3)
+        found = scaled_dot_product_attention(q, k, v, mask, drop_prob=0.3)
     torch.manual_seed(3)
-    wanted = fused_scaled_dot_product(q.float(), k.float(), v.float(), mask, drop_prob=0.3)
+    wanted = scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, drop_prob=0.3)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), wanted, rtol=0.02, atol=0.02)
 
@@ -162,7 +162,7 @@ def test_attention_under_autocast_is_bfloat16s(mask):
 def test_a_query_without_keys_gets_zeros_with_dropout_too(dtype):
     q, k, v = torch.randn(3, 3, 2, 5, 4, dtype=dtype).unbind()
     inputs = [x.requires_grad_() for x in (q, k, v)]
-    found = fused_scaled_dot_product(q, k, v, masks_of("padding"), drop_prob=0.3)
+    found = scaled_dot_product_attention(q, k, v, masks_of("padding"), drop_prob=0.3)
     assert not found[2].any()
     assert found[:2].isfinite().all()
     for gradient in torch.autograd.grad(found.sum(), inputs):

@@ -74,30 +74,30 @@ def test_concatenated_sinusoids_are_their_equation(length, width, last):
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.sampled_from([(8, 20), (32, 128), (2, 3)]), st.booleans())
-def test_relative_buckets_are_transformers(queries, before, sizes, one_way):
+def test_relative_buckets_are_transformers(queries, before, sizes, bidirectional):
     from transformers.models.t5.modeling_t5 import T5Attention
 
     buckets, furthest = sizes
-    if not one_way:
+    if bidirectional:
         buckets = max(buckets, 4)
     stretch = 17  # far distances too
     keys = (queries + before) * stretch
-    found = positions.relative_buckets(queries, keys, buckets, max_distance=furthest, one_way=one_way)
+    found = positions.relative_buckets(queries, keys, buckets, max_distance=furthest, bidirectional=bidirectional)
     distance = torch.arange(keys)[None, :] - torch.arange(keys)[keys - queries :, None]
     expected = T5Attention._relative_position_bucket(
-        distance, bidirectional=not one_way, num_buckets=buckets, max_distance=furthest
+        distance, bidirectional=bidirectional, num_buckets=buckets, max_distance=furthest
     )
     assert torch.equal(found, expected)
 
 
 def test_relative_biases_are_the_rows_of_the_buckets():
-    layer = RelativePositionBias(8, 3, max_distance=20, one_way=True)
-    buckets = positions.relative_buckets(2, 5, 8, max_distance=20, one_way=True)
+    layer = RelativePositionBias(8, 3, max_distance=20, bidirectional=False)
+    buckets = positions.relative_buckets(2, 5, 8, max_distance=20, bidirectional=False)
     torch.testing.assert_close(layer(2, 5)[0], layer.weight[buckets].permute(2, 0, 1))
     with pytest.raises(ValueError, match="need 2 buckets"):
-        RelativePositionBias(1, 3, one_way=True)
+        RelativePositionBias(1, 3, bidirectional=False)
     with pytest.raises(ValueError, match="max_distance"):
-        RelativePositionBias(32, 3, max_distance=16, one_way=True)
+        RelativePositionBias(32, 3, max_distance=16, bidirectional=False)
 
 
 def test_scaled_embedding_and_unembedding_are_their_equations():

@@ -158,7 +158,7 @@ def test_the_search_is_that_over_all_spans(logits, longest, count):
     # tokens as byte-level tokenizers give them, with the blank before
     context = " ab" * size
     offsets = [(3 * place, 3 * place + 3) for place in range(size)]
-    found, none = best_spans(begin, end, offsets, context, longest=longest, count=count)
+    found, none = best_spans(begin, end, offsets, context, max_length=longest, n_best=count)
     p, q = (np.exp(part) / np.exp(part).sum() for part in (begin, end))
     spans = {(3 * i + 1, 3 * j + 3): p[i + 1] * q[j + 1] for i in range(size) for j in range(i, min(size, i + longest))}
     assert math.exp(none) == pytest.approx(p[0] * q[0])
@@ -168,7 +168,7 @@ def test_the_search_is_that_over_all_spans(logits, longest, count):
 
 def test_a_span_that_several_tokens_give_counts_once():
     # a character of two tokens, each with the whole character as its place
-    found, _ = best_spans(np.array([0.0, 2, 1]), np.array([0.0, 1, 2]), [(0, 1), (0, 1)], "😀", longest=5, count=9)
+    found, _ = best_spans(np.array([0.0, 2, 1]), np.array([0.0, 1, 2]), [(0, 1), (0, 1)], "😀", max_length=5, n_best=9)
     assert [(span.start, span.end) for span in found] == [(0, 1)]
     assert math.exp(found[0].log_prob) == pytest.approx((math.e**2 / (1 + math.e + math.e**2)) ** 2)
 
@@ -218,7 +218,7 @@ def test_other_tokenizers(tmp_path, kind):
         assert tokenizer.decode([i for i in window.ids if i > 2]) == QUESTION + SHORT
         assert [place for place, number in enumerate(window.ids) if number in (0, 2)][-1] == len(window.ids) - 1
         assert window.ids.count(2) == 3
-        assert last.ids[: last.first] == window.ids[: window.first]
+        assert last.ids[: last.context_start] == window.ids[: window.context_start]
     make("roberta", tmp_path, "ForQuestionAnswering", vocab_size=400)
     backend.save(str(tmp_path / "tokenizer.json"))
     reader = QuestionAnswerer.from_pretrained(tmp_path, device="cpu")
@@ -240,7 +240,7 @@ def test_windows_are_transformers(bert, folder, text, stride, max_length):
     )  # fmt: skip
     ((*windows,),) = pair_windows(bert.tokenizer, [("a", context)], max_length, stride)
     assert [window.ids for window in windows] == cut["input_ids"]
-    assert [window.types for window in windows] == cut["token_type_ids"]
+    assert [window.token_types for window in windows] == cut["token_type_ids"]
     for window, offsets in zip(windows, cut["offset_mapping"], strict=True):
         assert window.offsets == offsets[3:-1]
 
@@ -261,7 +261,7 @@ def test_bfloat16_and_a_saved_folder(pair, tmp_path):
     reader.save_pretrained(tmp_path)
     assert QuestionAnswerer.from_pretrained(tmp_path, device="cpu").answers(PAIRS) == reader.answers(PAIRS)
     half = QuestionAnswerer.from_pretrained(tmp_path, precision="bfloat16", device="cpu")
-    assert next(half._runner.body.encoder.parameters()).dtype == torch.bfloat16
+    assert next(half.inference_model.body.encoder.parameters()).dtype == torch.bfloat16
     score = {(one.start, one.end): one.score for one in reader.answer(QUESTION, SHORT, n_best=10**6).n_best}
     for one in half.answer(QUESTION, SHORT, n_best=10).n_best:
         assert one.score == pytest.approx(score[one.start, one.end], rel=0.5)
@@ -274,9 +274,9 @@ def test_bfloat16_and_a_saved_folder(pair, tmp_path):
         (" \n", SHORT, {}, "the question of pair 0 is blank"),
         (QUESTION, "", {}, "the context of pair 0 is empty"),
         (QUESTION, " \u3000", {}, "the context of pair 0 is blank"),
-        (QUESTION, "\x00\x01", {}, "the context of pair 0 holds nothing that this model's tokenizer takes for text"),
-        ("a " * 40, SHORT, {}, "takes 43 tokens with the special ones, of 36 in a window"),
-        (QUESTION, "a \ud83d b", {}, "the context of pair 0 holds half a surrogate pair at character 2"),
+        (QUESTION, "\x00\x01", {}, "the context of pair 0 has no token in this model's tokenizer"),
+        ("a " * 40, SHORT, {}, "has 43 tokens with the special ones, of 36 in a window"),
+        (QUESTION, "a \ud83d b", {}, "the context of pair 0 has half a surrogate pair at character 2"),
         (QUESTION, SHORT, {"n_best": 0}, "n_best must be at least 1; got 0"),
         (QUESTION, SHORT, {"max_answer_length": 0}, "max_answer_length must be at least 1; got 0"),
         (QUESTION, SHORT, {"stride": -1}, "stride must be at least 0; got -1"),
@@ -309,9 +309,9 @@ for pairs in ([(None, "a")], [("a", b"b")], "hello", [("a", "b"), ("c",)], [None
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "the question of pair 0 is a NoneType; a string is wanted",
-        "the context of pair 0 is a bytes; a string is wanted",
-        "pair 0 is 'h'; a question and a context are wanted",
-        "pair 1 is ('c',); a question and a context are wanted",
-        "pair 0 is None; a question and a context are wanted",
+        "the question of pair 0 is a NoneType; expected a string",
+        "the context of pair 0 is a bytes; expected a string",
+        "pair 0 is 'h'; expected a question and a context",
+        "pair 1 is ('c',); expected a question and a context",
+        "pair 0 is None; expected a question and a context",
     ]

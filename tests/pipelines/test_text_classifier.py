@@ -48,7 +48,7 @@ def test_probabilities_are_transformers(pair):
         assert [said.label for said in found] == [classifier.labels[index] for index in best]
         assert all(said.probability == max(said.probabilities.values()) for said in found)
     assert classifier.classify([]) == []
-    with pytest.raises(ValueError, match="put it in a list"):
+    with pytest.raises(ValueError, match="Put it in a list"):
         inspect.unwrap(TextClassifier.classify)(classifier, "hello")
 
 
@@ -66,7 +66,7 @@ def test_several_labels_may_be_right(tmp_path):
 def test_bfloat16_says_nearly_the_same(pair):
     folder, theirs = pair
     classifier = TextClassifier.from_pretrained(folder, precision="bfloat16", device="cpu")
-    assert next(classifier._runner.body.encoder.parameters()).dtype == torch.bfloat16
+    assert next(classifier.inference_model.body.encoder.parameters()).dtype == torch.bfloat16
     assert next(classifier.model.body.encoder.parameters()).dtype == torch.float32
     rows = torch.tensor([list(said.probabilities.values()) for said in classifier.classify(TEXTS)])
     torch.testing.assert_close(rows, logits(folder, theirs).softmax(dim=-1), atol=0.1, rtol=0)

@@ -78,7 +78,7 @@ def test_after_select_each_row_goes_on_from_the_one_it_was(seed, options, rows):
     decoder, cache, order = build(options), DecoderCache(2), torch.tensor(rows)
     x, memory = torch.randn(3, 4, 8), torch.randn(3, 5, 8)
     decoder(x[:, :3], memory, masks.causal(3), None, cache)
-    cache.select(order, order)
+    cache.reorder(order, order)
     found = decoder(x[order, 3:], memory[order], masks.causal(4), None, cache)
     assert_close(found, decoder(x[order], memory[order], masks.causal(4))[:, 3:])
 
@@ -146,10 +146,10 @@ def test_a_decoders_relative_biases_are_those_of_the_tokens_behind():
     decoder = build(OPTIONS[3])
     x, memory = torch.randn(2, 12, 8), torch.randn(2, 3, 8)
     found = decoder(x, memory, masks.causal(12))
-    buckets = relative_buckets(12, 12, 6, max_distance=9, one_way=True)
+    buckets = relative_buckets(12, 12, 6, max_distance=9, bidirectional=False)
     biases = decoder.relative_bias.weight[buckets].permute(2, 0, 1)[None]
     decoder.relative_bias = None
-    assert_close(decoder(x, memory, masks.causal(12) & masks.Mask(length=12, scores=biases)), found)
+    assert_close(decoder(x, memory, masks.causal(12) & masks.Mask(length=12, bias=biases)), found)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)

@@ -45,7 +45,7 @@ def problems(draw, dtype=torch.float32, with_dead_rows=True):
         "padding": lambda: masks.padding(keep),
         "causal": lambda: masks.causal(keys),
         "window": lambda: masks.window(keys, 2),
-        "joined": lambda: masks.padding(keep) & masks.causal(keys) & masks.Mask(length=keys, scores=allowed),
+        "joined": lambda: masks.padding(keep) & masks.causal(keys) & masks.Mask(length=keys, bias=allowed),
     }[kind]()
     return q, k, v, mask
 
@@ -58,8 +58,8 @@ def dense(mask, queries, keys, batch, heads):
         values = torch.where(mask, 0.0, float("-inf")) if mask.dtype == torch.bool else mask
         return values.expand(batch, heads, queries, keys)
     out = torch.zeros(batch, heads, queries, keys)
-    if mask.scores is not None:
-        out = out + dense(mask.scores, queries, keys, batch, heads)
+    if mask.bias is not None:
+        out = out + dense(mask.bias, queries, keys, batch, heads)
     for b in range(batch):
         for i in range(queries):
             for j in range(keys):

@@ -2,7 +2,7 @@
 
 import json
 
-from clearhead.tokenizers.auto import tokenizer_of
+from clearhead.checkpoints import load_tokenizer
 from support import spm
 from support.seq2seq import make
 
@@ -22,14 +22,14 @@ def plain(family, folder, kind=None, **changes):
     config = {"src_lang": "en_XX"} if family.startswith("mbart") else {}
     spm.plain(family, folder, **config)
     kind = kind or {"mbart50": "mbart", "nllb": "m2m_100"}.get(family, family)
-    size = max(tokenizer_of(folder, kind.split()[0]).pieces) + 1
+    size = max(load_tokenizer(folder, kind.split()[0]).pieces) + 1
     return make(kind, folder, **({"vocab_size": size} | changes))
 
 
 def m2m100(folder, **changes):
     """An M2M100 folder; gives transformers' model."""
     spm.m2m100(folder)
-    size = max(tokenizer_of(folder, "m2m_100").pieces) + 1
+    size = max(load_tokenizer(folder, "m2m_100").pieces) + 1
     return make("m2m_100", folder, **({"vocab_size": size} | changes))
 
 

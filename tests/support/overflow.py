@@ -5,7 +5,7 @@ import json
 import torch
 from safetensors.torch import load_file, save_file
 
-from clearhead.tokenizers.auto import tokenizer_of
+from clearhead.checkpoints import load_tokenizer
 from support.folders import marian
 
 LARGE = 1e38
@@ -51,7 +51,7 @@ def translator(folder):
     """Writes a Marian folder of which texts with the word storm overflow, and the text hello does not."""
     sizes = {"vocab_size": 150, "decoder_vocab_size": 150}  # <pad> is 149 in the target's vocabulary
     marian(folder, separate=True, share_encoder_decoder_embeddings=False, **sizes)
-    tokenizer = tokenizer_of(folder, "marian")
+    tokenizer = load_tokenizer(folder, "marian")
     storm, hello = tokenizer.encode(["storm", "hello"])
     number = next(number for number in storm.ids if number not in hello.ids)
     return at_token(folder, number, "model.encoder.embed_tokens.weight")

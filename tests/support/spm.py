@@ -96,7 +96,7 @@ def m2m100(folder, **config):
     words = ["<s>", "<pad>", "</s>", "<unk>", *(piece for piece, _ in pieces(data)[3:])]
     write_json(folder / "vocab.json", {word: number for number, word in enumerate(words)})
     (folder / "sentencepiece.bpe.model").write_bytes(data)
-    codes = languages.M2M100[config.get("language_codes", "m2m100")]
+    codes = languages.M2M100_CODES[config.get("language_codes", "m2m100")]
     listed = {"additional_special_tokens": [f"__{code}__" for code in codes]}
     write_json(folder / "special_tokens_map.json", listed)
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "M2M100Tokenizer"} | config)
@@ -135,13 +135,13 @@ def theirs(family, *, published=True, **options):
             first += [(f"<unk_{number}>", -100.0) for number in range(2, 103)]
             made = transformers.PegasusTokenizer(vocab=first + own[2:], **options)
         case "mbart":
-            vocabulary = fairseq + [(code, 0.0) for code in (*languages.MBART, "<mask>")]
+            vocabulary = fairseq + [(code, 0.0) for code in (*languages.MBART_CODES, "<mask>")]
             made = transformers.MBartTokenizer(vocab=vocabulary, **options)
         case "mbart50":
-            vocabulary = fairseq + [(code, 0.0) for code in (*languages.MBART50, "<mask>")]
+            vocabulary = fairseq + [(code, 0.0) for code in (*languages.MBART50_CODES, "<mask>")]
             made = transformers.MBart50Tokenizer(vocab=vocabulary, **options)
         case "nllb":
-            tokens = [*(piece for piece, _ in fairseq), *languages.NLLB, "<mask>"]
+            tokens = [*(piece for piece, _ in fairseq), *languages.NLLB_CODES, "<mask>"]
             vocabulary = {token: number for number, token in enumerate(tokens)}
             # theirs looks for <mask> after the normaliser, which leaves a blank of two newlines in front of it
             mask = AddedToken("<mask>", lstrip=True, special=True, normalized=not published)

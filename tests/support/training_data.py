@@ -48,7 +48,7 @@ def write_data(folder, examples=32):
     (folder / "q.tsv").write_text("".join(asked), encoding="utf-8")
     for layout, name in (("encoder-decoder", "seq2seq"), ("encoder", "encoder")):
         (folder / name).mkdir()
-        train_bpe(lines + other, vocab_size=320, layout=layout).save(folder / name, None)
+        train_bpe(lines + other, vocab_size=320, architecture=layout).save(folder / name, None)
     return folder
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.spm import ENGLISH, GERMAN, TEXTS
 from transformers import AutoTokenizer
 
-from clearhead.tokenizers.auto import tokenizer_of
+from clearhead.checkpoints import load_tokenizer
 from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
 from clearhead.tokenizers.tokenizer import Tokenizer
 
@@ -23,7 +23,7 @@ texts = st.text(st.characters(exclude_categories=("Cs", "Cn"), exclude_character
 
 
 def trained(layout="encoder-decoder", lowercase=False, lines=LINES, size=400):
-    return train_bpe(lines, vocab_size=size, layout=layout, lowercase=lowercase)
+    return train_bpe(lines, vocab_size=size, architecture=layout, lowercase=lowercase)
 
 
 TRAINED = {layout: trained(layout) for layout in ("encoder-decoder", "encoder")}
@@ -91,7 +91,7 @@ def test_transformers_opens_it_alike(layout, tmp_path):
     ours = TRAINED[layout]
     ours.save(tmp_path, None)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
-    again = tokenizer_of(tmp_path, "bert" if layout == "encoder" else "marian")
+    again = load_tokenizer(tmp_path, "bert" if layout == "encoder" else "marian")
     assert theirs.model_max_length == again.max_length == 512
     for text in [*TEXTS, *LITERALS, *LINES]:
         ids = ids_of(ours, text)
@@ -122,7 +122,7 @@ def test_a_text_cannot_teach_special_tokens():
     tokenizer = train_bpe(lines, vocab_size=1000)
     assert tokenizer.decode(ids_of(tokenizer, lines[0])) == lines[0]
     # a learnt <0x41> would be decoded to A
-    assert "<0x41>" not in tokenizer.words(ids_of(tokenizer, lines[0]))
+    assert "<0x41>" not in tokenizer.ids_to_tokens(ids_of(tokenizer, lines[0]))
 
 
 def test_same_texts_same_vocabulary(tmp_path):
@@ -144,13 +144,13 @@ def test_merges_are_of_the_most_frequent_pairs():
     """By hand: in "ab xab yab" a b comes three times, every other pair once."""
     tokenizer = train_bpe(["ab xab yab"], vocab_size=265)  # 3 special, 256 bytes, ▁ a b x y, and one merge
     assert json.loads(tokenizer.backend.to_str())["model"]["merges"] == [["a", "b"]]
-    assert tokenizer.words(tokenizer.target_ids("xab")) == ["▁", "x", "ab"]
+    assert tokenizer.ids_to_tokens(tokenizer.target_ids("xab")) == ["▁", "x", "ab"]
 
 
 def test_small_texts_give_small_vocabularies(caplog):
     tokenizer = train_bpe(["the old bridge"], vocab_size=1000)
     size = tokenizer.backend.get_vocab_size()
-    assert f"gave a vocabulary of {size} tokens, not of 1000" in caplog.text
+    assert f"gave a vocabulary of {size} tokens instead of 1000" in caplog.text
     assert tokenizer.decode(ids_of(tokenizer, "the old bridge")) == "the old bridge"
 
 
@@ -168,11 +168,11 @@ def test_bad_input():
     for given_, words in [
         ({"texts": []}, "no text to learn from"),
         ({"texts": ["", ""]}, "no text to learn from"),
-        ({"texts": "a text"}, "put it in a list"),
+        ({"texts": "a text"}, "Put it in a list"),
         ({"texts": ["a", 3]}, "text 1 is a int"),
-        ({"texts": ["a\ud800"]}, "text 0 holds half a surrogate pair at character 1"),
-        ({"vocab_size": 10}, "a vocabulary of 10 is too small: .* has 3 characters, .* ask for 262 or more"),
-        ({"vocab_size": 261}, "ask for 262 or more"),
+        ({"texts": ["a\ud800"]}, "text 0 has half a surrogate pair at character 1"),
+        ({"vocab_size": 10}, "a vocabulary of 10 is too small: .* has 3 characters, .* Use 262 or more"),
+        ({"vocab_size": 261}, "Use 262 or more"),
         ({"vocab_size": 262, "min_frequency": 0}, "min_frequency must be 1 or more; got 0"),
         ({"max_length": 0}, "max_length must be 1 or more; got 0"),
         ({"layout": "decoder"}, "for an encoder-decoder or for an encoder; got 'decoder'"),

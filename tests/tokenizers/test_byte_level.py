@@ -26,7 +26,7 @@ def trained(size, decoder=None):
 def test_a_texts_tokens_are_its_pieces(size):
     """From bytes alone to words: what is not a whole character is in hex."""
     tokenizer = trained(size)
-    shown = tokenizer.shown(tokenizer.encode([TEXT])[0].ids)
+    shown = tokenizer.display_tokens(tokenizer.encode([TEXT])[0].ids)
     raw = b"".join(
         bytes.fromhex(piece[3:5]) if piece.startswith("<0x") else piece.encode()
         for word in shown
@@ -42,23 +42,23 @@ def test_every_byte_is_told_as_itself():
     for byte in range(256):
         (number,) = tokenizer.encode([chr(byte)])[0].ids if byte < 128 else [None]
         if number is not None:
-            (shown,) = tokenizer.shown([number])
+            (shown,) = tokenizer.display_tokens([number])
             assert shown == {32: "▁", 127: "␡"}.get(byte, chr(byte) if byte >= 32 else chr(0x2400 + byte))
     assert decode_byte_level("ðŁĳ") == "<0xF0><0x9F><0x91>"
 
 
 def test_tokens_that_were_added_are_no_bytes():
     tokenizer = trained(258)
-    assert tokenizer.shown([tokenizer.token_id("<s>"), tokenizer.token_id("Ã¼")]) == ["<s>", "Ã¼"]
+    assert tokenizer.display_tokens([tokenizer.token_id("<s>"), tokenizer.token_id("Ã¼")]) == ["<s>", "Ã¼"]
     assert decode_byte_level("→") == "→"
 
 
 def test_other_vocabularies_are_shown_as_they_are():
     plain = Tokenizer(Backend(models.WordLevel({"Ġa": 0, "Ã¼": 1}, "Ġa")))
-    assert plain.shown([0, 1, 7]) == plain.words([0, 1, 7]) == ["Ġa", "Ã¼", ""]
-    assert trained(330, decoders.Sequence([decoders.Fuse(), decoders.ByteLevel()])).shown([]) == []
+    assert plain.display_tokens([0, 1, 7]) == plain.ids_to_tokens([0, 1, 7]) == ["Ġa", "Ã¼", ""]
+    assert trained(330, decoders.Sequence([decoders.Fuse(), decoders.ByteLevel()])).display_tokens([]) == []
 
 
 def test_a_byte_level_decoder_in_a_sequence_is_seen():
     tokenizer = trained(330, decoders.Sequence([decoders.ByteLevel(), decoders.Fuse()]))
-    assert "▁Brücke" in tokenizer.shown(tokenizer.encode([TEXT])[0].ids)
+    assert "▁Brücke" in tokenizer.display_tokens(tokenizer.encode([TEXT])[0].ids)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import spm
 
+from clearhead.checkpoints import load_tokenizer
 from clearhead.tokenizers import languages
-from clearhead.tokenizers.auto import tokenizer_of
 from clearhead.tokenizers.base import TextTokenizer
 from clearhead.tokenizers.sentencepiece import SentencePieceTokenizer
 from clearhead.tokenizers.tokenizer import Tokenizer
@@ -41,7 +41,7 @@ def pair(case, folder):
             spm.marian(folder, codes=("fra", "deu") if kind == "codes" else (), separate=kind == "separate")
         else:
             spm.m2m100(folder)
-        return tokenizer_of(folder, family), CLASSES[family].from_pretrained(folder)
+        return load_tokenizer(folder, family), CLASSES[family].from_pretrained(folder)
     if family == "bart":
         reference = spm.bart_theirs(spm.bart(folder))
     else:
@@ -52,7 +52,7 @@ def pair(case, folder):
         reference.save_pretrained(folder)
     elif family in PLAIN:
         spm.plain(family, folder)
-    return tokenizer_of(folder, TYPES.get(family, family)), reference
+    return load_tokenizer(folder, TYPES.get(family, family)), reference
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -70,7 +70,7 @@ def test_ids_words_and_truncation_are_transformers(both):
         (found,) = ours.encode([text])
         assert found.ids == expected
         assert not found.truncated
-        assert ours.words(expected) == theirs.convert_ids_to_tokens(expected)
+        assert ours.ids_to_tokens(expected) == theirs.convert_ids_to_tokens(expected)
         (cut,) = ours.encode([text], max_length=6)
         assert cut.ids == theirs(text, truncation=True, max_length=6)["input_ids"]
         assert cut.truncated == (len(expected) > 6)
@@ -84,7 +84,7 @@ def test_ids_words_and_truncation_are_transformers(both):
 
 def test_decoded_text_is_transformers(both):
     ours, theirs = both
-    known = [number for number in range(len(theirs)) if ours.words([number]) != [""]]
+    known = [number for number in range(len(theirs)) if ours.ids_to_tokens([number]) != [""]]
 
     @given(texts, st.lists(st.sampled_from(known), max_size=12))
     def check(text, ids):
@@ -95,7 +95,7 @@ def test_decoded_text_is_transformers(both):
     check()
     assert ours.decode([]) == ""
     assert ours.decode([10**6]) == ""
-    assert ours.words([10**6]) == [""]
+    assert ours.ids_to_tokens([10**6]) == [""]
 
 
 def test_special_tokens_are_transformers(both):
@@ -147,7 +147,7 @@ def test_languages_are_told_as_transformers_does(tmp_path, family, source, targe
     told = ours.for_languages(source, target)
     theirs.src_lang = source
     assert (told.source, told.target) == (source, target)
-    assert told.tokenizer.words(told.tokenizer.encode([""])[0].ids) == words
+    assert told.tokenizer.ids_to_tokens(told.tokenizer.encode([""])[0].ids) == words
     for text in spm.TEXTS:
         expected = theirs(text)["input_ids"]
         assert told.tokenizer.encode([text])[0].ids == expected
@@ -162,7 +162,7 @@ def test_languages_are_told_as_transformers_does(tmp_path, family, source, targe
     assert ours.encode(["x"])[0].ids != told.tokenizer.encode(["x"])[0].ids
     # the languages are kept in the saved files
     told.tokenizer.save(tmp_path, None)
-    again = tokenizer_of(tmp_path, TYPES.get(family.split("-")[0], family.split("-")[0]))
+    again = load_tokenizer(tmp_path, TYPES.get(family.split("-")[0], family.split("-")[0]))
     assert again.encode(["x"]) == told.tokenizer.encode(["x"])
     assert again.for_languages(None, None).forced_bos_token_id == told.forced_bos_token_id
 
@@ -173,10 +173,10 @@ def test_the_languages_of_the_families(tmp_path):
         (tmp_path / family).mkdir()
         found[family] = pair(family, tmp_path / family)[0].languages
     assert found == {
-        "m2m_100": languages.M2M100["m2m100"],
-        "mbart": languages.MBART,
-        "mbart50": languages.MBART50,
-        "nllb": languages.NLLB,
+        "m2m_100": languages.M2M100_CODES["m2m100"],
+        "mbart": languages.MBART_CODES,
+        "mbart50": languages.MBART50_CODES,
+        "nllb": languages.NLLB_CODES,
         "t5": (),
         "pegasus": (),
     }
@@ -190,15 +190,15 @@ def test_families_that_share_a_model_type_are_told_apart(tmp_path, family, writt
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     config["tokenizer_class"] = f"{type(reference).__name__}Fast" if written == "class with Fast" else written
     spm.write_json(tmp_path / "tokenizer_config.json", config)
-    ours = tokenizer_of(tmp_path, TYPES.get(family, family))
+    ours = load_tokenizer(tmp_path, TYPES.get(family, family))
     assert ours.encode(["The bridge"])[0].ids == reference("The bridge")["input_ids"]
 
 
 def test_config_json_may_name_the_tokenizer_class(tmp_path):
     spm.plain("mbart50", tmp_path, tokenizer_class=None)
-    assert len(tokenizer_of(tmp_path, "mbart").languages) == len(languages.MBART)
+    assert len(load_tokenizer(tmp_path, "mbart").languages) == len(languages.MBART_CODES)
     spm.write_json(tmp_path / "config.json", {"tokenizer_class": "MBart50Tokenizer"})
-    assert len(tokenizer_of(tmp_path, "mbart").languages) == len(languages.MBART50)
+    assert len(load_tokenizer(tmp_path, "mbart").languages) == len(languages.MBART50_CODES)
 
 
 def test_nllbs_older_layout_puts_the_language_last(tmp_path):
@@ -207,9 +207,9 @@ def test_nllbs_older_layout_puts_the_language_last(tmp_path):
     (tmp_path / "plain").mkdir()
     spm.plain("nllb", tmp_path / "plain", legacy_behaviour=True)
     for name in ("json", "plain"):
-        ours = tokenizer_of(tmp_path / name, "m2m_100")
+        ours = load_tokenizer(tmp_path / name, "m2m_100")
         assert ours.encode(["The bridge"])[0].ids == reference("The bridge")["input_ids"]
-        assert ours.words(ours.encode([""])[0].ids) == ["</s>", "eng_Latn"]
+        assert ours.ids_to_tokens(ours.encode([""])[0].ids) == ["</s>", "eng_Latn"]
 
 
 def test_marian_is_told_the_target_in_front_of_the_text(tmp_path):
@@ -222,9 +222,9 @@ def test_marian_is_told_the_target_in_front_of_the_text(tmp_path):
         assert told.tokenizer.encode([text])[0].ids == theirs(f">>deu<< {text}")["input_ids"]
     cut = theirs(">>deu<< The old bridge", truncation=True, max_length=4)["input_ids"]
     assert told.tokenizer.encode(["The old bridge"], max_length=4)[0].ids == cut
-    with pytest.raises(ValueError, match="told the target only; leave the source language out: 'en'"):
+    with pytest.raises(ValueError, match="takes a target language only; leave the source language out: 'en'"):
         ours.for_languages("en", "deu")
-    with pytest.raises(ValueError, match="name the target; it knows fra, deu$"):
+    with pytest.raises(ValueError, match="Choose the target language: fra, deu$"):
         ours.for_languages(None, None)
 
 
@@ -232,22 +232,24 @@ def test_a_marian_of_two_languages_knows_none(tmp_path):
     ours, _ = pair("marian", tmp_path)
     assert ours.languages == ()
     assert ours.for_languages(None, None).forced_bos_token_id is None
-    with pytest.raises(ValueError, match="knows no languages; got source 'en' and target 'de': leave them out"):
+    with pytest.raises(ValueError, match="has no language tokens; leave out source 'en' and target 'de'"):
         ours.for_languages("en", "de")
 
 
 def test_wrong_and_missing_languages(tmp_path):
-    ours = tokenizer_of(spm.m2m100(tmp_path, language_codes="wmt21"), "m2m_100")
-    with pytest.raises(ValueError, match="does not know the language 'xx'; it knows en, ha, is, ja, cs, ru, zh, de$"):
+    ours = load_tokenizer(spm.m2m100(tmp_path, language_codes="wmt21"), "m2m_100")
+    with pytest.raises(
+        ValueError, match="does not support the language 'xx'. Use one of: en, ha, is, ja, cs, ru, zh, de$"
+    ):
         ours.for_languages("xx", "de")
-    with pytest.raises(ValueError, match="does not know the language 'en_XX'"):
+    with pytest.raises(ValueError, match="does not support the language 'en_XX'"):
         ours.for_languages(None, "en_XX")
-    with pytest.raises(ValueError, match="name the target; it knows en, ha"):
+    with pytest.raises(ValueError, match="Choose the target language: en, ha"):
         ours.for_languages("en", None)
-    with pytest.raises(ValueError, match="does not know the language ''"):
+    with pytest.raises(ValueError, match="does not support the language ''"):
         ours.for_languages("", "de")
     spm.m2m100(tmp_path, language_codes="wmt21", src_lang="de", tgt_lang="is")
-    told = tokenizer_of(tmp_path, "m2m_100").for_languages(None, None)
+    told = load_tokenizer(tmp_path, "m2m_100").for_languages(None, None)
     assert (told.source, told.target) == ("de", "is")
 
 
@@ -268,7 +270,7 @@ def test_a_missing_file_is_named(tmp_path, family, name):
     (tmp_path / name).unlink()
     kind = family.split("-")[0]
     with pytest.raises(ValueError, match=f"has no {name}; its tokenizer needs .*{name}.*or a tokenizer.json"):
-        tokenizer_of(tmp_path, TYPES.get(kind, kind))
+        load_tokenizer(tmp_path, TYPES.get(kind, kind))
 
 
 @pytest.mark.parametrize("data", [b"", b"no model", None])
@@ -276,8 +278,8 @@ def test_a_broken_sentencepiece_model_is_named(tmp_path, data):
     spm.marian(tmp_path)
     path = tmp_path / "target.spm"
     path.write_bytes(path.read_bytes()[:1000] if data is None else data)
-    with pytest.raises(ValueError, match=r"target\.spm is not a whole sentencepiece model"):
-        tokenizer_of(tmp_path, "marian")
+    with pytest.raises(ValueError, match=r"target\.spm is truncated, or not a sentencepiece model"):
+        load_tokenizer(tmp_path, "marian")
 
 
 @pytest.mark.parametrize(
@@ -294,22 +296,22 @@ def test_a_broken_sentencepiece_model_is_named(tmp_path, data):
 def test_odd_marian_files(tmp_path, name, data, words):
     spm.write_json(spm.marian(tmp_path) / name, data)
     with pytest.raises(ValueError, match=words):
-        tokenizer_of(tmp_path, "marian")
+        load_tokenizer(tmp_path, "marian")
 
 
 @pytest.mark.parametrize(
     ("family", "config", "words"),
     [
         ("t5", {"extra_ids": "many"}, "extra_ids='many'"),
-        ("pegasus", {"offset": 0}, "offset=0; 103 is wanted"),
-        ("m2m_100", {"language_codes": "mine"}, "language_codes='mine'; one of m2m100, wmt21 is wanted"),
+        ("pegasus", {"offset": 0}, "offset=0; only 103 is supported"),
+        ("m2m_100", {"language_codes": "mine"}, "language_codes='mine'. Use one of: m2m100, wmt21"),
     ],
 )
 def test_odd_layouts(tmp_path, family, config, words):
     pair(family, tmp_path)
     spm.write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": None} | config)
     with pytest.raises(ValueError, match=words):
-        tokenizer_of(tmp_path, family)
+        load_tokenizer(tmp_path, family)
 
 
 def test_without_sentencepiece_the_extra_is_named(tmp_path, monkeypatch):
@@ -317,14 +319,14 @@ def test_without_sentencepiece_the_extra_is_named(tmp_path, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "sentencepiece" else found(name))
     with pytest.raises(ValueError, match=r'source\.spm needs sentencepiece: pip install "clearhead\[seq2seq\]"'):
-        tokenizer_of(tmp_path, "marian")
+        load_tokenizer(tmp_path, "marian")
 
 
 def test_what_is_no_text_and_too_short_a_length(tmp_path):
-    ours = tokenizer_of(spm.m2m100(tmp_path), "m2m_100")
-    with pytest.raises(ValueError, match="text 1 holds half a surrogate pair at character 2"):
+    ours = load_tokenizer(spm.m2m100(tmp_path), "m2m_100")
+    with pytest.raises(ValueError, match="text 1 has half a surrogate pair at character 2"):
         ours.encode(["a", "ab\ud800"])
-    with pytest.raises(ValueError, match="beside the 2 special ones; got 2"):
+    with pytest.raises(ValueError, match="greater than 2, the number of special tokens; got 2"):
         ours.encode(["a"], max_length=2)
 
 
@@ -332,7 +334,7 @@ def test_sentinels_that_the_model_holds_are_not_added(tmp_path):
     spm.plain("t5", tmp_path)
     held = spm.spm(spm.ENGLISH, "unigram", 150, True, symbols=("<extra_id_0>", "<extra_id_1>"))
     (tmp_path / "spiece.model").write_bytes(held)
-    ours = tokenizer_of(tmp_path, "t5")
+    ours = load_tokenizer(tmp_path, "t5")
     names = [piece for piece, _ in spm.pieces(held)]
     assert ours.token_id("<extra_id_1>") == names.index("<extra_id_1>")
     assert ours.token_id("<extra_id_99>") == len(names)
@@ -341,11 +343,11 @@ def test_sentinels_that_the_model_holds_are_not_added(tmp_path):
 
 @pytest.mark.parametrize(("said", "meant"), [(512, 512), (10**30, None), (True, None), (None, None)])
 def test_the_longest_input(tmp_path, said, meant):
-    assert tokenizer_of(spm.marian(tmp_path, model_max_length=said), "marian").max_length == meant
+    assert load_tokenizer(spm.marian(tmp_path, model_max_length=said), "marian").max_length == meant
 
 
 def test_mt5_has_no_sentinels_of_its_own(tmp_path):
-    ours = tokenizer_of(spm.plain("t5", tmp_path, extra_ids=0), "mt5")
+    ours = load_tokenizer(spm.plain("t5", tmp_path, extra_ids=0), "mt5")
     assert ours.token_id("<extra_id_0>") is None
     assert max(ours.special_ids) == 2
 
@@ -357,7 +359,7 @@ def test_tokens_of_the_config_are_found_in_texts(tmp_path):
     config = {"added_tokens_decoder": added, "sep_token": None}
     spm.write_json(tmp_path / "tokenizer_config.json", config)
     spm.write_json(tmp_path / "special_tokens_map.json", {"sep_token": "<sep>"})  # which a null does not hide
-    ours = tokenizer_of(tmp_path, "m2m_100")
+    ours = load_tokenizer(tmp_path, "m2m_100")
     assert ours.encode(["<note>s"])[0].ids[1:-1] == [899]
     (tokens,) = ours.encode(["a <note> b <sep>"])
     assert 900 in tokens.ids
@@ -368,20 +370,20 @@ def test_tokens_of_the_config_are_found_in_texts(tmp_path):
 @pytest.mark.parametrize("prefix", [False, True])
 def test_barts_plain_files(tmp_path, prefix):
     theirs = spm.bart_theirs(spm.bart(tmp_path, add_prefix_space=prefix), add_prefix_space=prefix)
-    ours = tokenizer_of(tmp_path, "bart")
+    ours = load_tokenizer(tmp_path, "bart")
     for text in spm.TEXTS:
         assert ours.encode([text])[0].ids == theirs(text)["input_ids"]
     (tmp_path / "merges.txt").write_text("a b c d\n")
     with pytest.raises(ValueError, match=r"vocab\.json and merges\.txt are not a byte-level BPE"):
-        tokenizer_of(tmp_path, "bart")
+        load_tokenizer(tmp_path, "bart")
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(ValueError, match="no vocab.json with a merges.txt"):
-        tokenizer_of(tmp_path, "bart")
+        load_tokenizer(tmp_path, "bart")
 
 
 def test_default_clean_up_leaves_barts_blanks_alone(tmp_path):
     theirs = spm.bart_theirs(spm.bart(tmp_path), clean_up_tokenization_spaces=True)
-    ours = tokenizer_of(tmp_path, "bart")
+    ours = load_tokenizer(tmp_path, "bart")
     ids = theirs("The old bridge . It was")["input_ids"]
     assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True) == "The old bridge . It was"
 
@@ -392,14 +394,14 @@ def test_special_tokens_that_only_the_config_names_are_special(tmp_path):
     data["added_tokens"] = []
     spm.write_json(tmp_path / "tokenizer.json", data)
     spm.write_json(tmp_path / "special_tokens_map.json", {"eos_token": "</s>", "pad_token": {"content": "<pad>"}})
-    ours = tokenizer_of(tmp_path, "t5")
+    ours = load_tokenizer(tmp_path, "t5")
     assert isinstance(ours, Tokenizer)
     assert ours.special_ids == {0, 1}
-    assert ours.words(ours.encode(["a<pad>"])[0].ids)[-2:] == ["<pad>", "</s>"]
+    assert ours.ids_to_tokens(ours.encode(["a<pad>"])[0].ids)[-2:] == ["<pad>", "</s>"]
 
 
 def test_an_encoders_tokenizer_opens_as_before(tiny_bert):
-    ours = tokenizer_of(tiny_bert, "bert")
+    ours = load_tokenizer(tiny_bert, "bert")
     assert isinstance(ours, Tokenizer)
     assert not isinstance(ours, SentencePieceTokenizer)
     assert ours.encode(["Hello, worlds"]) == Tokenizer.from_folder(tiny_bert).encode(["Hello, worlds"])

@@ -8,8 +8,8 @@ from support.tiny import make_bert
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
+from clearhead.checkpoints import load_tokenizer
 from clearhead.tokenizers import truncation
-from clearhead.tokenizers.auto import tokenizer_of
 from clearhead.tokenizers.bpe import train_bpe
 from clearhead.tokenizers.tokenizer import Tokenizer
 
@@ -100,15 +100,15 @@ def made(tmp_path_factory):
     (place / "bert").mkdir()
     found["bert"] = (Tokenizer.from_folder(make_bert(place / "bert")), True)
     found["own"] = (train_bpe(CORPUS, vocab_size=400), True)
-    found["own encoder"] = (train_bpe(CORPUS, vocab_size=400, layout="encoder", lowercase=True), True)
+    found["own encoder"] = (train_bpe(CORPUS, vocab_size=400, architecture="encoder", lowercase=True), True)
     for family, write in {"marian": spm.marian, "m2m_100": spm.m2m100, "bart": spm.bart}.items():
         (place / family).mkdir()
         write(place / family)
-        found[family] = (tokenizer_of(place / family, family), True)
+        found[family] = (load_tokenizer(place / family, family), True)
     for family in ("t5", "pegasus", "mbart", "nllb"):
         (place / family).mkdir()
         spm.plain(family, place / family, **({"src_lang": "en_XX"} if family == "mbart" else {}))
-        found[family] = (tokenizer_of(place / family, "m2m_100" if family == "nllb" else family), True)
+        found[family] = (load_tokenizer(place / family, "m2m_100" if family == "nllb" else family), True)
     return found
 
 
@@ -117,7 +117,7 @@ NAMES = [*built(), "bert", "own", "own encoder", "marian", "m2m_100", "bart", "t
 
 def whole(tokenizer, texts, length):
     """Ids of the whole texts, truncated, and whether they were truncated."""
-    special = 0 if isinstance(tokenizer, Tokenizer) else len(tokenizer.before) + len(tokenizer.after)
+    special = 0 if isinstance(tokenizer, Tokenizer) else len(tokenizer.prefix_ids) + len(tokenizer.suffix_ids)
     return [(tokens.ids, tokens.truncated) for tokens in tokenizer._encode(texts, length - special)]
 
 
@@ -167,20 +167,20 @@ def test_a_beginning_grows_until_it_has_enough_tokens(made):
 @pytest.mark.parametrize("name", ["bert", "marian"])
 def test_half_a_surrogate_pair_is_found_behind_the_beginning(made, name):
     tokenizer, _ = made[name]
-    with pytest.raises(ValueError, match="text 1 holds half a surrogate pair at character 60000"):
+    with pytest.raises(ValueError, match="text 1 has half a surrogate pair at character 60000"):
         tokenizer.encode(["hello", "hello " * 10_000 + "\ud800"], 10)
 
 
 def test_a_component_that_is_not_known_is_not_cut():
     backend = Backend(models.WordLevel({"a": 0}, unk_token="a"))
-    assert not truncation.separates_blanks(backend)
+    assert not truncation.splits_at_spaces(backend)
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Digits()])
-    assert truncation.separates_blanks(backend)
+    assert truncation.splits_at_spaces(backend)
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), replace(Regex("(a b)+"), "x")])
-    assert not truncation.separates_blanks(backend)
-    assert not truncation.cuts_of_pieces(["▁", "a▁b"])
-    assert not truncation.cuts_of_pieces(["▁a"])
-    assert truncation.cuts_of_pieces(["▁", "▁▁", "▁a", "b"])
+    assert not truncation.splits_at_spaces(backend)
+    assert not truncation.split_rules_of_pieces(["▁", "a▁b"])
+    assert not truncation.split_rules_of_pieces(["▁a"])
+    assert truncation.split_rules_of_pieces(["▁", "▁▁", "▁a", "b"])
 
 
 @pytest.mark.parametrize("text", ["a" * 300_000, "日本語" * 100_000, "日" + "ab1" * 100_000 + "日" * 9])

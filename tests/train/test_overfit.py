@@ -127,7 +127,7 @@ def test_span_answers(data, tmp_path):
     assert sum(answer.text == row["answer"] for answer, row in zip(found, rows, strict=True)) >= 31
     theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = checkpoints.load_span_reader(folder)[0].eval()
+    model = checkpoints.load_span_classifier(folder)[0].eval()
     inputs = tokenizer([one for one, _ in pairs], [two for _, two in pairs], padding=True, return_tensors="pt")
     keep = inputs.attention_mask.bool()
     with torch.no_grad():

@@ -9,12 +9,14 @@ import torch
 from clearhead.benchmark.runner import Candidate, Work
 from clearhead.memory import check_memory
 from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.runtime.allocator import configure_allocator
 
 
 def clearhead_worker(model: str, precision: str, threads: int) -> Work:
     """Clearhead's work: texts to vectors of length 1."""
+    configure_allocator()
     torch.set_num_threads(threads)
-    encoder = TextEncoder.from_pretrained(model, precision=precision, device="cpu")  # type: ignore[arg-type]
+    encoder = TextEncoder.from_pretrained(model, precision=precision, device="cpu")
     return lambda texts: encoder.encode(texts, normalize=True)
 
 

@@ -8,25 +8,28 @@ import torch
 from clearhead.benchmark.runner import Candidate, Work
 from clearhead.checkpoints import load_seq2seq
 from clearhead.generation.config import GenerationConfig
-from clearhead.generation.generate import EncodedSource, search
+from clearhead.generation.generate import generate
+from clearhead.generation.strategy import EncodedSource
 from clearhead.io.hub import resolve_model
 from clearhead.memory import check_memory
-from clearhead.runtime.precision import Precision, dtype_for, inference_copy
+from clearhead.runtime.allocator import configure_allocator
+from clearhead.runtime.inference_copy import inference_copy
 
 Ids = list[int]
 
 
-def clearhead_worker(model: str, precision: Precision, threads: int, beams: int, steps: int) -> Work:
+def clearhead_worker(model: str, precision: str, threads: int, beams: int, steps: int) -> Work:
     """Clearhead's work: sources, as ids, to the ids of targets of so many tokens."""
+    configure_allocator()
     torch.set_num_threads(threads)
     device = torch.device("cpu")
     exact, _ = load_seq2seq(resolve_model(model))
-    runner = inference_copy(exact.eval(), dtype_for(precision, device), device)
+    runner = inference_copy(exact.eval(), precision, device)
     settings = GenerationConfig(beam_size=beams, min_new_tokens=steps, max_new_tokens=steps)
     prompt = (exact.config.start_id,)
 
     def work(sources: Sequence[Ids]) -> list[tuple[int, ...]]:
-        return [best.ids for best, *_ in search(runner, [EncodedSource(ids, prompt) for ids in sources], settings)]
+        return [best.ids for best, *_ in generate(runner, [EncodedSource(ids, prompt) for ids in sources], settings)]
 
     return work
 

@@ -1,4 +1,4 @@
-"""What an encoder family is: a table of names, and how its config.json reads. One file a family fills this in."""
+"""Encoder family: parameter names, config.json schema, heads and tokenizer of one kind of checkpoint."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -8,26 +8,31 @@ from typing import Any, cast, get_args
 
 from torch import Tensor
 
-from clearhead.checkpoints.load import build_and_load
-from clearhead.checkpoints.save import write_model
+from clearhead.checkpoints.load import ENCODER_PREFIX, build_and_load
 from clearhead.checkpoints.schema.config_schema import ConfigSchema
-from clearhead.checkpoints.schema.head_schema import HeadFormat, MaskedFormat, Task
+from clearhead.checkpoints.schema.head_schema import HeadSchema, MaskedLMSchema, Task
 from clearhead.checkpoints.schema.parameter_names import ParameterNames
+from clearhead.checkpoints.schema.registry import FamilyRegistry
+from clearhead.io.model_folder import write_model
 from clearhead.io.safetensors import read_weights
 from clearhead.models.config import EncoderConfig, HeadConfig, Pooling, Problem
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, SpanClassifier
+from clearhead.tokenizers.auto import TokenizerFormat
 
 log = logging.getLogger(__name__)
 
-ENCODER_ONLY = {
+ENCODER_FAMILIES: FamilyRegistry["EncoderFamily"] = FamilyRegistry()
+"""All encoder families by model type."""
+
+ENCODER_VALUES = {
     "is_decoder": False,
     "is_encoder_decoder": False,
     "add_cross_attention": False,
     "chunk_size_feed_forward": 0,
     "position_embedding_type": "absolute",
 }
-"""Keys that change the mathematics, with the value that an encoder has."""
+"""Keys that change the result of a model, with the value that an encoder has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,176 +40,213 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
     """One family of encoder checkpoints.
 
     Args:
-        table: its tensor names.
-        prefix: what a model with a head puts before the names of its body, such as "bert.".
-        heads: its heads, by task.
-        masked: its head for hidden tokens.
-        head_pooling: config.json key that names the pooling of a classification; first token where there is none.
+        parameter_names: the tensor names of the encoder.
+        prefix: the prefix of these names in a model with a head, such as "bert.".
+        heads: the classification and span heads.
+        masked_lm: the head for masked language modeling.
+        head_pooling_key: the config.json key with the pooling of a classifier; None for the first token.
+        tokenizer: the sentencepiece vocabulary and languages of the tokenizer, if it has any.
         others: as in `ConfigSchema`.
     """
 
-    table: ParameterNames
+    parameter_names: ParameterNames
     prefix: str
-    masked: MaskedFormat
-    only: Mapping[str, Any] = field(default_factory=lambda: ENCODER_ONLY)
-    heads: Mapping[Task, HeadFormat] = field(default_factory=dict)
-    head_pooling: str | None = None
+    masked_lm: MaskedLMSchema
+    allowed_values: Mapping[str, Any] = field(default_factory=lambda: ENCODER_VALUES)
+    heads: Mapping[Task, HeadSchema] = field(default_factory=dict)
+    head_pooling_key: str | None = None
+    tokenizer: TokenizerFormat = field(default_factory=TokenizerFormat)
 
-    def plan(self, **parts: Any) -> EncoderConfig:
-        """The plan of a new model that this family's checkpoints can hold.
+    def make_config(self, **values: Any) -> EncoderConfig:
+        """Return the config of a new model that can be saved as a checkpoint of this family.
 
         Args:
-            parts: fields of `EncoderConfig`; vocab_size is needed. The others are the family's own where it has no
-                choice, else its usual ones; a padding's id that is not given lies in the vocabulary.
+            values: fields of `EncoderConfig`; vocab_size is required. The others default to the constants and
+                default sizes of the family. A default pad_id is lowered to fit the vocabulary.
 
         Raises:
-            ValueError: a part that the family cannot hold, with those that can; one that is no part of a plan; an id
-                outside the vocabulary.
+            ValueError: a field is unknown or cannot be stored by the family (the message names the families that can);
+                an id is outside the vocabulary.
 
-        >>> from clearhead.checkpoints import FAMILIES
-        >>> FAMILIES["bert"].plan(vocab_size=1000, num_layers=6).d_model
+        >>> from clearhead.checkpoints import ENCODER_FAMILIES
+        >>> ENCODER_FAMILIES["bert"].make_config(vocab_size=1000, num_layers=6).d_model
         768
         """
-        parts = self._parts(EncoderConfig, parts)
-        fresh, size = self._fresh(EncoderConfig, parts), parts["vocab_size"]
-        config = EncoderConfig(**fresh | {"pad_id": parts.get("pad_id", min(fresh["pad_id"], size - 1))})
-        self.write_config(config)  # says what of it the family cannot hold
+        values = self._check_fields(EncoderConfig, values)
+        complete = self._with_defaults(EncoderConfig, values)
+        pad_id = values.get("pad_id", min(complete["pad_id"], values["vocab_size"] - 1))
+        config = EncoderConfig(**complete | {"pad_id": pad_id})
+        self.write_config(config)  # raises for values that the family cannot store
         return config
 
-    def _kin(self) -> Iterable[ConfigSchema[EncoderConfig]]:
-        from clearhead.checkpoints import FAMILIES  # they all import this file
+    def _related_families(self) -> Iterable[ConfigSchema[EncoderConfig]]:
+        return ENCODER_FAMILIES.values()
 
-        return FAMILIES.values()
+    def read_config(self, data: Mapping[str, Any], names: Iterable[str], source: str) -> EncoderConfig:
+        """Return the config that a config.json and the tensor names of a file describe.
 
-    def read_config(self, data: Mapping[str, Any], names: Iterable[str], where: str) -> EncoderConfig:
-        """The plan that a config.json and the names in the weights describe.
+        Args:
+            data: the contents of config.json.
+            names: the tensor names.
+            source: the path of config.json, for messages.
 
         Raises:
-            ValueError: a key is missing, or one that changes the mathematics is not understood.
+            ValueError: a key is missing, or one that changes the result is not supported.
         """
-        return self._read(EncoderConfig, data, names, where)
+        return self._from_json(EncoderConfig, data, names, source)
 
     def write_config(self, config: EncoderConfig) -> dict[str, Any]:
-        """The config.json of a plan.
+        """Return the config.json of a config.
 
         Raises:
-            ValueError: the family has no way to say a part of the plan.
+            ValueError: the family cannot store a field of the config.
         """
-        return self._write(config)
+        return self._to_json(config)
 
     def load(self, folder: Path, data: Mapping[str, Any]) -> EncoderModel:
-        """The model in a folder, in float32 and evaluation mode."""
-        tensors, where = read_weights(folder)
-        body = self.body_of(tensors, where)
-        config_file = str(folder / "config.json")
-        config = self.read_config(data, body, config_file)
-        self.check_layers(config, body, where)
-        aside = self.table.left_aside_in(body)
-        if aside:
-            log.info("%s: %d tensors that encoding does not use were left aside: %s", where, len(aside), aside)
+        """Return the encoder in a folder, in float32 and evaluation mode.
+
+        Args:
+            folder: the model folder.
+            data: the contents of its config.json.
+
+        Raises:
+            ValueError: a tensor is missing, unexpected or misshapen, or a config key is not supported.
+        """
+        tensors, source = read_weights(folder)
+        tensors = self.without_prefix(tensors, source)
+        config = self._checked_config(folder, data, tensors, source)
+        ignored = self.parameter_names.ignored_in(tensors)
+        if ignored:
+            log.info("%s: ignored %d tensors that encoding does not use: %s", source, len(ignored), ignored)
         return build_and_load(
-            lambda: EncoderModel(config), lambda wanted: self.table.to_ours(body, wanted, where), config_file
+            lambda: EncoderModel(config),
+            lambda expected: self.parameter_names.to_ours(tensors, expected, source),
+            str(folder / "config.json"),
         )
 
     def load_with_head(self, folder: Path, data: Mapping[str, Any], task: Task) -> EncoderClassifier | SpanClassifier:
-        """The model in a folder with its head for a task, in float32 and evaluation mode.
+        """Return the encoder in a folder with its head for a task, in float32 and evaluation mode.
+
+        Args:
+            folder: the model folder.
+            data: the contents of its config.json.
+            task: "classification" or "span".
 
         Raises:
-            ValueError: as in `load`; or the folder holds no head for the task.
+            ValueError: as in `load`; or the folder has no head for the task.
         """
-        tensors, where = read_weights(folder)
-        head = self.heads[task]
-        held = {name: tensors.pop(name) for name in head.rows if isinstance(name, str) and name in tensors}
-        last = next(name for name, ours in head.rows.items() if ours == "out.weight")
-        if last not in held:
-            raise ValueError(f"{where} has no {last}: a {head.architecture} has one, and is wanted for {task}")
-        body = self.body_of(tensors, where)
+        tensors, source = read_weights(folder)
+        schema = self.heads[task]
+        head_tensors = {name: tensors.pop(name) for name in schema.rows if isinstance(name, str) and name in tensors}
+        output = next(str(name) for name, ours in schema.rows.items() if ours == "out.weight")
+        if output not in head_tensors:
+            raise ValueError(f"{source} has no {output}; {task} needs the head of a {schema.architecture}")
+        encoder_tensors = self.without_prefix(tensors, source)
+        config = self._checked_config(folder, data, encoder_tensors, source)
         config_file = str(folder / "config.json")
-        config = self.read_config(data, body, config_file)
-        self.check_layers(config, body, where)
-        plan = self._head_config(head, data, held[str(last)].shape[0], task, config_file)
-        rows = ParameterNames(rows=head.rows)
+        head_config = self._head_config(schema, data, head_tensors[output].shape[0], task, config_file)
+        head_names = ParameterNames(rows=schema.rows)
 
-        def ours(wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-            of_head = rows.to_ours(held, _below("head.", wanted), where)
-            of_body = self.table.to_ours(body, _below("body.", wanted), where)
-            return _above("head.", of_head) | _above("body.", of_body)
+        def to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+            head = head_names.to_ours(head_tensors, _remove_prefix("head.", expected), source)
+            encoder = self.parameter_names.to_ours(encoder_tensors, _remove_prefix(ENCODER_PREFIX, expected), source)
+            return _add_prefix("head.", head) | _add_prefix(ENCODER_PREFIX, encoder)
 
         build = EncoderClassifier if task == "classification" else SpanClassifier
-        return build_and_load(lambda: build(config, plan), ours, config_file)
+        return build_and_load(lambda: build(config, head_config), to_ours, config_file)
 
     def save(self, model: EncoderModel, folder: Path) -> None:
-        """Writes a model's weights and config.json so that transformers opens the folder."""
-        write_model(folder, self.write_config(model.config), self.table.to_foreign(model.state_dict()))
+        """Write the weights and config.json of an encoder; transformers opens the folder."""
+        write_model(folder, self.write_config(model.config), self.parameter_names.to_foreign(model.state_dict()))
 
     def save_with_head(self, model: EncoderClassifier | SpanClassifier, folder: Path) -> None:
-        """Writes a model with its head so that transformers opens the folder."""
+        """Write the weights and config.json of an encoder with its head; transformers opens the folder."""
         task: Task = "classification" if isinstance(model, EncoderClassifier) else "span"
-        head, plan = self.heads[task], model.head_config
-        data = self.write_config(model.body.config) | {"architectures": [head.architecture]}
-        data["id2label"] = {str(number): label for number, label in enumerate(plan.labels)}
-        data["label2id"] = {label: number for number, label in enumerate(plan.labels)}
+        schema, head_config = self.heads[task], model.head_config
+        data = self.write_config(model.body.config) | {"architectures": [schema.architecture]}
+        data["id2label"] = {str(number): label for number, label in enumerate(head_config.labels)}
+        data["label2id"] = {label: number for number, label in enumerate(head_config.labels)}
         if task == "classification":
-            data["problem_type"] = plan.problem
-        if head.activation_key and head.bias_key:
-            data |= {head.activation_key: plan.activation, head.bias_key: plan.dense_bias}
-        if self.head_pooling:
-            data[self.head_pooling] = plan.pooling
-        body = self.table.to_foreign(model.body.state_dict())
-        tensors = {f"{self.prefix}{name}": tensor for name, tensor in body.items()}
-        write_model(folder, data, tensors | ParameterNames(rows=head.rows).to_foreign(model.head.state_dict()))
+            data["problem_type"] = head_config.problem
+        if schema.activation_key and schema.bias_key:
+            data |= {schema.activation_key: head_config.activation, schema.bias_key: head_config.dense_bias}
+        if self.head_pooling_key:
+            data[self.head_pooling_key] = head_config.pooling
+        encoder = _add_prefix(self.prefix, self.parameter_names.to_foreign(model.body.state_dict()))
+        write_model(folder, data, encoder | ParameterNames(rows=schema.rows).to_foreign(model.head.state_dict()))
 
-    def body_of(self, tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-        """A file's tensors without what a model with a head puts before their names."""
-        body: dict[str, Tensor] = {}
+    def without_prefix(self, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+        """Return the tensors of a file under their names in an encoder without a head.
+
+        Raises:
+            ValueError: the file has a tensor with and without the prefix.
+        """
+        encoder: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
             short = name.removeprefix(self.prefix)
-            if short in body:
-                raise ValueError(f"{where} holds tensor {short} twice, with and without {self.prefix!r} before it")
-            body[short] = tensor
-        return body
+            if short in encoder:
+                raise ValueError(f"{source} has tensor {short} twice, with and without the prefix {self.prefix!r}")
+            encoder[short] = tensor
+        return encoder
 
-    def check_layers(self, config: EncoderConfig, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Before a model of a million layers is built to find out that it does not fit."""
+    def check_num_layers(self, config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> None:
+        """Raise a ValueError for more layers than tensors, before a model of a million layers is built."""
         if config.num_layers > len(tensors):
-            raise ValueError(f"{where}: config.json says {config.num_layers} layers; here are {len(tensors)} tensors")
+            raise ValueError(
+                f"{source}: config.json has {config.num_layers} layers, but the file has only {len(tensors)} tensors"
+            )
+
+    def _checked_config(
+        self, folder: Path, data: Mapping[str, Any], tensors: Mapping[str, Tensor], source: str
+    ) -> EncoderConfig:
+        config = self.read_config(data, tensors, str(folder / "config.json"))
+        self.check_num_layers(config, tensors, source)
+        return config
 
     def _head_config(
-        self, head: HeadFormat, data: Mapping[str, Any], outputs: int, task: Task, where: str
+        self, schema: HeadSchema, data: Mapping[str, Any], outputs: int, task: Task, source: str
     ) -> HeadConfig:
-        given = data.get("id2label") or {}
-        if not isinstance(given, dict):
-            raise ValueError(f"{where} says id2label={given!r}; an object of labels is wanted")
-        labels = tuple(str(given.get(str(number), f"LABEL_{number}")) for number in range(outputs))
-        if task == "classification" and given and len(given) != outputs:
-            raise ValueError(f"{where} names {len(given)} labels, but the head has {outputs} outputs")
+        names = data.get("id2label") or {}
+        if not isinstance(names, dict):
+            raise ValueError(f"{source} has id2label={names!r}; expected an object of labels")
+        labels = tuple(str(names.get(str(number), f"LABEL_{number}")) for number in range(outputs))
+        if task == "classification" and names and len(names) != outputs:
+            raise ValueError(f"{source} names {len(names)} labels, but the head has {outputs} outputs")
         drop_prob = data.get("classifier_dropout")
         drop_prob = 0.1 if drop_prob is None else drop_prob
         if isinstance(drop_prob, bool) or not isinstance(drop_prob, int | float) or not 0 <= drop_prob < 1:
-            raise ValueError(f"{where} says classifier_dropout={drop_prob!r}; a probability is wanted")
-        activation = data.get(head.activation_key or "", head.activation)
+            raise ValueError(f"{source} has classifier_dropout={drop_prob!r}; expected a probability below 1")
+        activation = data.get(schema.activation_key or "", schema.activation)
         if activation not in (None, "tanh", "relu", "gelu"):
-            raise ValueError(f"{where} says {head.activation_key}={activation!r}; tanh, relu and gelu are supported")
+            raise ValueError(f"{source} has {schema.activation_key}={activation!r}. Use tanh, relu or gelu")
         problem = data.get("problem_type") or "single_label_classification"
         if problem not in get_args(Problem):
-            raise ValueError(f"{where} says problem_type={problem!r}; these are known: {', '.join(get_args(Problem))}")
-        pooling = data.get(self.head_pooling or "") or "cls"
+            raise ValueError(f"{source} has problem_type={problem!r}. Use one of: {', '.join(get_args(Problem))}")
+        pooling = data.get(self.head_pooling_key or "") or "cls"
         if pooling not in ("cls", "mean"):
-            raise ValueError(f"{where} says {self.head_pooling}={pooling!r}, which is not supported; cls and mean are")
+            raise ValueError(
+                f"{source} has {self.head_pooling_key}={pooling!r}, which is not supported. Use cls or mean"
+            )
         return HeadConfig(
             labels=labels,
             pooling=cast(Pooling, pooling),
             activation=activation,
-            dense_bias=bool(data.get(head.bias_key or "", head.dense_bias)),
-            norm=head.norm,
+            dense_bias=bool(data.get(schema.bias_key or "", schema.dense_bias)),
+            norm=schema.norm,
             drop_prob=drop_prob,
             problem=cast(Problem, problem),
         )
 
 
-def _below(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+def register(family: EncoderFamily) -> EncoderFamily:
+    """Add a family to `ENCODER_FAMILIES` and return it."""
+    return ENCODER_FAMILIES.register(family)
 
 
-def _above(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
-    return {prefix + name: value for name, value in named.items()}
+def _remove_prefix(prefix: str, items: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in items.items() if name.startswith(prefix)}
+
+
+def _add_prefix(prefix: str, items: Mapping[str, Any]) -> dict[str, Any]:
+    return {prefix + name: value for name, value in items.items()}

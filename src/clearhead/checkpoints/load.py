@@ -1,4 +1,4 @@
-"""A model built and filled with a checkpoint's tensors, without drawing weights that are about to be replaced."""
+"""Build a model and load a checkpoint's tensors, without random initialization."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -9,44 +9,44 @@ from torch.overrides import TorchFunctionMode
 
 Model = TypeVar("Model", bound=nn.Module)
 
+ENCODER_PREFIX = "body."
+"""Prefix of the encoder's parameter names in a model with a head."""
+
 
 def build_and_load(
     build: Callable[[], Model],
-    ours: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Tensor]],
-    where: str = "config.json",
+    to_ours: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Tensor]],
+    source: str = "config.json",
 ) -> Model:
-    """Return a model with a checkpoint's tensors, in evaluation mode.
+    """Return a model with the tensors of a checkpoint, in evaluation mode.
 
     Args:
-        build: makes the model from its config.
-        ours: from our names and shapes to the checkpoint's tensors.
-        where: the file that the config came from, for messages.
+        build: creates the model from its config.
+        to_ours: from our parameter names and shapes to the checkpoint's tensors under these names.
+        source: the file that the config came from, for messages.
 
     Raises:
-        ValueError: config.json asks for sizes that no memory can hold.
+        ValueError: the sizes in config.json exceed any memory.
     """
-    plan = _named(where, lambda: on_meta(build))  # shapes alone: a config may ask for more than any memory holds
-    twice = _twice(plan)
-    tensors = ours({name: tuple(tensor.shape) for name, tensor in plan.state_dict().items() if name not in twice})
-    tensors |= {name: tensors[first] for name, first in twice.items()}
+    # first without memory for the tensors: a config may define sizes that no memory can hold
+    shapes = _with_source(source, lambda: on_meta(build))
+    tied = _tied_names(shapes)
+    tensors = to_ours({name: tuple(tensor.shape) for name, tensor in shapes.state_dict().items() if name not in tied})
+    tensors |= {name: tensors[first] for name, first in tied.items()}
     with SkipInit():
-        model = _named(where, build)
+        model = _with_source(source, build)
     model.load_state_dict(tensors, assign=True)
     return model.eval()
 
 
-def _named(where: str, build: Callable[[], Model]) -> Model:
-    try:
-        return build()
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
-
-
 def on_meta(build: Callable[[], Model]) -> Model:
-    """Return a model without memory for its tensors, for their shapes.
+    """Return a model on PyTorch's meta device: it has shapes, but no memory for tensors.
+
+    Args:
+        build: creates the model.
 
     Raises:
-        ValueError: a tensor would have more bytes than an address can count.
+        ValueError: the bytes of a tensor overflow the address space.
     """
     try:
         with torch.device("meta"), SkipInit():
@@ -60,21 +60,29 @@ def on_meta(build: Callable[[], Model]) -> Model:
         ) from None
 
 
-def _twice(model: nn.Module) -> dict[str, str]:
-    """The names of tensors that have another name before, such as a tied output's, with that name."""
-    first: dict[int, str] = {}
-    named = model.named_parameters(remove_duplicate=False)
-    return {name: first[id(tensor)] for name, tensor in named if first.setdefault(id(tensor), name) != name}
-
-
 class SkipInit(TorchFunctionMode):
-    """Random initial weights are not drawn: a checkpoint is about to replace them."""
+    """Context manager that skips random initialization, for weights that a checkpoint replaces."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.Tensor.normal_, torch.Tensor.uniform_) or _is_initialiser(func):
+        if func in (torch.Tensor.normal_, torch.Tensor.uniform_) or _is_initializer(func):
             return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
 
 
-def _is_initialiser(func: object) -> bool:
+def _is_initializer(func: object) -> bool:
     return getattr(func, "__module__", None) == "torch.nn.init"
+
+
+def _with_source(source: str, build: Callable[[], Model]) -> Model:
+    """Build a model; start the message of a ValueError with the file that the config came from."""
+    try:
+        return build()
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
+
+
+def _tied_names(model: nn.Module) -> dict[str, str]:
+    """Return the second and later names of shared parameters, such as a tied output's, with the first name."""
+    first: dict[int, str] = {}
+    named = model.named_parameters(remove_duplicate=False)
+    return {name: first[id(tensor)] for name, tensor in named if first.setdefault(id(tensor), name) != name}

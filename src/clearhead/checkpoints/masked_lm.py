@@ -1,4 +1,4 @@
-"""Masked language models in folders: an encoder, its head for hidden tokens, and an output tied to its embedding."""
+"""Load, save and create masked language models: an encoder, a head, and an output tied to the embedding."""
 
 import logging
 from collections.abc import Mapping
@@ -10,128 +10,143 @@ import torch
 from torch import Tensor
 
 from clearhead.checkpoints.encoder_family import EncoderFamily
-from clearhead.checkpoints.load import build_and_load
-from clearhead.checkpoints.save import write_model
-from clearhead.checkpoints.schema.head_schema import MaskedFormat
+from clearhead.checkpoints.load import ENCODER_PREFIX, build_and_load
+from clearhead.checkpoints.schema.head_schema import MaskedLMSchema
 from clearhead.checkpoints.schema.parameter_names import ParameterNames
+from clearhead.io.model_folder import write_model
 from clearhead.io.safetensors import read_weights
 from clearhead.models.config import EncoderConfig
 from clearhead.models.encoder import EncoderModel, init_weights
 from clearhead.models.heads import MaskedLanguageModel, MaskedLMHead
 
-_BODY = "body."
-
 log = logging.getLogger(__name__)
 
 
 def new_masked_lm(encoder: EncoderModel, family: EncoderFamily) -> MaskedLanguageModel:
-    """A copy of an encoder under a new head for hidden tokens, as the family's checkpoints have it.
+    """Return a copy of an encoder with a new head for masked language modeling.
 
     Equation: z = LN(act(h W + b_z)), W ~ N(0, initializer_range²)
     Source: Devlin et al. 2018, "BERT", Section 3.1
 
     Args:
-        encoder: whose weights the body gets; a pooler, which this training does not reach, is left out.
-        family: the family of the encoder's checkpoint.
+        encoder: the encoder, whose weights are copied. A pooler is dropped, because this training does not use it.
+        family: the family of the encoder's checkpoint; it defines the head.
 
     Returns:
-        The model in evaluation mode; `save_masked_lm` writes it. The head is drawn from torch's random numbers.
+        The model in evaluation mode; `save_masked_lm` saves it. The head is initialized with torch's random numbers.
 
     Raises:
-        ValueError: an encoder that the family cannot hold.
+        ValueError: the family cannot store the encoder.
 
     >>> from clearhead import EncoderModel
-    >>> from clearhead.checkpoints import FAMILIES, new_masked_lm
-    >>> bert = FAMILIES["bert"]
-    >>> body = EncoderModel(bert.plan(vocab_size=50, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1))
-    >>> new_masked_lm(body, bert).activation
+    >>> from clearhead.checkpoints import ENCODER_FAMILIES, new_masked_lm
+    >>> bert = ENCODER_FAMILIES["bert"]
+    >>> encoder = EncoderModel(bert.make_config(vocab_size=50, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1))
+    >>> new_masked_lm(encoder, bert).activation
     'gelu'
     """
     config = replace(encoder.config, pooler=False)
-    family.write_config(config)  # says what of it the family cannot hold
-    how = _how(family, config, {}, f"{family.model_type}'s defaults")
-    body = {name: tensor.clone() for name, tensor in encoder.state_dict().items() if not name.startswith("pooler.")}
-    return _with_drawn_head(config, how, body)
+    family.write_config(config)  # raises for values that the family cannot store
+    options = _head_options(family, config, {}, f"{family.model_type}'s defaults")
+    tensors = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    return _with_new_head(config, options, _without_pooler(tensors))
 
 
 def load_masked_lm_of(folder: Path, family: EncoderFamily, data: Mapping[str, Any]) -> MaskedLanguageModel:
-    """The masked language model in a family's folder, in float32 and evaluation mode; see `load_masked_lm`.
+    """Return the masked language model in a folder of a family, in float32 and evaluation mode.
+
+    Without a head in the folder, a warning is logged and the head is initialized at random.
+
+    Args:
+        folder: the model folder.
+        family: its family.
+        data: the contents of its config.json.
 
     Raises:
-        ValueError: as in `EncoderFamily.load`; a head of which a part is missing; an output that is not the embedding.
+        ValueError: as in `EncoderFamily.load`; the head is incomplete, or its output is not tied to the embedding.
     """
-    tensors, where = read_weights(folder)
-    others = {name for head in family.heads.values() for name, ours in head.rows.items() if ours == "out.weight"}
-    of_another_task = bool(others & tensors.keys())
-    held, output = _head_in(tensors, family.masked, where)
-    body = family.body_of(tensors, where)
-    body = {name: tensor for name, tensor in body.items() if not name.startswith("pooler.")}
+    tensors, source = read_weights(folder)
+    outputs = {name for head in family.heads.values() for name, ours in head.rows.items() if ours == "out.weight"}
+    has_other_head = bool(outputs & tensors.keys())
+    head_tensors, output = _pop_head(tensors, family.masked_lm, source)
+    encoder_tensors = _without_pooler(family.without_prefix(tensors, source))
     config_file = str(folder / "config.json")
-    config = family.read_config(data, body, config_file)
-    family.check_layers(config, body, where)
-    how = _how(family, config, data, config_file)
+    config = family.read_config(data, encoder_tensors, config_file)
+    family.check_num_layers(config, encoder_tensors, source)
+    options = _head_options(family, config, data, config_file)
 
-    def of_body(wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-        return family.table.to_ours(body, wanted, where)
+    def encoder_to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+        return family.parameter_names.to_ours(encoder_tensors, expected, source)
 
-    if not held or of_another_task:
-        log.warning("%s holds no head for hidden tokens: a new one is drawn", where)
-        return _with_drawn_head(
-            config, how, build_and_load(lambda: EncoderModel(config), of_body, config_file).state_dict()
-        )
+    if not head_tensors or has_other_head:
+        log.warning("%s has no head for masked language modeling; a new one is initialized at random", source)
+        encoder = build_and_load(lambda: EncoderModel(config), encoder_to_ours, config_file)
+        return _with_new_head(config, options, encoder.state_dict())
 
-    def ours(wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-        inside = {name: shape for name, shape in wanted.items() if name.startswith(_BODY)}
-        found = of_body({name.removeprefix(_BODY): shape for name, shape in inside.items()})
-        if output is not None and not torch.equal(output, found["embedding.tokens.weight"]):
+    def to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+        in_encoder = {name: shape for name, shape in expected.items() if name.startswith(ENCODER_PREFIX)}
+        encoder = encoder_to_ours({name.removeprefix(ENCODER_PREFIX): shape for name, shape in in_encoder.items()})
+        if output is not None and not torch.equal(output, encoder["embedding.tokens.weight"]):
             raise ValueError(
-                f"{where}: tensor {family.masked.decoder}.weight is not the token embedding; "
-                "a model whose output has a matrix of its own is not supported"
+                f"{source}: tensor {family.masked_lm.decoder}.weight is not the token embedding; "
+                "a model with an untied output is not supported"
             )
-        head = {name: shape for name, shape in wanted.items() if name not in inside}
-        rows = ParameterNames(rows=family.masked.rows)
-        return {f"{_BODY}{name}": tensor for name, tensor in found.items()} | rows.to_ours(held, head, where)
+        in_head = {name: shape for name, shape in expected.items() if name not in in_encoder}
+        head = ParameterNames(rows=family.masked_lm.rows).to_ours(head_tensors, in_head, source)
+        return {f"{ENCODER_PREFIX}{name}": tensor for name, tensor in encoder.items()} | head
 
-    return build_and_load(lambda: MaskedLanguageModel(config, **how), ours, config_file)
+    return build_and_load(lambda: MaskedLanguageModel(config, **options), to_ours, config_file)
 
 
 def save_masked_lm(model: MaskedLanguageModel, family: EncoderFamily, folder: Path) -> None:
-    """Writes a masked language model so that transformers opens the folder, and `load_encoder` its encoder.
+    """Write a masked language model; transformers opens the folder, and `load_encoder` loads its encoder.
+
+    Args:
+        model: the model.
+        family: the family of checkpoint to write.
+        folder: the model folder.
 
     Raises:
-        ValueError: the family has no way to say a part of the model's plan, or of its head.
+        ValueError: the family cannot store a field of the config, or the head.
     """
-    form, config = family.masked, replace(model.body.config, pooler=False)
-    data = family.write_config(config) | {"architectures": [form.architecture], "tie_word_embeddings": True}
-    has = _has(model)
+    schema, config = family.masked_lm, replace(model.body.config, pooler=False)
+    data = family.write_config(config) | {"architectures": [schema.architecture], "tie_word_embeddings": True}
+    options = _options_of(model)
     keys = {
-        "activation": form.activation_key,
-        "dense_bias": form.dense_bias_key,
-        "output_bias": form.output_bias_key,
+        "activation": schema.activation_key,
+        "dense_bias": schema.dense_bias_key,
+        "output_bias": schema.output_bias_key,
     }
-    data |= {key: has[name] for name, key in keys.items() if key}
-    wanted = _how(family, config, data, "the head's plan")
-    if has != wanted:
-        raise ValueError(f"a {family.model_type} checkpoint cannot hold a head with {has}; it needs {wanted}")
-    held = dict(model.named_parameters())  # the output's matrix, which is the embedding, comes once
-    inside = {name.removeprefix(_BODY): held.pop(name).detach() for name in list(held) if name.startswith(_BODY)}
-    body = family.table.to_foreign({name: part for name, part in inside.items() if not name.startswith("pooler.")})
-    head = ParameterNames(rows=form.rows).to_foreign({name: tensor.detach() for name, tensor in held.items()})
-    write_model(folder, data, {f"{family.prefix}{name}": tensor for name, tensor in body.items()} | head)
+    data |= {key: options[name] for name, key in keys.items() if key}
+    expected = _head_options(family, config, data, "the config of the head")
+    if options != expected:
+        raise ValueError(f"a {family.model_type} checkpoint cannot hold a head with {options}; it needs {expected}")
+    tensors = dict(model.named_parameters())  # the tied output matrix is listed once
+    in_encoder = [name for name in tensors if name.startswith(ENCODER_PREFIX)]
+    encoder = {name.removeprefix(ENCODER_PREFIX): tensors.pop(name).detach() for name in in_encoder}
+    foreign = family.parameter_names.to_foreign(_without_pooler(encoder))
+    head = ParameterNames(rows=schema.rows).to_foreign({name: tensor.detach() for name, tensor in tensors.items()})
+    write_model(folder, data, {f"{family.prefix}{name}": tensor for name, tensor in foreign.items()} | head)
 
 
-def _head_in(tensors: dict[str, Tensor], form: MaskedFormat, where: str) -> tuple[dict[str, Tensor], Tensor | None]:
-    """Takes the head out of a file's tensors, and the output's matrix, if the file holds it again."""
-    weight, bias = (tensors.pop(f"{form.decoder}.{part}", None) for part in ("weight", "bias"))
-    held = {name: tensors.pop(name) for name in form.rows if isinstance(name, str) and name in tensors}
+def _without_pooler(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith("pooler.")}
+
+
+def _pop_head(
+    tensors: dict[str, Tensor], schema: MaskedLMSchema, source: str
+) -> tuple[dict[str, Tensor], Tensor | None]:
+    """Remove the head from a file's tensors; return it, and the output matrix if the file has a second copy."""
+    weight, bias = (tensors.pop(f"{schema.decoder}.{part}", None) for part in ("weight", "bias"))
+    head = {name: tensors.pop(name) for name in schema.rows if isinstance(name, str) and name in tensors}
     if bias is not None:
-        name = next(str(name) for name, ours in form.rows.items() if ours == "output.bias")
-        if not torch.equal(held.setdefault(name, bias), bias):
-            raise ValueError(f"{where}: tensors {name} and {form.decoder}.bias differ; they are one in this model")
-    return held, weight
+        name = next(str(name) for name, ours in schema.rows.items() if ours == "output.bias")
+        if not torch.equal(head.setdefault(name, bias), bias):
+            raise ValueError(f"{source}: tensors {name} and {schema.decoder}.bias differ, but the model ties them")
+    return head, weight
 
 
-def _has(model: MaskedLanguageModel) -> dict[str, Any]:
+def _options_of(model: MaskedLanguageModel) -> dict[str, Any]:
     return {
         "activation": model.activation,
         "dense_bias": model.head.dense.bias is not None,
@@ -139,26 +154,28 @@ def _has(model: MaskedLanguageModel) -> dict[str, Any]:
     }
 
 
-def _how(family: EncoderFamily, config: EncoderConfig, data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """What a config.json says of the head: `MaskedLanguageModel`'s arguments."""
-    form = family.masked
-    activation = data.get(form.activation_key or "") or form.activation or config.activation
+def _head_options(family: EncoderFamily, config: EncoderConfig, data: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the arguments of `MaskedLanguageModel` that follow from config.json."""
+    schema = family.masked_lm
+    activation = data.get(schema.activation_key or "") or schema.activation or config.activation
     if activation not in ("gelu", "gelu_tanh", "relu", "silu", "tanh"):
-        raise ValueError(f"{where} says {form.activation_key}={activation!r}, which is not supported; gelu is")
-    biases = {"dense_bias": (form.dense_bias_key, form.dense_bias), "output_bias": (form.output_bias_key, True)}
-    how = {name: default if data.get(key or "") is None else data[str(key)] for name, (key, default) in biases.items()}
-    if not all(isinstance(value, bool) for value in how.values()):
-        raise ValueError(f"{where} says {how}; true or false is wanted")
-    return {"activation": activation, **how}
+        raise ValueError(f"{source} has {schema.activation_key}={activation!r}, which is not supported. Use gelu")
+    keys = {"dense_bias": (schema.dense_bias_key, schema.dense_bias), "output_bias": (schema.output_bias_key, True)}
+    biases = {name: default if data.get(key or "") is None else data[str(key)] for name, (key, default) in keys.items()}
+    if not all(isinstance(value, bool) for value in biases.values()):
+        raise ValueError(f"{source} has {biases}; expected true or false")
+    return {"activation": activation, **biases}
 
 
-def _with_drawn_head(config: EncoderConfig, how: Mapping[str, Any], body: Mapping[str, Tensor]) -> MaskedLanguageModel:
+def _with_new_head(
+    config: EncoderConfig, options: Mapping[str, Any], encoder: Mapping[str, Tensor]
+) -> MaskedLanguageModel:
     head = MaskedLMHead(
-        config.d_model, how["activation"], dense_bias=how["dense_bias"], eps=config.eps, norm_bias=config.bias
+        config.d_model, options["activation"], dense_bias=options["dense_bias"], eps=config.eps, norm_bias=config.bias
     )
     init_weights(head, config.d_model, config.initializer_range)
-    tensors = {f"{_BODY}{name}": tensor for name, tensor in body.items()}
+    tensors = {f"{ENCODER_PREFIX}{name}": tensor for name, tensor in encoder.items()}
     tensors |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
-    if how["output_bias"]:
+    if options["output_bias"]:
         tensors["output.bias"] = torch.zeros(config.vocab_size)
-    return build_and_load(lambda: MaskedLanguageModel(config, **how), lambda wanted: dict(tensors))
+    return build_and_load(lambda: MaskedLanguageModel(config, **options), lambda expected: dict(tensors))

@@ -1,4 +1,4 @@
-"""New heads on an encoder that was loaded or trained: what fine-tuning starts from."""
+"""Put new heads on a pretrained encoder, for fine-tuning."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import cast
 from torch import Tensor
 
 from clearhead.checkpoints.encoder_family import EncoderFamily
-from clearhead.checkpoints.load import build_and_load
+from clearhead.checkpoints.load import ENCODER_PREFIX, build_and_load
 from clearhead.checkpoints.schema.head_schema import Task
 from clearhead.models.config import HeadConfig, Problem
 from clearhead.models.encoder import EncoderModel, init_weights
@@ -20,72 +20,72 @@ def new_classifier(
     labels: Sequence[str],
     problem: Problem = "single_label_classification",
 ) -> EncoderClassifier:
-    """A copy of an encoder under a new classification head, as the family's checkpoints have it.
+    """Return a copy of an encoder with a new classification head.
 
     Equation: y = Head(pool(Encoder(Embedding(ids), M))), W ~ N(0, initializer_range²)
     Source: Devlin et al. 2018, "BERT", Section 4.1
 
     Args:
-        encoder: whose weights the body gets. A pooler becomes the head's first map where the family has it there
-            (BERT), and is left out elsewhere.
-        family: the family of the encoder's checkpoint.
-        labels: names of the outputs, in their order.
+        encoder: the encoder, whose weights are copied. A pooler becomes the first layer of the head if the family
+            has it there (as BERT does), and is dropped otherwise.
+        family: the family of the encoder's checkpoint; it defines the head.
+        labels: the names of the outputs, in order.
         problem: as in `HeadConfig`.
 
     Returns:
-        The model in evaluation mode; `family.save_with_head` writes it. The head's weights are drawn from torch's
-        random numbers.
+        The model in evaluation mode; `family.save_with_head` saves it. The head is initialized with torch's random
+        numbers.
 
     Raises:
-        ValueError: no labels, or the same one twice; an encoder that the family cannot hold.
+        ValueError: there are no labels, a label is repeated, or the family cannot store the encoder.
 
     >>> from clearhead import EncoderModel
-    >>> from clearhead.checkpoints import FAMILIES, new_classifier
-    >>> bert = FAMILIES["bert"]
-    >>> body = EncoderModel(bert.plan(vocab_size=50, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1))
-    >>> new_classifier(body, bert, ["good", "bad"]).head_config.activation
+    >>> from clearhead.checkpoints import ENCODER_FAMILIES, new_classifier
+    >>> bert = ENCODER_FAMILIES["bert"]
+    >>> encoder = EncoderModel(bert.make_config(vocab_size=50, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1))
+    >>> new_classifier(encoder, bert, ["good", "bad"]).head_config.activation
     'tanh'
     """
     if len(set(labels)) < len(labels):
-        raise ValueError(f"each label has a name of its own; got {', '.join(labels)}")
-    return cast(EncoderClassifier, _under_new_head(encoder, family, "classification", tuple(labels), problem))
+        raise ValueError(f"labels must be distinct; got {', '.join(labels)}")
+    return cast(EncoderClassifier, _with_new_head(encoder, family, "classification", tuple(labels), problem))
 
 
 def new_span_classifier(encoder: EncoderModel, family: EncoderFamily) -> SpanClassifier:
-    """A copy of an encoder under a new head for answers as spans of the text, as `new_classifier`.
+    """Return a copy of an encoder with a new head for answer spans; arguments and result as in `new_classifier`.
 
     Equation: (s_i, e_i) = Head(h_i), W ~ N(0, initializer_range²)
     Source: Devlin et al. 2018, "BERT", Section 4.2
 
     Raises:
-        ValueError: an encoder that the family cannot hold.
+        ValueError: the family cannot store the encoder.
     """
     labels = ("start", "end")
-    return cast(SpanClassifier, _under_new_head(encoder, family, "span", labels, "single_label_classification"))
+    return cast(SpanClassifier, _with_new_head(encoder, family, "span", labels, "single_label_classification"))
 
 
-def _under_new_head(
+def _with_new_head(
     encoder: EncoderModel, family: EncoderFamily, task: Task, labels: tuple[str, ...], problem: Problem
 ) -> EncoderClassifier | SpanClassifier:
-    head = family.heads[task]
-    plan = HeadConfig(
-        labels=labels, activation=head.activation, dense_bias=head.dense_bias, norm=head.norm, problem=problem
+    schema = family.heads[task]
+    head_config = HeadConfig(
+        labels=labels, activation=schema.activation, dense_bias=schema.dense_bias, norm=schema.norm, problem=problem
     )
     config = replace(encoder.config, pooler=False)
-    family.write_config(config)  # says what of it the family cannot hold
-    held = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
-    pooler = {name: held.pop(name) for name in list(held) if name.startswith("pooler.")}
-    tensors = {f"body.{name}": tensor for name, tensor in held.items()}
-    new = OutputHead(config.d_model, plan, eps=config.eps, norm_bias=config.bias)
-    init_weights(new, config.d_model, config.initializer_range)
-    tensors |= {f"head.{name}": tensor for name, tensor in new.state_dict().items()}
+    family.write_config(config)  # raises for values that the family cannot store
+    copies = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    pooler = {name: copies.pop(name) for name in list(copies) if name.startswith("pooler.")}
+    tensors = {f"{ENCODER_PREFIX}{name}": tensor for name, tensor in copies.items()}
+    head = OutputHead(config.d_model, head_config, eps=config.eps, norm_bias=config.bias)
+    init_weights(head, config.d_model, config.initializer_range)
+    tensors |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
     for name, tensor in pooler.items():
-        if f"{family.prefix}{name}" in head.rows:
-            tensors[f"head.{head.rows[f'{family.prefix}{name}']}"] = tensor
+        if f"{family.prefix}{name}" in schema.rows:
+            tensors[f"head.{schema.rows[f'{family.prefix}{name}']}"] = tensor
 
-    def ours(wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-        assert wanted.keys() == tensors.keys(), "an encoder's tensors follow from its config"
+    def to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+        assert expected.keys() == tensors.keys(), "an encoder's tensors follow from its config"
         return dict(tensors)
 
     build = EncoderClassifier if task == "classification" else SpanClassifier
-    return build_and_load(lambda: build(config, plan), ours)
+    return build_and_load(lambda: build(config, head_config), to_ours)

@@ -34,7 +34,7 @@ from clearhead.cli.training.distill import distill
 from clearhead.cli.training.tokenizer import tokenizer
 from clearhead.cli.training.train import train
 from clearhead.data.tables import raise_field_limit
-
+from clearhead.runtime.allocator import configure_allocator
 
 _RENAMED_OPTIONS = {
     ("serve", "--use"): "--task",
@@ -128,6 +128,7 @@ def main() -> None:
     or argument, 1 for every other."""
     logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
     raise_field_limit()
+    configure_allocator()
     _name_standard_output()
     # torch.load prints these before it refuses the file; the error that follows says more
     warnings.filterwarnings("ignore", "Detected pickle protocol|'torch.load' received a zip file")

@@ -13,8 +13,8 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from clearhead.io.atomic import HashedFile, atomic_file, check_writable, error_path, holds
-from clearhead.pipelines.vectors import Vectors
+from clearhead.io.atomic import HashedFile, atomic_file, check_writable, error_path, has_content
+from clearhead.runtime.vectors import Vectors
 
 
 class Format(Protocol):
@@ -64,7 +64,7 @@ class PartFile:
 
     def holds(self, size: int, sha256: str) -> bool:
         """Return whether the first `size` bytes on disk have this hash."""
-        return holds(self.part, size, sha256)
+        return has_content(self.part, size, sha256)
 
     def open(self, size: int) -> None:
         """Open the part file to append at `size`, the end of a window; bytes after it are cut off."""

@@ -99,7 +99,7 @@ def relative_buckets(
     num_buckets: int,
     *,
     max_distance: int = 128,
-    one_way: bool = False,
+    bidirectional: bool = True,
     device: torch.device | None = None,
 ) -> Int[Tensor, "L M"]:
     """Which learned bias each pair of positions gets: near distances one each, far ones shared, by direction.
@@ -117,14 +117,14 @@ def relative_buckets(
     """
     key_M = torch.arange(keys, device=device)
     ahead_LM = key_M[None, :] - key_M[keys - queries :, None]
-    distance = (-ahead_LM).clamp(min=0) if one_way else ahead_LM.abs()
-    half = num_buckets if one_way else num_buckets // 2
+    distance = ahead_LM.abs() if bidirectional else (-ahead_LM).clamp(min=0)
+    half = num_buckets // 2 if bidirectional else num_buckets
     exact = half // 2
     # the clamp keeps ln(0) out of entries that the other branch fills
     scaled = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact) * (half - exact)
     far = (exact + scaled.long()).clamp(max=half - 1)
     buckets = torch.where(distance < exact, distance, far)
-    return buckets if one_way else buckets + half * (ahead_LM > 0)
+    return buckets + half * (ahead_LM > 0) if bidirectional else buckets
 
 
 def positions_after_padding(ids: Int[Tensor, "B L"], pad_id: int) -> Int[Tensor, "B L"]:

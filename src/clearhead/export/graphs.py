@@ -96,17 +96,25 @@ class _Memory(nn.Module):
 
 
 class _Past(SelfAttentionCache):
-    """Keys and values that are joined, not written into room that was taken before: a graph has no such room."""
+    """A cache that concatenates keys and values: a graph has no preallocated storage to write into."""
 
-    def __init__(self, held: tuple[Tensor, Tensor] | None = None) -> None:
+    def __init__(self, key_value: tuple[Tensor, Tensor] | None = None) -> None:
         super().__init__()
-        self._held = held
-        self.length = self.filled = 0 if held is None else held[0].shape[2]
+        self.key_value = key_value
+        self.num_slots = 0 if key_value is None else key_value[0].shape[2]
+
+    @property
+    def keys(self) -> Tensor | None:
+        return None if self.key_value is None else self.key_value[0]
+
+    @property
+    def values(self) -> Tensor | None:
+        return None if self.key_value is None else self.key_value[1]
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if self._held is not None:
-            k, v = torch.cat([self._held[0], k], dim=2), torch.cat([self._held[1], v], dim=2)
-        self._held, self.length, self.filled = (k, v), k.shape[2], k.shape[2]
+        if self.key_value is not None:
+            k, v = torch.cat([self.key_value[0], k], dim=2), torch.cat([self.key_value[1], v], dim=2)
+        self.key_value, self.num_slots = (k, v), k.shape[2]
         return k, v
 
 
@@ -145,7 +153,7 @@ class DecoderWithPast(nn.Module):
             for at, layer in zip(range(0, len(past), 4), cache.layers, strict=True)
         ]
         for at, layer in zip(range(0, len(past), 4), cache.layers, strict=True):
-            layer.cross_attention.held = past[at + 2], past[at + 3]
+            layer.cross_attention.key_value = past[at + 2], past[at + 3]
         memory = past[2][:, 0]  # of the memory nothing is wanted but its sizes: its keys are there
         logits = self.model.decode(input_ids, memory, None, padding(encoder_attention_mask), cache)
         return (logits, *_held(cache, memory=False))
@@ -159,8 +167,8 @@ def _held(cache: DecoderCache, *, memory: bool) -> list[Tensor]:
         assert own.values is not None
         found += [own.keys, own.values]
         if memory:
-            assert cross.held is not None
-            found += cross.held
+            assert cross.key_value is not None
+            found += cross.key_value
     return found
 
 

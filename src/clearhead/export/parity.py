@@ -16,7 +16,7 @@ from clearhead.equations import masks
 from clearhead.export import example_inputs
 from clearhead.io.json import read_json
 from clearhead.models.heads import pool
-from clearhead.pipelines.auto import Model
+from clearhead.pipelines.auto import Pipeline
 from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
@@ -69,7 +69,7 @@ def log_prob_error(differences: Tensor) -> dict[str, float]:
     return {"mean change of a token's log-probability": float(differences.abs().mean())}
 
 
-def transformers(made: Model, folder: Path, texts: Sequence[str]) -> float:
+def transformers(made: Pipeline, folder: Path, texts: Sequence[str]) -> float:
     """The largest difference of hidden states, or of the scores of a head or a decoder.
 
     Args:
@@ -187,6 +187,6 @@ def _log_probs(made: TextToText, folder: Path, texts: Sequence[str], kind: str) 
             source = torch.tensor([tokens.ids])
             logits = made.model(source, target[:, :-1], masks.padding(torch.ones_like(source, dtype=torch.bool)))
         wanted = logits.log_softmax(-1).gather(2, target[:, 1:, None])[0, :, 0]
-        words = [made.tokenizer.words(list(ids)) for ids in (tokens.ids, [*start, *given])]
+        words = [made.tokenizer.ids_to_tokens(list(ids)) for ids in (tokens.ids, [*start, *given])]
         (scored,) = translator.score_batch([words[0]], [words[1]])
         yield torch.tensor(scored.log_probs), wanted

@@ -1,7 +1,7 @@
-"""Dropout whose masks are drawn cheaply: the plain equation, and its oracle, is `dropout` in `norm.py`.
+"""Dropout with fast random masks on the CPU; its oracle is `dropout` in `equations/residual.py`.
 
-torch draws a number of 24 bits for each decision on a CPU, one after another: in the training of a small model an
-eighth of the time and more. Here a draw of 64 bits makes four decisions.
+On a CPU, PyTorch draws 24 random bits for each element, one after another. In the training of a small model that takes
+an eighth of the time or more. Here 64 random bits serve four elements.
 """
 
 import math
@@ -19,7 +19,7 @@ _STEPS = 2**16
 
 
 def keep_probability(drop_prob: float) -> float:
-    """The probability with which a number is really kept: 1 − p, rounded to a multiple of 1 / 65536.
+    """Return the exact probability of keeping an element: 1 − p, rounded to a multiple of 1 / 65536.
 
     Raises:
         ValueError: a probability outside 0 up to, not including, 1.
@@ -34,12 +34,12 @@ def keep_probability(drop_prob: float) -> float:
 
 
 def dropout_mask(shape: Sequence[int], drop_prob: float, dtype: torch.dtype = torch.uint8) -> Shaped[Tensor, "..."]:
-    """1 where a number is kept and 0 where it is dropped, drawn on the CPU as torch's global generator says.
+    """Draw a dropout mask on the CPU from PyTorch's global generator: 1 for kept, 0 for dropped elements.
 
     Args:
-        shape: of the mask.
-        drop_prob: p, from 0 up to, not including, 1; what is really kept is `keep_probability(p)` of the numbers.
-        dtype: of the mask: whole numbers of any width.
+        shape: shape of the mask.
+        drop_prob: p, from 0 up to, not including, 1; the exact probability of a 1 is `keep_probability(p)`.
+        dtype: integer dtype of the mask.
 
     >>> import torch; from clearhead.kernels.dropout import dropout_mask
     >>> dropout_mask((2, 3), 0.0)
@@ -50,20 +50,20 @@ def dropout_mask(shape: Sequence[int], drop_prob: float, dtype: torch.dtype = to
     if bound == _STEPS:
         return torch.ones(tuple(shape), dtype=dtype, device="cpu")
     seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
-    draws = numpy.random.SFC64(seed).random_raw(-(-size // 4))  # twice as fast as torch's generator, from its seed
+    draws = numpy.random.SFC64(seed).random_raw(-(-size // 4))  # twice as fast as PyTorch's generator, seeded by it
     parts = torch.from_numpy(draws.view(numpy.int16))[:size].view(tuple(shape))
-    # written as numbers at once: a bool mask would be converted at each product, which takes longer than the draws
+    # written in the final dtype: converting a bool mask at each multiplication takes longer than drawing it
     return torch.lt(parts, bound - _STEPS // 2, out=torch.empty(parts.shape, dtype=dtype, device="cpu"))
 
 
 def fast_dropout(x: Float[Tensor, "*any"], drop_prob: float) -> Float[Tensor, "*any"]:
-    """Training's dropout: `norm.dropout` with cheap draws on the CPU, torch's own elsewhere.
+    """Apply training's dropout, with fast random masks on the CPU and PyTorch's own dropout elsewhere.
 
-    Source: Section 5.4; Srivastava et al. 2014; the formula is stated in `norm.py`. What is kept is divided by the
-        share that is really kept, so that the mean stays exactly
+    Source: Section 5.4; Srivastava et al. 2014; the formula is in `equations/residual.py`. Kept elements are divided
+        by the exact probability of keeping one, so that the mean is unchanged
 
     Args:
-        x: any numbers.
+        x: any shape.
         drop_prob: as in `dropout_mask`.
 
     >>> import torch; from clearhead.kernels.dropout import fast_dropout
@@ -72,24 +72,23 @@ def fast_dropout(x: Float[Tensor, "*any"], drop_prob: float) -> Float[Tensor, "*
     """
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return functional.dropout(x, drop_prob)
-    dropped: Tensor = _Drop.apply(x, drop_prob)  # type: ignore[no-untyped-call]
+    dropped: Tensor = _FastDropout.apply(x, drop_prob)  # type: ignore[no-untyped-call]
     return dropped
 
 
-class _Drop(torch.autograd.Function):
-    """Numbers and masks are multiplied as whole numbers of one width, bits times 0 or 1: converting either would take
-    longer than the product."""
+class _FastDropout(torch.autograd.Function):
+    """Multiply the bits of elements, as integers, by 0 or 1: converting x or the mask would take longer."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, drop_prob: float) -> Tensor:
-        ctx.whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-        mask = dropout_mask(x.shape, drop_prob, ctx.whole)
+        ctx.integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+        mask = dropout_mask(x.shape, drop_prob, ctx.integer)
         ctx.save_for_backward(mask)
         ctx.scale = 1 / keep_probability(drop_prob)
-        return (x.view(ctx.whole) * mask).view(x.dtype).mul_(ctx.scale)
+        return (x.view(ctx.integer) * mask).view(x.dtype).mul_(ctx.scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
-        return (gradient.view(ctx.whole) * mask).view(gradient.dtype).mul_(ctx.scale), None
+        return (gradient.view(ctx.integer) * mask).view(gradient.dtype).mul_(ctx.scale), None

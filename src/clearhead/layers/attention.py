@@ -1,19 +1,18 @@
-"""Multi-head attention: of a sequence to itself, and to another."""
-
-from dataclasses import replace
+"""Multi-head attention: within a sequence, and from one sequence to another."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clearhead.equations import attention, masks, positions
-from clearhead.equations.masks import MaskLike
-from clearhead.kernels.attention import fused_scaled_dot_product
+from clearhead.equations import masks, positions
+from clearhead.equations.attention import merge_heads, split_heads
+from clearhead.equations.masks import MaskLike, as_mask
+from clearhead.kernels.attention import scaled_dot_product_attention
 from clearhead.layers.cache import CrossAttentionCache, SelfAttentionCache
 
 
 class RotaryEmbedding(nn.Module):
-    """Turns queries and keys by their positions, so that their product depends on the distance alone.
+    """Rotary positions: queries and keys rotated by their positions, so that Q Kᵀ depends on distances only.
 
     Equation: x′_j = x_j cos φ − x_{j+d_k/2} sin φ, x′_{j+d_k/2} = x_{j+d_k/2} cos φ + x_j sin φ
     Source: Su et al. 2021, "RoFormer"
@@ -21,23 +20,28 @@ class RotaryEmbedding(nn.Module):
     Args:
         width: d_k, an even number.
         theta: base of the wavelengths.
+
+    Raises:
+        ValueError: an odd width.
+
+    `forward(x, mask=None, start=0)` rotates x (B, H, L, d_k), whose first position is `start`.
     """
 
     def __init__(self, width: int, theta: float = 10000.0) -> None:
         super().__init__()
         if width % 2:
-            raise ValueError(f"rotary positions turn pairs of columns: d_k must be even; got {width}")
+            raise ValueError(f"rotary positions rotate pairs of columns: d_k must be even; got {width}")
         self.width, self.theta = width, theta
 
     def forward(
         self, x: Float[Tensor, "B H L K"], mask: masks.Mask | None = None, start: int = 0
     ) -> Float[Tensor, "B H L K"]:
-        # the product of a turned query and key depends on their distance alone: padding on the left needs no care
-        place_L = torch.arange(start, start + x.shape[2], device=x.device)
+        # only distances matter: padding on the left needs no correction
+        position_L = torch.arange(start, start + x.shape[2], device=x.device)
         if mask is not None and mask.lengths is not None:
-            place_L = torch.cat([place_L[:length] for length in mask.lengths])
+            position_L = torch.cat([position_L[:length] for length in mask.lengths])
         exact = torch.promote_types(x.dtype, torch.float32)
-        angles = positions.rotary_angles(place_L, self.width, self.theta, dtype=exact)
+        angles = positions.rotary_angles(position_L, self.width, self.theta, dtype=exact)
         return positions.rotate(x, angles)
 
     def extra_repr(self) -> str:
@@ -45,7 +49,7 @@ class RotaryEmbedding(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """Self-attention: queries, keys and values all come from x.
+    """Multi-head self-attention: queries, keys and values are projections of x.
 
     Equation: MultiHead(X) = Concat(Z_1, …, Z_h) W_O + b_O, Z_i = softmax(Q_i K_iᵀ / √d_k + M) V_i
     Source: Section 3.2.2 of "Attention Is All You Need"; its steps are written out in `equations/attention.py`
@@ -56,16 +60,16 @@ class MultiHeadAttention(nn.Module):
         drop_prob: dropout of the attention weights.
         bias: whether the projections have biases.
         head_dim: width d_k of a head; d_model / num_heads where None.
-        scale: what the products of queries and keys are multiplied with; 1 / √d_k where None.
-        rotary_theta: turn queries and keys by rotary positions with this base; None for none.
+        scale: factor of Q Kᵀ; 1 / √d_k where None.
+        rotary_theta: base of rotary positions; None for none.
         window: attend only to keys at most this far away; None for all.
 
     Raises:
         ValueError: d_model is not divisible by num_heads; in `forward`, a mask of a wrong shape or dtype.
 
-    The three projections are one matrix, [Q; K; V], and weights are drawn, as in `torch.nn.MultiheadAttention`.
-    `forward(x, mask=None, cache=None)`: with a cache, x (B, L, D) are the newest tokens, which attend to the tokens
-    before them as well; the mask is then over all keys, or slots, that the cache holds after the step.
+    The three projections are one matrix, [Q; K; V], initialized as in `torch.nn.MultiheadAttention`.
+    `forward(x, mask=None, cache=None)`: with a cache, x (B, L, D) are the newest tokens, which also attend to the
+    cached ones. The mask is then over all keys, those of this step included.
 
     >>> import torch; from clearhead import MultiHeadAttention
     >>> MultiHeadAttention(512, 8)(torch.rand(30, 5, 512)).shape
@@ -88,7 +92,7 @@ class MultiHeadAttention(nn.Module):
         head_dim = _head_dim(d_model, num_heads, head_dim, drop_prob)
         inner = num_heads * head_dim
         self.num_heads, self.drop_prob, self.scale, self.window = num_heads, drop_prob, scale, window
-        # torch.nn draws the output projection first, and the fused one as a single Xavier matrix
+        # in the order of torch.nn: first the output projection, then [Q; K; V] as one Xavier matrix
         self.out = nn.Linear(inner, d_model, bias=bias)
         self.qkv = _empty_linear(d_model, 3 * inner, bias)
         nn.init.xavier_uniform_(self.qkv.weight)
@@ -98,34 +102,29 @@ class MultiHeadAttention(nn.Module):
         self.rotary = None if rotary_theta is None else RotaryEmbedding(head_dim, rotary_theta)
 
     def forward(
-        self, x: Float[Tensor, "B L D"], mask: MaskLike = None, cache: SelfAttentionCache | None = None
-    ) -> Float[Tensor, "B L D"]:
+        self, x: Float[Tensor, "N L D"], mask: MaskLike = None, cache: SelfAttentionCache | None = None
+    ) -> Float[Tensor, "N L D"]:
         if x.ndim != 3:
-            raise ValueError(f"attention takes (batch, length, d_model); got a shape of {tuple(x.shape)}")
-        batch, length, _ = x.shape
-        each, before, filled = (1, 0, 0) if cache is None else (cache.each, cache.length, cache.filled)
-        keys = filled + each * length
-        mask = masks.as_mask(mask, batch=batch // each, heads=self.num_heads, queries=each * length, keys=keys)
-        mask = self.local(mask, keys)
-        q, k, v = (attention.split_heads(part, self.num_heads) for part in self.qkv(x).chunk(3, dim=-1))
+            raise ValueError(f"Expected x of shape (batch, length, d_model), got {tuple(x.shape)}.")
+        rows, length, _ = x.shape
+        batch, queries, keys = (rows, length, length) if cache is None else cache.sizes_after(rows, length)
+        mask = self.apply_window(as_mask(mask, batch=batch, heads=self.num_heads, queries=queries, keys=keys), keys)
+        q, k, v = (split_heads(part, self.num_heads) for part in self.qkv(x).chunk(3, dim=-1))
         if self.rotary is not None:
-            q, k = self.rotary(q, mask, before), self.rotary(k, mask, before)
+            start = 0 if cache is None else cache.length
+            q, k = self.rotary(q, mask, start), self.rotary(k, mask, start)
         if cache is not None:
-            q, (k, v) = cache.queries(q), cache.append(k, v)
+            k, v = cache.append(k, v)
         drop_prob = self.drop_prob if self.training else 0.0
-        values = fused_scaled_dot_product(q, k, v, mask, drop_prob=drop_prob, scale=self.scale)
-        mixed: Tensor = self.out(attention.merge_heads(values).reshape(batch, length, self.out.in_features))
-        return mixed
+        z = scaled_dot_product_attention(fold_rows(q, k), k, v, mask, drop_prob=drop_prob, scale=self.scale)
+        output: Tensor = self.out(merge_heads(z).reshape(rows, length, self.out.in_features))
+        return output
 
-    def local(self, mask: masks.Mask | None, length: int) -> masks.Mask | None:
-        """The mask with this layer's window, if it has one."""
-        # a graph is drawn from one short example, for texts of every length
-        if self.window is None or (not torch.compiler.is_exporting() and self.window >= length - 1):
+    def apply_window(self, mask: masks.Mask | None, keys: int) -> masks.Mask | None:
+        """Return the mask with the window of this layer, if it has one."""
+        if self.window is None:
             return mask
-        if mask is not None and mask.lengths is not None:
-            return replace(mask, window=self.window if mask.window is None else min(self.window, mask.window))
-        near = masks.window(length, self.window)
-        return near if mask is None else mask & near
+        return masks.window(keys, self.window) if mask is None else mask.with_window(self.window)
 
     def extra_repr(self) -> str:
         window = "" if self.window is None else f", window={self.window}"
@@ -133,19 +132,21 @@ class MultiHeadAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention of one sequence to another: queries come from x, keys and values from the memory.
+    """Multi-head attention from one sequence to another: queries come from x, keys and values from the memory.
 
     Equation: MultiHead(X, Y) = Concat(Z_1, …, Z_h) W_O + b_O, Z_i = softmax(Q_i K_iᵀ / √d_k + M) V_i
     Source: Sections 3.2.2 and 3.2.3 of "Attention Is All You Need"; Q = X W_Q + b_Q, [K; V] = Y W_KV + b_KV
 
-    Args: as in `MultiHeadAttention`; both sequences have width d_model.
+    Args:
+        d_model: width D of both sequences.
+        num_heads, drop_prob, bias, head_dim, scale: as in `MultiHeadAttention`.
 
     Raises:
         ValueError: as in `MultiHeadAttention`; in `forward`, a batch of x that is no multiple of the memory's.
 
-    Weights are drawn as in `torch.nn.MultiheadAttention`. `forward(x, memory, mask=None, cache=None)`: with a cache the
-    memory is projected at the first step only. A row of the memory may serve several rows of x that stand one after
-    another, such as the beams of a sentence: x (B n, L, D), memory (B, M, D), and a mask that is padding alone.
+    The weights are initialized as in `torch.nn.MultiheadAttention`. `forward(x, memory, mask=None, cache=None)`: with a
+    cache, the memory is projected at the first step only. Consecutive rows of x may share a row of the memory, for
+    example the beams of a sentence: x (B n, L, D), memory (B, M, D), and a padding mask.
 
     >>> import torch; from clearhead import CrossAttention
     >>> CrossAttention(512, 8)(torch.rand(30, 5, 512), torch.rand(30, 9, 512)).shape
@@ -167,11 +168,11 @@ class CrossAttention(nn.Module):
         self.num_heads, self.drop_prob, self.scale = num_heads, drop_prob, scale
         self.out = nn.Linear(inner, d_model, bias=bias)
         self.q, self.kv = _empty_linear(d_model, inner, bias), _empty_linear(d_model, 2 * inner, bias)
-        # one draw for both, as torch.nn's single Xavier matrix [Q; K; V]
-        drawn = nn.init.xavier_uniform_(torch.empty(3 * inner, d_model))
+        # drawn together, as the single Xavier matrix [Q; K; V] of torch.nn
+        weight = nn.init.xavier_uniform_(torch.empty(3 * inner, d_model))
         with torch.no_grad():
-            self.q.weight.copy_(drawn[:inner])
-            self.kv.weight.copy_(drawn[inner:])
+            self.q.weight.copy_(weight[:inner])
+            self.kv.weight.copy_(weight[inner:])
         if bias:
             for linear in (self.q, self.kv, self.out):
                 nn.init.zeros_(linear.bias)
@@ -183,62 +184,83 @@ class CrossAttention(nn.Module):
         mask: MaskLike = None,
         cache: CrossAttentionCache | None = None,
     ) -> Float[Tensor, "N L D"]:
+        mask = self._check(x, memory, mask)
+        if cache is None:
+            k, v = self._project_memory(memory)
+        else:
+            k, v = cache.get_or_compute(lambda: self._project_contiguous(memory))
+        q = fold_rows(split_heads(self.q(x), self.num_heads), k)
+        drop_prob = self.drop_prob if self.training else 0.0
+        z = scaled_dot_product_attention(q, k, v, mask, drop_prob=drop_prob, scale=self.scale)
+        output: Tensor = self.out(merge_heads(z))
+        return output.reshape(*x.shape[:2], -1)
+
+    def _check(self, x: Tensor, memory: Tensor, mask: MaskLike) -> masks.Mask | None:
+        """Check the shapes and return the mask over the queries of rows that share a row of the memory."""
         if x.ndim != 3 or memory.ndim != 3:
             raise ValueError(
-                f"cross-attention takes two times (batch, length, d_model); got {tuple(x.shape)}, {tuple(memory.shape)}"
+                f"Expected x and memory of shape (batch, length, d_model), got {tuple(x.shape)} and "
+                f"{tuple(memory.shape)}."
             )
         rows, length, batch, keys = x.shape[0], x.shape[1], memory.shape[0], memory.shape[1]
         if not batch or rows % batch:
-            raise ValueError(f"{rows} rows attend to a memory of {batch}; as many, or a multiple of it, are wanted")
-        each = rows // batch
-        checked = masks.as_mask(mask, batch=batch, heads=self.num_heads, queries=length, keys=keys)
-        if each > 1 and checked is not None and not checked.only_padding:
-            raise ValueError(f"{each} rows share each row of the memory, which goes with a mask that is padding alone")
-        k, v = self._keys_and_values(memory) if cache is None else cache.filled(lambda: self._held(memory))
-        # the rows that share a memory stand as queries of one row, so that nothing is copied
-        q = attention.split_heads(self.q(x).reshape(batch, each * length, -1), self.num_heads)
-        drop_prob = self.drop_prob if self.training else 0.0
-        values = fused_scaled_dot_product(q, k, v, checked, drop_prob=drop_prob, scale=self.scale)
-        mixed: Tensor = self.out(attention.merge_heads(values))
-        return mixed.reshape(rows, length, -1)
+            raise ValueError(f"{rows} rows attend to a memory of {batch}; expected as many, or a multiple of it")
+        sharing = rows // batch
+        only_padding = isinstance(mask, masks.Mask) and mask.only_padding
+        queries = sharing * length if only_padding else length
+        checked = as_mask(mask, batch=batch, heads=self.num_heads, queries=queries, keys=keys)
+        if sharing > 1 and checked is not None and not checked.only_padding:
+            raise ValueError(f"{sharing} rows share each row of the memory, which takes a mask that is padding alone")
+        return checked
 
-    def _held(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values head by head in memory: every step reads them so."""
-        k, v = self._keys_and_values(memory)
+    def _project_contiguous(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values with each head contiguous in memory, as every decoding step reads them."""
+        k, v = self._project_memory(memory)
         return k.contiguous(), v.contiguous()
 
-    def _keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = (attention.split_heads(part, self.num_heads) for part in self.kv(memory).chunk(2, dim=-1))
+    def _project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = (split_heads(part, self.num_heads) for part in self.kv(memory).chunk(2, dim=-1))
         return k, v
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, drop_prob={self.drop_prob}"
 
 
+def fold_rows(q: Float[Tensor, "N H L K"], k: Float[Tensor, "B H M K"]) -> Float[Tensor, "B H Q K"]:
+    """Return the queries of consecutive rows that share a row of keys as queries of that row, without a copy."""
+    sharing = q.shape[0] // max(1, k.shape[0])
+    return q.reshape(-1, sharing, *q.shape[1:]).transpose(1, 2).flatten(2, 3) if sharing > 1 else q
+
+
 class RelativePositionBias(nn.Module):
-    """A learned number for each head and each bucket of distances, added to the scaled scores of every layer.
+    """Relative position bias: a learned number for each head and bucket of distances, added to the scaled scores.
 
     Equation: S′ = S + B_h(b(j − i))
     Source: Raffel et al. 2020, "T5", Section 2.1; Song et al. 2020, "MPNet"
 
     Args:
-        num_buckets: buckets of distances.
+        num_buckets: number of buckets.
         num_heads: attention heads H.
-        max_distance: from here on all distances share the last bucket.
-        one_way: whether all buckets serve the keys behind (a decoder's), or half of them each direction.
+        max_distance: distances from here on share the last bucket.
+        bidirectional: whether each direction has half of the buckets; False uses all for earlier keys (decoders).
 
-    `forward(queries, keys)` gives (1, H, queries, keys); the last query stands at the last key.
+    Raises:
+        ValueError: too few buckets, or a max_distance within the distances that have a bucket each.
+
+    `forward(queries, keys)` returns (1, H, queries, keys); the last query is at the last key.
     """
 
-    def __init__(self, num_buckets: int, num_heads: int, *, max_distance: int = 128, one_way: bool = False) -> None:
+    def __init__(
+        self, num_buckets: int, num_heads: int, *, max_distance: int = 128, bidirectional: bool = True
+    ) -> None:
         super().__init__()
-        exact = num_buckets // (2 if one_way else 4)
+        exact = num_buckets // (4 if bidirectional else 2)
         if exact < 1 or max_distance <= exact:
             raise ValueError(
-                f"relative biases need {2 if one_way else 4} buckets or more, and a max_distance beyond the "
+                f"relative biases need {4 if bidirectional else 2} buckets or more, and a max_distance beyond the "
                 f"{exact} distances with a bucket each; got num_buckets={num_buckets}, max_distance={max_distance}"
             )
-        self.max_distance, self.one_way = max_distance, one_way
+        self.max_distance, self.bidirectional = max_distance, bidirectional
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         nn.init.normal_(self.weight)
 
@@ -248,14 +270,14 @@ class RelativePositionBias(nn.Module):
             keys,
             self.weight.shape[0],
             max_distance=self.max_distance,
-            one_way=self.one_way,
+            bidirectional=self.bidirectional,
             device=self.weight.device,
         )
         return self.weight[buckets].permute(2, 0, 1)[None]
 
 
 def _head_dim(d_model: int, num_heads: int, head_dim: int | None, drop_prob: float) -> int:
-    """The width of a head, after checking what attention is built from."""
+    """Return the width of a head, after checking the sizes."""
     if not 0.0 <= drop_prob < 1.0:
         raise ValueError(f"drop_prob is a probability from 0 up to, not including, 1; got {drop_prob}")
     if num_heads < 1 or (head_dim is None and d_model % num_heads):
@@ -269,6 +291,6 @@ def _head_dim(d_model: int, num_heads: int, head_dim: int | None, drop_prob: flo
 
 
 def _empty_linear(inputs: int, outputs: int, bias: bool) -> nn.Linear:
-    """A linear map whose weights are still to be drawn."""
+    """Return a linear layer with uninitialized weights."""
     empty = nn.Linear(inputs, outputs, bias=bias, device="meta")
     return empty.to_empty(device=torch.get_default_device())

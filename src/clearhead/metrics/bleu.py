@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clearhead.data.documents import References, pad
+from clearhead.data.documents import References, pad_references
 from clearhead.metrics.references import check_parallel, require_package
 
 
@@ -106,4 +106,4 @@ def group_references(sources: Sequence[str], references: References) -> MultiRef
         [one for number in numbers for some in references if (one := some[number]) is not None]
         for numbers in places.values()
     ]
-    return MultiReferenceCorpus(list(places), pad(found), list(places.values()))
+    return MultiReferenceCorpus(list(places), pad_references(found), list(places.values()))

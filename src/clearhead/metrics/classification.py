@@ -102,7 +102,7 @@ def label_of(row: Row) -> str:
     """
     label = row.values["label"].strip()
     if not label:
-        raise ValueError(f"{row.where}: the label is empty; give the text a label, or remove the row")
+        raise ValueError(f"{row.location}: the label is empty; give the text a label, or remove the row")
     return label
 
 

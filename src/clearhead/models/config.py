@@ -32,8 +32,10 @@ class EncoderConfig:
         num_token_types: kinds of token types; 0 for none.
         embedding_norm: whether a layer norm follows the summed embeddings.
         activation, norm_order, first_norm, bias, eps: as in `Encoder`.
-        drop_prob: dropout of feed-forward, residual branches and embedding.
+        drop_prob: dropout of residual branches and, unless set apart below, of feed-forward networks and embeddings.
         attention_drop_prob: dropout of the attention weights.
+        activation_drop_prob: dropout inside the feed-forward networks; as drop_prob where None.
+        embedding_drop_prob: dropout of the embeddings; as drop_prob where None.
         layer_drop: as in `Encoder`.
         pooler: whether a tanh layer over the first token follows (BERT's).
         pad_id: the id that fills short rows of a batch.
@@ -69,6 +71,8 @@ class EncoderConfig:
     eps: float = 1e-5
     drop_prob: float = 0.1
     attention_drop_prob: float = 0.0
+    activation_drop_prob: float | None = None
+    embedding_drop_prob: float | None = None
     layer_drop: float = 0.0
     pooler: bool = False
     pad_id: int = 0
@@ -77,7 +81,8 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         _check_at_least(self, 1, "vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "max_len")
         _check_at_least(self, 0, "num_token_types", "pad_id")
-        _check_numbers(self, "drop_prob", "attention_drop_prob", "layer_drop")
+        drops = ("drop_prob", "attention_drop_prob", "activation_drop_prob", "embedding_drop_prob", "layer_drop")
+        _check_numbers(self, *drops)
         _check_known(self, activation=Activation, norm_order=NormOrder, positions=Positions)
         if self.pad_id >= self.vocab_size:
             raise ValueError(f"pad_id={self.pad_id} lies outside the vocabulary of {self.vocab_size} tokens")
@@ -114,9 +119,10 @@ class Seq2SeqConfig:
         tie_output: whether the map to the logits is the target's embedding.
         output_bias: whether logits have a bias.
         output_scale: whether the decoder's output is divided by √d_model before it becomes logits (the first T5's).
-        drop_prob: dropout of residual branches, embeddings and, where activation_drop_prob says nothing, feed-forwards.
+        drop_prob: dropout of residual branches and, unless set apart below, of feed-forward networks and embeddings.
         attention_drop_prob: dropout of the attention weights.
-        activation_drop_prob: dropout inside the feed-forward networks.
+        activation_drop_prob: dropout inside the feed-forward networks; as drop_prob where None.
+        embedding_drop_prob: dropout of the embeddings; as drop_prob where None.
         layer_drop, decoder_layer_drop: as layer_drop in `Encoder`.
         pad_id: the id that fills short rows of a batch.
         start_id: the id that a target begins with.
@@ -166,6 +172,7 @@ class Seq2SeqConfig:
     drop_prob: float = 0.1
     attention_drop_prob: float = 0.0
     activation_drop_prob: float | None = None
+    embedding_drop_prob: float | None = None
     layer_drop: float = 0.0
     decoder_layer_drop: float = 0.0
     pad_id: int = 0
@@ -178,8 +185,8 @@ class Seq2SeqConfig:
         decoder = ("decoder_ffn_hidden", "decoder_num_heads", "decoder_num_layers")
         _check_at_least(self, 1, *sizes, *decoder, "max_len")
         _check_at_least(self, 0, "pad_id", "start_id", "position_offset", "relative_buckets")
-        drops = ("drop_prob", "attention_drop_prob", "activation_drop_prob", "layer_drop", "decoder_layer_drop")
-        _check_numbers(self, *drops)
+        drops = ("drop_prob", "attention_drop_prob", "activation_drop_prob", "embedding_drop_prob")
+        _check_numbers(self, *drops, "layer_drop", "decoder_layer_drop")
         _check_known(self, activation=Activation, norm_order=NormOrder, norm=Norm, positions=Seq2SeqPositions)
         for heads in (self.num_heads, self.decoder_num_heads or 1):
             if self.head_dim is None and self.d_model % heads:

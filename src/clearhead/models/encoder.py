@@ -72,6 +72,7 @@ class EncoderModel(nn.Module):
             norm_order=config.norm_order,
             activation=config.activation,
             attention_drop_prob=config.attention_drop_prob,
+            activation_drop_prob=config.activation_drop_prob,
             eps=config.eps,
             bias=config.bias,
             rotary_theta=config.rotary_theta if config.positions == "rotary" else None,
@@ -147,5 +148,5 @@ def _embedding(config: EncoderConfig) -> Embedding:
         positions=positions,
         types=TokenTypeEmbedding(config.num_token_types, config.d_model) if config.num_token_types else None,
         norm=LayerNorm(config.d_model, config.eps, bias=config.bias) if config.embedding_norm else None,
-        drop_prob=config.drop_prob,
+        drop_prob=config.drop_prob if config.embedding_drop_prob is None else config.embedding_drop_prob,
     )

@@ -173,7 +173,7 @@ class Seq2Seq(nn.Module):
         return logits
 
     def cache(self) -> DecoderCache:
-        """An empty cache for `decode`; its `branch(each)` makes of each row of the target a sentence's beams."""
+        """Return an empty cache for `decode`."""
         return DecoderCache(len(self.decoder.layers))
 
     def _states(
@@ -229,5 +229,5 @@ def _embedding(config: Seq2SeqConfig, tokens: TokenEmbedding) -> Embedding:
         positions=positions,
         norm=LayerNorm(config.d_model, config.eps, bias=config.bias) if config.embedding_norm else None,
         scale=config.embedding_scale,
-        drop_prob=config.drop_prob,
+        drop_prob=config.drop_prob if config.embedding_drop_prob is None else config.embedding_drop_prob,
     )

@@ -7,11 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from clearhead import checkpoints
+from clearhead.checkpoints import checkpoint_type
 from clearhead.io import hub
-from clearhead.pipelines.question_answerer import QuestionAnswerer
-from clearhead.pipelines.text_classifier import TextClassifier
-from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.serve.handlers import HANDLERS
 from clearhead.serve.handlers.base import Handler
@@ -27,8 +25,6 @@ PassCallback = Callable[[StackName, int], None]
 
 _DEFAULT_TASK = "translate"
 """Task of an encoder–decoder whose checkpoint lists none."""
-
-Pipeline = TextToText | TextClassifier | QuestionAnswerer | TextEncoder
 
 
 @dataclass(frozen=True)
@@ -120,9 +116,9 @@ def load_model(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> Lo
         ValueError: the model is missing or not supported, or tasks are given for a model other than an encoder–decoder.
     """
     folder = hub.resolve_model(spec.source)
-    if spec.tasks and not checkpoints.is_seq2seq(folder):
+    if spec.tasks and checkpoint_type(folder) != "seq2seq":
         raise ValueError("--task is only for encoder–decoders")
-    pipeline = _load_pipeline(folder, settings)
+    pipeline = load_pipeline(folder, precision=settings.precision, device=settings.device)
     pipeline.name = spec.name  # clients must not see the path
     _add_pass_hooks(pipeline, on_pass)
     supported = [handler for handler in HANDLERS if isinstance(pipeline, handler.pipeline_types)]
@@ -130,18 +126,6 @@ def load_model(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> Lo
         tasks = spec.tasks or _default_tasks(pipeline)
         supported = [cls for cls in supported if cls.task in tasks or not issubclass(cls, GenerationHandler)]
     return LoadedModel(spec.name, {handler.task: handler(pipeline, settings) for handler in supported})
-
-
-def _load_pipeline(folder: Path, settings: Settings) -> Pipeline:
-    options: dict[str, Any] = {"precision": settings.precision, "device": settings.device}
-    if checkpoints.is_seq2seq(folder):
-        return TextToText.from_pretrained(folder, **options)
-    head = checkpoints.head_type(folder)
-    if head == "classification":
-        return TextClassifier.from_pretrained(folder, **options)
-    if head == "span":
-        return QuestionAnswerer.from_pretrained(folder, **options)
-    return TextEncoder.from_pretrained(folder, **options)
 
 
 def _default_tasks(pipeline: TextToText) -> list[str]:
@@ -157,7 +141,7 @@ def _add_pass_hooks(pipeline: Pipeline, on_pass: PassCallback) -> None:
         return lambda module, inputs: on_pass(stack, inputs[0].shape[0] * inputs[0].shape[1])
 
     # the inference copy, and the float32 model that reports use; they may be the same
-    modules = {id(module): module for model in (pipeline._runner, pipeline.model) for module in _modules(model)}
+    modules = {id(module): module for model in (pipeline.inference_model, pipeline.model) for module in _modules(model)}
     for module in modules.values():
         if type(module) in stacks:
             module.register_forward_pre_hook(hook(stacks[type(module)]))

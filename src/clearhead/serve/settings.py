@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clearhead.runtime.precision import Precision
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -37,7 +35,7 @@ class Settings:
 
     models: Sequence[str]
     tasks: Sequence[str] = ()
-    precision: Precision = "auto"
+    precision: str = "auto"
     device: str = "auto"
     api_keys: Sequence[str] = ()
     max_body_bytes: int = 4 * 2**20

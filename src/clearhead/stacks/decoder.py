@@ -153,7 +153,7 @@ class Decoder(nn.Module):
         self.relative_bias: RelativePositionBias | None = None
         if relative_buckets:
             self.relative_bias = RelativePositionBias(
-                relative_buckets, num_heads, max_distance=relative_max_distance, one_way=True
+                relative_buckets, num_heads, max_distance=relative_max_distance, bidirectional=False
             )
         self.layer_drop, self.num_heads = layer_drop, num_heads
         has_norm = norm_order == "pre" if final_norm is None else final_norm
@@ -174,9 +174,9 @@ class Decoder(nn.Module):
         mask = masks.as_mask(mask, batch=batch, heads=self.num_heads, queries=length, keys=keys)
         if self.relative_bias is not None:
             mask = mask or masks.Mask(length=keys)
-            mask = mask & masks.Mask(length=keys, scores=self.relative_bias(length, keys))
+            mask = mask & masks.Mask(length=keys, bias=self.relative_bias(length, keys))
         if cache is not None:
-            mask = cache.grown(mask, batch, length, x.device)
+            mask = cache.step_mask(mask, batch, length, x.device)
         for number, layer in enumerate(self.layers):
             # a layer that is left out would miss the step in its cache
             if self.training and self.layer_drop and cache is None and torch.rand(()) < self.layer_drop:

@@ -186,7 +186,7 @@ class Encoder(nn.Module):
         if self.relative_bias is not None:
             mask = mask or masks.Mask(length=length)
             longest = length if mask.lengths is None else max(mask.lengths)
-            mask = mask & masks.Mask(length=length, scores=self.relative_bias(longest, longest))
+            mask = mask & masks.Mask(length=length, bias=self.relative_bias(longest, longest))
         for layer in self.layers:
             if self.training and self.layer_drop and torch.rand(()) < self.layer_drop:
                 continue

@@ -1,1 +1,1 @@
-"""Text <-> ids <-> batches."""
+"""Convert texts to token ids and back."""

@@ -1,4 +1,4 @@
-"""What a tokenizer is to the rest of the library, and what tokenizers have in common."""
+"""Interface of tokenizers, and code that all of them share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -13,11 +13,11 @@ from clearhead.tokenizers.languages import LanguageTokenScheme
 
 @dataclass(frozen=True)
 class Tokens:
-    """One text as a model sees it.
+    """Token ids of one text.
 
     Args:
         ids: token ids, special tokens included.
-        truncated: whether the text was longer and has been cut.
+        truncated: whether the text was longer than the limit.
     """
 
     ids: list[int]
@@ -26,55 +26,55 @@ class Tokens:
 
 @runtime_checkable
 class TextTokenizer(Protocol):
-    """What a model needs of its tokenizer, whatever the files that it comes from."""
+    """Interface of a tokenizer, independent of the files that it was loaded from."""
 
     @property
     def max_length(self) -> int | None:
-        """The longest input that tokenizer_config.json allows; None where it says nothing."""
+        """Maximum number of input tokens from tokenizer_config.json; None if it has no limit."""
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """The ids that are no text: padding, begin and end, masks, languages; the unknown token too."""
+        """Ids of special tokens: padding, start and end, mask, languages, and the unknown token."""
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that the model can be told, as people write their codes; () for a model with none."""
+        """Codes of the languages that the model supports, such as "de"; () for a model without languages."""
 
     def encode(self, texts: Sequence[str], max_length: int | None = None) -> list[Tokens]:
-        """Each text as tokens, with the model's special tokens, cut to max_length with them kept."""
+        """Return the tokens of each text with special tokens, truncated to max_length tokens."""
 
     def target_ids(self, text: str) -> list[int]:
-        """A target's text as ids, or a piece of it, without special tokens."""
+        """Return the ids of a target text or a part of one, without special tokens."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without special tokens; ids that the tokenizer does not know say nothing."""
+        """Return the text of token ids, without special tokens and unknown ids."""
 
-    def words(self, ids: Sequence[int]) -> list[str]:
-        """The tokens of ids, as the vocabulary writes them; "" for ids that the tokenizer does not know."""
+    def ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the token of each id as in the vocabulary; "" for unknown ids."""
 
-    def shown(self, ids: Sequence[int]) -> list[str]:
-        """The tokens of ids, as people read them."""
+    def display_tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the token of each id in readable form."""
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token; None where there is no such token."""
+        """Return the id of a token; None if the vocabulary does not contain it."""
 
     def for_languages(self, source: str | None, target: str | None) -> "LanguageConfiguredTokenizer":
-        """This tokenizer, told the languages to translate from and into."""
+        """Return a tokenizer for a source and a target language."""
 
     def save(self, folder: Path, max_length: int | None) -> None:
-        """Writes the tokenizer's files; `max_length` is what they shall say of the longest input."""
+        """Write the tokenizer's files, with `max_length` as the maximum number of input tokens."""
 
 
 @dataclass(frozen=True)
 class LanguageConfiguredTokenizer:
-    """A tokenizer that is told its languages.
+    """Tokenizer for a source and a target language.
 
     Args:
-        tokenizer: its `encode` says the languages the way the model wants it.
-        forced_bos_token_id: the id that generation must give as its first token; None for models that need none.
-        start_id: the id that a target must start with; None for what the model says.
-        source: the language to translate from; None where the model is not told it.
-        target: the language to translate into; None for a model without languages.
+        tokenizer: the tokenizer; its `encode` adds the language tokens.
+        forced_bos_token_id: the id of the first token to generate; None for models that need none.
+        start_id: the id that targets start with; None for the model's own.
+        source: the source language; None for models that take no source language.
+        target: the target language; None for models without languages.
     """
 
     tokenizer: TextTokenizer
@@ -85,93 +85,93 @@ class LanguageConfiguredTokenizer:
 
 
 class MultilingualTokenizer(ABC):
-    """What tokenizers have in common: a config, and a way to be told languages."""
+    """Base class of tokenizers: a config and language tokens."""
 
     config: dict[str, Any]
     scheme: LanguageTokenScheme | None
 
     @property
     def max_length(self) -> int | None:
-        """The longest input that tokenizer_config.json allows; None where it says nothing."""
+        """Maximum number of input tokens from tokenizer_config.json; None if it has no limit."""
         return special_tokens.max_length(self.config)
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that the model can be told, as people write their codes; () for a model with none."""
-        return tuple(self._known)
+        """Codes of the languages that the model supports, such as "de"; () for a model without languages."""
+        return tuple(self._language_ids)
 
     def for_languages(self, source: str | None, target: str | None) -> LanguageConfiguredTokenizer:
-        """This tokenizer, told the languages to translate from and into.
+        """Return this tokenizer with a source and a target language.
 
         Args:
-            source: None for what tokenizer_config.json says, else for the family's default.
-            target: None for what tokenizer_config.json says.
+            source: the source language; None for that of tokenizer_config.json, else the default of the family.
+            target: the target language; None for that of tokenizer_config.json.
 
         Raises:
-            ValueError: a language that the model does not know, a model without languages, or no target.
+            ValueError: a language is not supported, the model has no languages, or the target is missing.
         """
-        if self.scheme is None or not self._known:
+        if self.scheme is None or not self._language_ids:
             if source is not None or target is not None:
                 raise ValueError(
-                    f"this model's tokenizer knows no languages; got source {source!r} and target {target!r}: "
-                    "leave them out"
+                    f"this model's tokenizer has no language tokens; leave out source {source!r} and target {target!r}"
                 )
-            return LanguageConfiguredTokenizer(self._between(None, None), None, None, None, None)
-        source, target = self.scheme.choose(self._known, self.config, source, target)
-        told = self._known[target] if self.scheme.forces_target else None
-        forced, start = (None, told) if self.scheme.starts else (told, None)
-        return LanguageConfiguredTokenizer(self._between(source, target), forced, start, source, target)
+            return LanguageConfiguredTokenizer(self._with_languages(None, None), None, None, None, None)
+        source, target = self.scheme.choose_languages(self._language_ids, self.config, source, target)
+        language_id = self._language_ids[target] if self.scheme.forces_target else None
+        forced, start = (None, language_id) if self.scheme.starts_target else (language_id, None)
+        return LanguageConfiguredTokenizer(self._with_languages(source, target), forced, start, source, target)
 
     @abstractmethod
-    def _vocabulary(self) -> dict[str, int]:
-        """All tokens with their ids."""
+    def vocabulary(self) -> dict[str, int]:
+        """Return all tokens with their ids."""
 
     @abstractmethod
-    def _between(self, source: str | None, target: str | None) -> TextTokenizer:
-        """This tokenizer with the tokens of these languages around every text."""
+    def _with_languages(self, source: str | None, target: str | None) -> TextTokenizer:
+        """Return this tokenizer with the language tokens added to every text."""
 
     def _default_source(self) -> str | None:
-        """The source language where nobody says one; None where the model is not told it, or does not know it."""
-        code = None if self.scheme is None else self.scheme.source(self.config)
-        return code if code in self._known else None
+        """Return the default source language; None if the model takes none or does not support it."""
+        code = None if self.scheme is None else self.scheme.source_language(self.config)
+        return code if code in self._language_ids else None
 
     @cached_property
-    def _known(self) -> dict[str, int]:
-        return {} if self.scheme is None else self.scheme.known(self._vocabulary())
+    def _language_ids(self) -> dict[str, int]:
+        return {} if self.scheme is None else self.scheme.language_ids(self.vocabulary())
 
 
 def check_texts(texts: Iterable[object]) -> list[str]:
-    """The texts as a list.
+    """Return texts as a list.
 
     Raises:
-        ValueError: a single string, or something in the list that is none.
+        ValueError: the argument is a single string, or an item is not a string.
     """
     if isinstance(texts, str):
-        raise ValueError("a list of texts is wanted; got a single string: put it in a list")
+        raise ValueError("expected a list of texts, got a single string. Put it in a list")
     listed: list[str] = []
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"text {number} is a {type(text).__name__}; a string is wanted")
+            raise ValueError(f"text {number} is a {type(text).__name__}; expected a string")
         listed.append(text)
     return listed
 
 
-def check_room(max_length: int, special_count: int) -> None:
-    """Raises a ValueError for a length that leaves no room for text."""
+def check_max_length(max_length: int, special_count: int) -> None:
+    """Raise a ValueError for a maximum length that only fits the special tokens."""
     if max_length <= special_count:
         raise ValueError(
-            f"max_length must leave room for a token beside the {special_count} special ones; got {max_length}"
+            f"max_length must be greater than {special_count}, the number of special tokens; got {max_length}"
         )
 
 
-def first_not_text(texts: Sequence[str]) -> str:
-    """What is wrong with texts that cannot be tokenised, for people."""
+def describe_invalid_unicode(texts: Sequence[str]) -> str:
+    """Return an error message for texts that cannot be tokenized."""
     for number, text in enumerate(texts):
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             return (
-                f"text {number} holds half a surrogate pair at character {error.start}, which is no Unicode text; "
-                'text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") mends it'
+                f"text {number} has half a surrogate pair at character {error.start}, which is not valid Unicode. "
+                "Repair it: "
+                'text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")'
             )
-    return "the texts could not be tokenised"
+    return "the texts could not be tokenized"

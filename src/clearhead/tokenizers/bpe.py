@@ -1,126 +1,105 @@
-"""A tokenizer of one's own: byte pair encoding, learnt from texts."""
+"""Train a tokenizer with byte pair encoding."""
 
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, models, processors, trainers
 from tokenizers import Tokenizer as Backend
 
 from clearhead.memory import check_memory
 from clearhead.tokenizers.tokenizer import Tokenizer
+from clearhead.tokenizers.vocabulary_files import untrained_bpe
 
 log = logging.getLogger(__name__)
 
-Layout = Literal["encoder-decoder", "encoder"]
-"""Whom a tokenizer is for: an encoder–decoder with Marian's special tokens, or an encoder with BERT's."""
+Architecture = Literal["encoder-decoder", "encoder"]
+"""Architecture of the tokenizer's model: an encoder–decoder has Marian's special tokens, an encoder has BERT's."""
 
-BLANK = "▁"
-"""What stands for a blank in a token, U+2581, as sentencepiece writes it."""
+_TRAINER_BYTES = 100
+"""Bytes that the trainer allocates for each token of the vocabulary, before it learns the first."""
 
-_LEARNING = 100
-"""Bytes that the trainer takes for each token of the vocabulary, before it learns the first."""
-
-_MOST_FREQUENT = 2**31
-"""The library counts pairs in 64 bits, and panics at larger numbers."""
+_MAX_FREQUENCY = 2**31
+"""Limit of min_frequency: the library panics at larger numbers."""
 
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-
-# letters, digits and signs are never joined, so that no special token can be learnt from a text that spells it;
-# a blank goes with what follows it
-WORDS = "|".join(
-    (
-        rf"{BLANK}?[\p{{L}}\p{{M}}]+",
-        rf"{BLANK}?\p{{N}}+",
-        rf"{BLANK}?[^\s{BLANK}\p{{L}}\p{{M}}\p{{N}}]+",
-        rf"{BLANK}+(?={BLANK})",
-        BLANK,
-        r"\s+",
-    )
-)
-"""What a word is, as a regular expression."""
+_BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def train_bpe(
     texts: Iterable[str],
     *,
     vocab_size: int,
-    layout: Layout = "encoder-decoder",
+    architecture: Architecture = "encoder-decoder",
     lowercase: bool = False,
     min_frequency: int = 2,
     max_length: int = 512,
 ) -> Tokenizer:
-    """A tokenizer whose tokens are learnt: the most frequent pair of neighbours in a word becomes one token, again and
-    again.
+    """Train a tokenizer: merge the most frequent pair of adjacent tokens in a word, again and again.
 
     Equation: (a, b) = argmax count(a b); a b → ab, until the vocabulary is full
     Source: Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units", Section 3.2
 
-    Blanks are part of the tokens and characters that are not in the vocabulary are spelt in bytes, so that decoding
-    gives the text back: `decode(encode(x)) == x` for x in Unicode's form NFC (in lower case with `lowercase`) without
-    U+2581, which stands for a blank. Nothing else is normalised. The same texts give the same vocabulary.
+    Spaces are part of the tokens, and characters outside the vocabulary become bytes. So decoding restores the text:
+    `decode(encode(x)) == x` for x in Unicode form NFC (lowercase if `lowercase`) without U+2581, which stands for a
+    space. There is no other normalization. The same texts give the same vocabulary.
 
-    Special tokens that a text spells out, such as a literal "</s>", are text. An encoder–decoder's vocabulary is </s>,
-    <unk>, 256 bytes, the alphabet, what was learnt, <pad>; </s> stands behind every text. An encoder's is [PAD],
-    [UNK], [CLS], [SEP], [MASK], 256 bytes, the alphabet, what was learnt; a text is [CLS] A [SEP], a pair
-    [CLS] A [SEP] B [SEP].
+    Special tokens that a text spells out, such as a literal "</s>", are encoded as text. The vocabulary of an
+    encoder–decoder is </s>, <unk>, 256 bytes, the alphabet, the merges, <pad>; each text ends with </s>. The vocabulary
+    of an encoder is [PAD], [UNK], [CLS], [SEP], [MASK], 256 bytes, the alphabet, the merges. A text is [CLS] A [SEP], a
+    pair is [CLS] A [SEP] B [SEP].
 
     Args:
-        texts: what to learn from, lines for example; read once, and never held whole.
-        vocab_size: tokens in all, special ones, bytes and alphabet included. Small texts give fewer, with a warning.
-        layout: whom it is for, "encoder-decoder" or "encoder".
-        lowercase: put texts in lower case first.
-        min_frequency: how often a pair must come to be joined.
-        max_length: what tokenizer_config.json says of the longest input, in tokens.
+        texts: the training texts, for example lines; they are read once and not kept in memory.
+        vocab_size: the number of tokens, including special tokens, bytes and alphabet. Small corpora give fewer, with a
+            warning.
+        architecture: the architecture of the model, "encoder-decoder" or "encoder".
+        lowercase: whether texts are lowercased first.
+        min_frequency: the minimum frequency of a pair to be merged.
+        max_length: the model_max_length in tokenizer_config.json.
 
     Raises:
-        ValueError: no text; a vocabulary that does not hold the alphabet; an argument out of range.
+        ValueError: there is no text, the vocabulary is too small for the alphabet, or an argument is out of range.
 
     >>> tokenizer = train_bpe(["the old bridge", "the bridge"], vocab_size=300)
-    >>> tokenizer.words(tokenizer.encode(["the bridge"])[0].ids)
+    >>> tokenizer.ids_to_tokens(tokenizer.encode(["the bridge"])[0].ids)
     ['▁the', '▁bridge', '</s>']
     """
-    if layout not in get_args(Layout):
-        raise ValueError(f"a tokenizer is for an encoder-decoder or for an encoder; got {layout!r}")
-    for name, number in (("min_frequency", min_frequency), ("max_length", max_length)):
-        if number < 1:
-            raise ValueError(f"{name} must be 1 or more; got {number}")
-    if min_frequency > _MOST_FREQUENT:
-        raise ValueError(f"min_frequency must be at most {_MOST_FREQUENT:,}; got {min_frequency}")
+    _check_arguments(architecture, min_frequency, max_length)
     check_memory(
-        _LEARNING * vocab_size, f"learning a vocabulary of {vocab_size} tokens", "Choose a smaller vocab_size."
+        _TRAINER_BYTES * vocab_size, f"learning a vocabulary of {vocab_size} tokens", "Choose a smaller vocab_size."
     )
-    front, back = (["</s>", "<unk>"], ["<pad>"]) if layout == "encoder-decoder" else (_BERT, [])
-    own = len(front) + len(_BYTES) + len(back)
-    backend = _words(lowercase)
-    pieces, merges = _learn(backend, _checked(texts), vocab_size - own, min_frequency)
-    if own + len(pieces) > vocab_size:
+    first, last = (["</s>", "<unk>"], ["<pad>"]) if architecture == "encoder-decoder" else (_BERT_TOKENS, [])
+    num_reserved = len(first) + len(_BYTES) + len(last)
+    backend = untrained_bpe(lowercase)
+    pieces, merges = _learn(backend, _checked(texts), vocab_size - num_reserved, min_frequency)
+    if num_reserved + len(pieces) > vocab_size:
         raise ValueError(
             f"a vocabulary of {vocab_size} is too small: the alphabet of these texts has {len(pieces)} characters, and "
-            f"{own} tokens are special ones and bytes; ask for {own + len(pieces)} or more"
+            f"{num_reserved} tokens are special tokens and bytes. Use {num_reserved + len(pieces)} or more"
         )
-    if own + len(pieces) < vocab_size:
-        said = "the texts gave a vocabulary of %d tokens, not of %d: no more pairs come %d times or more"
-        log.warning(said, own + len(pieces), vocab_size, min_frequency)
-    tokens = [*front, *_BYTES, *pieces, *back]
+    if num_reserved + len(pieces) < vocab_size:
+        message = "the texts gave a vocabulary of %d tokens instead of %d: no other pair occurs %d times"
+        log.warning(message, num_reserved + len(pieces), vocab_size, min_frequency)
+    tokens = [*first, *_BYTES, *pieces, *last]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     assert len(vocabulary) == len(tokens)
-    backend.model = models.BPE(vocabulary, merges, unk_token=front[1], byte_fallback=True)
-    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in [*front, *back]])
-    _frame(backend, layout)
-    return Tokenizer(backend, _config(layout, max_length))
+    backend.model = models.BPE(vocabulary, merges, unk_token=first[1], byte_fallback=True)
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in [*first, *last]])
+    _add_template(backend, architecture)
+    return Tokenizer(backend, _config(architecture, max_length))
 
 
 def tokens_per_word(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
-    """How many tokens a word takes, words being what stands between blanks; special tokens do not count.
+    """Return the average number of tokens in a word, without special tokens; words are separated by whitespace.
 
     Args:
-        tokenizer: what cuts the words.
+        tokenizer: the tokenizer.
         texts: the texts.
 
     Raises:
-        ValueError: no words.
+        ValueError: the texts have no words.
 
     >>> tokenizer = train_bpe(["the old bridge", "the bridge"], vocab_size=300)
     >>> tokens_per_word(tokenizer, ["the bridge"])
@@ -128,82 +107,71 @@ def tokens_per_word(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
     """
     words = sum(len(text.split()) for text in texts)
     if not words:
-        raise ValueError("there are no words to count tokens of; all texts are blank")
+        raise ValueError("the texts have no words; all of them are blank")
     count = sum(len(encoding) for encoding in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False))
     return count / words
 
 
-_BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-
-
-def _words(lowercase: bool) -> Backend:
-    """What cuts texts into words, and joins tokens to texts again."""
-    backend = Backend(models.BPE())
-    backend.normalizer = normalizers.Sequence(
-        [
-            *([normalizers.Lowercase()] if lowercase else []),
-            normalizers.NFC(),
-            normalizers.Prepend(BLANK),  # the first word is the same token as within a text
-            normalizers.Replace(" ", BLANK),
-        ]
-    )
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "isolated")
-    backend.decoder = decoders.Sequence(
-        [decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    return backend
+def _check_arguments(architecture: str, min_frequency: int, max_length: int) -> None:
+    if architecture not in get_args(Architecture):
+        raise ValueError(f"expected the architecture encoder-decoder or encoder; got {architecture!r}")
+    for name, number in (("min_frequency", min_frequency), ("max_length", max_length)):
+        if number < 1:
+            raise ValueError(f"{name} must be 1 or more; got {number}")
+    if min_frequency > _MAX_FREQUENCY:
+        raise ValueError(f"min_frequency must be at most {_MAX_FREQUENCY:,}; got {min_frequency}")
 
 
 def _learn(
     backend: Backend, texts: Iterable[str], room: int, min_frequency: int
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """The alphabet with what was joined, and the joins; the alphabet is whole even where there is no room for it."""
-    # the trainer would take a room of 0 for no limit
+    """Return the whole alphabet with the learned tokens, and the merges."""
+    # the trainer takes a size of 0 for no limit
     trainer = trainers.BpeTrainer(
         vocab_size=max(1, room), min_frequency=min_frequency, special_tokens=[], show_progress=False
     )
     backend.train_from_iterator(texts, trainer)
-    learnt = json.loads(backend.to_str())["model"]
-    if not learnt["vocab"]:
-        raise ValueError("there is no text to learn from; all texts are empty")
-    pieces = sorted(learnt["vocab"], key=learnt["vocab"].__getitem__)
-    return pieces, [(left, right) for left, right in learnt["merges"]]
+    model = json.loads(backend.to_str())["model"]
+    if not model["vocab"]:
+        raise ValueError("no text to learn from: all texts are empty")
+    pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    return pieces, [(left, right) for left, right in model["merges"]]
 
 
 def _checked(texts: Iterable[object]) -> Iterator[str]:
     if isinstance(texts, str):
-        raise ValueError("a list of texts is wanted; got a single string: put it in a list")
+        raise ValueError("expected a list of texts, got a single string. Put it in a list")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"text {number} is a {type(text).__name__}; a string is wanted")
+            raise ValueError(f"text {number} is a {type(text).__name__}; expected a string")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"text {number} holds half a surrogate pair at character {error.start}, which is no Unicode text"
+                f"text {number} has half a surrogate pair at character {error.start}, which is not valid Unicode"
             ) from None
         yield text
 
 
-def _frame(backend: Backend, layout: Layout) -> None:
-    """What stands around a text, and around a pair."""
-    if layout == "encoder-decoder":
-        single, pair, around = "$A </s>", "$A $B </s>", ["</s>"]
+def _add_template(backend: Backend, architecture: Architecture) -> None:
+    """Set the special tokens that are added to a text and to a pair."""
+    if architecture == "encoder-decoder":
+        single, pair, added = "$A </s>", "$A $B </s>", ["</s>"]
     else:
-        single, pair, around = "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ["[CLS]", "[SEP]"]
-    ids = [(token, backend.token_to_id(token)) for token in around]
+        single, pair, added = "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ["[CLS]", "[SEP]"]
+    ids = [(token, backend.token_to_id(token)) for token in added]
     backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
 
 
-def _config(layout: Layout, max_length: int) -> dict[str, Any]:
-    """tokenizer_config.json."""
+def _config(architecture: Architecture, max_length: int) -> dict[str, Any]:
+    """Return the contents of tokenizer_config.json."""
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,
     }
-    if layout == "encoder-decoder":
+    if architecture == "encoder-decoder":
         config |= {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
         return config | {"model_input_names": ["input_ids", "attention_mask"]}
     config |= {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}

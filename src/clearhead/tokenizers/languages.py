@@ -1,26 +1,26 @@
-"""How multilingual families are told the language of a text, and which languages there are."""
+"""Language tokens of multilingual models, and the codes of their languages."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-MBART = tuple(
+MBART_CODES = tuple(
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
     "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN".split()
 )
-"""The languages of mBART (Liu et al. 2020), in the order of their ids."""
+"""Languages of mBART (Liu et al. 2020), in the order of their ids."""
 
-MBART50 = (
-    *MBART,
+MBART50_CODES = (
+    *MBART_CODES,
     *(
         "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE "
         "ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI".split()
     ),
 )
-"""The languages of mBART-50 (Tang et al. 2020), in the order of their ids."""
+"""Languages of mBART-50 (Tang et al. 2020), in the order of their ids."""
 
-M2M100 = {
+M2M100_CODES = {
     "m2m100": tuple(
         "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu "
         "hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt "
@@ -28,9 +28,9 @@ M2M100 = {
     ),
     "wmt21": tuple("en ha is ja cs ru zh de".split()),
 }
-"""The languages of M2M100 (Fan et al. 2020) and of its WMT 2021 models, in the order of their ids."""
+"""Languages of M2M100 (Fan et al. 2020) and of its WMT 2021 models, in the order of their ids."""
 
-NLLB = tuple(
+NLLB_CODES = tuple(
     "ace_Arab ace_Latn acm_Arab acq_Arab aeb_Arab afr_Latn ajp_Arab aka_Latn amh_Ethi apc_Arab arb_Arab ars_Arab "
     "ary_Arab arz_Arab asm_Beng ast_Latn awa_Deva ayr_Latn azb_Arab azj_Latn bak_Cyrl bam_Latn ban_Latn bel_Cyrl "
     "bem_Latn ben_Beng bho_Deva bjn_Arab bjn_Latn bod_Tibt bos_Latn bug_Latn bul_Cyrl cat_Latn ceb_Latn ces_Latn "
@@ -49,97 +49,86 @@ NLLB = tuple(
     "tso_Latn tuk_Latn tum_Latn tur_Latn twi_Latn tzm_Tfng uig_Arab ukr_Cyrl umb_Latn urd_Arab uzn_Latn vec_Latn "
     "vie_Latn war_Latn wol_Latn xho_Latn ydd_Hebr yor_Latn yue_Hant zho_Hans zho_Hant zul_Latn".split()
 )
-"""The languages of NLLB-200 (NLLB Team 2022), in the order of their ids."""
+"""Languages of NLLB-200 (NLLB Team 2022), in the order of their ids."""
 
 
 @dataclass(frozen=True)
 class LanguageTokenScheme:
-    """How a family spells its languages as tokens, and where in the source they stand.
+    """Language tokens of a family: how they are written, and their place in source and target.
 
     Args:
-        spelling: the token of a language, with {} for its code.
-        code: a regular expression of the codes.
-        default: the source language where nobody says one; None for families that are told the target only.
-        behind: whether the source language stands behind the text's end token, not in front of the text.
-        starts: whether a target starts with its language, in place of the start token.
+        template: the token of a language, with {} for its code.
+        code_pattern: a regular expression that matches the codes.
+        default_source: the default source language; None for families that only take a target language.
+        source_after_eos: whether the source language follows the end token, instead of preceding the text.
+        starts_target: whether the language token replaces the start token of a target.
     """
 
-    spelling: str
-    code: str
-    default: str | None
-    behind: bool = False
-    starts: bool = False
+    template: str
+    code_pattern: str
+    default_source: str | None
+    source_after_eos: bool = False
+    starts_target: bool = False
 
-    def known(self, vocabulary: Mapping[str, int]) -> dict[str, int]:
-        """The languages in a vocabulary, code to id, in the order of their ids."""
-        start, end = (re.escape(part) for part in self.spelling.split("{}"))
-        pattern = re.compile(f"{start}({self.code}){end}")
-        found = ((match[1], number) for token, number in vocabulary.items() if (match := pattern.fullmatch(token)))
-        return dict(sorted(found, key=lambda pair: pair[1]))
+    def language_ids(self, vocabulary: Mapping[str, int]) -> dict[str, int]:
+        """Return the languages of a vocabulary, from code to id, in the order of their ids."""
+        start, end = (re.escape(part) for part in self.template.split("{}"))
+        pattern = re.compile(f"{start}({self.code_pattern}){end}")
+        codes = ((match[1], number) for token, number in vocabulary.items() if (match := pattern.fullmatch(token)))
+        return dict(sorted(codes, key=lambda pair: pair[1]))
 
     @property
     def forces_target(self) -> bool:
-        """Whether generation is told the target, by its first token; else the source text is."""
-        return self.default is not None
+        """Whether the first generated token is the target language; if not, it is a token of the source text."""
+        return self.default_source is not None
 
-    def source(self, config: Mapping[str, Any]) -> str | None:
-        """The source language where nobody says one."""
-        return None if self.default is None else config.get("src_lang") or self.default
+    def source_language(self, config: Mapping[str, Any]) -> str | None:
+        """Return the source language of a tokenizer_config.json, or else the default of the family."""
+        return None if self.default_source is None else config.get("src_lang") or self.default_source
 
-    def choose(
+    def choose_languages(
         self, known: Mapping[str, int], config: Mapping[str, Any], source: str | None, target: str | None
     ) -> tuple[str | None, str]:
-        """Source and target, from what was asked, else from a tokenizer's config, else the family's default.
+        """Return the source and target language: the given ones, else those of the config, else the family's defaults.
+
+        Args:
+            known: the languages of the vocabulary.
+            config: the contents of tokenizer_config.json.
+            source: the requested source language, or None.
+            target: the requested target language, or None.
 
         Raises:
-            ValueError: a language that the model does not know, no target, or a source where none can be said.
+            ValueError: a language is not supported, the target is missing, or the family takes no source language.
         """
         if not self.forces_target:
             if source is not None:
-                raise ValueError(f"this model is told the target only; leave the source language out: {source!r}")
-            fallback = config.get("target_lang")
-            # Marian's configs also hold names of language groups here, such as "ROMANCE"
-            fallback = fallback if fallback in known else None
+                raise ValueError(f"this model takes a target language only; leave the source language out: {source!r}")
+            default = config.get("target_lang")
+            # in Marian's configs this may be a group of languages, such as "ROMANCE"
+            default = default if default in known else None
         else:
-            source = self.source(config) if source is None else source
-            fallback = config.get("tgt_lang")
-        target = fallback if target is None else target
+            source = self.source_language(config) if source is None else source
+            default = config.get("tgt_lang")
+        target = default if target is None else target
         if target is None:
-            raise ValueError(f"this model translates into several languages: name the target; it knows {_list(known)}")
+            raise ValueError(
+                f"this model translates into several languages. Choose the target language: {', '.join(known)}"
+            )
         for code in (source, target):
             if code is not None and code not in known:
-                raise ValueError(f"this model does not know the language {code!r}; it knows {_list(known)}")
+                raise ValueError(f"this model does not support the language {code!r}. Use one of: {', '.join(known)}")
         return source, target
 
-    def frame(self, source: str | None, target: str | None, end: str) -> tuple[list[str], list[str]]:
-        """The tokens in front of a source text and those behind it."""
+    def surrounding_tokens(self, source: str | None, target: str | None, end: str) -> tuple[list[str], list[str]]:
+        """Return the tokens before and after a source text; `end` is the end token."""
         if not self.forces_target:
-            return ([] if target is None else [self.spelling.format(target)]), [end]
-        token = [] if source is None else [self.spelling.format(source)]
-        return ([], [end, *token]) if self.behind else (token, [end])
+            return ([] if target is None else [self.template.format(target)]), [end]
+        token = [] if source is None else [self.template.format(source)]
+        return ([], [end, *token]) if self.source_after_eos else (token, [end])
 
-    def noted(self, config: Mapping[str, Any], source: str | None, target: str | None) -> dict[str, Any]:
-        """A tokenizer's config that names these languages as the defaults."""
+    def with_default_languages(
+        self, config: Mapping[str, Any], source: str | None, target: str | None
+    ) -> dict[str, Any]:
+        """Return a tokenizer_config.json in which these languages are the defaults."""
         keys = ("src_lang", "tgt_lang") if self.forces_target else ("source_lang", "target_lang")
         return {**config, **{key: code for key, code in zip(keys, (source, target), strict=True) if code is not None}}
-
-
-SCHEMES = {
-    "marian": LanguageTokenScheme(">>{}<<", r"[^<>\s]+", default=None),
-    "mbart": LanguageTokenScheme("{}", "[a-z]{2}_[A-Z]{2}", default="en_XX", behind=True, starts=True),
-    "mbart50": LanguageTokenScheme("{}", "[a-z]{2}_[A-Z]{2}", default="en_XX"),
-    "m2m_100": LanguageTokenScheme("__{}__", "[a-z]{2,3}", default="en"),
-    "nllb": LanguageTokenScheme("{}", "[a-z]{3}_[A-Z][a-z]{3}", default="eng_Latn"),
-}
-
-
-def scheme(family: str, config: Mapping[str, Any]) -> LanguageTokenScheme | None:
-    """How a family is told languages; None for a family that has none."""
-    found = SCHEMES.get(family)
-    if found is not None and family == "nllb" and config.get("legacy_behaviour"):
-        return replace(found, behind=True)
-    return found
-
-
-def _list(known: Mapping[str, int]) -> str:
-    return ", ".join(known)

@@ -1,4 +1,4 @@
-"""Text to token ids and back, by a tokenizer of the `tokenizers` library."""
+"""Tokenizers of the `tokenizers` library: from tokenizer.json or vocabulary files."""
 
 import threading
 from collections.abc import Sequence
@@ -14,21 +14,27 @@ from tokenizers import Tokenizer as Backend
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
 from clearhead.tokenizers import special_tokens, vocabulary_files
-from clearhead.tokenizers.base import MultilingualTokenizer, Tokens, check_room, check_texts, first_not_text
+from clearhead.tokenizers.base import (
+    MultilingualTokenizer,
+    Tokens,
+    check_max_length,
+    check_texts,
+    describe_invalid_unicode,
+)
 from clearhead.tokenizers.byte_level import decode_byte_level
 from clearhead.tokenizers.languages import LanguageTokenScheme
-from clearhead.tokenizers.truncation import Cuts, cuts_of, encode_beginnings
+from clearhead.tokenizers.truncation import SplitRules, encode_truncated, split_rules
 
 
 @dataclass(frozen=True)
 class Tokenizer(MultilingualTokenizer):
-    """A tokenizer of the `tokenizers` library: from tokenizer.json, or put together from vocabulary files.
+    """Tokenizer of the `tokenizers` library, loaded from tokenizer.json or built from vocabulary files.
 
     Args:
-        backend: the `tokenizers` object; its own padding and truncation are switched off.
-        config: the contents of tokenizer_config.json, kept so that other libraries open a saved folder alike.
-        scheme: how the model is told languages; None for models that have none.
-        lock: held while the backend is set for a call: threads may share it.
+        backend: the `tokenizers` object, without padding and truncation.
+        config: the contents of tokenizer_config.json, which `save` writes for other libraries.
+        scheme: the language tokens; None for models without languages.
+        lock: guards the settings of the backend, which threads share.
 
     >>> from clearhead.tokenizers.tokenizer import Tokenizer
     """
@@ -39,59 +45,59 @@ class Tokenizer(MultilingualTokenizer):
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # tokenizer.json cannot say it: whether a text that spells a special token means it
+        # whether a special token's spelling in a text is that token; tokenizer.json has no setting for it
         self.backend.encode_special_tokens = self.config.get("split_special_tokens") is True
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
-        """The tokenizer in a model's folder.
+        """Return the tokenizer in a model folder.
 
         Raises:
-            ValueError: no tokenizer, or a broken one.
+            ValueError: the folder has no tokenizer, or a broken one.
         """
         config = special_tokens.read_config(folder)
         if (folder / "tokenizer.json").is_file():
             try:
                 backend = Backend.from_file(str(folder / "tokenizer.json"))
-            except Exception as error:  # the library raises nothing more precise
+            except Exception as error:  # the library raises no specific type
                 raise ValueError(f"{folder / 'tokenizer.json'} is not a tokenizer: {error}") from None
             _mark_special(backend, config)
         elif (folder / "vocab.txt").is_file():
-            backend = vocabulary_files.wordpiece(folder / "vocab.txt", config)
+            backend = vocabulary_files.load_wordpiece(folder / "vocab.txt", config)
         elif (folder / "merges.txt").is_file() and (folder / "vocab.json").is_file():
-            backend = vocabulary_files.byte_level(folder / "vocab.json", folder / "merges.txt", config)
+            backend = vocabulary_files.load_byte_level(folder / "vocab.json", folder / "merges.txt", config)
         else:
             raise ValueError(
                 f"{folder} has no tokenizer: no tokenizer.json and no vocab.txt, and no vocab.json with a merges.txt"
             )
-        # some files ask for padding to a fixed length and for a shorter truncation than the model's
+        # some files set a fixed padding, and a shorter maximum length than the model's
         backend.no_padding()
         backend.no_truncation()
         return cls(backend, _with_special_tokens(config, backend))
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The ids that are no text."""
+        """Ids of special tokens."""
         added = self.backend.get_added_tokens_decoder()
         return frozenset(number for number, token in added.items() if token.special)
 
     def encode(self, texts: Sequence[str], max_length: int | None = None) -> list[Tokens]:
-        """Each text as tokens, with the model's special tokens, cut to max_length with them kept.
+        """Return the tokens of each text with special tokens, truncated to max_length tokens.
 
         Raises:
-            ValueError: what is not a string, or a string with half a surrogate pair.
+            ValueError: a text is not a string, or contains half a surrogate pair.
         """
         texts = check_texts(texts)
         if max_length is None:
             return self._encode(texts, None)
-        check_room(max_length, self.backend.num_special_tokens_to_add(is_pair=False))
-        return encode_beginnings(
-            texts, max_length, lambda some: self._encode(some, max_length), lambda text: self._cuts
+        check_max_length(max_length, self.backend.num_special_tokens_to_add(is_pair=False))
+        return encode_truncated(
+            texts, max_length, lambda some: self._encode(some, max_length), lambda text: self._split_rules
         )
 
     @cached_property
-    def _cuts(self) -> Cuts | None:
-        return cuts_of(self.backend)
+    def _split_rules(self) -> SplitRules | None:
+        return split_rules(self.backend)
 
     def _encode(self, texts: Sequence[str], max_length: int | None) -> list[Tokens]:
         with self.lock:
@@ -100,67 +106,70 @@ class Tokenizer(MultilingualTokenizer):
             try:
                 encodings = self.backend.encode_batch_fast(texts)
             except TypeError:
-                raise ValueError(first_not_text(texts)) from None
+                raise ValueError(describe_invalid_unicode(texts)) from None
             finally:
                 self.backend.no_truncation()
         return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]
 
     def as_json(self, *, pretty: bool = False) -> str:
-        """The contents of its tokenizer.json."""
+        """Return the contents of tokenizer.json."""
         with self.lock:
-            told: str = self.backend.to_str(pretty=pretty)
-        return told
+            contents: str = self.backend.to_str(pretty=pretty)
+        return contents
 
     def target_ids(self, text: str) -> list[int]:
-        """A target's text as ids, or a piece of it, without special tokens."""
+        """Return the ids of a target text or a part of one, without special tokens."""
         try:
             ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
         except TypeError:
-            raise ValueError(first_not_text([text])) from None
+            raise ValueError(describe_invalid_unicode([text])) from None
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without special tokens; ids that the tokenizer does not know say nothing."""
+        """Return the text of token ids, without special tokens and unknown ids."""
         return self.backend.decode(list(ids), skip_special_tokens=True)
 
-    def words(self, ids: Sequence[int]) -> list[str]:
-        """The tokens of ids, as text."""
+    def ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the token of each id as in the vocabulary; "" for unknown ids."""
         return [self.backend.id_to_token(number) or "" for number in ids]
 
-    def shown(self, ids: Sequence[int]) -> list[str]:
-        """The tokens of ids as people read them: those of a byte-level vocabulary decoded."""
-        words, added = self.words(ids), self._added_ids
-        if not self._byte_level:
-            return words
-        return [word if number in added else decode_byte_level(word) for number, word in zip(ids, words, strict=True)]
+    def display_tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the token of each id in readable form; byte-level tokens are decoded."""
+        tokens, added = self.ids_to_tokens(ids), self._added_ids
+        if not self._is_byte_level:
+            return tokens
+        pairs = zip(ids, tokens, strict=True)
+        return [token if number in added else decode_byte_level(token) for number, token in pairs]
 
     @cached_property
     def _added_ids(self) -> frozenset[int]:
         return frozenset(self.backend.get_added_tokens_decoder())
 
     @cached_property
-    def _byte_level(self) -> bool:
-        decoder = self.backend.decoder  # perhaps one of a sequence: its state is JSON
+    def _is_byte_level(self) -> bool:
+        decoder = self.backend.decoder  # it may be part of a sequence; its state is JSON
         return decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token; None where there is no such token."""
+        """Return the id of a token; None if the vocabulary does not contain it."""
         return self.backend.token_to_id(token)
 
-    def speaking(self, scheme: LanguageTokenScheme | None) -> "Tokenizer":
-        """This tokenizer for a family that is told languages by `scheme`, from the default source language."""
-        told = replace(self, scheme=scheme)
-        return told._between(told._default_source(), None)
+    def with_language_scheme(self, scheme: LanguageTokenScheme | None) -> "Tokenizer":
+        """Return this tokenizer with a scheme of language tokens, set to the default source language."""
+        configured = replace(self, scheme=scheme)
+        return configured._with_languages(configured._default_source(), None)
 
-    def _between(self, source: str | None, target: str | None) -> "Tokenizer":
+    def _with_languages(self, source: str | None, target: str | None) -> "Tokenizer":
         if self.scheme is None or not self.languages:
-            return self  # what the file says of the special tokens holds
-        before, after = self.scheme.frame(source, target, special_tokens.special_token(self.config, "eos", "</s>"))
+            return self  # with the special tokens of the file
+        before, after = self.scheme.surrounding_tokens(
+            source, target, special_tokens.special_token(self.config, "eos", "</s>")
+        )
         ids = [(token, self.backend.token_to_id(token)) for token in dict.fromkeys([*before, *after])]
         for token, number in ids:
             if number is None:
-                raise ValueError(f"the tokenizer has no token {token!r}, which stands around this model's texts")
-        # a second backend around the same model: only what stands around the text differs
+                raise ValueError(f"the tokenizer has no token {token!r}, which this model adds to every text")
+        # a second backend with the same model; only the added special tokens differ
         backend = Backend(self.backend.model)
         backend.normalizer = self.backend.normalizer
         backend.pre_tokenizer = self.backend.pre_tokenizer
@@ -169,17 +178,18 @@ class Tokenizer(MultilingualTokenizer):
         backend.post_processor = tokenizers.processors.TemplateProcessing(
             single=[*before, "$A", *after], pair=[*before, "$A", "$B", *after], special_tokens=ids
         )
-        return replace(self, backend=backend, config=self.scheme.noted(self.config, source, target))
+        return replace(self, backend=backend, config=self.scheme.with_default_languages(self.config, source, target))
 
-    def _vocabulary(self) -> dict[str, int]:
+    def vocabulary(self) -> dict[str, int]:
+        """Return all tokens with their ids."""
         return self.backend.get_vocab()
 
     def save(self, folder: Path, max_length: int | None) -> None:
-        """Writes tokenizer.json and tokenizer_config.json.
+        """Write tokenizer.json and tokenizer_config.json.
 
         Args:
-            folder: where to.
-            max_length: what tokenizer_config.json shall say of the longest input.
+            folder: the model folder.
+            max_length: the model_max_length in tokenizer_config.json; None to keep the current one.
         """
         with atomic_file(folder / "tokenizer.json") as file:
             file.write(self.as_json(pretty=True).encode("utf-8"))
@@ -196,11 +206,11 @@ _ROLES = {
     "pad": ("[PAD]", "<pad>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""Special tokens by role, as families spell them; for folders that do not say."""
+"""Usual spellings of special tokens by role, for folders without a config."""
 
 
 def _with_special_tokens(config: dict[str, Any], backend: Backend) -> dict[str, Any]:
-    """A tokenizer_config.json that names its special tokens: without them other libraries cannot pad."""
+    """Return the config with the special tokens filled in; without them other libraries cannot pad."""
     guessed = {
         f"{role}_token": next(spelling for spelling in spellings if backend.token_to_id(spelling) is not None)
         for role, spellings in _ROLES.items()
@@ -210,7 +220,7 @@ def _with_special_tokens(config: dict[str, Any], backend: Backend) -> dict[str, 
 
 
 def _mark_special(backend: Backend, config: dict[str, Any]) -> None:
-    """Makes special what the config names so: some tokenizer.json files leave that out, and transformers adds it."""
+    """Mark the special tokens of the config as special, as transformers does; some tokenizer.json files omit it."""
     marked = {token.content for token in backend.get_added_tokens_decoder().values()}
     missing = [
         text

@@ -1,20 +1,64 @@
-"""Backends of the `tokenizers` library, put together from plain vocabulary files."""
+"""Backends of the `tokenizers` library, built from plain vocabulary files or for training."""
 
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Regex
 from tokenizers import Tokenizer as Backend
 
 from clearhead.tokenizers import special_tokens
 
+SPACE = "▁"
+"""Stands for a space in a token of our BPE: U+2581, as in sentencepiece."""
 
-def wordpiece(path: Path, config: dict[str, Any]) -> Backend:
-    """BERT's tokenizer, put together from its vocab.txt as Devlin et al. 2018 describe it.
+# letters, digits and symbols are never merged, so no special token can be learned from a text that spells it;
+# a space belongs to the following word
+WORDS = "|".join(
+    (
+        rf"{SPACE}?[\p{{L}}\p{{M}}]+",
+        rf"{SPACE}?\p{{N}}+",
+        rf"{SPACE}?[^\s{SPACE}\p{{L}}\p{{M}}\p{{N}}]+",
+        rf"{SPACE}+(?={SPACE})",
+        SPACE,
+        r"\s+",
+    )
+)
+"""Regular expression of a word of our BPE; tokens never cross words."""
+
+
+def untrained_bpe(lowercase: bool) -> Backend:
+    """Return a BPE tokenizer without a vocabulary, for training.
+
+    Args:
+        lowercase: whether texts are lowercased.
+    """
+    backend = Backend(tokenizers.models.BPE())
+    backend.normalizer = tokenizers.normalizers.Sequence(
+        [
+            *([tokenizers.normalizers.Lowercase()] if lowercase else []),
+            tokenizers.normalizers.NFC(),
+            tokenizers.normalizers.Prepend(SPACE),  # the first word gets the same token as inside a text
+            tokenizers.normalizers.Replace(" ", SPACE),
+        ]
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(Regex(WORDS), "isolated")
+    decoders = tokenizers.decoders
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return backend
+
+
+def load_wordpiece(path: Path, config: dict[str, Any]) -> Backend:
+    """Return BERT's tokenizer for a vocab.txt (Devlin et al. 2018).
+
+    Args:
+        path: the vocab.txt.
+        config: the contents of tokenizer_config.json.
 
     Raises:
-        ValueError: a file that is no such vocabulary, or a switch in the config that is no yes or no.
+        ValueError: the file is not a WordPiece vocabulary, or an option of the config is neither true nor false.
     """
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
@@ -31,7 +75,7 @@ def wordpiece(path: Path, config: dict[str, Any]) -> Backend:
         switches[key] = config.get(key, default)
         if switches[key] not in (True, False, None):
             raise ValueError(
-                f"beside {path}, tokenizer_config.json says {key}={switches[key]!r}; true or false is wanted"
+                f"tokenizer_config.json next to {path} has {key}={switches[key]!r}; expected true or false"
             )
     backend = Backend(tokenizers.models.WordPiece(vocabulary, unk_token=tokens["unk"]))
     backend.normalizer = tokenizers.normalizers.BertNormalizer(
@@ -48,15 +92,20 @@ def wordpiece(path: Path, config: dict[str, Any]) -> Backend:
     return backend
 
 
-def byte_level(vocabulary: Path, merges: Path, config: dict[str, Any]) -> Backend:
-    """The tokenizer of RoBERTa and BART (Radford et al. 2019: BPE over bytes), from vocab.json and merges.txt.
+def load_byte_level(vocabulary: Path, merges: Path, config: dict[str, Any]) -> Backend:
+    """Return the byte-level BPE tokenizer of RoBERTa and BART (Radford et al. 2019).
+
+    Args:
+        vocabulary: the vocab.json.
+        merges: the merges.txt.
+        config: the contents of tokenizer_config.json.
 
     Raises:
-        ValueError: files that are no such vocabulary, or one without the special tokens.
+        ValueError: the files are not a byte-level BPE vocabulary, or have no special tokens.
     """
     try:
         model = tokenizers.models.BPE.from_file(str(vocabulary), str(merges))
-    except Exception as error:  # the library raises nothing more precise
+    except Exception as error:  # the library raises no specific type
         raise ValueError(f"{vocabulary} and {merges.name} are not a byte-level BPE: {error}") from None
     backend = Backend(model)
     prefix = bool(config.get("add_prefix_space", False))
@@ -67,13 +116,13 @@ def byte_level(vocabulary: Path, merges: Path, config: dict[str, Any]) -> Backen
     ids = {role: number for role, token in tokens.items() if (number := backend.token_to_id(token)) is not None}
     for role in ("cls", "sep"):
         if role not in ids:
-            raise ValueError(f"{vocabulary} has no {tokens[role]}, which stands around every text")
+            raise ValueError(f"{vocabulary} has no {tokens[role]}, which is added to every text")
     backend.post_processor = tokenizers.processors.RobertaProcessing(
         (tokens["sep"], ids["sep"]), (tokens["cls"], ids["cls"]), True, prefix
     )
     backend.add_special_tokens([token for role, token in tokens.items() if role in ids])
     mask = special_tokens.special_token(config, "mask", "<mask>")
     if backend.token_to_id(mask) is not None:
-        # the blank in front belongs to the mask, as in the published tokenizer.json files
+        # the space before the mask belongs to it, as in the published tokenizer.json files
         backend.add_special_tokens([AddedToken(mask, lstrip=True, special=True, normalized=False)])
     return backend

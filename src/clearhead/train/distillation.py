@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.data.records import Records
-from clearhead.io.atomic import HashedFile, atomic_file, holds
+from clearhead.io.atomic import HashedFile, atomic_file, has_content
 from clearhead.io.json import read_json, write_json
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.runtime.precision import device_named
+from clearhead.runtime.device import choose_device
 from clearhead.train.callback import Advance
 from clearhead.train.checkpointing import STATE
 from clearhead.train.distributed.process_group import ProcessGroup
@@ -60,7 +60,7 @@ def _sequence_level(recipe: Recipe, resume: bool, advance: Advance) -> TrainingR
     # interrupted while the teacher wrote, a run has no checkpoint yet: it continues with the texts
     resume = resume and (began or not outputs.note.is_file())
     check_folder(recipe, resume)  # before the teacher's work, not after it
-    world = ProcessGroup(device_named(recipe.training.device).type)
+    world = ProcessGroup(choose_device(recipe.training.device).type)
     with world.first():
         if world.rank == 0:
             outputs.complete(again=not began)
@@ -192,7 +192,7 @@ def _written(part: Path, progress: Path) -> tuple[int, int]:
     try:
         data = read_json(progress)
         lines, size = int(data["lines"]), int(data["size"])
-        if holds(part, size, data["sha256"]):
+        if has_content(part, size, data["sha256"]):
             return lines, size
     except (ValueError, KeyError, TypeError):
         pass

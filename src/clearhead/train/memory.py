@@ -5,10 +5,10 @@ from dataclasses import replace
 from torch import nn
 
 from clearhead.checkpoints.schema.model_size import model_bytes
-from clearhead.checkpoints.seq2seq_family import explicit
+from clearhead.checkpoints.seq2seq_family import with_explicit_sizes
 from clearhead.memory import check_memory
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
-from clearhead.runtime.precision import device_named
+from clearhead.runtime.device import choose_device
 from clearhead.train.recipe.recipe import Recipe
 
 _TRAINED = 4
@@ -25,7 +25,7 @@ def check_size(plan: EncoderConfig | Seq2SeqConfig, recipe: Recipe) -> None:
     Raises:
         ValueError: it does not fit.
     """
-    device, size = device_named(recipe.training.device), model_bytes(plan)
+    device, size = choose_device(recipe.training.device), model_bytes(plan)
     what = f"training a model with d_model={plan.d_model} and num_layers={plan.num_layers}"
     sizes = "d_model, ffn_hidden, num_layers, decoder_num_layers, max_len"
     advice = f"Choose smaller sizes in the recipe's section model ({sizes}) or a smaller tokenizer.vocab_size."
@@ -45,7 +45,7 @@ def check_depth(config: EncoderConfig | Seq2SeqConfig, layers: int, recipe: Reci
     if isinstance(config, EncoderConfig):
         check_size(replace(config, num_layers=layers, windows=()), recipe)
     else:
-        check_size(replace(explicit(config), num_layers=layers), recipe)
+        check_size(replace(with_explicit_sizes(config), num_layers=layers), recipe)
 
 
 def check_batch(model: nn.Module, tokens: int, recipe: Recipe) -> None:
@@ -64,4 +64,4 @@ def check_batch(model: nn.Module, tokens: int, recipe: Recipe) -> None:
         # in each layer, in bfloat16 at least: projections and the hidden layer of the feed-forward
         size = 2 * tokens * config.num_layers * (4 * config.d_model + config.ffn_hidden)
         what, advice = f"training with a batch of {tokens} tokens", "Choose a smaller data.batch_tokens."
-        check_memory(size, what, advice, device_named(recipe.training.device))
+        check_memory(size, what, advice, choose_device(recipe.training.device))

@@ -20,7 +20,8 @@ from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
 from clearhead.io.locks import folder_lock
 from clearhead.layers.dropout import use_fast_dropout
-from clearhead.runtime.precision import configure_allocator, device_named, dtype_for
+from clearhead.runtime.device import choose_device
+from clearhead.runtime.precision import choose_precision
 from clearhead.train import regularizers
 from clearhead.train.callback import Advance, TrainingCallback
 from clearhead.train.checkpointing import STATE, CheckpointManager, WholeCheckpoints, read_state
@@ -97,9 +98,7 @@ def run_lock(recipe: Recipe) -> Iterator[None]:
 def train_locked(recipe: Recipe, *, resume: bool, advance: Advance) -> TrainingResult:
     """Train as `train` does, in a folder whose `run_lock` the caller holds."""
     _quiet()
-    device = device_named(recipe.training.device).type
-    if device == "cpu":
-        configure_allocator()
+    device = choose_device(recipe.training.device).type
     if recipe.training.shard:
         fsdp.check(recipe)
     folder = Path(recipe.output)
@@ -284,7 +283,7 @@ def _trainer(recipe: Recipe, course: TrainingCallback, world: ProcessGroup) -> l
 
 def _low(recipe: Recipe) -> bool:
     """Whether to compute in bfloat16."""
-    return dtype_for(recipe.training.precision, device_named(recipe.training.device)) == torch.bfloat16
+    return choose_precision(recipe.training.precision, choose_device(recipe.training.device)).dtype == torch.bfloat16
 
 
 def _finish(

@@ -46,7 +46,7 @@ HIDDEN = KEEP & ~(KEEP.flip(1).cumsum(dim=1).flip(1) == 1)
         (MASK & masks.padding(torch.tensor([[False] + [True] * 5])), {}, "text-ignored"),
         (torch.zeros(6, 6, dtype=torch.bool), {}, "nothing-attended"),
         (masks.padding(~KEEP), {"queries": TARGET_KEEP}, INVERTED),
-        (MASK & masks.Mask(length=6, scores=~torch.eye(6, dtype=torch.bool)[2][:, None].expand(6, 6)), {}, FULL),
+        (MASK & masks.Mask(length=6, bias=~torch.eye(6, dtype=torch.bool)[2][:, None].expand(6, 6)), {}, FULL),
     ],
 )
 def test_reports_wrong_mask(mask, options, rule):

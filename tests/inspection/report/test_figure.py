@@ -17,7 +17,7 @@ def of(made, **changes):
     kind = Seq2Seq if isinstance(made, TextToText) else EncoderModel
     made.model = kind(dataclasses.replace(made.model.config, **changes)).eval()
     if kind is Seq2Seq:
-        made.settings = made.settings.changed(max_new_tokens=4)
+        made.generation_config = made.settings.updated(max_new_tokens=4)
     return collect.of_model("random", made, "The old bridge.")
 
 

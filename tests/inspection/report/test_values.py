@@ -33,7 +33,7 @@ def test_the_numbers_are_the_tensors(translation):
     made = TextToText.from_pretrained(precision="float32", device="cpu")
     (best,) = made.generate([TEXT], return_details=True)
     assert translation["output"] == best.text
-    assert len(translation["outputs"]) == made.settings.beam_size
+    assert len(translation["outputs"]) == made.generation_config.beam_size
     assert translation["outputs"][0]["score"] == pytest.approx(best.score, abs=1e-5)
     assert [one["log_prob"] for one in translation["chosen"]] == pytest.approx(list(best.log_probs), abs=1e-4)
     ids = torch.tensor([made.tokenizer.encode([TEXT], made.max_length)[0].ids])
@@ -183,7 +183,7 @@ def test_a_short_sentence_through_many_layers_and_heads_is_small():
     sizes = {"d_model": 512, "num_heads": 16, "num_layers": 12, "ffn_hidden": 1024}
     same = {"decoder_ffn_hidden": None, "decoder_num_heads": None, "decoder_num_layers": None, "head_dim": None}
     made.model = Seq2Seq(dataclasses.replace(made.model.config, **sizes, **same)).eval()
-    made.settings = made.settings.changed(max_new_tokens=20)
+    made.generation_config = made.settings.updated(max_new_tokens=20)
     text = "My grandmother bakes bread every Sunday morning, and then she walks to the old bridge by the river."
     data = collect.of_model("large", made, text)
     assert len(data["source"]) >= 20
@@ -261,7 +261,7 @@ def test_a_translation_of_4096_tokens_by_12_and_12_layers_of_16_heads_is_at_most
     limits = tmp_path / "tokenizer_config.json"
     limits.write_text(json.dumps(json.loads(limits.read_text()) | {"model_max_length": 4096}))
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    made.settings = made.settings.changed(max_new_tokens=24)
+    made.generation_config = made.settings.updated(max_new_tokens=24)
     data = collect.of_model("long", made, "the old bridge " * 3000)
     assert len(data["source"]) == 4096
     assert len(data["attention"]) == 12 * 3

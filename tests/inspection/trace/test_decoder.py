@@ -103,9 +103,9 @@ def test_the_weights_are_those_of_the_caches(loaded, told, each):
             seen = traced(loaded, lambda new=new: loaded.decode(new, memory, None, mask, cache), values=True)
             assert torch.equal(seen.output, loaded.decode(new, memory, None, mask, other))
             for layer, (own, fixed) in enumerate(cache.layers):
-                check(told, layer, own.values, fixed.held[1])
+                check(told, layer, own.values, fixed.key_value[1])
                 assert torch.equal(told[f"decoder.layers.{layer}.attention.cache"], own.keys)
-                assert torch.equal(told[f"decoder.layers.{layer}.cross_attention.cache"], fixed.held[0])
+                assert torch.equal(told[f"decoder.layers.{layer}.cross_attention.cache"], fixed.key_value[0])
 
 
 def test_caches_grow_and_are_read():

@@ -1,1 +1,1 @@
-"""One short file per checkpoint family."""
+"""One module per checkpoint family, which registers it; the registry imports every module of this package."""

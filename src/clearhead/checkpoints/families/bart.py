@@ -1,13 +1,13 @@
-"""BART (Lewis et al. 2019), and the names and keys that all models of fairseq's line share.
+"""BART (Lewis et al. 2019), with the names and keys that all families from fairseq share.
 
-Peculiar: two unused rows before the positions; a norm after the embeddings; a bias of the logits, which files may leave
-out; a target starts with the end token.
+The position table starts with two unused rows, and the embeddings are normalized. The logits have a bias, which a file
+may omit. Targets start with the end token.
 """
 
 from typing import Any
 
 from clearhead.checkpoints.schema.parameter_names import ParameterNames, Rows, with_bias
-from clearhead.checkpoints.seq2seq_family import SEQ2SEQ_ONLY, Seq2SeqFamily
+from clearhead.checkpoints.seq2seq_family import SEQ2SEQ_VALUES, Seq2SeqFamily, register_seq2seq
 
 _HALVES: Rows = {
     f"{half}.{foreign}": f"{half}.{ours}"
@@ -45,12 +45,12 @@ ROWS: Rows = {
     "decoder.embed_positions.weight": "target_embedding.positions.weight",
     "final_logits_bias": "output.bias",
 }
-_LEARNED = ParameterNames(rows=ROWS, left_aside=(r"(encoder|decoder)\.version",))
-COMPUTED = ParameterNames(
+LEARNED_POSITIONS = ParameterNames(rows=ROWS, ignored=(r"(encoder|decoder)\.version",))
+COMPUTED_POSITIONS = ParameterNames(
     rows=ROWS,
-    left_aside=(r"(encoder|decoder)\.embed_positions\.(weights?|_float_tensor)", r"(encoder|decoder)\.version"),
+    ignored=(r"(encoder|decoder)\.embed_positions\.(weights?|_float_tensor)", r"(encoder|decoder)\.version"),
 )
-"""The table of the families whose positions are computed, though a file may hold them."""
+"""Names of families with sinusoidal positions, which a file may contain."""
 
 KEYS: dict[str, tuple[str, Any]] = {
     "vocab_size": ("vocab_size", None),
@@ -71,35 +71,25 @@ KEYS: dict[str, tuple[str, Any]] = {
     "decoder_layerdrop": ("decoder_layer_drop", 0.0),
     "init_std": ("initializer_range", 0.02),
 }
-USUAL = {"d_model": 1024, "ffn_hidden": 4096, "num_heads": 16, "num_layers": 12}
-"""The large models' sizes, which their config.json need not say."""
+LARGE_SIZES = {"d_model": 1024, "ffn_hidden": 4096, "num_heads": 16, "num_layers": 12}
+"""Sizes of the large models: defaults of a new model."""
 
-BART = Seq2SeqFamily(
-    model_type="bart",
-    architecture="BartForConditionalGeneration",
-    table=lambda config: _LEARNED,
-    prefix="model.",
-    ids=(1, 2, 2),
-    keys=KEYS,
-    usual=USUAL,
-    fixed={
-        "positions": "learned",
-        "position_offset": 2,
-        "embedding_norm": True,
-        "norm_order": "post",
-        "output_bias": True,
-    },
-    only=SEQ2SEQ_ONLY | {"normalize_embedding": True, "extra_pos_embeddings": 2},
+BART = register_seq2seq(
+    Seq2SeqFamily(
+        model_type="bart",
+        architecture="BartForConditionalGeneration",
+        parameter_names=lambda config: LEARNED_POSITIONS,
+        prefix="model.",
+        default_ids=(1, 2, 2),
+        keys=KEYS,
+        default_sizes=LARGE_SIZES,
+        constants={
+            "positions": "learned",
+            "position_offset": 2,
+            "embedding_norm": True,
+            "norm_order": "post",
+            "output_bias": True,
+        },
+        allowed_values=SEQ2SEQ_VALUES | {"normalize_embedding": True, "extra_pos_embeddings": 2},
+    )
 )
-MBART = Seq2SeqFamily(
-    model_type="mbart",
-    architecture="MBartForConditionalGeneration",
-    table=lambda config: _LEARNED,
-    prefix="model.",
-    ids=(1, 2, 2),
-    keys=KEYS,
-    usual=USUAL,
-    fixed=dict(BART.fixed) | {"norm_order": "pre"},
-    only=dict(BART.only) | {"normalize_before": True, "add_final_layer_norm": True},
-)
-"""mBART (Liu et al. 2020): BART with its norms before, and one at the end of each half."""

@@ -1,19 +1,18 @@
-"""BERT (Devlin et al. 2018), and all that share its layout: MiniLM, BGE, E5, GTE ...
+"""BERT (Devlin et al. 2018) and models with the same architecture: MiniLM, BGE, E5, GTE ...
 
-Peculiar: some files hold ``embeddings.position_ids``, which follow from the config; the pooler may be there or not,
-and is the first map of the classification head.
+Some files contain ``embeddings.position_ids``, which follow from the config. The pooler is optional; it is the first
+layer of the classification head.
 """
 
 from typing import Any
 
-from clearhead.checkpoints.encoder_family import EncoderFamily
-from clearhead.checkpoints.schema.head_schema import HeadFormat, MaskedFormat
+from clearhead.checkpoints.encoder_family import EncoderFamily, register
+from clearhead.checkpoints.schema.head_schema import HeadSchema, MaskedLMSchema
 from clearhead.checkpoints.schema.parameter_names import ParameterNames, Rows, with_bias
 
 _ATTENTION = "encoder.layer.{}.attention"
 
-# RoBERTa has the same
-BODY: Rows = {
+ROWS: Rows = {
     "embeddings.word_embeddings.weight": "embedding.tokens.weight",
     "embeddings.position_embeddings.weight": "embedding.positions.weight",
     "embeddings.token_type_embeddings.weight": "embedding.types.weight",
@@ -47,38 +46,42 @@ KEYS: dict[str, tuple[str, Any]] = {
     "attention_probs_dropout_prob": ("attention_drop_prob", 0.1),
     "initializer_range": ("initializer_range", 0.02),
 }
-FIXED = {"positions": "learned", "embedding_norm": True, "norm_order": "post"}
-USUAL = {"d_model": 768, "ffn_hidden": 3072, "num_heads": 12, "num_layers": 12, "max_len": 512}
-"""The base models' sizes."""
+CONSTANTS = {"positions": "learned", "embedding_norm": True, "norm_order": "post"}
+BASE_SIZES = {"d_model": 768, "ffn_hidden": 3072, "num_heads": 12, "num_layers": 12, "max_len": 512}
+"""Sizes of BERT-base."""
 
-BERT = EncoderFamily(
-    model_type="bert",
-    architecture="BertModel",
-    table=ParameterNames(
-        rows=BODY,
-        left_aside=(
-            r"embeddings\.position_ids",
-            r"cls\.(predictions|seq_relationship)\..+",
-            r"(classifier|qa_outputs)\.(weight|bias)",
+BERT = register(
+    EncoderFamily(
+        model_type="bert",
+        architecture="BertModel",
+        parameter_names=ParameterNames(
+            rows=ROWS,
+            ignored=(
+                r"embeddings\.position_ids",
+                r"cls\.(predictions|seq_relationship)\..+",
+                r"(classifier|qa_outputs)\.(weight|bias)",
+            ),
         ),
-    ),
-    prefix="bert.",
-    keys=KEYS | {"max_position_embeddings": ("max_len", None), "pad_token_id": ("pad_id", 0)},
-    fixed=FIXED,
-    usual=USUAL,
-    optional={"pooler": "pooler.dense.weight"},
-    masked=MaskedFormat(
-        "BertForMaskedLM",
-        with_bias({"cls.predictions.transform.dense": "head.dense", "cls.predictions.transform.LayerNorm": "head.norm"})
-        | {"cls.predictions.bias": "output.bias"},
-        decoder="cls.predictions.decoder",
-    ),
-    heads={
-        "classification": HeadFormat(
-            "BertForSequenceClassification",
-            with_bias({"bert.pooler.dense": "dense", "classifier": "out"}),
-            activation="tanh",
+        prefix="bert.",
+        keys=KEYS | {"max_position_embeddings": ("max_len", None), "pad_token_id": ("pad_id", 0)},
+        constants=CONSTANTS,
+        default_sizes=BASE_SIZES,
+        optional_modules={"pooler": "pooler.dense.weight"},
+        masked_lm=MaskedLMSchema(
+            "BertForMaskedLM",
+            with_bias(
+                {"cls.predictions.transform.dense": "head.dense", "cls.predictions.transform.LayerNorm": "head.norm"}
+            )
+            | {"cls.predictions.bias": "output.bias"},
+            decoder="cls.predictions.decoder",
         ),
-        "span": HeadFormat("BertForQuestionAnswering", with_bias({"qa_outputs": "out"})),
-    },
+        heads={
+            "classification": HeadSchema(
+                "BertForSequenceClassification",
+                with_bias({"bert.pooler.dense": "dense", "classifier": "out"}),
+                activation="tanh",
+            ),
+            "span": HeadSchema("BertForQuestionAnswering", with_bias({"qa_outputs": "out"})),
+        },
+    )
 )

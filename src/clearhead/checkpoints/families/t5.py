@@ -1,9 +1,9 @@
-"""T5 (Raffel et al. 2020), its versions 1.0 and 1.1 (Flan-T5's), and mT5.
+"""T5 (Raffel et al. 2020) in versions 1.0 and 1.1 (as in Flan-T5), and mT5.
 
-Peculiar: no positions but one table of biases by distance for each half; scores are not scaled; norms without mean and
-bias; heads may be wider than d_model / num_heads; version 1.0 divides the decoder's output by √d_model and ties it to
-the embedding, later ones do neither, whatever their config.json says of ties. The dropout after the last norm is left
-out.
+Encoder and decoder each have one table of relative position biases and no absolute positions. Attention scores are not
+scaled, norms have no mean and no bias, and heads may be wider than d_model / num_heads. Version 1.0 divides the
+decoder's output by √d_model and ties it to the embedding. Later versions do neither, whatever config.json has in
+tie_word_embeddings. The dropout after the last norm is omitted.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,24 @@ from typing import Any
 from clearhead.checkpoints.families.bart import EMBEDDINGS
 from clearhead.checkpoints.schema.config_schema import CustomConfig
 from clearhead.checkpoints.schema.parameter_names import ParameterNames
-from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
+from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily, register_seq2seq
 from clearhead.models.config import Seq2SeqConfig
+from clearhead.tokenizers.auto import TokenizerFiles, TokenizerFormat
+from clearhead.tokenizers.sentencepiece_vocabulary import SentencePieceVocabulary
+
+
+def _vocabulary(files: TokenizerFiles) -> SentencePieceVocabulary:
+    """Return T5's vocabulary; its last tokens are the sentinels of masked spans, in descending order."""
+    count = files.config.get("extra_ids", 100)
+    if type(count) is not int or count < 0:
+        raise ValueError(
+            f"tokenizer_config.json in {files.folder} has extra_ids={count!r}; expected an integer of at least 0"
+        )
+    sentinels = tuple(f"<extra_id_{number}>" for number in reversed(range(count)))
+    return SentencePieceVocabulary("T5Tokenizer", ("spiece.model",), last_tokens=sentinels)
+
+
+TOKENIZER = TokenizerFormat(_vocabulary)
 
 _ACTIVATIONS = {"relu": "relu", "gated-gelu": "geglu_tanh"}
 
@@ -48,9 +64,9 @@ def _table(gated: bool) -> ParameterNames:
         dense = f"{half}.block.{{}}.layer.{number}.DenseReluDense"
         inner = (f"{dense}.wi_0.weight", f"{dense}.wi_1.weight") if gated else f"{dense}.wi.weight"
         rows[inner] = f"{half}.layers.{{}}.feedforward.inner.weight"
-    # the first code gave cross-attention biases that it never used
+    # the first code created biases of cross-attention that it never used
     return ParameterNames(
-        rows=rows, left_aside=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
+        rows=rows, ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
     )
 
 
@@ -60,10 +76,10 @@ _PLAIN, _GATED = _table(gated=False), _table(gated=True)
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     name = data.get("feed_forward_proj", "gated-gelu" if data["model_type"] == "mt5" else "relu")
     if name not in _ACTIVATIONS:
-        raise ValueError(f"feed_forward_proj={name!r} is not supported; these are: {', '.join(_ACTIVATIONS)}")
+        raise ValueError(f"feed_forward_proj={name!r} is not supported. Use one of: {', '.join(_ACTIVATIONS)}")
     drop_prob = data.get("dropout_rate", 0.1)
     if isinstance(drop_prob, bool) or not isinstance(drop_prob, int | float):
-        raise ValueError(f"dropout_rate={drop_prob!r}; a number is wanted")
+        raise ValueError(f"dropout_rate={drop_prob!r}; expected a number")
     first = data["model_type"] == "t5" and data.get(
         "scale_decoder_outputs", data.get("tie_word_embeddings") is not False
     )
@@ -79,7 +95,7 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _write(config: Seq2SeqConfig) -> dict[str, Any]:
     foreign = {ours: name for name, ours in _ACTIVATIONS.items()}
-    alike = replace(
+    symmetric = replace(
         config,
         attention_drop_prob=config.drop_prob,
         activation_drop_prob=config.drop_prob,
@@ -92,19 +108,21 @@ def _write(config: Seq2SeqConfig) -> dict[str, Any]:
         raise ValueError(
             f"a T5 checkpoint cannot hold activation={config.activation!r}; it needs one of {list(foreign)}"
         )
-    given = replace(config, head_dim=alike.head_dim, activation_drop_prob=alike.activation_drop_prob)
-    if config.activation_drop_prob not in (None, config.drop_prob) or alike != given:
-        raise ValueError("a T5 checkpoint has one dropout, and the same feed-forward width and heads in both halves")
+    filled = replace(config, head_dim=symmetric.head_dim, activation_drop_prob=symmetric.activation_drop_prob)
+    if config.activation_drop_prob not in (None, config.drop_prob) or symmetric != filled:
+        raise ValueError(
+            "a T5 checkpoint needs one dropout rate, and the same feed-forward width and heads in encoder and decoder"
+        )
     return {
         "feed_forward_proj": foreign[config.activation],
         "dropout_rate": config.drop_prob,
         "num_decoder_layers": config.decoder_num_layers,
-        "d_kv": alike.head_dim,
+        "d_kv": symmetric.head_dim,
         "scale_decoder_outputs": config.output_scale,
     }
 
 
-def _follows(values: Mapping[str, Any]) -> dict[str, Any]:
+def _derived_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "attention_drop_prob": values["drop_prob"],
         "decoder_num_layers": values["decoder_num_layers"] or values["num_layers"],
@@ -112,13 +130,15 @@ def _follows(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _family(model_type: str, architecture: str, fixed: Mapping[str, Any], usual: Mapping[str, Any]) -> Seq2SeqFamily:
+def _family(
+    model_type: str, architecture: str, constants: Mapping[str, Any], default_sizes: Mapping[str, Any]
+) -> Seq2SeqFamily:
     return Seq2SeqFamily(
         model_type=model_type,
         architecture=architecture,
-        table=lambda config: _GATED if config.activation == "geglu_tanh" else _PLAIN,
+        parameter_names=lambda config: _GATED if config.activation == "geglu_tanh" else _PLAIN,
         prefix="",
-        ids=(0, 1, 0),
+        default_ids=(0, 1, 0),
         keys={
             "vocab_size": ("vocab_size", None),
             "d_model": ("d_model", None),
@@ -130,7 +150,7 @@ def _family(model_type: str, architecture: str, fixed: Mapping[str, Any], usual:
             "relative_attention_max_distance": ("relative_max_distance", 128),
             "layer_norm_epsilon": ("eps", 1e-6),
         },
-        fixed={
+        constants={
             "positions": "none",
             "max_len": None,
             "embedding_scale": False,
@@ -139,17 +159,17 @@ def _family(model_type: str, architecture: str, fixed: Mapping[str, Any], usual:
             "bias": False,
             "scale_scores": False,
             "share_embeddings": True,
-            **fixed,
+            **constants,
         },
-        usual=usual,
-        peculiar=CustomConfig(
+        default_sizes=default_sizes,
+        custom=CustomConfig(
             keys=frozenset(
                 {
                     *("feed_forward_proj", "dropout_rate", "num_decoder_layers", "tie_word_embeddings"),
                     *("scale_decoder_outputs", "dense_act_fn", "is_gated_act", "n_positions", "initializer_factor"),
                 }
             ),
-            names=frozenset(
+            fields=frozenset(
                 {
                     *("activation", "drop_prob", "attention_drop_prob", "output_scale", "decoder_num_layers"),
                     *("decoder_ffn_hidden", "decoder_num_heads", "head_dim", "activation_drop_prob"),
@@ -157,12 +177,18 @@ def _family(model_type: str, architecture: str, fixed: Mapping[str, Any], usual:
             ),
             read=_read,
             write=_write,
-            follows=_follows,
+            derived_defaults=_derived_defaults,
         ),
+        tokenizer=TOKENIZER,
     )
 
 
-T5 = _family("t5", "T5ForConditionalGeneration", {}, {})
-MT5 = _family(
-    "mt5", "MT5ForConditionalGeneration", {"output_scale": False}, {"activation": "geglu_tanh", "tie_output": False}
+T5 = register_seq2seq(_family("t5", "T5ForConditionalGeneration", {}, {}))
+MT5 = register_seq2seq(
+    _family(
+        "mt5",
+        "MT5ForConditionalGeneration",
+        {"output_scale": False},
+        {"activation": "geglu_tanh", "tie_output": False},
+    )
 )

@@ -1,1 +1,1 @@
-"""Tables that map names and settings of other libraries to ours."""
+"""Tables that map parameter names, configs and heads of other libraries to ours."""

@@ -1,4 +1,4 @@
-"""How families keep their heads: names and keys, as data."""
+"""Heads of a family: names of their tensors and config.json keys, as data."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,14 +9,14 @@ Task = Literal["classification", "span"]
 
 
 @dataclass(frozen=True)
-class HeadFormat:
-    """How a family keeps one kind of head.
+class HeadSchema:
+    """Names and options of a family's classification or span head.
 
     Args:
         architecture: the class that transformers opens the saved folder with.
         rows: foreign tensor name -> name in our `OutputHead`.
         activation, dense_bias, norm: as in `HeadConfig`.
-        activation_key, bias_key: config.json keys that say activation and dense_bias instead, if the family has them.
+        activation_key, bias_key: the config.json keys that override activation and dense_bias; None without such keys.
     """
 
     architecture: str
@@ -29,16 +29,18 @@ class HeadFormat:
 
 
 @dataclass(frozen=True)
-class MaskedFormat:
-    """How a family keeps its head for hidden tokens.
+class MaskedLMSchema:
+    """Names and options of a family's head for masked language modeling.
 
     Args:
         architecture: the class that transformers opens the saved folder with.
         rows: foreign tensor name -> name in our `MaskedLanguageModel`.
-        decoder: module whose weight is the token embedding, and whose bias is the output's: files may hold them again.
-        activation: the head's; as the body's where None.
-        activation_key, dense_bias_key, output_bias_key: config.json keys that say otherwise, if the family has them.
-        dense_bias: whether the first map has a bias, where no key says.
+        decoder: the module with the tied output: files may contain second copies of its weight, the token embedding,
+            and of its bias.
+        activation: the activation of the head; None for the encoder's.
+        activation_key, dense_bias_key, output_bias_key: the config.json keys that override the options; None without
+            such keys.
+        dense_bias: the default for a bias in the first layer.
     """
 
     architecture: str

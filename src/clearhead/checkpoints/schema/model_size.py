@@ -19,7 +19,7 @@ def model_bytes(config: EncoderConfig | Seq2SeqConfig) -> int:
     All layers after the first of a stack have the same size, so models of one and two layers are measured.
 
     Args:
-        config: the plan.
+        config: the config of the model.
 
     Raises:
         ValueError: a tensor would have more bytes than an address can count.
@@ -37,13 +37,13 @@ def model_bytes(config: EncoderConfig | Seq2SeqConfig) -> int:
 
 
 def _encoder(config: EncoderConfig, layers: int) -> int:
-    few = replace(config, num_layers=layers, windows=(config.windows * 2)[:layers])
-    return _bytes(on_meta(lambda: EncoderModel(few)), layers)
+    smaller = replace(config, num_layers=layers, windows=(config.windows * 2)[:layers])
+    return _bytes(on_meta(lambda: EncoderModel(smaller)), layers)
 
 
 def _seq2seq(config: Seq2SeqConfig, encoder: int, decoder: int) -> int:
-    few = replace(config, num_layers=encoder, decoder_num_layers=decoder)
-    return _bytes(on_meta(lambda: Seq2Seq(few)), encoder + decoder)
+    smaller = replace(config, num_layers=encoder, decoder_num_layers=decoder)
+    return _bytes(on_meta(lambda: Seq2Seq(smaller)), encoder + decoder)
 
 
 def _bytes(model: torch.nn.Module, layers: int) -> int:

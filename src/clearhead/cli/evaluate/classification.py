@@ -50,8 +50,8 @@ def classification(
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
     if classifier.model.head_config.problem == "multi_label_classification":
         raise ValueError("this model judges each label for itself; accuracy is for models with one right label a text")
-    check_labels(labels, classifier.labels, [row.where for row in rows])
-    with naming(where=lambda index: rows[index].where):
+    check_labels(labels, classifier.labels, [row.location for row in rows])
+    with naming(where=lambda index: rows[index].location):
         said = [one.label for one in classifier.stream(row.values["text"] for row in rows)]
     scores = classification_scores(said, labels, labels=classifier.labels)
     typer.echo(json.dumps(asdict(scores), ensure_ascii=False, allow_nan=False) if as_json else _table(scores))

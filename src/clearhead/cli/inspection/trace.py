@@ -121,7 +121,7 @@ def _of_checkpoint(text: str, model: str, target: str | None, languages: "Langua
         shown = of_text(made, text, target, source_lang=source_lang, target_lang=target_lang, values=values)
         return model, shown, parameters
     (tokens,) = made.tokenize([text])
-    title = f"{model}: {shortened(made.tokenizer.shown(tokens.ids))}"
+    title = f"{model}: {shortened(made.tokenizer.display_tokens(tokens.ids))}"
     return _single(title, run_trace(made.model, torch.tensor([tokens.ids]), values=values))
 
 

@@ -49,9 +49,9 @@ def verify(
         width = max(len(check.name) for check in found.checks)
         for check in found.checks:
             error = "-" if check.error is None else f"{check.error:.1e}"
-            said = "holds" if check.holds and check.error is not None else "not tried" if check.holds else "FAILS"
+            status = "skipped" if check.skipped else "holds" if check.holds else "FAILS"
             typer.echo(
-                f"{check.name:{width}} {error:>8}  of {check.bound:.1e}  {said:9}  {check.note or check.measured}"
+                f"{check.name:{width}} {error:>8}  of {check.bound:.1e}  {status:7}  {check.note or check.measured}"
             )
         typer.echo(f"{found.summary}; {path}", err=True)
     if not found.holds:

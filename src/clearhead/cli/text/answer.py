@@ -8,10 +8,10 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.text.summarize import read_text
-from clearhead.data.corpus import name_of
+from clearhead.data.corpus import source_name
 
 if TYPE_CHECKING:
-    from clearhead.pipelines.question_answerer import Answer
+    from clearhead.pipelines.answers import Answer
 
 
 def answer(
@@ -39,7 +39,7 @@ def answer(
     from clearhead.pipelines.question_answerer import QuestionAnswerer
 
     reader = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
-    with naming(where=[name_of(context)].__getitem__):
+    with naming(where=[source_name(context)].__getitem__):
         said = reader.answer(
             question,
             text,

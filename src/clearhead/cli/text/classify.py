@@ -38,7 +38,7 @@ def classify(
     from clearhead.pipelines.text_classifier import TextClassifier
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
-    with naming(where=corpus.where):
+    with naming(where=corpus.location):
         for said in classifier.stream(corpus):
             line = f"{said.label}\t{said.probability:.4f}"
             if as_json:

@@ -8,7 +8,7 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.text.translate import one_line, to_dict, warn_truncated
-from clearhead.data.corpus import name_of, open_source
+from clearhead.data.corpus import open_source, source_name
 
 
 def summarize(
@@ -35,7 +35,7 @@ def summarize(
     summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
     parts = cut = 0
     for source, document in zip(sources, documents, strict=True):
-        with naming(where=[name_of(source)].__getitem__):
+        with naming(where=[source_name(source)].__getitem__):
             summary = summary_of(
                 summarizer,
                 document,
@@ -49,7 +49,7 @@ def summarize(
         if len(summary.parts) > 1:
             said = f"{summary.tokens:,} tokens, more than the model's {summarizer.max_length:,}"
             how = f"cut between sentences into {len(summary.parts)} parts"
-            typer.echo(f"{name_of(source)}: {said}: {how}", err=True)
+            typer.echo(f"{source_name(source)}: {said}: {how}", err=True)
         line = one_line(summary.text)
         if as_json:
             data: dict[str, Any] = {"text": summary.text, "source": source, "tokens": summary.tokens}
@@ -73,4 +73,4 @@ def read_text(source: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name_of(source)} is not UTF-8: {error}; convert it first, such as with iconv") from None
+        raise ValueError(f"{source_name(source)} is not UTF-8: {error}; convert it first, such as with iconv") from None

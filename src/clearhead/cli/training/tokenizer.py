@@ -82,7 +82,7 @@ def train(
 
     given = {"min_frequency": min_frequency, "max_length": max_length}
     chosen = {name: number for name, number in given.items() if number is not None}
-    made = train_bpe(corpus, vocab_size=vocab_size, layout=layout.value, lowercase=lowercase, **chosen)
+    made = train_bpe(corpus, vocab_size=vocab_size, architecture=layout.value, lowercase=lowercase, **chosen)
     made.save(output, None)
     each = [islice(Corpus([source], column=column, errors=errors.value), _SAMPLE) for source in sources]
     size, share = made.backend.get_vocab_size(), tokens_per_word(made, list(chain.from_iterable(each)))

@@ -25,7 +25,7 @@ from clearhead.pipelines.question_answerer import QuestionAnswerer
 from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.runtime.precision import inference_copies
+from clearhead.runtime.inference_copy import inference_copies
 from clearhead.stacks.decoder import Decoder, DecoderLayer
 
 Part = Literal["encoder", "decoder", "cross"]
@@ -305,7 +305,7 @@ class _Watch:
         real: Tensor | None = None
         if lengths:  # packed texts as rows: a row of them all would be as wide as all together
             assert mask is not None
-            mask = mask.within(max(lengths))
+            mask = mask.to_padded(max(lengths))
             assert mask.keep_BM is not None
             q, k, real = _rows(q, lengths), _rows(k, lengths), mask.keep_BM[:, None, :, None].to(q.device)
         check_maps(q, k)

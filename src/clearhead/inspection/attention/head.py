@@ -93,7 +93,7 @@ def _of_encoder(made: TextEncoder, text: str, layer: int, head: int) -> HeadAtte
     (tokens,) = made.tokenize([text])
     with torch.inference_mode(), watch(made.model, layers=[layer], heads=[head]) as seen:
         made.model(torch.tensor([tokens.ids]))
-    words = made.tokenizer.shown(tokens.ids)
+    words = made.tokenizer.display_tokens(tokens.ids)
     return HeadAttention("encoder", layer, head, words, words, seen.of(layer, head)[0])
 
 
@@ -107,7 +107,7 @@ def _of_both(
     target_lang: str | None,
 ) -> list[HeadAttention]:
     _, prepared = made.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
-    source, given = prepared.source.ids, list(prepared.source.prompt)
+    source, given = prepared.source.ids, list(prepared.source.decoder_prefix)
     if target is None:
         (best,) = made.generate(
             [text], source_lang=source_lang, target_lang=target_lang, beam_size=1, return_details=True
@@ -115,7 +115,7 @@ def _of_both(
         given += best.token_ids[:-1]
     with torch.inference_mode(), watch(made.model, layers=[layer], heads=[head]) as seen:
         made.model(torch.tensor([source]), torch.tensor([given]))
-    words, target_words = made.tokenizer.shown(source), made.tokenizer.shown(given)
+    words, target_words = made.tokenizer.display_tokens(source), made.tokenizer.display_tokens(given)
     sides: dict[Part, tuple[list[str], list[str]]] = {
         "encoder": (words, words),
         "decoder": (target_words, target_words),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import sentence_transformers
+from clearhead.checkpoints import load_tokenizer, sentence_transformers
 from clearhead.equations import masks
 from clearhead.inspection.lint.lint import lint
 from clearhead.inspection.lint.rule import Finding, Stage, first_finding
@@ -19,7 +19,7 @@ from clearhead.models import heads
 from clearhead.models.config import Pooling
 from clearhead.models.encoder import EncoderModel
 from clearhead.tokenizers import special_tokens
-from clearhead.tokenizers.auto import checked_vocabulary, tokenizer_of
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import TextTokenizer, check_texts
 
 _PADDING_TOKENS = ("[PAD]", "<pad>")
@@ -58,17 +58,16 @@ def lint_checkpoint(model: str | Path, texts: Sequence[str] = ()) -> LintReport:
     []
     """
     folder = hub.resolve_model(model)
-    tokenizer = tokenizer_of(folder, str(read_json(folder / "config.json").get("model_type")))
+    tokenizer = load_tokenizer(folder, str(read_json(folder / "config.json").get("model_type")))
     texts = [*check_texts(texts), _SHORT, _LONG]
-    if checkpoints.is_seq2seq(folder):
-        return _lint_seq2seq(folder, tokenizer, texts)
-    return _lint_encoder(folder, tokenizer, texts)
+    lint_type = _lint_seq2seq if checkpoints.checkpoint_type(folder) == "seq2seq" else _lint_encoder
+    return lint_type(folder, tokenizer, texts)
 
 
 def _lint_encoder(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> LintReport:
     encoder, _ = checkpoints.load_encoder(folder)
-    checked_vocabulary(tokenizer, folder, encoder.config.vocab_size)
-    settings = sentence_transformers.read(folder)
+    check_vocabulary(tokenizer, folder, encoder.config.vocab_size)
+    settings = sentence_transformers.read_settings(folder)
     config = encoder.config
     rows = _token_ids(tokenizer, texts, min(settings.max_length or config.max_len, config.max_len))
     ids, keep = _pad(rows, config.pad_id)
@@ -86,7 +85,7 @@ def _lint_encoder(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) 
 def _lint_seq2seq(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> LintReport:
     model, _ = checkpoints.load_seq2seq(folder)
     config = model.config
-    checked_vocabulary(tokenizer, folder, config.vocab_size, config.target_vocab_size)
+    check_vocabulary(tokenizer, folder, config.vocab_size, config.target_vocab_size)
     rows = _token_ids(tokenizer, texts, config.max_len)
     ids, keep = _pad(rows, config.pad_id)
     # in reverse order: equal lengths of source and target would hide swapped masks
@@ -120,7 +119,7 @@ def _lint_padding_id(report: LintReport, folder: Path, tokenizer: TextTokenizer,
             report.checked.append(
                 f"padding id {pad_id} of config.json against the tokenizer's, {tokenizer_id} ({token})"
             )
-            ids = PaddingIds(pad_id, tokenizer.words([pad_id])[0], tokenizer_id, token)
+            ids = PaddingIds(pad_id, tokenizer.ids_to_tokens([pad_id])[0], tokenizer_id, token)
             report.findings += first_finding(Stage.CHECKPOINT, ids)
             return
 

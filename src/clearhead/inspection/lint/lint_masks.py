@@ -75,7 +75,7 @@ def lint_masks(
 
 
 def _float_mask_findings(mask: masks.Mask | None, keep_BM: Tensor) -> list[Finding]:
-    bias = None if mask is None else mask.added()
+    bias = None if mask is None else mask.float_bias()
     if mask is None or bias is None or mask.keep_BM is not None or mask.causal or bool(keep_BM.all()):
         return []
     return first_finding(Stage.FLOAT_MASK, FloatMask(_NAME, bias))

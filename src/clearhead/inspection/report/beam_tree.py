@@ -37,11 +37,11 @@ class RecordedDecoding(DecodingState):
         self._scores = scores if self._beams > 1 else scores.log_softmax(dim=1)  # greedy search chooses by logits
         return scores
 
-    def branch(self, each: int) -> None:
-        super().branch(each)
-        self._scores = self._scores.expand(each, -1)
+    def expand_beams(self, num_beams: int) -> None:
+        super().expand_beams(num_beams)
+        self._scores = self._scores.expand(num_beams, -1)
         # the others are no hypotheses until they take one over
-        self._totals = torch.tensor([0.0] + [-math.inf] * (each - 1))
+        self._totals = torch.tensor([0.0] + [-math.inf] * (num_beams - 1))
 
     def append(self, tokens: Tensor, rows: Tensor | None = None) -> None:
         came = torch.arange(len(tokens)) if rows is None else rows

@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from clearhead.checkpoints import is_seq2seq
 from clearhead.finite import NonFiniteError, naming
 from clearhead.generation.beam import beam_search
 from clearhead.generation.config import GenerationConfig
-from clearhead.generation.generate import end_ids
 from clearhead.generation.greedy import greedy_search
-from clearhead.generation.logits_processors import processors
+from clearhead.generation.logits_processors import logits_processors
+from clearhead.generation.strategy import resolve_eos_ids
 from clearhead.inspection.attention.capture import attentions
 from clearhead.inspection.report import beam_tree
 from clearhead.inspection.report.heatmaps import Blobs, Heat, Json, Map, heatmap, maps, pack
 from clearhead.inspection.report.mathml import mathml
 from clearhead.inspection.trace.records import Operation, Recorder, dotted
 from clearhead.inspection.trace.trace import watching
-from clearhead.io import hub
 from clearhead.models.seq2seq import Seq2Seq
+from clearhead.pipelines.auto import load_without_head
+from clearhead.pipelines.source_preparation import PreparedText
 from clearhead.pipelines.text_encoder import TextEncoder
-from clearhead.pipelines.text_to_text import PreparedText, TextToText
+from clearhead.pipelines.text_to_text import TextToText
 
 _HEAT_CELLS = 1_200_000
 """Cells of all heat maps together: a short sentence's page stays under 2 MB, however many steps the model has."""
@@ -42,8 +42,7 @@ def of_text(name: str, text: str, *, beams: int | None = None, whole: Sequence[t
     Raises:
         ValueError: no such model, a text that is longer than it takes, or no such map.
     """
-    made = TextToText if is_seq2seq(hub.resolve_model(name)) else TextEncoder
-    return of_model(name, made.from_pretrained(name, precision="float32", device="cpu"), text, beams=beams, whole=whole)
+    return of_model(name, load_without_head(name), text, beams=beams, whole=whole)
 
 
 def of_model(
@@ -91,7 +90,7 @@ def _check_maps(model: nn.Module, whole: Sequence[tuple[str, int, int]]) -> None
 
 def _encoding(encoder: TextEncoder, text: str, whole: frozenset[tuple[str, int, int]]) -> Json:
     (tokens,) = encoder.tokenize([text])
-    words = encoder.tokenizer.shown(tokens.ids)
+    words = encoder.tokenizer.display_tokens(tokens.ids)
     ids = torch.tensor([tokens.ids])
     found = _watched(encoder.model, lambda: encoder.model(ids), whole)
     return found | {"source": words, "target": [], "cut": tokens.truncated}
@@ -102,12 +101,12 @@ def _translation(
 ) -> Json:
     if given.empty:
         raise ValueError("the text is empty: there is nothing to translate")
-    model, words, prompt = made.model, made.tokenizer.shown, given.source.prompt
-    settings = settings.changed(do_sample=False, num_return_sequences=settings.beam_size)
+    model, words, prompt = made.model, made.tokenizer.display_tokens, given.source.decoder_prefix
+    settings = settings.updated(do_sample=False, num_return_sequences=settings.beam_size)
     ids, keep = torch.tensor([given.source.ids]), torch.ones(1, len(given.source.ids), dtype=torch.bool)
     recorded = beam_tree.RecordedDecoding(settings.beam_size, model, ids, keep, torch.tensor([prompt]))
-    limit, ends = settings.greatest_length(len(prompt), model.config.max_len), end_ids(model, settings)
-    changes = [*processors(settings, len(prompt), limit, ends), recorded.record]
+    limit, ends = settings.max_target_length(len(prompt), model.config.max_len), resolve_eos_ids(model, settings)
+    changes = [*logits_processors(settings, len(prompt), limit, ends), recorded.record]
     if settings.beam_size > 1:
         (outputs,) = beam_search(recorded, changes, settings, limit, ends)
     else:

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from clearhead.equations import attention, masks, positions
 from clearhead.inspection.trace.records import Operation, Recorder, dotted
-from clearhead.layers.attention import CrossAttention, MultiHeadAttention
+from clearhead.layers.attention import CrossAttention, MultiHeadAttention, fold_rows
 from clearhead.layers.cache import CrossAttentionCache
 from clearhead.memory import check_memory
 
@@ -115,18 +115,17 @@ class SelfReplay(_Replay):
         q, k, _ = (attention.split_heads(part, module.num_heads) for part in parts)
         self.tell("split_heads", _SPLIT, q)
         cache = self.given.get("cache")
-        each, before, filled = (1, 0, 0) if cache is None else (cache.each, cache.length, cache.filled)
-        batch, heads, length, _ = q.shape
-        keys = filled + each * length
-        given = masks.as_mask(
-            self.given.get("mask"), batch=batch // each, heads=heads, queries=each * length, keys=keys
-        )
-        mask = module.local(given, keys)
+        rows, heads, length, _ = q.shape
+        before = 0 if cache is None else cache.length
+        batch, queries, keys = (rows, length, length) if cache is None else cache.sizes_after(rows, length)
+        given = masks.as_mask(self.given.get("mask"), batch=batch, heads=heads, queries=queries, keys=keys)
+        mask = module.apply_window(given, keys)
         if module.rotary is not None:
             q, k = module.rotary(q, mask, before), module.rotary(k, mask, before)
             self.tell("rotary", _ROTARY, q)
         if cache is not None:
-            q, k = cache.queries(q), cache.slots(k)
+            k = cache.to_slots(k)
+            q = fold_rows(q, k)
             k = attention.append_kv(self.teller.seen(cache.keys), k) if before else k
             self.tell("cache", _GROW, k)
         self.weights(q, k, mask)
@@ -147,8 +146,8 @@ class CrossReplay(_Replay):
     def _called(self, module: nn.Module, inputs: Any, kwargs: dict[str, Any]) -> None:
         super()._called(module, inputs, kwargs)
         cache = self.given.get("cache")
-        if cache is not None and cache.held is not None:
-            self.keys = self.teller.seen(cache.held[0])
+        if cache is not None and cache.key_value is not None:
+            self.keys = self.teller.seen(cache.key_value[0])
             self.tell("cache", _READ, self.keys)
 
     @torch.no_grad()

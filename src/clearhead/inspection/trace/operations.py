@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from clearhead.equations import embedding, feedforward, norm, positions
+from clearhead.equations import embedding, feedforward, norm, positions, residual
 from clearhead.inspection.trace.records import Operation
 from clearhead.layers.attention import RelativePositionBias
 from clearhead.layers.embedding import (
@@ -20,12 +20,12 @@ from clearhead.layers.residual import PostNorm, PreNorm
 from clearhead.models.encoder import Pooler
 
 TOKENS = Operation("token embedding", embedding.embed, "B L D")
-ADD = Operation("add", norm.residual_add, "B L D")
+ADD = Operation("add", residual.residual_add, "B L D")
 GATE = Operation("gate", feedforward.gate, "B L F")
 SCALE = Operation("scale", embedding.scale_embeddings, "B L D")
 SCALE_DOWN = Operation("scale", embedding.scale_hidden, "B L D")
 
-_DROPOUT = Operation("dropout", norm.dropout, "B L D")
+_DROPOUT = Operation("dropout", residual.dropout, "B L D")
 _INNER = {
     "inner": Operation("linear", feedforward.expand, "B L F"),
     "dropout": replace(_DROPOUT, names="B L F"),
@@ -63,6 +63,6 @@ def operation_of(parent: nn.Module | None, name: str, module: nn.Module) -> Oper
         return replace(kind, operation="GELU (tanh)", states=feedforward.gelu_tanh)
     if isinstance(module, PositionalEncoding) and module.layout != "interleaved":
         return replace(kind, states=positions.concatenated_sinusoids)
-    if isinstance(module, RelativePositionBias) and module.one_way:
+    if isinstance(module, RelativePositionBias) and not module.bidirectional:
         return replace(kind, operation="relative bias, one way")
     return kind

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from clearhead.generation.generate import end_ids
 from clearhead.generation.greedy import argmax, next_tokens
-from clearhead.generation.logits_processors import processors
+from clearhead.generation.logits_processors import logits_processors
 from clearhead.generation.state import DecodingState
+from clearhead.generation.strategy import resolve_eos_ids
 from clearhead.inspection.trace.records import Trace
 from clearhead.inspection.trace.trace import traced
 from clearhead.models.seq2seq import Seq2Seq
@@ -76,9 +76,9 @@ def of_text(
         source_lang, target_lang: for models that are told them.
         values: as in `trace`.
     """
-    model, words = text_to_text.model, text_to_text.tokenizer.shown
+    model, words = text_to_text.model, text_to_text.tokenizer.display_tokens
     settings, given = text_to_text.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
-    source, prompt = given.source.ids, given.source.prompt
+    source, prompt = given.source.ids, given.source.decoder_prefix
     ids, prompt_ids = torch.tensor([source]), torch.tensor([prompt])
     if target is not None:
         about = shortened(words(source)), shortened(words(prompt))
@@ -86,8 +86,8 @@ def of_text(
     keep = torch.ones_like(ids, dtype=torch.bool)
     encoded = traced(model, lambda: DecodingState(model, ids, keep, prompt_ids), values=values)
     passes = [ForwardPass(encoded, "encoder", shortened(words(source)))]
-    limit = settings.greatest_length(len(prompt), model.config.max_len)
-    changes = processors(settings, len(prompt), limit, end_ids(model, settings))
+    limit = settings.max_target_length(len(prompt), model.config.max_len)
+    changes = logits_processors(settings, len(prompt), limit, resolve_eos_ids(model, settings))
     tokens = next_tokens(encoded.output, changes, argmax, limit, eos_ids=())
     last = prompt[-1]
     for number in range(1, STEPS + 1):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from clearhead.equations import embedding
+from clearhead.generation.state import keep_outputs
 from clearhead.inspection.trace import operations
 from clearhead.inspection.trace.attention_replay import CrossReplay, SelfReplay
 from clearhead.inspection.trace.records import Operation, Recorder, Trace, dotted
@@ -72,7 +73,7 @@ def traced(model: nn.Module, run: Callable[[], Any], *, values: bool = False) ->
 @contextlib.contextmanager
 def watching(model: nn.Module, teller: Recorder) -> Iterator[None]:
     """Tells a teller every step that a model takes inside the block."""
-    with uncompiled(model) as module, _Watcher(teller).hooks(module):
+    with keep_outputs(), uncompiled(model) as module, _Watcher(teller).hooks(module):
         yield
 
 

@@ -1,1 +1,1 @@
-"""Check that a checkpoint computes what it should."""
+"""Verify that a checkpoint computes correct results."""

@@ -1,4 +1,4 @@
-"""The certificate of a checkpoint: what was tried, what was found, and the files that it holds for."""
+"""Certificate of a checkpoint: the results of all checks, and the hashes of its files."""
 
 import contextlib
 import hashlib
@@ -8,24 +8,24 @@ from typing import Any
 
 NAME = "certificate.json"
 PARITY, HEAD = "parity with transformers", "head"
-_OPEN = {
-    PARITY: f"{PARITY} was not tried, and it alone finds wrong positions or weights in the wrong places",
-    HEAD: "its head, if it has one, was not tried",
+_CONSEQUENCES = {
+    PARITY: f"{PARITY} was skipped, and only this check finds wrong positions or misplaced weights",
+    HEAD: "the head of this model was skipped",
 }
-"""What it leaves open that these were not tried."""
+"""Consequence of each important check that was skipped."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was tried.
+    """Result of one check.
 
     Args:
-        name: what was tried, such as "padding on the right".
-        measured: what the error is of, such as "largest distance of a token's vector, of its norm".
-        error: what was found; None where it could not be tried, or failed before there was a number.
-        bound: what it may be at most.
-        holds: whether it is within the bound; True where it could not be tried.
-        note: why it could not be tried, or what went wrong.
+        name: name of the check, such as "padding on the right".
+        measured: definition of the error, such as "largest relative error of a token vector".
+        error: the measured error; None if the check was skipped or raised an error.
+        bound: largest allowed error.
+        holds: whether the error is within the bound; True for a skipped check.
+        note: reason why the check was skipped or failed.
     """
 
     name: str
@@ -35,16 +35,21 @@ class Check:
     holds: bool
     note: str = ""
 
+    @property
+    def skipped(self) -> bool:
+        """Whether the check did not run."""
+        return self.holds and self.error is None
+
 
 @dataclass(frozen=True)
 class Certificate:
-    """All checks of a model, with what they were made of.
+    """Results of all checks of a model, with the versions and files that they are valid for.
 
     Args:
-        model: the model's name, as it was given.
-        checks: what was tried.
-        versions: of Python and the libraries.
-        files: the SHA-256 of each file of the model's folder, by its path inside.
+        model: name of the model, as given.
+        checks: results of the checks.
+        versions: versions of Python and the libraries.
+        files: SHA-256 of each file in the model's folder, by relative path.
 
     >>> from clearhead import verify
     >>> certificate = verify("tatoeba-en-de")  # doctest: +SKIP
@@ -59,40 +64,45 @@ class Certificate:
 
     @property
     def holds(self) -> bool:
-        """Whether every check does."""
+        """Whether every check holds."""
         return all(check.holds for check in self.checks)
 
     @property
     def summary(self) -> str:
-        """One line: whether all holds, and what is left open by what was not tried."""
-        untried = {check.name for check in self.checks if check.holds and check.error is None}
-        left = [said for name, said in _OPEN.items() if name in untried]
-        held = "not all hold" if not self.holds else "all that was tried holds" if left else "all hold"
-        return "; ".join([held, *left])
+        """One line with the overall result and the consequences of skipped checks."""
+        skipped = {check.name for check in self.checks if check.skipped}
+        consequences = [text for name, text in _CONSEQUENCES.items() if name in skipped]
+        if not self.holds:
+            result = "some checks failed"
+        elif consequences:
+            result = "all checks that ran hold"
+        else:
+            result = "all checks hold"
+        return "; ".join([result, *consequences])
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON values."""
+        """Return the certificate as JSON values."""
         return {"holds": self.holds, "summary": self.summary, **asdict(self)}
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the libraries that counted."""
+    """Return the versions of Python and of the libraries that affect the results."""
     import importlib.metadata
     import platform
 
-    found = {"python": platform.python_version()}
+    result = {"python": platform.python_version()}
     for package in ("clearhead", "torch", "transformers", "safetensors"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            result[package] = importlib.metadata.version(package)
+    return result
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """The SHA-256 of each file in a folder and those below, but for hidden ones and the certificate itself."""
-    found: dict[str, str] = {}
+    """Return the SHA-256 of each file below a folder, except hidden files and the certificate."""
+    result: dict[str, str] = {}
     for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        if path.is_file() and inside != Path(NAME) and not any(part.startswith(".") for part in inside.parts):
+        relative = path.relative_to(folder)
+        if path.is_file() and relative != Path(NAME) and not any(part.startswith(".") for part in relative.parts):
             with path.open("rb") as file:
-                found[inside.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+                result[relative.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return result

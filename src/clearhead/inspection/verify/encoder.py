@@ -1,4 +1,4 @@
-"""The checks of encoders: the vectors are the hidden states of the tokens."""
+"""Checks of encoders, which compare the hidden states of the tokens."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,21 +11,16 @@ from clearhead import checkpoints
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.equations import masks
 from clearhead.inspection.verify.certificate import HEAD, Check
-from clearhead.inspection.verify.checks import (
-    CPU,
+from clearhead.inspection.verify.checks import CPU, Checks, padded, random_ids, run_check, skip_check
+from clearhead.inspection.verify.measures import (
     LEAST_COSINE,
     LOGITS,
     MEANS,
     TOKENS,
-    Checks,
     Measure,
     Rows,
-    from_cosines,
+    cosine_error,
     means,
-    padded,
-    random_ids,
-    run_check,
-    skip_check,
 )
 from clearhead.models.encoder import EncoderModel
 from clearhead.runtime.packed_batch import packed_batches
@@ -33,14 +28,19 @@ from clearhead.tokenizers.base import Tokens
 
 
 class EncoderChecks(Checks):
-    """Those of an encoder."""
+    """Checks of an encoder.
+
+    Args:
+        folder, model: as in `Checks`.
+        family: architecture of the checkpoint.
+    """
 
     model: EncoderModel
-    # what `encode` gives: a vector for a text
-    low = Measure(
-        "1 − smallest cosine of a text's mean vector",
+    # users get one vector for each text
+    bfloat16_measure = Measure(
+        "1 − smallest cosine of a mean vector",
         1 - LEAST_COSINE,
-        lambda found, expected: from_cosines(means(found), means(expected)),
+        lambda result, expected: cosine_error(means(result), means(expected)),
     )
 
     def __init__(self, folder: Path, model: EncoderModel, family: EncoderFamily) -> None:
@@ -52,43 +52,45 @@ class EncoderChecks(Checks):
         self, model: Any, rows: Sequence[Tensor], left: int = 0, right: int = 0, *, packed: bool = False
     ) -> Rows:
         if packed:
-            return self._packed(model, rows)
+            return self._packed_states(model, rows)
         ids, keep = padded(rows, self.model.config.pad_id, left, right)
-        return _real(model(ids, masks.padding(keep)), keep)
+        return _real_states(model(ids, masks.padding(keep)), keep)
 
-    def _packed(self, model: Any, rows: Sequence[Tensor]) -> Rows:
-        """As `encode` does."""
+    def _packed_states(self, model: Any, rows: Sequence[Tensor]) -> Rows:
+        """Return the states as `encode` computes them."""
         tokens = [Tokens(row.tolist(), False) for row in rows]
-        vectors: dict[int, Tensor] = {}
+        states: dict[int, Tensor] = {}
         for batch in packed_batches(tokens, 10**6, self.model.config, CPU):
-            vectors.update(zip(batch.indices, _real(*batch.unpack(model(batch.ids, batch.mask))), strict=True))
-        return [vectors[place] for place in range(len(rows))]
+            unpacked = batch.unpack(model(batch.ids, batch.mask))
+            states.update(zip(batch.indices, _real_states(*unpacked), strict=True))
+        return [states[index] for index in range(len(rows))]
 
-    def alone(self) -> list[Check]:
-        """As `encode` computes it: there a text's vector does not depend on its batch."""
+    def unbatched(self) -> list[Check]:
+        """Check that the vector of a text does not depend on its batch, as `encode` computes it."""
 
-        def both() -> tuple[Rows, Rows]:
-            each = [self._packed(self.model, [row])[0] for row in self.rows]
-            return each, self._packed(self.model, self.rows)
+        def alone_and_together() -> tuple[Rows, Rows]:
+            alone = [self._packed_states(self.model, [row])[0] for row in self.rows]
+            return alone, self._packed_states(self.model, self.rows)
 
-        return run_check("each text alone", both, TOKENS, MEANS)
+        return run_check("unbatched", alone_and_together, TOKENS, MEANS)
 
-    def own(self) -> list[Check]:
-        named = checkpoints.architecture(self.folder)
-        known = checkpoints.head_type(self.folder) is not None or "For" not in named
-        return [] if known else skip_check(HEAD, LOGITS, f"that of a {named} is not looked at")
+    def extra(self) -> list[Check]:
+        architecture = checkpoints.architecture(self.folder)
+        if checkpoints.checkpoint_type(self.folder) in ("classification", "span") or "For" not in architecture:
+            return []
+        return skip_check(HEAD, LOGITS, f"the head of {architecture} is not supported")
 
-    def foreign(self) -> Rows:
+    def reference_states(self) -> Rows:
         from transformers import AutoModel
 
-        theirs = AutoModel.from_pretrained(self.folder, dtype=torch.float32).eval()
+        reference = AutoModel.from_pretrained(self.folder, dtype=torch.float32).eval()
         ids, keep = padded(self.rows, self.model.config.pad_id)
-        return _real(theirs(input_ids=ids, attention_mask=keep.long()).last_hidden_state, keep)
+        return _real_states(reference(input_ids=ids, attention_mask=keep.long()).last_hidden_state, keep)
 
-    def saved(self, folder: Path) -> nn.Module:
+    def save_and_load(self, folder: Path) -> nn.Module:
         self.family.save(self.model, folder)
         return checkpoints.load_encoder(folder)[0]
 
 
-def _real(states: Tensor, keep: Tensor) -> Rows:
-    return [row[kept] for row, kept in zip(states, keep, strict=True)]
+def _real_states(states: Tensor, keep: Tensor) -> Rows:
+    return [row[real] for row, real in zip(states, keep, strict=True)]

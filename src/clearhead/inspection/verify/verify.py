@@ -1,4 +1,4 @@
-"""The certificate of a checkpoint: what should change nothing is tried, and changes nothing."""
+"""Verify a checkpoint: padding, batching, caches, kernels, precision and saving must not change its results."""
 
 import importlib.util
 from pathlib import Path
@@ -14,44 +14,45 @@ from clearhead.inspection.verify.seq2seq import Seq2SeqChecks
 from clearhead.io import hub
 
 
-def verify(model: str | Path, against: str | None = None) -> Certificate:
-    """Tries a checkpoint in every way that should not matter, and compares it with the library that it came from.
+def verify(model: str | Path, reference: str | None = None) -> Certificate:
+    """Run all checks on a checkpoint and compare it with transformers.
 
-    Computed in float32 on the CPU, with token ids drawn from a fixed seed.
+    Computes in float32 on the CPU, with random token ids from a fixed seed.
 
     Args:
         model: a folder, or a Hub id.
-        against: "transformers" to insist on the comparison; None makes it where that library is installed.
+        reference: "transformers" to require the comparison; by default it runs if that library is installed.
 
     Returns:
-        The certificate. A failed check is in it, and no error; one that raises fails.
+        The certificate with the result of each check. A check that raises an error fails.
 
     Raises:
-        ValueError: no such model, one that is not understood, or a library to compare with that is not installed.
+        ValueError: the model does not exist or is not supported, or the reference library is not installed.
 
     >>> from clearhead import verify
     >>> verify("all-MiniLM-L6-v2").holds  # doctest: +SKIP
     True
     """
     folder = hub.resolve_model(model)
-    there = importlib.util.find_spec("transformers") is not None
-    if against is not None and against != "transformers":
-        raise ValueError(f"a model is compared with transformers; got {against!r}")
-    if against is not None and not there:
+    has_transformers = importlib.util.find_spec("transformers") is not None
+    if reference is not None and reference != "transformers":
+        raise ValueError(f'The reference must be "transformers"; got {reference!r}.')
+    if reference is not None and not has_transformers:
         raise ValueError("transformers is not installed: pip install transformers")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        found = _checks(folder).all(there)
-    return Certificate(str(model), tuple(found), versions(), hashes(folder))
+        results = _checks_of(folder).run(has_transformers)
+    return Certificate(str(model), tuple(results), versions(), hashes(folder))
 
 
-def _checks(folder: Path) -> Checks:
-    """Those of the kind of model in a folder."""
-    if checkpoints.is_seq2seq(folder):
-        return Seq2SeqChecks(folder, *checkpoints.load_seq2seq(folder))
-    head = checkpoints.head_type(folder)
-    if head == "classification":
-        return HeadChecks(folder, *checkpoints.load_classifier(folder))
-    if head == "span":
-        return HeadChecks(folder, *checkpoints.load_span_reader(folder))
-    return EncoderChecks(folder, *checkpoints.load_encoder(folder))
+def _checks_of(folder: Path) -> Checks:
+    """Load the model of a folder and return the checks of its type."""
+    match checkpoints.checkpoint_type(folder):
+        case "seq2seq":
+            return Seq2SeqChecks(folder, *checkpoints.load_seq2seq(folder))
+        case "classification":
+            return HeadChecks(folder, *checkpoints.load_classifier(folder))
+        case "span":
+            return HeadChecks(folder, *checkpoints.load_span_classifier(folder))
+        case "encoder":
+            return EncoderChecks(folder, *checkpoints.load_encoder(folder))

@@ -6,15 +6,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from clearhead.generation.config import GenerationConfig
-from clearhead.pipelines.generative_question_answerer import GenerativeQuestionAnswerer
-from clearhead.pipelines.generative_question_answerer import best_answer as best_generated_answer
-from clearhead.pipelines.question_answerer import (
-    WINDOW_LENGTH,
-    EmptyContextError,
-    QuestionAnswerer,
-    SpanSearchConfig,
-    best_answer,
-)
+from clearhead.pipelines.answers import EmptyContextError, SpanSearchConfig
+from clearhead.pipelines.generative_question_answerer import GenerativeQuestionAnswerer, best_generated_answer
+from clearhead.pipelines.question_answerer import WINDOW_LENGTH, QuestionAnswerer
+from clearhead.pipelines.span_search import best_answer
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.serve.handlers.base import Handler, PreparedRequest, estimate_tokens
 from clearhead.serve.handlers.generation import GenerationHandler
@@ -98,7 +93,7 @@ class SpanAnswerHandler(Handler[AnswerRequest, QuestionAnswerer]):
 
     def run(self, payloads: Sequence[PairWindow], **options: Any) -> Sequence[Any]:
         """Compute the start and end logits of each window."""
-        return self.pipeline._logits(payloads, None)
+        return self.pipeline.span_logits(payloads, None)
 
     def respond(self, body: AnswerRequest, results: list[Any], num_tokens: int) -> AnswerResponse:
         """Return the best answers."""
@@ -125,7 +120,7 @@ class GeneratedAnswerHandler(GenerationHandler[AnswerRequest]):
     def prepare(self, body: AnswerRequest) -> PreparedRequest:
         """Split the context into parts, each with the question. Each part becomes one job."""
         try:
-            sources = self._answerer._sources(body.question, body.context, None, 0)
+            sources = self._answerer.source_texts(body.question, body.context, None, 0)
         except ValueError as error:
             raise InvalidRequestError(str(error).removeprefix("pair 0: ")) from None
         config = self._config(body, sources)
@@ -138,12 +133,12 @@ class GeneratedAnswerHandler(GenerationHandler[AnswerRequest]):
 
     def run(self, payloads: Sequence[str], **options: Any) -> Sequence[Any]:
         """Return a `Generated` for each part."""
-        return self._answerer._written(payloads, options["n_best"], _MAX_ANSWER_LENGTH)
+        return self._answerer.generate_answers(payloads, options["n_best"], _MAX_ANSWER_LENGTH)
 
     def respond(self, body: AnswerRequest, results: list[Any], num_tokens: int) -> AnswerResponse:
         """Return the best answers."""
         return _response(self.pipeline.name, results)
 
     def _config(self, body: AnswerRequest, sources: Sequence[str]) -> GenerationConfig:
-        beams = max(self.pipeline.settings.beam_size, body.n_best)
+        beams = max(self.pipeline.generation_config.beam_size, body.n_best)
         return self.generation_config(sources, beam_size=beams, max_new_tokens=_MAX_ANSWER_LENGTH)

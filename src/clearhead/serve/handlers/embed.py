@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from clearhead.pipelines.text_encoder import EncodeOptions, TextEncoder
+from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.runtime.vectors import EncodeOptions
 from clearhead.serve.handlers.base import Handler, PreparedRequest, check_lengths, estimate_tokens
 from clearhead.serve.http.errors import InvalidRequestError
 from clearhead.serve.schemas import Integer, ModelName, RequestBody, Text, TextList, TokenIdLists, TokenIds, Truncate
@@ -99,7 +100,7 @@ class EmbedHandler(Handler[EmbeddingsRequest, TextEncoder]):
             rows = [_truncate(row, self._max_length, special_ids) for row in rows]
         else:
             # without truncation, so that the error can state the real length
-            prompt = self.pipeline._prompt(None)
+            prompt = self.pipeline.settings.prompt_text(None)
             tokens = self.pipeline.tokenizer.encode([prompt + text for text in texts])
         tokens += [Tokens(row, truncated=False) for row in rows]
         check_lengths(tokens, self._max_length)

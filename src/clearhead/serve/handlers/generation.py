@@ -48,7 +48,7 @@ class GenerationHandler(Handler[Body, TextToText]):
             InvalidRequestError: the model does not support an option.
         """
         try:
-            config = self.pipeline.settings_for(texts, **options)
+            config = self.pipeline.generation_config_for(texts, **options)
             self.max_new_tokens(config)
         except ValueError as error:
             raise InvalidRequestError(str(error)) from None
@@ -56,7 +56,7 @@ class GenerationHandler(Handler[Body, TextToText]):
 
     def max_new_tokens(self, config: GenerationConfig) -> int:
         """Return the maximum number of tokens of an output."""
-        return config.greatest_length(1, self.pipeline.model.config.max_len) - 1
+        return config.max_target_length(1, self.pipeline.model.config.max_len) - 1
 
     def cost(self, num_tokens: int, config: GenerationConfig, parts: int = 1) -> int:
         """Return the number of tokens of a text plus the tokens that its beams are expected to generate.

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from clearhead.pipelines.summarizer import TASK, joined
+from clearhead.pipelines.summarizer import TASK, join_summaries
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.serve.handlers.base import PreparedRequest, count_tokens, estimate_tokens
 from clearhead.serve.handlers.generation import GenerationHandler, GenerationRequest
@@ -56,13 +56,13 @@ class SummarizeHandler(GenerationHandler[SummarizeRequest]):
         config = self.generation_config(body.texts, **dict(body.options))
         counts = count_tokens(self.pipeline.tokenizer, body.texts, None, truncate=True)
         self.check_generated_tokens(sum(map(self._estimate_parts, counts)), config)  # before the slow split
-        documents = [self.pipeline.parts(text) for text in body.texts]
+        documents = [self.pipeline.split_document(text) for text in body.texts]
         self.check_generated_tokens(sum(map(len, documents)), config)
 
         def join(outputs: list[Any]) -> list[Any]:
             remaining = iter(outputs)
             return [
-                joined(count, tuple(islice(remaining, len(parts))))
+                join_summaries(count, tuple(islice(remaining, len(parts))))
                 for count, parts in zip(counts, documents, strict=True)
             ]
 

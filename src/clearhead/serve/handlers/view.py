@@ -44,9 +44,9 @@ class ViewHandler(Handler[ViewRequest, TextEncoder | TextToText]):
         if isinstance(pipeline, TextToText):
             if not body.text.strip():
                 raise InvalidRequestError("text: must not be blank", "text")
-            prefix, limit = pipeline.prompts.before, pipeline.max_length
+            prefix, limit = pipeline.prompts.prefix, pipeline.max_length
         else:
-            prefix, limit = pipeline._prompt(None), pipeline.settings.max_length
+            prefix, limit = pipeline.settings.prompt_text(None), pipeline.settings.max_length
         advice = "send a shorter text"
         (count,) = count_tokens(pipeline.tokenizer, [prefix + body.text], limit, truncate=False, advice=advice)
         return PreparedRequest([(body.text, self._cost(count))])

@@ -171,7 +171,7 @@ def _fill(writer: "_Writer", rows: Iterable[Row], examples: Examples, budget: in
                 if reason is None:
                     writer.add(example)
                 elif strict:
-                    raise ValueError(f"{row.where}: {reason}; mend or remove it, or let such examples be left out")
+                    raise ValueError(f"{row.location}: {reason}; mend or remove it, or let such examples be left out")
                 else:
                     writer.skipped[reason] += 1
         writer.write()

@@ -41,9 +41,9 @@ def augmented(
         if told.token_swapping:
             ids = augmentation.token_swapping(ids, draws, rate=told.token_swapping, protected=kept)
         if told.shuffling:
-            ids = augmentation.local_shuffling(ids, draws, distance=told.shuffling, protected=kept)
+            ids = augmentation.local_shuffle(ids, draws, distance=told.shuffling, protected=kept)
         if told.noise:
-            ids = augmentation.token_noise(ids, draws, vocab_size=vocab_size, rate=told.noise, protected=kept)
+            ids = augmentation.token_replacement(ids, draws, vocab_size=vocab_size, rate=told.noise, protected=kept)
         if told.token_masking:
             ids = augmentation.token_masking(ids, draws, mask_id=mask, rate=told.token_masking, protected=kept)
         if told.span_masking:

@@ -66,7 +66,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
     def _number(self, row: Row) -> int:
         label = label_of(row)
         if label not in self._numbers:
-            raise ValueError(f"{row.where}: there is no label {label!r}{did_you_mean(label, list(self._numbers))}")
+            raise ValueError(f"{row.location}: there is no label {label!r}{did_you_mean(label, list(self._numbers))}")
         return self._numbers[label]
 
     def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from clearhead import checkpoints
-from clearhead.checkpoints import warm_start
+from clearhead.checkpoints import load_tokenizer, warm_start
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.data.records import Records
@@ -19,7 +19,7 @@ from clearhead.io.json import read_json, write_json
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.tokenizers import special_tokens
-from clearhead.tokenizers.auto import checked_vocabulary, tokenizer_of
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import MultilingualTokenizer, TextTokenizer
 from clearhead.tokenizers.bpe import train_bpe
 from clearhead.tokenizers.tokenizer import Tokenizer
@@ -52,14 +52,14 @@ def encoder(
     if recipe.model.start is not None:
         found = hub.resolve_model(recipe.model.start)
         model, family = checkpoints.load_encoder(found)
-        return model, family, checked_vocabulary(Tokenizer.from_folder(found), found, model.config.vocab_size)
-    family = family_named(recipe.model.layout or "bert", checkpoints.FAMILIES)
+        return model, family, check_vocabulary(Tokenizer.from_folder(found), found, model.config.vocab_size)
+    family = family_named(recipe.model.layout or "bert", checkpoints.ENCODER_FAMILIES)
     told = {name: value for name, value in sizes(recipe).items() if name != "decoder_num_layers"}
-    check_size(family.plan(vocab_size=_FEW_TOKENS, **told), recipe)
+    check_size(family.make_config(vocab_size=_FEW_TOKENS, **told), recipe)
     found_tokenizer = tokenizer(recipe, folder, family.model_type, fields, texts)
     assert isinstance(found_tokenizer, Tokenizer)
     pad = token_id(found_tokenizer, "pad", "[PAD]")
-    plan = family.plan(vocab_size=vocabulary_size(found_tokenizer), pad_id=pad, **told)
+    plan = family.make_config(vocab_size=vocabulary_size(found_tokenizer), pad_id=pad, **told)
     check_size(plan, recipe)
     return EncoderModel(plan), family, found_tokenizer
 
@@ -74,11 +74,11 @@ def seq2seq(recipe: Recipe, folder: Path, fields: Sequence[str]) -> tuple[Seq2Se
     if told.encoder is not None or told.decoder is not None:
         return _warm(recipe)
     family = family_named(told.layout or "marian", checkpoints.SEQ2SEQ_FAMILIES)
-    check_size(family.plan(vocab_size=_FEW_TOKENS, **sizes(recipe)), recipe)
+    check_size(family.make_config(vocab_size=_FEW_TOKENS, **sizes(recipe)), recipe)
     found_tokenizer = tokenizer(recipe, folder, family.model_type, fields, fields)
     pad, eos = token_id(found_tokenizer, "pad", "<pad>"), token_id(found_tokenizer, "eos", "</s>")
-    starts_from_pad = family.ids[2] == family.ids[0]
-    plan = family.plan(
+    starts_from_pad = family.default_ids[2] == family.default_ids[0]
+    plan = family.make_config(
         vocab_size=vocabulary_size(found_tokenizer),
         pad_id=pad,
         eos_ids=(eos,),
@@ -100,9 +100,9 @@ def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
     found = hub.resolve_model(name)
     model_type = read_json(found / "config.json").get("model_type")
     depth = told.decoder_num_layers if told.encoder is not None else told.num_layers
-    if told.encoder is not None and model_type in checkpoints.FAMILIES:
+    if told.encoder is not None and model_type in checkpoints.ENCODER_FAMILIES:
         body, of_encoder = checkpoints.load_encoder(found)
-        reader = checked_vocabulary(Tokenizer.from_folder(found), found, body.config.vocab_size)
+        reader = check_vocabulary(Tokenizer.from_folder(found), found, body.config.vocab_size)
         sep = token_id(reader, "sep", "[SEP]")
         check_depth(body.config, depth or 1, recipe)
         model = warm_start.seq2seq_from_encoder(
@@ -129,8 +129,8 @@ def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
 def _tokenizer(folder: Path, model: Seq2Seq, family: Seq2SeqFamily) -> TextTokenizer:
     """Return the tokenizer of the encoder–decoder in a folder."""
     config = model.config
-    found = tokenizer_of(folder, family.model_type)
-    return checked_vocabulary(found, folder, config.vocab_size, config.target_vocab_size)
+    found = load_tokenizer(folder, family.model_type)
+    return check_vocabulary(found, folder, config.vocab_size, config.target_vocab_size)
 
 
 def tokenizer(
@@ -139,7 +139,7 @@ def tokenizer(
     """The tokenizer that a recipe names, or one learned from its training texts and kept in the run's folder."""
     told = recipe.tokenizer
     if told.path is not None:
-        return tokenizer_of(hub.resolve_model(told.path), model_type)
+        return load_tokenizer(hub.resolve_model(told.path), model_type)
     data = recipe.data
     records = Records(data.train, fields=fields, columns=data.columns, encoding=data.encoding)
     place = folder / "data" / "tokenizer"
@@ -152,12 +152,12 @@ def tokenizer(
             (row.values[field].strip() for row in records for field in texts),
             vocab_size=told.vocab_size,
             lowercase=told.lowercase,
-            layout="encoder" if model_type in checkpoints.FAMILIES else "encoder-decoder",
+            architecture="encoder" if model_type in checkpoints.ENCODER_FAMILIES else "encoder-decoder",
         )
         with atomic_folder(place) as part:
             learned.save(part, None)
             write_json(part / note.name, wanted)
-    return tokenizer_of(place, model_type)
+    return load_tokenizer(place, model_type)
 
 
 def sizes(recipe: Recipe) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def token_id(of: TextTokenizer, role: str, default: str) -> int:
 def vocabulary_size(of: TextTokenizer) -> int:
     """Return the number of embeddings that the tokenizer's ids need: the greatest id + 1."""
     assert isinstance(of, MultilingualTokenizer)
-    return max(of._vocabulary().values()) + 1
+    return max(of.vocabulary().values()) + 1
 
 
 def longest(*limits: int | None) -> int:
@@ -203,7 +203,7 @@ def longest(*limits: int | None) -> int:
 def fingerprint(of: TextTokenizer, more: object) -> str:
     """What examples depend on: a tokenizer, and whatever else."""
     assert isinstance(of, MultilingualTokenizer)
-    whole = of.as_json() if isinstance(of, Tokenizer) else json.dumps(sorted(of._vocabulary().items()))
+    whole = of.as_json() if isinstance(of, Tokenizer) else json.dumps(sorted(of.vocabulary().items()))
     return hashlib.sha256((whole + json.dumps(more, default=str)).encode()).hexdigest()
 
 
@@ -229,7 +229,7 @@ def check_alike(name: str, ours: TextTokenizer, theirs: TextTokenizer) -> None:
     """
     assert isinstance(ours, MultilingualTokenizer)
     assert isinstance(theirs, MultilingualTokenizer)
-    if ours._vocabulary() != theirs._vocabulary():
+    if ours.vocabulary() != theirs.vocabulary():
         raise ValueError(
             f"the teacher {name} has other tokens than this model, and their probabilities cannot be compared; start "
             f"with its tokenizer (tokenizer.path: {name})"

@@ -13,7 +13,7 @@ from clearhead.data.records import Row
 from clearhead.io import hub
 from clearhead.models.freezing import freeze
 from clearhead.models.heads import MaskedLanguageModel
-from clearhead.tokenizers.auto import checked_vocabulary
+from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.tokenizer import Tokenizer
 from clearhead.train.recipe.recipe import MaskedObjective, Recipe
 from clearhead.train.tasks import initialize
@@ -48,7 +48,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
         if recipe.model.start is not None:
             found = hub.resolve_model(recipe.model.start)
             model, family = checkpoints.load_masked_lm(found)
-            tokenizer = checked_vocabulary(Tokenizer.from_folder(found), found, model.body.config.vocab_size)
+            tokenizer = check_vocabulary(Tokenizer.from_folder(found), found, model.body.config.vocab_size)
         else:
             body, family, tokenizer = initialize.encoder(recipe, folder, cls.fields, cls.fields)
             model = checkpoints.new_masked_lm(body, family)

@@ -63,7 +63,7 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
         model, family, tokenizer = initialize.encoder(recipe, folder, _fields(objective), ("first", "second"))
         settings = SentenceSettings(pooling=objective.pooling, normalize=True)
         if recipe.model.start is not None:
-            held = sentence_transformers.read(hub.resolve_model(recipe.model.start))
+            held = sentence_transformers.read_settings(hub.resolve_model(recipe.model.start))
             settings = replace(held, pooling=objective.pooling, normalize=True)
         for part in recipe.model.freeze:
             freeze(model, part)
@@ -84,9 +84,9 @@ class EmbeddingTask(EncoderTask[EncoderModel]):
         try:
             score = float(row.values["score"])
         except ValueError:
-            raise ValueError(f"{row.where}: the score is {row.values['score']!r}; a number is wanted") from None
+            raise ValueError(f"{row.location}: the score is {row.values['score']!r}; a number is wanted") from None
         if not low <= score <= high:
-            raise ValueError(f"{row.where}: the score {score} is not within objective.score_range, {low} to {high}")
+            raise ValueError(f"{row.location}: the score {score} is not within objective.score_range, {low} to {high}")
         return (score - low) / (high - low)
 
     def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:

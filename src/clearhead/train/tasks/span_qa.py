@@ -65,12 +65,12 @@ class SpanTask(EncoderTask[SpanClassifier]):
                 begin, end = _place(row)
             except ContextOverflowError as error:
                 if self.recipe.data.strict:
-                    raise ValueError(f"{row.where}: {error}") from None
+                    raise ValueError(f"{row.location}: {error}") from None
                 self.longer += 1
                 made.append([])
                 continue
             except ValueError as error:
-                raise ValueError(f"{row.where}: {error}") from None
+                raise ValueError(f"{row.location}: {error}") from None
             # a row without a window is counted as an example without tokens
             made.append([self._example(window, begin, end) for window in windows] or [_NOTHING])
         return made
@@ -97,9 +97,9 @@ class SpanTask(EncoderTask[SpanClassifier]):
         first = last = 0
         starts = [offset[0] for offset in window.offsets]
         if begin < end and starts[0] <= begin and end <= window.offsets[-1][1]:
-            first = window.first + bisect_right(starts, begin) - 1
-            last = window.first + bisect_right(starts, end - 1) - 1
-        return {"text": window.ids, "types": window.types, "begin": first, "end": last}
+            first = window.context_start + bisect_right(starts, begin) - 1
+            last = window.context_start + bisect_right(starts, end - 1) - 1
+        return {"text": window.ids, "types": window.token_types, "begin": first, "end": last}
 
     def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
         texts: Sequence[Ids] = [example["text"] for example in examples]
@@ -151,7 +151,7 @@ class SpanTask(EncoderTask[SpanClassifier]):
         return initialize.fingerprint(self.tokenizer, [self.limit(), self.objective.stride])
 
     def teacher(self, name: str) -> nn.Module:
-        return checkpoints.load_span_reader(self.teachers_folder(name))[0]
+        return checkpoints.load_span_classifier(self.teachers_folder(name))[0]
 
 
 _NOTHING: Example = {"text": [], "types": [], "begin": 0, "end": 0}

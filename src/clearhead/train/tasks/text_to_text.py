@@ -9,14 +9,15 @@ import numpy as np
 from torch import nn
 
 from clearhead import checkpoints
+from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.data.records import Records, Row
 from clearhead.generation.config import GenerationConfig
+from clearhead.generation.config_files import load_generation_config
 from clearhead.io import hub
 from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.tokenizers.auto import tokenizer_of
 from clearhead.tokenizers.base import TextTokenizer
 from clearhead.train.recipe.recipe import Files, Recipe, TextToTextObjective
 from clearhead.train.tasks import initialize
@@ -87,7 +88,7 @@ class TextToTextTask(Task[Seq2Seq]):
                 made.append([{"source": tokens.ids, "target": ids}])
                 continue
             if self.recipe.data.strict:
-                raise ValueError(f"{row.where}: the target has {len(ids)} tokens; {most} are the most")
+                raise ValueError(f"{row.location}: the target has {len(ids)} tokens; {most} are the most")
             self.longer += 1
             made.append([])
         return made
@@ -167,7 +168,7 @@ class TextToTextTask(Task[Seq2Seq]):
     def teacher(self, name: str) -> nn.Module:
         found = hub.resolve_model(name)
         model, family = checkpoints.load_seq2seq(found)
-        initialize.check_alike(name, self.tokenizer, tokenizer_of(found, family.model_type))
+        initialize.check_alike(name, self.tokenizer, load_tokenizer(found, family.model_type))
         initialize.check_width(name, self.recipe, self.model.config.d_model, model.config.d_model)
         return model
 
@@ -185,14 +186,14 @@ def _settings(recipe: Recipe, model: Seq2Seq) -> GenerationConfig:
     objective: TextToTextObjective = recipe.objective
     settings = GenerationConfig(beam_size=5)
     if recipe.model.start is not None:
-        settings = GenerationConfig.from_folder(hub.resolve_model(recipe.model.start))
+        settings = load_generation_config(hub.resolve_model(recipe.model.start))
     if objective.beam_size is not None:
         settings = replace(settings, beam_size=objective.beam_size)
     if objective.length_penalty is not None:
         settings = replace(settings, length_penalty=objective.length_penalty)
     if settings.max_length is None and settings.max_new_tokens is None:
         # said, for transformers stops after 20 tokens where nothing is
-        settings = replace(settings, max_length=settings.greatest_length(1, model.config.max_len))
+        settings = replace(settings, max_length=settings.max_target_length(1, model.config.max_len))
     return settings
 
 

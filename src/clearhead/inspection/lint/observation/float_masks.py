@@ -45,7 +45,7 @@ def float_masks(batch: Mapping[str, Any], queries: int) -> list[FloatMask]:
     """
     found = []
     for name, value in batch.items():
-        bias = value.added() if isinstance(value, masks.Mask) else value
+        bias = value.float_bias() if isinstance(value, masks.Mask) else value
         if "mask" not in name or not isinstance(bias, Tensor) or not bias.is_floating_point():
             continue
         if "attention_mask" in name and bias.ndim <= 2:  # transformers accepts (B, M) of 0.0 and 1.0

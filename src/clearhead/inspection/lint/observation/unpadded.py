@@ -74,10 +74,8 @@ def _cut(value: object, row: int, length: int, texts: int, longest: int) -> obje
         return tensor
 
     if isinstance(value, masks.Mask) and value.lengths is None:
-        keep_BM, scores = (
-            part if part is None else cut(part, range(part.ndim)) for part in (value.keep_BM, value.scores)
-        )
-        return replace(value, length=length, keep_BM=keep_BM, scores=scores)
+        keep_BM, bias = (part if part is None else cut(part, range(part.ndim)) for part in (value.keep_BM, value.bias))
+        return replace(value, length=length, keep_BM=keep_BM, bias=bias)
     if not isinstance(value, Tensor):
         return value
     vectors = value.is_floating_point() and value.ndim == 3  # their width is not a length

@@ -11,7 +11,7 @@ from clearhead.io.safetensors import write_weights
 
 
 def write_model(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Writes a model's config.json and model.safetensors; the folder is made where it is missing."""
+    """Write the config.json and model.safetensors of a model; create the folder if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder / "model.safetensors", tensors)
     write_json(folder / "config.json", config)
