@@ -155,7 +155,7 @@ def test_summaries_answers_and_labels(address):
         ("/view", {"text": " \t", "model": "marian"}, 422, "text: must not be blank", "text"),
         ("/answer", {"question": "", "context": "a"}, 422, "question: must not be blank", "question"),
         ("/answer", {"question": "a", "context": " \t"}, 422, "context: must not be blank", "context"),
-        ("/answer", {"question": "a " * 50, "context": "a"}, 400, "the question takes ", None),
+        ("/answer", {"question": "a " * 50, "context": "a"}, 400, "the question has ", None),
         ("/classify", {"text": "a", **{f"key{n}": 1 for n in range(99)}}, 422, "the body has 100 fields", "body"),
         ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": "5"}, 422, "dimensions: ", "dimensions"),
         ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": True}, 422, "dimensions: ", "dimensions"),

@@ -38,7 +38,6 @@ from clearhead.runtime.allocator import configure_allocator
 
 _RENAMED_OPTIONS = {
     ("serve", "--use"): "--task",
-    ("view", "--whole"): "--full-maps",
 }
 """New name of each option that was renamed, by command and old name."""
 
@@ -68,7 +67,7 @@ def _as_one_line() -> Iterator[None]:
         if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
             raise
         command = getattr(getattr(error, "ctx", None), "command_path", "clearhead")
-        option = getattr(error, "option_name", None)
+        option = getattr(error, "option_name", "")
         renamed = _RENAMED_OPTIONS.get((command.rpartition(" ")[2], option))
         if renamed is not None:
             raise UsageError(f"{option} was renamed to {renamed}") from None
