@@ -7,7 +7,7 @@ import re
 from importlib import resources
 from typing import Any
 
-from clearhead.inspection.report.html import document
+from clearhead.inspection.report.html import render_page
 
 _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
@@ -25,7 +25,7 @@ def page(name: str) -> tuple[str, str]:
     text = (folder / f"{name}.html").read_text(encoding="utf-8")
     for file in ("pages.css", f"{name}.js"):
         text = text.replace(f"/* {file} */", (folder / file).read_text(encoding="utf-8"))
-    return text, _policy(text + (document({}) if name == "home" else ""), connect="'self'")
+    return text, _policy(text + (render_page({}) if name == "home" else ""), connect="'self'")
 
 
 def report(name: str, pipeline: Any, text: str) -> str:
@@ -36,15 +36,15 @@ def report(name: str, pipeline: Any, text: str) -> str:
         pipeline: the loaded model.
         text: the text.
     """
-    from clearhead.inspection.report.collect import of_model
+    from clearhead.inspection.report.collect import collect
 
-    return document(of_model(name, pipeline, text))
+    return render_page(collect(name, pipeline, text))
 
 
 @functools.cache
 def report_policy() -> str:
     """Return the Content-Security-Policy of a report, which makes no connections."""
-    return _policy(document({}), connect="'none'")
+    return _policy(render_page({}), connect="'none'")
 
 
 def security_headers(policy: str) -> dict[str, str]:
