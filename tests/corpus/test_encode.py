@@ -23,7 +23,7 @@ from clearhead.corpus.encode import EncodingStats, encode_corpus
 from clearhead.corpus.writers import PartFile
 from clearhead.data.corpus import Corpus
 from clearhead.io.locks import OutputBusyError, writer_lock
-from clearhead.pipelines.text_encoder import EncodeOptions
+from clearhead.runtime.vectors import EncodeOptions
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,16 @@ class SentenceSettings:
     default_prompt: str | None = None
     pool_prompt: bool = True
 
+    def prompt_text(self, prompt: str | None) -> str:
+        """Return the text that is put before each text.
+
+        Args:
+            prompt: name of a prompt, or the text itself; None for the default prompt.
+        """
+        if prompt is None:
+            return self.prompts.get(self.default_prompt or "", "")
+        return self.prompts.get(prompt, prompt)
+
 
 def read_settings(folder: Path) -> SentenceSettings:
     """Return the settings of a folder; without a modules.json, mean pooling without normalization.
