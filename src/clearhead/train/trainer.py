@@ -97,6 +97,14 @@ def run_lock(recipe: Recipe) -> Iterator[None]:
     """
     with folder_lock(Path(recipe.output)) if is_rank_zero() else contextlib.nullcontext():
         yield
+        return
+    folder = Path(recipe.output)
+    with folder_lock(folder):
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # empty if the run failed before its first file was complete
+                (folder / "data").rmdir()
 
 
 def train_locked(recipe: Recipe, *, resume: bool, on_step: OnStep) -> TrainingResult:

@@ -1,5 +1,7 @@
 """Training batches in a reproducible order that can be resumed at any batch."""
 
+import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +12,11 @@ import torch
 
 from clearhead.train.data.sampler import TokenBatchSampler
 from clearhead.train.tasks.base import Batch
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 10.0
+"""Seconds that a stop waits for the batches of an update, because collating many of them takes long."""
 
 Collate = Callable[[Sequence[int] | np.ndarray, np.random.Generator], Batch]
 
@@ -76,6 +83,7 @@ class TrainingDataLoader:
             steps = -(-num_batches // accumulation_steps)
         self.total_steps = steps
         self.position = 0
+        self.stop_requested: Callable[[], bool] = lambda: False
 
     def __len__(self) -> int:
         return self.total_steps * self.accumulation_steps
@@ -106,10 +114,14 @@ class TrainingDataLoader:
     def _update(self, planned: Iterator[tuple[int, int, np.ndarray]]) -> list[MicroBatch]:
         """Return the batches of one update. Each process collates all of them, because it needs the loss divisor."""
         collated = []
+        start = time.monotonic()
         for _ in range(self.accumulation_steps):
             index, epoch, rows = next(planned)
             generator = np.random.default_rng(np.random.SeedSequence([self._seed, epoch, index]))
             collated.append((index, epoch, rows, self._collate(rows, generator)))
+            if self.stop_requested() and time.monotonic() - start > _STOP_SECONDS:
+                log.warning("stopped while batches are collected; --resume continues from the last checkpoint")
+                raise SystemExit(130)
         loss_divisor = sum(batch.count for *_, batch in collated)
         return [
             MicroBatch(

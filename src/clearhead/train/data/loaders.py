@@ -14,7 +14,7 @@ from clearhead.train.data.dataloader import TrainingDataLoader
 from clearhead.train.data.dataset import TokenizedDataset, build_dataset
 from clearhead.train.data.sampler import TokenBatchSampler, sequential_batches
 from clearhead.train.distributed.process_group import ProcessGroup
-from clearhead.train.memory import check_batch
+from clearhead.train.memory import check_batch, check_update
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Files
 from clearhead.train.tasks.base import Task
@@ -71,6 +71,7 @@ def build_loader(
         dataset.lengths, batch_tokens=data.batch_tokens, seed=recipe.seed, batch_size=data.batch_size
     )
     check_batch(task.model, min(data.batch_tokens, _tokens_of_shortest(dataset, data.batch_size)), recipe)
+    check_update(float(dataset.lengths.sum()) / len(sampler.epoch(0)), recipe)
     loader = TrainingDataLoader(
         sampler,
         lambda rows, generator: task.collate([dataset[int(row)] for row in rows], generator, training=True),
