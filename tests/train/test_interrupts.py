@@ -56,13 +56,13 @@ def terminate_while_collecting():
     from clearhead.train.data import dataloader
 
     dataloader._STOP_SECONDS = 0.2
-    collect = dataloader.Loader._step
+    collect = dataloader.TrainingDataLoader._update
 
     def begun(*arguments):
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
         return collect(*arguments)
 
-    dataloader.Loader._step = begun
+    dataloader.TrainingDataLoader._update = begun
 
 
 def test_a_signal_stops_the_collection_of_a_long_update(folder):

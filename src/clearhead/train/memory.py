@@ -11,6 +11,9 @@ from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.runtime.device import choose_device
 from clearhead.train.recipe.recipe import Recipe
 
+_BATCH_BYTES = 2**10
+"""Lower bound of the bytes of a collated batch without its token ids: tensors, row numbers and Python objects."""
+
 _NUM_COPIES = 4
 """Tensors of the weights' size that training needs: weights, gradients and Adam's two moments."""
 
@@ -68,3 +71,19 @@ def check_batch(model: nn.Module, num_tokens: int, recipe: Recipe) -> None:
         size = 2 * num_tokens * config.num_layers * (4 * config.d_model + config.ffn_hidden)
         purpose, advice = f"training with a batch of {num_tokens} tokens", "Choose a smaller data.batch_tokens."
         check_memory(size, purpose, advice, choose_device(recipe.training.device))
+
+
+def check_update(num_tokens: float, recipe: Recipe) -> None:
+    """Check that the batches of one update fit in memory: all are collated before the first one runs.
+
+    Args:
+        num_tokens: mean number of tokens of a batch.
+        recipe: the recipe.
+
+    Raises:
+        ValueError: they do not fit.
+    """
+    num_batches = recipe.training.gradient_accumulation_steps
+    size = int(num_batches * (_BATCH_BYTES + 8 * num_tokens))
+    advice = "Choose a smaller training.gradient_accumulation_steps."
+    check_memory(size, f"an update of {num_batches} batches", advice)

@@ -95,7 +95,7 @@ def run_lock(recipe: Recipe) -> Iterator[None]:
     Raises:
         OutputBusyError: another process writes into the folder.
     """
-    with folder_lock(Path(recipe.output)) if is_rank_zero() else contextlib.nullcontext():
+    if not is_rank_zero():
         yield
         return
     folder = Path(recipe.output)
@@ -222,6 +222,7 @@ def _assemble(
     validate = None if inputs.validation is None else build_validator(task, inputs.validation, recipe)
     checkpoints = CheckpointManager(folder, recipe.training.keep_last)
     callback = TrainingCallback(recipe, checkpoints, validate, identity, on_step)
+    loader.stop_requested = lambda: callback.stop_requested
     sharded = recipe.training.fsdp and processes.size > 1
     module = TrainingModule(task, recipe, loader.total_steps, inputs.teacher, sharded)
     return _Run(recipe, folder, task, loader, module, callback, checkpoints, processes)

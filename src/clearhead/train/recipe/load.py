@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from clearhead.io.json import json_error
 from clearhead.train.recipe.conflicts import section_conflicts
 from clearhead.train.recipe.errors import did_you_mean, format_error
 from clearhead.train.recipe.recipe import Recipe
