@@ -100,7 +100,7 @@ def test_evaluate_predictions(data, tmp_path):
     status, out, err = clearhead(*evaluate)
     assert status == 0
     assert out.startswith("EM  33.33  F1  33.33  (3 questions)\n")
-    assert err == "clearhead: 2 questions have no prediction, such as q2: each counts 0\n"
+    assert err == "clearhead: 2 questions have no prediction, for example q2; each counts as 0\n"
 
 
 def test_evaluate_a_model(tmp_path, folder, reader):

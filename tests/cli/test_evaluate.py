@@ -125,7 +125,7 @@ def test_translation_refuses(data, marian, tmp_path):
         (["-r", tmp_path / "no", "--hypotheses", short], "no such file"),
         ([*given, "-o", tmp_path / "o"], "--output takes a model's outputs"),
         ([data / "source", "-r", data / "first", "-m", marian, "-o", tmp_path / "no" / "o"], "does not exist"),
-        ([*given, "--tokenize", "moses"], "no tokeniser 'moses'; it has none"),
+        ([*given, "--tokenize", "moses"], "no tokenizer 'moses'. Use one of: none"),
         ([data / "source", "-r", data / "first", "-m", marian, "--target-lang", "de"], "has no language tokens"),
     ]:
         assert message in refused(*evaluate, *arguments)

@@ -165,7 +165,7 @@ def test_a_journal_goes_on_as_if_it_had_never_ended(tmp_path):
     write(tmp_path / "whole", range(1, 7), 0).close()
     write(tmp_path / "parts", range(1, 6), 0)  # killed: never closed
     with (tmp_path / "parts" / "metrics.csv").open("a") as file:
-        file.save("6,0,0.1")  # in the middle of a line
+        file.write("6,0,0.1")  # in the middle of a line
     write(tmp_path / "parts", range(4, 7), 3).close()
     written = (tmp_path / "parts" / "metrics.csv").read_bytes()
     assert written == (tmp_path / "whole" / "metrics.csv").read_bytes()

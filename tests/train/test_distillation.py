@@ -65,7 +65,7 @@ def test_a_student_without_a_teacher_is_refused(data, tmp_path):
 
 @pytest.mark.slow
 def test_train_says_which_verb_learns_a_teacher_s_texts(data, teacher, tmp_path):
-    path = written(student(data, teacher, tmp_path, sequence=True), tmp_path)
+    path = written(student(data, teacher, tmp_path, sequence_level=True), tmp_path)
     assert "`clearhead distill` learns the teacher's own texts" in refused("train", path)
 
 
@@ -75,7 +75,7 @@ def _lines(path):
 
 @pytest.mark.slow
 def test_a_student_learns_the_texts_that_its_teacher_writes(data, teacher, tmp_path):
-    path = written(student(data, teacher, tmp_path, sequence=True), tmp_path)
+    path = written(student(data, teacher, tmp_path, sequence_level=True), tmp_path)
     status, out, err = started("distill", path)
     assert (status, out.split()[0]) == (0, str(tmp_path / "student")), err
     made = tmp_path / "student" / "data" / "teacher.jsonl"
@@ -88,10 +88,10 @@ def test_a_student_learns_the_texts_that_its_teacher_writes(data, teacher, tmp_p
 
 
 def test_texts_that_were_interrupted_go_on_to_the_same_file(data, teacher, tmp_path, monkeypatch):
-    from clearhead.train.distillation import _Outputs
+    from clearhead.train.distillation import _TeacherOutputs
 
     whole, cut = (
-        _Outputs(tmp_path / name / "teacher.jsonl", student(data, teacher, tmp_path, sequence=True))
+        _TeacherOutputs(tmp_path / name / "teacher.jsonl", student(data, teacher, tmp_path, sequence_level=True))
         for name in ("a", "b")
     )
     whole.complete()
@@ -122,38 +122,38 @@ def test_texts_that_were_interrupted_go_on_to_the_same_file(data, teacher, tmp_p
 
 
 def test_a_run_is_not_gone_on_with_on_another_teacher_s_texts(data, teacher, tmp_path):
-    assert distill(student(data, teacher, tmp_path, sequence=True)).finished
+    assert distill(student(data, teacher, tmp_path, sequence_level=True)).finished
     path = tmp_path / "student" / "data" / "teacher.jsonl"
     before = path.stat().st_mtime_ns
     with pytest.raises(ValueError, match=r"uses other texts of a teacher .*: search: \[2, 20\] became \[3, 20\]"):
-        distill(student(data, teacher, tmp_path, sequence=True, beam_size=3), resume=True)
+        distill(student(data, teacher, tmp_path, sequence_level=True, beam_size=3), resume=True)
     with pytest.raises(ValueError, match="already contains a run"):
-        distill(student(data, teacher, tmp_path, sequence=True, beam_size=3))
+        distill(student(data, teacher, tmp_path, sequence_level=True, beam_size=3))
     assert path.stat().st_mtime_ns == before
-    assert distill(student(data, teacher, tmp_path, sequence=True), resume=True).finished
+    assert distill(student(data, teacher, tmp_path, sequence_level=True), resume=True).finished
 
 
 def test_texts_of_another_search_are_written_anew(data, teacher, tmp_path):
-    from clearhead.train.distillation import _Outputs
+    from clearhead.train.distillation import _TeacherOutputs
 
     path = tmp_path / "a" / "teacher.jsonl"
-    _Outputs(path, student(data, teacher, tmp_path, sequence=True)).complete()
+    _TeacherOutputs(path, student(data, teacher, tmp_path, sequence_level=True)).complete()
     path.write_text("")
-    _Outputs(path, student(data, teacher, tmp_path, sequence=True)).complete()
+    _TeacherOutputs(path, student(data, teacher, tmp_path, sequence_level=True)).complete()
     assert path.read_text() == ""
-    _Outputs(path, student(data, teacher, tmp_path, sequence=True, beam_size=3)).complete()
+    _TeacherOutputs(path, student(data, teacher, tmp_path, sequence_level=True, beam_size=3)).complete()
     assert len(_lines(path)) == 32
 
 
 def test_a_run_that_is_there_keeps_its_texts(data, teacher, tmp_path):
-    told = student(data, teacher, tmp_path, sequence=True)
+    told = student(data, teacher, tmp_path, sequence_level=True)
     with pytest.raises(ValueError, match="no checkpoint to resume from"):
         distill(told, resume=True)
     assert not (tmp_path / "student").exists()
     distill(told)
     path = tmp_path / "student" / "data" / "teacher.jsonl"
     before = path.stat().st_mtime_ns
-    other = student(data, teacher, tmp_path, sequence=True, beam_size=3)
+    other = student(data, teacher, tmp_path, sequence_level=True, beam_size=3)
     with pytest.raises(ValueError, match="already contains a run"):
         distill(other)
     with pytest.raises(ValueError, match=r"cannot be resumed: search: \[2, 20\] became \[3, 20\]"):
@@ -163,15 +163,15 @@ def test_a_run_that_is_there_keeps_its_texts(data, teacher, tmp_path):
 
 
 def test_a_run_resumes_that_was_interrupted_while_the_teacher_wrote(data, teacher, tmp_path, monkeypatch):
-    from clearhead.train.distillation import _Outputs
+    from clearhead.train.distillation import _TeacherOutputs
 
-    told = student(data, teacher, tmp_path, sequence=True)
+    told = student(data, teacher, tmp_path, sequence_level=True)
 
     def interrupted(outputs, done):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(_Outputs, "_lines", interrupted)
+        patched.setattr(_TeacherOutputs, "_generate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             distill(told)
     assert distill(told, resume=True).finished
@@ -182,7 +182,7 @@ def test_held_out_columns_are_read_by_their_names(data, teacher, tmp_path):
     pairs = zip((data / "a.en").open(encoding="utf-8"), (data / "a.de").open(encoding="utf-8"), strict=True)
     rows = "".join(f"{one.strip()}\t{two}" for one, two in pairs)
     (tmp_path / "pairs.tsv").write_text("en\tde\n" + rows, encoding="utf-8")
-    told = student(data, teacher, tmp_path, sequence=True)
+    told = student(data, teacher, tmp_path, sequence_level=True)
     files = {
         "train": str(tmp_path / "pairs.tsv"),
         "validation": str(tmp_path / "pairs.tsv"),

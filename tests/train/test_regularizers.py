@@ -151,10 +151,10 @@ def test_padding_is_seen_only_without_attention_masking(data, task, name, keep, 
 def test_later_target_tokens_never_matter(data, masking):
     learner, examples = learner_of(data, attention_masking=masking)
     batch = batch_of(learner, examples)
-    given = batch["given"].clone()
+    given = batch["decoder_input"].clone()
     given[:, 3:] = 17
     one = learner.task.predict(learner.model, batch, mask_padding=masking).hidden_ND
-    other = replace(batch, tensors={**batch.tensors, "given": given})
+    other = replace(batch, tensors={**batch.tensors, "decoder_input": given})
     two = learner.task.predict(learner.model, other, mask_padding=masking).hidden_ND
     places = torch.arange(given.shape[1]).expand_as(given)[batch["target_keep"]]
     torch.testing.assert_close(one[places < 3], two[places < 3])
@@ -333,8 +333,8 @@ def test_distillation_is_the_formula(data, tmp_path, task, weight, temperature):
 def test_a_student_comes_to_guess_as_its_teacher_whatever_the_data_say(data, tmp_path):
     learner, examples = learner_of(data, distillation={"teacher": str(_teacher(data, tmp_path)), "weight": 1.0})
     batch = batch_of(learner, examples[:2])
-    random_targets = torch.randint_like(batch["wanted"], 5, 200)
-    batch = replace(batch, tensors={**batch.tensors, "wanted": random_targets})
+    random_targets = torch.randint_like(batch["targets"], 5, 200)
+    batch = replace(batch, tensors={**batch.tensors, "targets": random_targets})
     teacher = learner._teacher[0]
     before = {name: parameter.clone() for name, parameter in teacher.named_parameters()}
     wanted = logits_of(learner.task.predict(teacher, batch, mask_padding=True))
@@ -517,7 +517,7 @@ def test_each_epoch_is_augmented_anew_and_alike_when_it_is_repeated(data):
         return [
             {
                 place: row[keep].tolist()
-                for place, row, keep in zip(part.places, part.batch["source"], part.batch["source_keep"], strict=True)
+                for place, row, keep in zip(part.rows, part.batch["source"], part.batch["source_keep"], strict=True)
             }
             for part in loader
         ]
@@ -550,7 +550,7 @@ def test_held_out_examples_are_never_augmented(data, tmp_path):
     measure = build_validator(learner.task, held_out, told)
     assert measure() == measure()
     assert seen
-    assert not any(options["learning"] for options in seen)
+    assert not any(options["training"] for options in seen)
     assert learner.model.training
     learner.model.eval()
     batch = batch_of(learner, examples)

@@ -204,10 +204,10 @@ def test_a_folder_with_a_run_is_not_begun_anew(begun, folder):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("config.json", r"run holds a model already \(config.json\), which is not overwritten"),
-        ("model.safetensors", r"run holds a model already \(model.safetensors\), which is not overwritten"),
-        ("recipe.yaml", "run/recipe.yaml is not of a run and is not overwritten"),
-        ("data/tokenizer/notes.txt", "run/data/tokenizer is there already and is not of a run"),
+        ("config.json", r"run already contains a model \(config.json\), which is kept"),
+        ("model.safetensors", r"run already contains a model \(model.safetensors\), which is kept"),
+        ("recipe.yaml", "run/recipe.yaml was not written by a run and is kept"),
+        ("data/tokenizer/notes.txt", "run/data/tokenizer exists and was not written by a run"),
     ],
 )
 def test_what_is_no_run_is_not_overwritten(tmp_path, name, message):

@@ -84,7 +84,7 @@ def translation(
         said = _translated(translator, data, f"{source}", (source_lang, target_lang), chosen, shown)
     if output is not None:
         # a line for each line of the source, joined or not
-        lines = {place: text for text, places in zip(said, data.places, strict=True) for place in places}
+        lines = {place: text for text, places in zip(said, data.lines, strict=True) for place in places}
         texts.write_lines(output, [lines[place] for place in sorted(lines)])
     scores = translation_scores(said, data.references, tokenize=tokenize, lowercase=lowercase)
     if as_json:
@@ -107,14 +107,14 @@ def _data(sources: Sequence[str] | None, references: Sequence[Sequence[str]], jo
 
 def _chosen(hypotheses: Sequence[str], data: "MultiReferenceCorpus", path: Path) -> list[str]:
     """A translation for each source, of those that its lines have."""
-    for places in data.places:
+    for places in data.lines:
         for place in places:
             if hypotheses[place] != hypotheses[places[0]]:
                 raise ValueError(
                     f"{path}: lines {places[0] + 1} and {place + 1} translate the same source in two ways; with "
                     "--join-repeated a source has one translation"
                 )
-    return [hypotheses[places[0]] for places in data.places]
+    return [hypotheses[places[0]] for places in data.lines]
 
 
 def _translated(
@@ -131,7 +131,7 @@ def _translated(
     translator, source_lang, target_lang = for_languages(translator, *languages)
 
     def line(number: int) -> str:
-        return f"{name}, line {data.places[number][0] + 1}"
+        return f"{name}, line {data.lines[number][0] + 1}"
 
     outputs = translator.generate_iter(
         data.sources,
