@@ -123,7 +123,7 @@ def test_a_whole_file_of_each_version(tmp_path, caplog):
     assert scores.f1 == pytest.approx(100 * (5 / 3) / 4)
     assert scores == AnswerScores(50.0, scores.f1, questions=4, missing=1, has_answer=None, no_answer=None)
     assert "1 questions have no prediction, for example q3" in caplog.text
-    assert "1 predictions are of no question" in caplog.text
+    assert "ignored 1 predictions that belong to no question" in caplog.text
     with gzip.open(tmp_path / "data.json.gz", "wt", encoding="utf-8") as file:
         json.dump(squad(*asked, ("q5", []), version="v2.0"), file)
     data = read_questions(tmp_path / "data.json.gz")

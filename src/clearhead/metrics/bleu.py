@@ -42,7 +42,7 @@ def translation_scores(
 
     Raises:
         ValueError: sacrebleu or a package of its tokenizer is not installed; the tokenizer is unknown; the lists differ
-            in length; a sentence has no reference; there are no sentences.
+            in length; a sentence has no reference; or the corpus is empty.
 
     >>> scores = translation_scores(["The old bridge was closed."], [["The old bridge was shut."]])
     >>> round(scores.bleu, 2), round(scores.chrf, 2), scores.bleu_signature[:28]
