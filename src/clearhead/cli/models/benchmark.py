@@ -1,4 +1,4 @@
-"""`clearhead benchmark`: how fast this machine encodes, generates and trains."""
+"""`clearhead benchmark`: measure encoding, generation and training on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,31 +14,32 @@ if TYPE_CHECKING:
     from clearhead.benchmark.runner import Contest
 
 benchmark = typer.Typer(
-    help="Measure speed and memory here: every precision in a process of its own, round by round in turn.",
+    help="Measure throughput and memory on this machine. Each precision runs in its own process.",
     no_args_is_help=True,
 )
 
-Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count, after one that warms up.")]
-Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="Threads. Default: one for each core.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures with hardware and versions here.")]
-Plot = Annotated[Path | None, typer.Option(help="Draw the figures into this PNG file.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Measured rounds, after one warm-up round.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="Number of threads. Default: one per core.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the results, hardware and versions to this file.")]
+Plot = Annotated[Path | None, typer.Option(help="Plot the results to this PNG file.")]
 
 
 @benchmark.command()
 def encode(
     context: typer.Context,
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXTS]...", help="Files as for encode. Default: texts made up.")
+        list[str] | None,
+        typer.Argument(metavar="[TEXTS]...", help="Input files as for encode. Default: synthetic texts."),
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
-    number: Annotated[int, typer.Option(min=1, help="Texts in a round; of a file, its first.")] = 1000,
-    length: Annotated[int, typer.Option(min=1, help="About so many tokens in a text that is made up.")] = 16,
+    number: Annotated[int, typer.Option(min=1, help="Number of texts in a round; the first ones of a file.")] = 1000,
+    length: Annotated[int, typer.Option(min=1, help="Approximate number of tokens in a synthetic text.")] = 16,
     rounds: Rounds = 5,
     threads: Threads = None,
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
-    """Texts to vectors, in tokens a second."""
+    """Measure encoding in tokens per second."""
     from itertools import islice
 
     from clearhead.benchmark import encode as work
@@ -46,92 +47,101 @@ def encode(
     from clearhead.data.corpus import Corpus
     from clearhead.pipelines.text_encoder import TextEncoder
 
-    _claim(context, json_file, plot)
-    used = _threads(threads)
+    _claim_outputs(context, json_file, plot)
+    num_threads = _num_threads(threads)
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     items = list(dict.fromkeys(islice(Corpus(texts), number))) if texts else work.synthetic(encoder, number, length)
     tokens = work.tokens_of(encoder, items)
-    found = run_benchmark(
-        work.contestants(model, used),
+    results = run_benchmark(
+        work.contestants(model, num_threads),
         items,
-        lambda some: sum(tokens[text] for text in some),
+        lambda batch: sum(tokens[text] for text in batch),
         rounds=rounds,
         check=items[:200],
-        said=_say,
+        said=_print_progress,
     )
-    notes = {name: f"cosine {cosine:.5f}" for name, cosine in work.cosines(found.outputs).items()}
-    about = {"work": "encode", "model": model, "texts": len(items), "tokens": sum(tokens.values())}
-    _report(found, notes, about, used, json_file, plot)
+    notes = {name: f"cosine {cosine:.5f}" for name, cosine in work.cosines(results.outputs).items()}
+    info = {"work": "encode", "model": model, "texts": len(items), "tokens": sum(tokens.values())}
+    _report(results, notes, info, num_threads, json_file, plot)
 
 
 @benchmark.command()
 def generate(
     context: typer.Context,
     model: options.Translator = options.TRANSLATOR,
-    number: Annotated[int, typer.Option(min=1, help="Sentences in a round.")] = 32,
-    length: Annotated[int, typer.Option(min=1, help="About so many tokens in a source.")] = 20,
-    steps: Annotated[int, typer.Option(min=1, help="Tokens in each target.")] = 32,
-    beam_size: Annotated[int, typer.Option(min=1, help="Hypotheses that are kept at each step.")] = 4,
+    number: Annotated[int, typer.Option(min=1, help="Number of sentences in a round.")] = 32,
+    length: Annotated[int, typer.Option(min=1, help="Approximate number of tokens in a source.")] = 20,
+    steps: Annotated[int, typer.Option(min=1, help="Number of tokens in each target.")] = 32,
+    beam_size: Annotated[int, typer.Option(min=1, help="Number of beams.")] = 4,
     rounds: Rounds = 5,
     threads: Threads = None,
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
-    """Made-up sources to targets, in target tokens a second."""
+    """Measure generation from synthetic sources in target tokens per second."""
     from clearhead.benchmark import generate as work
     from clearhead.benchmark.runner import run_benchmark
 
-    _claim(context, json_file, plot)
-    used = _threads(threads)
+    _claim_outputs(context, json_file, plot)
+    num_threads = _num_threads(threads)
     items = work.synthetic(model, number, length)
-    found = run_benchmark(
-        work.contestants(model, used, beam_size, steps),
+    results = run_benchmark(
+        work.contestants(model, num_threads, beam_size, steps),
         items,
-        lambda some: len(some) * steps,
+        lambda batch: len(batch) * steps,
         rounds=rounds,
         check=items,
-        said=_say,
+        said=_print_progress,
     )
     notes = {
-        name: f"{count} of {len(items)} the exact_matches" for name, count in work.exact_matches(found.outputs).items()
+        name: f"{count} of {len(items)} match exactly" for name, count in work.exact_matches(results.outputs).items()
     }
-    about = {"work": "generate", "model": model, "sentences": number, "steps": steps, "beam_size": beam_size}
-    _report(found, notes, about, used, json_file, plot)
+    info = {"work": "generate", "model": model, "sentences": number, "steps": steps, "beam_size": beam_size}
+    _report(results, notes, info, num_threads, json_file, plot)
 
 
 @benchmark.command()
 def train(
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(help="Sentences, one a line, split into words.")],
+    source: Annotated[Path, typer.Argument(help="Sentences, one per line, split into words.")],
     target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
-    updates: Annotated[int, typer.Option(min=1, help="Updates in a round.")] = 8,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Padded tokens of a side in a batch, at most.")] = 4096,
+    updates: Annotated[int, typer.Option(min=1, help="Number of updates in a round.")] = 8,
+    batch_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum number of padded tokens on one side of a batch.")
+    ] = 4096,
     rounds: Rounds = 5,
     threads: Threads = None,
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
-    """Updates of a small translation model, beside a plain loop around torch.nn.Transformer, in tokens a second."""
+    """Measure training of a small translation model in tokens per second, next to a torch.nn.Transformer baseline."""
     from clearhead.benchmark import train as work
     from clearhead.benchmark.runner import run_benchmark
     from clearhead.data.corpus import Corpus
 
-    _claim(context, json_file, plot)
-    used = _threads(threads)
+    _claim_outputs(context, json_file, plot)
+    num_threads = _num_threads(threads)
     sources, targets = (list(Corpus([str(path)])) for path in (source, target))
     if len(sources) != len(targets):
-        raise ValueError(f"{source} has {len(sources)} lines, {target} has {len(targets)}; as many are wanted")
-    some = work.batches(sources, targets, batch_tokens)[:updates]
-    found = run_benchmark(work.contestants(used), some, work.tokens_of, rounds=rounds, check=some, said=_say)
-    notes = {name: f"loss {losses[-1]:.3f}" for name, losses in found.outputs.items()}
-    about = {"work": "train", "model": "4 + 4 layers, d_model 128", "updates": updates, "tokens": work.tokens_of(some)}
-    _report(found, notes, about, used, json_file, plot)
+        raise ValueError(f"{source} has {len(sources)} lines, {target} has {len(targets)}; both need the same number")
+    batches = work.batches(sources, targets, batch_tokens)[:updates]
+    results = run_benchmark(
+        work.contestants(num_threads), batches, work.tokens_of, rounds=rounds, check=batches, said=_print_progress
+    )
+    notes = {name: f"loss {losses[-1]:.3f}" for name, losses in results.outputs.items()}
+    info = {
+        "work": "train",
+        "model": "4 + 4 layers, d_model 128",
+        "updates": updates,
+        "tokens": work.tokens_of(batches),
+    }
+    _report(results, notes, info, num_threads, json_file, plot)
 
 
 def _report(
-    found: "Contest",
+    results: "Contest",
     notes: "Mapping[str, str]",
-    about: "Mapping[str, Any]",
+    info: "Mapping[str, Any]",
     threads: int,
     json_file: Path | None,
     plot: Path | None,
@@ -139,27 +149,27 @@ def _report(
     from clearhead.benchmark import report
     from clearhead.benchmark.hardware import machine
 
-    here = machine(threads, ("clearhead", "torch", "numpy", "tokenizers"))
-    for line in report.table(found.figures, "tokens/s", notes):
+    hardware = machine(threads, ("clearhead", "torch", "numpy", "tokenizers"))
+    for line in report.table(results.figures, "tokens/s", notes):
         typer.echo(line)
-    typer.echo(f"{here['processor']}, {threads} threads, torch {here['versions'].get('torch')}", err=True)
+    typer.echo(f"{hardware['processor']}, {threads} threads, torch {hardware['versions'].get('torch')}", err=True)
     if json_file is not None:
-        report.write_json(json_file, found.figures, {**about, "notes": dict(notes), "machine": here})
+        report.write_json(json_file, results.figures, {**info, "notes": dict(notes), "machine": hardware})
     if plot is not None:
-        report.draw(plot, found.figures, "tokens/s", f"{about['work']}: {about['model']}")
+        report.draw(plot, results.figures, "tokens/s", f"{info['work']}: {info['model']}")
 
 
-def _claim(context: typer.Context, *outputs: Path | None) -> None:
+def _claim_outputs(context: typer.Context, *outputs: Path | None) -> None:
     for output in outputs:
         if output is not None:
             claim(context, output)
 
 
-def _threads(asked: int | None) -> int:
+def _num_threads(requested: int | None) -> int:
     import os
 
-    return asked or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+    return requested or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     typer.echo(line, err=True)
