@@ -56,7 +56,7 @@ def test_a_translators_three_attentions():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--attention", "0.2"], "needs a text and a --model"),
+        (["--attention", "0.2"], "requires a text and --model"),
         (["--model", MODEL, "--attention", "2"], "expects LAYER.HEAD, such as 0.3, both from 0; got '2'"),
         (["--model", MODEL, "--attention", "-1.0"], "expects LAYER.HEAD"),
         (["--model", MODEL, "--attention", "6.0"], "no attention in layer 6"),
