@@ -30,7 +30,7 @@ def argmax(scores: Tensor, targets: Sequence[int]) -> Tensor:
 def next_tokens(
     state: DecodingState, processors: Sequence[Processor], choose: Choose, max_length: int, eos_ids: Sequence[int]
 ) -> Iterator[NextToken]:
-    """Yield the tokens of all targets step by step, as they are chosen.
+    """Yield the tokens of all targets step by step.
 
     Equation: t_i = argmax_t P(t | t_<i, s); or t_i ~ P(t | t_<i, s)
     Source: Sutskever et al. 2014, "Sequence to Sequence Learning", Section 3.2, with one beam

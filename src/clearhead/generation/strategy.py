@@ -57,7 +57,7 @@ class SearchStrategy(Protocol):
         """Number of float32 copies of a step's scores that it allocates."""
 
     def supports(self, config: GenerationConfig) -> bool:
-        """Return whether it implements what a config describes."""
+        """Return whether it implements the options of a config."""
 
     def rows_per_source(self, config: GenerationConfig) -> int:
         """Return the number of targets that it decodes for each source."""
@@ -77,7 +77,7 @@ class SearchStrategy(Protocol):
     def stream(
         self, model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig
     ) -> Iterator[NextToken]:
-        """Yield the tokens of all targets as they are chosen.
+        """Yield the tokens of all targets, each as soon as it is chosen.
 
         Raises:
             ValueError: the strategy chooses its tokens at the end only.
