@@ -14,6 +14,7 @@ from clearhead.generation.strategy import (
     DecodingTask,
     EncodedSource,
     NextToken,
+    SearchStrategy,
     register_strategy,
     start_decoding,
 )
@@ -100,7 +101,7 @@ def greedy_search(
     return collect_hypotheses(tokens, len(state.sentences), length_penalty)
 
 
-class GreedySearch:
+class GreedySearch(SearchStrategy):
     """The strategy for one beam without sampling."""
 
     score_copies = 2
