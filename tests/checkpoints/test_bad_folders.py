@@ -136,7 +136,7 @@ def test_truncated_weights(folder, keep):
     path = folder / "model.safetensors"
     data = path.read_bytes()
     path.write_bytes(data[: keep if isinstance(keep, int) else int(len(data) * keep)])
-    refused(folder, "model.safetensors", "not a whole safetensors file")
+    refused(folder, "model.safetensors", "is truncated, or not a safetensors file")
 
 
 def test_corrupt_header(folder):
@@ -144,7 +144,7 @@ def test_corrupt_header(folder):
     data = bytearray(path.read_bytes())
     data[20:30] = b"\xff" * 10
     path.write_bytes(bytes(data))
-    refused(folder, "model.safetensors", "not a whole safetensors file")
+    refused(folder, "model.safetensors", "is truncated, or not a safetensors file")
 
 
 def test_no_weights_no_config_no_tokenizer(folder):
@@ -278,7 +278,7 @@ def test_tied_and_sharded_pickles_convert(tmp_path):
         ("./nowhere", "no such model folder: ./nowhere"),
         ("/nowhere/at/all", "no such model folder"),
         ("a/b/c", "no such model folder"),
-        ("someone/some-model", "could not be had from the Hugging Face Hub"),
+        ("someone/some-model", "could not be downloaded from the Hugging Face Hub"),
         ("not a name!", "neither a folder nor a model id"),
     ],
 )

@@ -175,7 +175,7 @@ def test_bad_input():
         ({"vocab_size": 261}, "Use 262 or more"),
         ({"vocab_size": 262, "min_frequency": 0}, "min_frequency must be 1 or more; got 0"),
         ({"max_length": 0}, "max_length must be 1 or more; got 0"),
-        ({"layout": "decoder"}, "for an encoder-decoder or for an encoder; got 'decoder'"),
+        ({"architecture": "decoder"}, "expected the architecture encoder-decoder or encoder; got 'decoder'"),
     ]:
         with pytest.raises(ValueError, match=words):
             train(**({"texts": ["ab ab"], "vocab_size": 262} | given_))

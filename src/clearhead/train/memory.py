@@ -11,6 +11,8 @@ from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.runtime.device import choose_device
 from clearhead.train.recipe.recipe import Recipe
 
+_BATCH_BYTES = 2**10
+"""Bytes of a collated batch without its token ids: tensors, row numbers and Python objects, estimated from below."""
 _TRAINED = 4
 """Copies of the weights that training holds: weights, gradients and Adam's two moments."""
 
@@ -65,3 +67,18 @@ def check_batch(model: nn.Module, tokens: int, recipe: Recipe) -> None:
         size = 2 * tokens * config.num_layers * (4 * config.d_model + config.ffn_hidden)
         what, advice = f"training with a batch of {tokens} tokens", "Choose a smaller data.batch_tokens."
         check_memory(size, what, advice, choose_device(recipe.training.device))
+
+
+def check_update(tokens: float, recipe: Recipe) -> None:
+    """Raise an error where the batches of one update do not fit the memory: all are collated before the first runs.
+
+    Args:
+        tokens: mean number of tokens of a batch.
+        recipe: the recipe.
+
+    Raises:
+        ValueError: they do not fit.
+    """
+    batches = recipe.training.accumulate
+    size = int(batches * (_BATCH_BYTES + 8 * tokens))
+    check_memory(size, f"an update of {batches} batches", "Choose a smaller training.accumulate.")

@@ -91,8 +91,16 @@ def run_lock(recipe: Recipe) -> Iterator[None]:
     Raises:
         OutputBusyError: another process writes into the folder.
     """
-    with folder_lock(Path(recipe.output)) if is_first() else contextlib.nullcontext():
+    if not is_first():
         yield
+        return
+    folder = Path(recipe.output)
+    with folder_lock(folder):
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # empty if the run failed before its first file was complete
+                (folder / "data").rmdir()
 
 
 def train_locked(recipe: Recipe, *, resume: bool, advance: Advance) -> TrainingResult:
@@ -129,6 +137,7 @@ def train_locked(recipe: Recipe, *, resume: bool, advance: Advance) -> TrainingR
     validate = None if held_out is None else validation(task, held_out, recipe)
     course = TrainingCallback(recipe, shelf, validate, identity, advance)
     sharded = recipe.training.shard and world.size > 1
+    loader.stop_requested = lambda: course.asked_to_stop
     learner = TrainingModule(task, recipe, loader.steps, teacher, sharded)
     trainer = _trainer(recipe, course, world)
     if saved is not None:
