@@ -18,7 +18,7 @@ from clearhead.kernels import linear as kernels
 from clearhead.layers.embedding import OutputProjection, TokenEmbedding
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.prepacked_linear import PrepackedLinear, PrepackedOutputProjection
-from clearhead.train.regularizers import remove_norms
+from clearhead.train.regularizers.layer_norm import remove_norms
 
 ACTIVATIONS = [None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()]
 CPU = torch.device("cpu")
