@@ -370,9 +370,9 @@ def test_tokens_without_embedding_are_refused(folder):
 def test_tokenizer_with_gaps_in_its_ids_trains(folder, tmp_path):
     from support.training_data import recipe, write_data
 
-    from clearhead.train.tasks import task_of
+    from clearhead.train.tasks.registry import create_task
 
     write_data(tmp_path)
     change_json(tmp_path / "encoder" / "tokenizer.json", lambda data: data["model"]["vocab"].update({"zebra": 400}))
-    task = task_of(recipe(tmp_path, "masked-language-model"), tmp_path)
+    task = create_task(recipe(tmp_path, "masked-language-model"), tmp_path)
     assert task.plan.vocab_size == 401
