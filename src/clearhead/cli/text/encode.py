@@ -146,9 +146,9 @@ def encode(
         if output is None:
             counts = _to_standard_output(encoder, corpus, choices, advance)
         elif engine is EngineOption.ray:
-            counts = encode_shards(corpus.sources, output, job, encoder, workers=workers, advance=advance)
+            counts = encode_shards(corpus.sources, output, job, encoder, workers=workers, on_step=advance)
         else:
-            counts = encode_corpus(encoder, corpus, output, choices, resume=resume, advance=advance)
+            counts = encode_corpus(encoder, corpus, output, choices, resume=resume, on_step=advance)
     seconds = time.perf_counter() - start
     summary = {
         **vars(counts),
@@ -169,15 +169,15 @@ def encode(
 def _to_standard_output(
     encoder: "TextEncoder", corpus: "Corpus", choices: "EncodeOptions", advance: "Callable[[int, int], None]"
 ) -> "EncodingStats":
-    from clearhead.corpus.encode import EncodingStats, with_lines
+    from clearhead.corpus.encode import EncodingStats, locate_errors
     from clearhead.corpus.writers import json_lines
 
     counts, seen = EncodingStats(), 0
-    for some in with_lines(encoder.stream(corpus, choices), corpus):
+    for some in locate_errors(encoder.stream(corpus, choices), corpus):
         for line in json_lines(some.texts, some.vectors):
             sys.stdout.buffer.write(line.encode("utf-8"))
         sys.stdout.buffer.flush()
-        counts = counts.plus(some)
+        counts = counts.add_batch(some)
         advance(corpus.bytes_read - seen, some.num_tokens)
         seen = corpus.bytes_read
     return counts
