@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from clearhead import TextEncoder
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.models.encoder import EncoderModel
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.precision import Precision
@@ -100,7 +100,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(2)
     texts = list(dict.fromkeys(options.texts.read_text(encoding="utf-8").splitlines()))[:1000]
-    print(json.dumps(machine(2, ("clearhead", "torch"))))
+    print(json.dumps(hardware_info(2, ("clearhead", "torch"))))
     compiled(texts, options.rounds)
     eight_bits(texts)
 

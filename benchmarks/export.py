@@ -21,7 +21,7 @@ import torch
 import transformers
 
 from clearhead import TextEncoder, TextToText
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.export import libraries
 from clearhead.export.onnx import export as to_onnx
 from clearhead.metrics.bleu import translation_scores
@@ -230,7 +230,7 @@ def main():
     texts, references = read(asked.texts, asked.references, asked.number)
     found = {model: tried(model, texts, references) for model in asked.models}
     if asked.json:
-        about = {"machine": machine(torch.get_num_threads(), PACKAGES), "texts": len(texts)}
+        about = {"machine": hardware_info(torch.get_num_threads(), PACKAGES), "texts": len(texts)}
         asked.json.write_text(json.dumps({**about, "models": found}, indent=2) + "\n")
 
 

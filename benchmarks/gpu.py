@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from clearhead.benchmark import encode
-from clearhead.benchmark.hardware import machine, product_rate, wait
+from clearhead.benchmark.hardware import hardware_info, matmul_rate, synchronize
 from clearhead.checkpoints.families.bert import BERT
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.equations import masks
@@ -158,10 +158,10 @@ def rate(work, units, device, rounds=5):
     work()
     seconds = []
     for _ in range(rounds):
-        wait(device)
+        synchronize(device)
         start = time.perf_counter()
         work()
-        wait(device)
+        synchronize(device)
         seconds.append(time.perf_counter() - start)
     return units / statistics.median(seconds)
 
@@ -186,7 +186,7 @@ def matrices(*stacks):
 def measure_encoding(table, encoders, sizes, device):
     for count, length in sizes:
         texts = encode.synthetic(encoders("float32", "cpu"), count, length)
-        total = sum(encode.tokens_of(encoders("float32", "cpu"), texts).values())
+        total = sum(encode.token_counts(encoders("float32", "cpu"), texts).values())
         for numbers in NUMBERS:
             encoder = encoders(numbers, device)
             speed = rate(lambda encoder=encoder, texts=texts: encoder.encode(texts), total, device)
@@ -274,7 +274,7 @@ def main():
         ]
 
     ids = torch.randint(3, config.vocab_size, (4 if quick else 256, 32))
-    checks, table = Checks(), Table({numbers: product_rate(numbers, device=device) for numbers in NUMBERS})
+    checks, table = Checks(), Table({numbers: matmul_rate(numbers, device=device) for numbers in NUMBERS})
     for numbers, found in table.products.items():
         print(f"large products, {numbers}: {found / 1e12:.2f} TFLOP/s")
     check_attention(checks, device)
@@ -288,7 +288,11 @@ def main():
     measure_training(table, config, (ids, ids), device)
     seconds = time.perf_counter() - start
     print(f"measured after {seconds:.0f} s")
-    about = {"device": device, "seconds": seconds, "machine": machine(torch.get_num_threads(), ("clearhead", "torch"))}
+    about = {
+        "device": device,
+        "seconds": seconds,
+        "machine": hardware_info(torch.get_num_threads(), ("clearhead", "torch")),
+    }
     if torch.device(device).type == "cuda":
         about |= {
             "card": torch.cuda.get_device_name(device),

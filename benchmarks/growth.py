@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.generate import generate
@@ -112,9 +112,9 @@ def measured(lines, rounds):
     """For each line its points: what varies, tokens a second, the memory that the work took."""
     points = {f"{line}: {n}": (line, n, tokens) for line, some in lines.items() for n, (tokens, _) in some.items()}
     contestants = {f"{line}: {n}": who for line, some in lines.items() for n, (_, who) in some.items()}
-    found = run_benchmark(contestants, [None], len, rounds=rounds, said=lambda _: None)
+    found = run_benchmark(contestants, [None], len, rounds=rounds, on_round=lambda _: None)
     rows = {line: [] for line in lines}
-    for figure in found.figures:
+    for figure in found.measurements:
         line, n, tokens = points[figure.name]
         rates = [tokens * rate for rate in figure.rates]
         rows[line].append(
@@ -172,7 +172,7 @@ def main():
             for point in points:
                 spread = f"{point['lowest']:,.0f} to {point['highest']:,.0f}"
                 print(f"  {point['at']:18}  {point['tokens_per_second']:9,.0f}  {point['mib']:7,.0f}  ({spread})")
-    about = {"machine": machine(options.threads, ("clearhead", "torch")), "rounds": options.rounds}
+    about = {"machine": hardware_info(options.threads, ("clearhead", "torch")), "rounds": options.rounds}
     print(json.dumps(about))
     if options.json:
         write_json(options.json, about | {"studies": {name: rows for name, (_, rows) in results.items()}})

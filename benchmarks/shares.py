@@ -20,7 +20,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from clearhead.benchmark import encode, generate, train
-from clearhead.benchmark.hardware import product_rate
+from clearhead.benchmark.hardware import matmul_rate
 from clearhead.kernels.linear import is_supported
 from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.prepacked_linear import PrepackedLinear
@@ -85,7 +85,7 @@ def rates():
     for numbers in NUMBERS:
         dtype = getattr(torch, numbers)
         packed = f"{packed_rate(dtype) / 1e9:,.0f}" if is_supported(dtype) else "not there"
-        print(f"{numbers}: a large product {product_rate(numbers) / 1e9:,.0f} GFLOP/s, with packed weights {packed}")
+        print(f"{numbers}: a large matmul {matmul_rate(numbers) / 1e9:,.0f} GFLOP/s, with packed weights {packed}")
 
 
 def main():

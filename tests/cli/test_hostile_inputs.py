@@ -23,6 +23,7 @@ from support.training import tiny, trained_until, write_tiny
 from clearhead import TextEncoder
 from clearhead.data.corpus import Corpus
 from clearhead.data.file_formats import check_text_format
+from clearhead.io.json import read_json
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_a_row_without_a_label(tmp_path, tiny_bert, name, row, empty):
     path.write_text(LABELS[name].format(empty))
     columns = {"text": "text", "label": "label"} if name == "a.csv" else None
     told = {"task": "classification", "output": "run", "data": {"train": str(path), "columns": columns}}
-    told |= {"model": {"start": str(tiny_bert)}, "training": {"steps": 1}}
+    told |= {"model": {"init_from": str(tiny_bert)}, "training": {"steps": 1}}
     recipe = tmp_path / "recipe.yaml"
     for labels in (None, ["good", "bad"]):
         recipe.write_text(json.dumps(told | ({"objective": {"labels": labels}} if labels else {})))
@@ -242,13 +243,19 @@ def test_a_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
         ("page.html", ("view", "the old", "-m", tiny_bert, "-o", tmp_path / "page.html")),
         ("hyp.txt", ("evaluate", "translation", texts, "--reference", texts, "-m", "tatoeba-en-de", "-q",
                      "--beam-size", 1, "--max-new-tokens", 8, "-o", tmp_path / "hyp.txt")),
-        (str(tmp_path / "run"), ("train", write_tiny(tmp_path), "-q")),
+        (str(tmp_path / "run" / "data" / "tokenizer" / "tokenizer.json"), ("train", write_tiny(tmp_path), "-q")),
+        ("model.safetensors", ("verify", tiny_bert, "-o", tmp_path / "certificate.json")),
+        (str(out / "model.safetensors"), ("export", tiny_bert, out, "--to", "transformers")),
     ):  # fmt: skip
         status, _, err = clearhead(*arguments, hook=small_files)
         assert status == 1, (arguments, err)
         assert name in err.splitlines()[-1], err
         assert "File too large" in err.splitlines()[-1]
         assert "Traceback" not in err
+        assert ".part" not in err
+        assert not (tmp_path / "certificate.json").exists()
+        assert not (tmp_path / "run" / "data").exists()
+        assert not out.exists()
 
 
 @pytest.mark.slow
@@ -290,13 +297,29 @@ def test_integers_beyond_64_bits(texts, tmp_path, tiny_bert):
     (tmp_path / "a.jsonl").write_text(f'{{"text": {BIG}}}\n')
     assert "a.jsonl, line 1: column 'text' is int" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
     (tmp_path / "a.jsonl").write_text('{"text": "a", "x": ' + "9" * 5000 + "}\n")
-    assert "a.jsonl, line 1: not JSON" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
+    expected = "an integer has 5000 digits, more than 4300: line 1 column 20"
+    assert f"a.jsonl, line 1: not JSON: {expected}\n" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
+    documents = ("evaluate", "summarization", tmp_path / "a.jsonl", "-m", tiny_bert)
+    assert f"a.jsonl, line 1: not JSON: {expected}\n" in refused(*documents)
+    (tmp_path / "a.json").write_text('{"data": [],\n "version": ' + "9" * 5000 + "}")
+    expected = "a.json is not JSON: an integer has 5000 digits, more than 4300: line 2 column 13\n"
+    assert expected in refused("evaluate", "answers", tmp_path / "a.json", "-m", tiny_bert)
+    (tmp_path / "a.json").write_text("9" * 5000)
+    with pytest.raises(ValueError, match="a.json is not valid JSON: an integer has 5000 digits"):
+        read_json(tmp_path / "a.json")
     (tmp_path / "a.csv").write_text("text\na\n")
     assert "a.csv, line 1 has 1 column" in refused("encode", tmp_path / "a.csv", "-m", tiny_bert, "--column", BIG)
 
 
 @pytest.mark.parametrize(
-    "key", ["tokenizer.vocab_size", "training.accumulate", "training.steps", "data.batch_tokens", "model.d_model"]
+    "key",
+    [
+        "tokenizer.vocab_size",
+        "training.gradient_accumulation_steps",
+        "training.steps",
+        "data.batch_tokens",
+        "model.d_model",
+    ],
 )
 @pytest.mark.parametrize("value", [2**63, BIG])
 def test_recipe_values_beyond_64_bits(tmp_path, key, value):
@@ -311,7 +334,9 @@ def test_recipe_values_beyond_64_bits(tmp_path, key, value):
 def test_recipes_that_are_not_yaml(tmp_path, content):
     (tmp_path / "recipe.yaml").write_text(content)
     expected = "nested too deeply" if content.startswith("{") else "not YAML"
-    assert f"recipe.yaml is {expected}" in refused("train", tmp_path / "recipe.yaml")
+    message = refused("train", tmp_path / "recipe.yaml")
+    assert f"recipe.yaml is {expected}" in message
+    assert "sys." not in message
     if content.startswith("a: "):
         recipe = write_tiny(tmp_path)
         assert "the value is not YAML" in refused("train", recipe, "seed=" + content.removeprefix("a: "))

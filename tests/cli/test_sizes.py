@@ -1,6 +1,7 @@
 """Sizes that no machine can hold are refused before anything is allocated, in one line that says what to change."""
 
 import json
+import re
 import resource
 import shutil
 
@@ -53,6 +54,7 @@ def changed(folder, target, file="config.json", **changes):
     ("kind", "changes"),
     [
         ("bert", {"hidden_size": 10**9}),
+        ("marian", {"d_model": 10**9}),
         ("marian", {"max_position_embeddings": 10**10}),
     ],
 )
@@ -60,7 +62,7 @@ def test_sizes_in_config_json(folders, tmp_path, kind, changes):
     folder = changed(folders / kind, tmp_path / "model", **changes)
     line = too_large("encode" if kind == "bert" else "translate", "--model", folder)
     assert str(folder / "config.json") in line
-    assert "memory" in line
+    assert re.search(r"needs at least [\d,.]+ GiB of memory; [\d,.]+ GiB are available", line), line
 
 
 @pytest.mark.parametrize("beams", [10**6, 2**31])
@@ -127,12 +129,30 @@ def test_sizes_in_a_recipe(tmp_path, key):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(told(tmp_path)))
     line = too_large("train", path, f"{key}={SECTIONS[key]}")
-    assert "memory" in line
+    assert line.startswith(f"clearhead: error: {path}: ")
+    assert re.search(r"needs at least [\d,.]+ GiB of memory; [\d,.]+ GiB are available", line), line
     assert key.split(".")[1] in line
 
 
+@pytest.mark.parametrize("batches", [10**9, 10**18])
+def test_the_batches_of_an_update(tmp_path, batches):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(told(tmp_path)))
+    line = too_large("train", path, f"training.gradient_accumulation_steps={batches}", "-q")
+    assert f"an update of {batches} batches needs at least" in line
+    assert "GiB are available. Choose a smaller training.gradient_accumulation_steps." in line
+
+
+def test_a_width_whose_bytes_no_address_can_count(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(told(tmp_path)))
+    line = too_large("train", path, f"model.d_model={10**15}")
+    assert line.startswith(f"clearhead: error: {path}: a tensor of the model with shape (")
+    assert re.search(r"needs at least [\d,.]+ GiB of memory; [\d,.]+ GiB are available", line), line
+
+
 def test_a_batch_in_training(tmp_path, monkeypatch):
-    from clearhead.train.recipe.load import recipe_of
+    from clearhead.train.recipe.load import parse_recipe
     from clearhead.train.trainer import train
 
     data = told(tmp_path)
@@ -141,7 +161,7 @@ def test_a_batch_in_training(tmp_path, monkeypatch):
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device: 2**16 if device else 2**40)
     monkeypatch.setattr("clearhead.train.tasks.initialize.check_size", lambda *_: None)
     with pytest.raises(ValueError, match=r"training with a batch of \d+ tokens needs at least .* data.batch_tokens"):
-        train(recipe_of(data, "tiny"))
+        train(parse_recipe(data, "tiny"))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from clearhead.data.lines import check_file, open_bytes, text_lines
 from clearhead.data.sentences import sentences
+from clearhead.io.json import json_error
 
 References = Sequence[Sequence[str | None]]
 """Lists of references, each as long as the scored texts; None where a text has no reference in a list."""
@@ -84,7 +85,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where}: not JSON: {error}") from None
+            raise ValueError(f"{where}: not JSON: {json_error(error, line)}") from None
         if not isinstance(row, dict):
             raise ValueError(f"{where}: a JSON {type(row).__name__}; expected an object")
         yield where, row

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.data.lines import check_file, open_bytes
+from clearhead.io.json import json_error
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,12 @@ def read_squad_json(path: Path) -> Any:
     check_file(path)
     with open_bytes(path) as file:
         content = file.read()
+    text = ""
     try:
-        return json.loads(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+        raise ValueError(f"{path} is not JSON: {json_error(error, text)}") from None
 
 
 def iter_questions(data: object, path: Path) -> Iterator[SquadQuestion]:

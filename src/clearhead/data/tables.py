@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from clearhead.data.lines import strip_newline
+from clearhead.io.json import json_error
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def json_rows(lines: Iterable[str], source: str, columns: Sequence[Column], *, n
         try:
             row = decode(strip_newline(line))
         except (ValueError, RecursionError) as error:  # invalid text, endless digits or nesting
-            raise ValueError(f"{where}: not JSON: {error}") from None
+            raise ValueError(f"{where}: not JSON: {json_error(error, line)}") from None
         if not isinstance(row, dict):
             raise ValueError(f"{where}: a JSON {type(row).__name__}; expected an object")
         yield where, [_json_value(row, column, where, numbers) for column in columns]

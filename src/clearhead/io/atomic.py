@@ -28,7 +28,8 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     >>> with atomic_file(path) as file: _ = file.write(b"all of it")
     """
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    with error_path(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file
@@ -39,7 +40,7 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        if isinstance(error, OSError) and error.filename is None:  # the error of a full disk has no path
+        if isinstance(error, OSError) and error.filename in (None, temporary):  # the error of a full disk has no path
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
 
@@ -101,10 +102,12 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
                 check(old)
             os.rename(part, folder)
             _sync(folder.parent)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
         if old.exists() and not folder.exists():
             os.rename(old, folder)
+        if isinstance(error, OSError) and str(error.filename).startswith(f"{part}{os.sep}"):
+            raise OSError(error.errno, error.strerror, str(folder / Path(error.filename).relative_to(part))) from None
         raise
     shutil.rmtree(old, ignore_errors=True)
 

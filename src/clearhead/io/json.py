@@ -1,6 +1,8 @@
 """Read and write the JSON files of a model folder."""
 
 import json
+import re
+import sys
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -31,6 +33,27 @@ def read_json_objects(path: Path) -> list[dict[str, Any]]:
     return data
 
 
+def json_error(error: Exception, text: str) -> str:
+    """Return the message of an error of `json.loads`, without Python's advice on integers of thousands of digits.
+
+    Args:
+        error: the error.
+        text: the text that was parsed.
+
+    >>> try: json.loads("[1, x]")
+    ... except ValueError as error: json_error(error, "[1, x]")
+    'Expecting value: line 1 column 5 (char 4)'
+    """
+    if "set_int_max_str_digits" not in str(error):
+        return str(error)
+    limit = sys.get_int_max_str_digits()
+    found = re.search(rf"(?<!\d)\d{{{limit + 1},}}", text)
+    if found is None:
+        return f"an integer has more than {limit} digits"
+    line, column = text.count("\n", 0, found.start()) + 1, found.start() - text.rfind("\n", 0, found.start())
+    return f"an integer has {len(found[0])} digits, more than {limit}: line {line} column {column}"
+
+
 def write_json(path: Path, data: object) -> None:
     """Write indented JSON atomically."""
     with atomic_file(path) as file:
@@ -59,12 +82,14 @@ def path_inside(source: Path, name: str) -> Path:
 
 
 def _parse_json(path: Path) -> object:
+    text = ""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text)
     except FileNotFoundError:
         raise ValueError(f"{path.parent} has no {path.name}, which a model folder needs") from None
     except (ValueError, RecursionError) as error:  # invalid text, a number of 5,000 digits or endless nesting
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
+        raise ValueError(f"{path} is not valid JSON: {json_error(error, text)}") from None
 
 
 def _is_inside(folder: Path, name: str) -> bool:

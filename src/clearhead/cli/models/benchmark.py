@@ -11,17 +11,19 @@ from clearhead.cli.outputs import claim
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clearhead.benchmark.runner import Contest
+    from clearhead.benchmark.runner import BenchmarkResult
 
 benchmark = typer.Typer(
-    help="Measure throughput and memory on this machine. Each precision runs in its own process.",
+    help="Measure speed and memory on this machine. Each precision runs in its own process, interleaved.",
     no_args_is_help=True,
 )
 
-Rounds = Annotated[int, typer.Option(min=1, help="Measured rounds, after one warm-up round.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Timed rounds, after one warm-up round.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="Number of threads. Default: one per core.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the results, hardware and versions to this file.")]
-Plot = Annotated[Path | None, typer.Option(help="Plot the results to this PNG file.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write the results with hardware and versions to this file.")
+]
+Plot = Annotated[Path | None, typer.Option(help="Draw a bar chart to this PNG file.")]
 
 
 @benchmark.command()
@@ -29,17 +31,17 @@ def encode(
     context: typer.Context,
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TEXTS]...", help="Input files as for encode. Default: synthetic texts."),
+        typer.Argument(metavar="[TEXTS]...", help="Text files, as for `encode`. Default: random texts."),
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
-    number: Annotated[int, typer.Option(min=1, help="Number of texts in a round; the first ones of a file.")] = 1000,
-    length: Annotated[int, typer.Option(min=1, help="Approximate number of tokens in a synthetic text.")] = 16,
+    number: Annotated[int, typer.Option(min=1, help="Texts per round: the first ones of the files.")] = 1000,
+    length: Annotated[int, typer.Option(min=1, help="Mean number of tokens of a random text.")] = 16,
     rounds: Rounds = 5,
     threads: Threads = None,
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
-    """Measure encoding in tokens per second."""
+    """Measure encoding, in tokens per second."""
     from itertools import islice
 
     from clearhead.benchmark import encode as work
@@ -51,70 +53,66 @@ def encode(
     num_threads = _num_threads(threads)
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     items = list(dict.fromkeys(islice(Corpus(texts), number))) if texts else work.synthetic(encoder, number, length)
-    tokens = work.tokens_of(encoder, items)
-    results = run_benchmark(
-        work.contestants(model, num_threads),
+    tokens = work.token_counts(encoder, items)
+    result = run_benchmark(
+        work.candidates(model, num_threads),
         items,
         lambda batch: sum(tokens[text] for text in batch),
         rounds=rounds,
         check=items[:200],
-        said=_print_progress,
+        on_round=_print_line,
     )
-    notes = {name: f"cosine {cosine:.5f}" for name, cosine in work.cosines(results.outputs).items()}
-    info = {"work": "encode", "model": model, "texts": len(items), "tokens": sum(tokens.values())}
-    _report(results, notes, info, num_threads, json_file, plot)
+    notes = {name: f"cosine {cosine:.5f}" for name, cosine in work.min_cosines(result.outputs).items()}
+    about = {"work": "encode", "model": model, "texts": len(items), "tokens": sum(tokens.values())}
+    _report(result, notes, about, num_threads, json_file, plot)
 
 
 @benchmark.command()
 def generate(
     context: typer.Context,
     model: options.Translator = options.TRANSLATOR,
-    number: Annotated[int, typer.Option(min=1, help="Number of sentences in a round.")] = 32,
-    length: Annotated[int, typer.Option(min=1, help="Approximate number of tokens in a source.")] = 20,
-    steps: Annotated[int, typer.Option(min=1, help="Number of tokens in each target.")] = 32,
+    number: Annotated[int, typer.Option(min=1, help="Sentences per round.")] = 32,
+    length: Annotated[int, typer.Option(min=1, help="Mean number of source tokens.")] = 20,
+    steps: Annotated[int, typer.Option(min=1, help="Tokens per target.")] = 32,
     beam_size: Annotated[int, typer.Option(min=1, help="Number of beams.")] = 4,
     rounds: Rounds = 5,
     threads: Threads = None,
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
-    """Measure generation from synthetic sources in target tokens per second."""
+    """Measure generation from random sources, in target tokens per second."""
     from clearhead.benchmark import generate as work
     from clearhead.benchmark.runner import run_benchmark
 
     _claim_outputs(context, json_file, plot)
     num_threads = _num_threads(threads)
     items = work.synthetic(model, number, length)
-    results = run_benchmark(
-        work.contestants(model, num_threads, beam_size, steps),
+    result = run_benchmark(
+        work.candidates(model, num_threads, beam_size, steps),
         items,
         lambda batch: len(batch) * steps,
         rounds=rounds,
         check=items,
-        said=_print_progress,
+        on_round=_print_line,
     )
-    notes = {
-        name: f"{count} of {len(items)} match exactly" for name, count in work.exact_matches(results.outputs).items()
-    }
-    info = {"work": "generate", "model": model, "sentences": number, "steps": steps, "beam_size": beam_size}
-    _report(results, notes, info, num_threads, json_file, plot)
+    notes = {name: f"{count} of {len(items)} equal" for name, count in work.exact_matches(result.outputs).items()}
+    about = {"work": "generate", "model": model, "sentences": number, "steps": steps, "beam_size": beam_size}
+    _report(result, notes, about, num_threads, json_file, plot)
 
 
 @benchmark.command()
 def train(
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(help="Sentences, one per line, split into words.")],
-    target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
-    updates: Annotated[int, typer.Option(min=1, help="Number of updates in a round.")] = 8,
-    batch_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum number of padded tokens on one side of a batch.")
-    ] = 4096,
+    source: Annotated[Path, typer.Argument(help="File of source sentences, one per line, pre-tokenized into words.")],
+    target: Annotated[Path, typer.Argument(help="File of their translations, line by line.")],
+    updates: Annotated[int, typer.Option(min=1, help="Updates per round.")] = 8,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Maximum padded tokens per side of a batch.")] = 4096,
     rounds: Rounds = 5,
     threads: Threads = None,
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
-    """Measure training of a small translation model in tokens per second, next to a torch.nn.Transformer baseline."""
+    """Compare training of a small translation model with a loop around torch.nn.Transformer, in tokens per second."""
     from clearhead.benchmark import train as work
     from clearhead.benchmark.runner import run_benchmark
     from clearhead.data.corpus import Corpus
@@ -125,38 +123,38 @@ def train(
     if len(sources) != len(targets):
         raise ValueError(f"{source} has {len(sources)} lines, {target} has {len(targets)}; both need the same number")
     batches = work.batches(sources, targets, batch_tokens)[:updates]
-    results = run_benchmark(
-        work.contestants(num_threads), batches, work.tokens_of, rounds=rounds, check=batches, said=_print_progress
+    result = run_benchmark(
+        work.candidates(num_threads), batches, work.count_tokens, rounds=rounds, check=batches, on_round=_print_line
     )
-    notes = {name: f"loss {losses[-1]:.3f}" for name, losses in results.outputs.items()}
-    info = {
+    notes = {name: f"loss {losses[-1]:.3f}" for name, losses in result.outputs.items()}
+    about = {
         "work": "train",
         "model": "4 + 4 layers, d_model 128",
         "updates": updates,
-        "tokens": work.tokens_of(batches),
+        "tokens": work.count_tokens(batches),
     }
-    _report(results, notes, info, num_threads, json_file, plot)
+    _report(result, notes, about, num_threads, json_file, plot)
 
 
 def _report(
-    results: "Contest",
+    result: "BenchmarkResult",
     notes: "Mapping[str, str]",
-    info: "Mapping[str, Any]",
+    about: "Mapping[str, Any]",
     threads: int,
     json_file: Path | None,
     plot: Path | None,
 ) -> None:
     from clearhead.benchmark import report
-    from clearhead.benchmark.hardware import machine
+    from clearhead.benchmark.hardware import hardware_info
 
-    hardware = machine(threads, ("clearhead", "torch", "numpy", "tokenizers"))
-    for line in report.table(results.figures, "tokens/s", notes):
+    hardware = hardware_info(threads, ("clearhead", "torch", "numpy", "tokenizers"))
+    for line in report.table(result.measurements, "tokens/s", notes):
         typer.echo(line)
     typer.echo(f"{hardware['processor']}, {threads} threads, torch {hardware['versions'].get('torch')}", err=True)
     if json_file is not None:
-        report.write_json(json_file, results.figures, {**info, "notes": dict(notes), "machine": hardware})
+        report.write_report(json_file, result.measurements, {**about, "notes": dict(notes), "machine": hardware})
     if plot is not None:
-        report.draw(plot, results.figures, "tokens/s", f"{info['work']}: {info['model']}")
+        report.plot(plot, result.measurements, "tokens/s", f"{about['work']}: {about['model']}")
 
 
 def _claim_outputs(context: typer.Context, *outputs: Path | None) -> None:
@@ -171,5 +169,5 @@ def _num_threads(requested: int | None) -> int:
     return requested or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
-def _print_progress(line: str) -> None:
+def _print_line(line: str) -> None:
     typer.echo(line, err=True)

@@ -112,18 +112,9 @@ def encode(
     ] = False,
 ) -> None:
     """Encode texts, one per line, as vectors. The input is streamed and can be of any size."""
-    from clearhead.corpus.writers import check_output
     from clearhead.data.corpus import Corpus
 
-    if workers is not None and engine is EngineOption.local:
-        raise ValueError("--workers requires --engine ray")
-    if engine is EngineOption.ray:
-        if output is None or sources is None:
-            raise ValueError("--engine ray requires input files and a folder as --output")
-    elif output is not None:
-        check_output(output)
-    elif resume:
-        raise ValueError("--resume requires --output")
+    _check_options(sources, output, resume, engine, workers)
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
     # the checks above need no torch, whose import is slow
     from clearhead.corpus.encode import encode_corpus
@@ -157,11 +148,59 @@ def encode(
         if output is None:
             stats = _write_standard_output(encoder, corpus, encode_options, on_step)
         elif engine is EngineOption.ray:
-            stats = encode_shards(corpus.sources, output, job, encoder, workers=workers, advance=on_step)
+            stats = encode_shards(corpus.sources, output, job, encoder, workers=workers, on_step=on_step)
         else:
-            stats = encode_corpus(encoder, corpus, output, encode_options, resume=resume, advance=on_step)
-    seconds = time.perf_counter() - start
-    summary = {
+            stats = encode_corpus(encoder, corpus, output, encode_options, resume=resume, on_step=on_step)
+    summary = _summary(encoder, stats, num_tokens, time.perf_counter() - start, truncate_dim, model)
+    summary["output"] = None if output is None else str(output)
+    if as_json:
+        typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
+    elif not quiet:
+        typer.echo(_summary_line(summary), err=True)
+
+
+def _check_options(
+    sources: list[str] | None, output: Path | None, resume: bool, engine: EngineOption, workers: int | None
+) -> None:
+    from clearhead.corpus.writers import check_output
+
+    if workers is not None and engine is EngineOption.local:
+        raise ValueError("--workers requires --engine ray")
+    if engine is EngineOption.ray:
+        if output is None or sources is None:
+            raise ValueError("--engine ray requires input files and a folder as --output")
+    elif output is not None:
+        check_output(output)
+    elif resume:
+        raise ValueError("--resume requires --output")
+
+
+def _write_standard_output(
+    encoder: "TextEncoder", corpus: "Corpus", encode_options: "EncodeOptions", on_step: "Callable[[int, int], None]"
+) -> "EncodingStats":
+    from clearhead.corpus.encode import EncodingStats, locate_errors
+    from clearhead.corpus.writers import json_lines
+
+    stats, bytes_read = EncodingStats(), 0
+    for batch in locate_errors(encoder.stream(corpus, encode_options), corpus):
+        for line in json_lines(batch.texts, batch.vectors):
+            sys.stdout.buffer.write(line.encode("utf-8"))
+        sys.stdout.buffer.flush()
+        stats = stats.add_batch(batch)
+        on_step(corpus.bytes_read - bytes_read, batch.num_tokens)
+        bytes_read = corpus.bytes_read
+    return stats
+
+
+def _summary(
+    encoder: "TextEncoder",
+    stats: "EncodingStats",
+    num_tokens: int,
+    seconds: float,
+    truncate_dim: int | None,
+    model: str,
+) -> dict[str, Any]:
+    return {
         **vars(stats),
         "dimensions": encoder.width(truncate_dim),
         "seconds": round(seconds, 3),
@@ -169,29 +208,7 @@ def encode(
         "model": model,
         "precision": encoder.precision.name,
         "device": str(encoder.device),
-        "output": None if output is None else str(output),
     }
-    if as_json:
-        typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
-    elif not quiet:
-        typer.echo(_summary_line(summary), err=True)
-
-
-def _write_standard_output(
-    encoder: "TextEncoder", corpus: "Corpus", encode_options: "EncodeOptions", on_step: "Callable[[int, int], None]"
-) -> "EncodingStats":
-    from clearhead.corpus.encode import EncodingStats, with_lines
-    from clearhead.corpus.writers import json_lines
-
-    stats, bytes_read = EncodingStats(), 0
-    for batch in with_lines(encoder.stream(corpus, encode_options), corpus):
-        for line in json_lines(batch.texts, batch.vectors):
-            sys.stdout.buffer.write(line.encode("utf-8"))
-        sys.stdout.buffer.flush()
-        stats = stats.plus(batch)
-        on_step(corpus.bytes_read - bytes_read, batch.num_tokens)
-        bytes_read = corpus.bytes_read
-    return stats
 
 
 def _summary_line(summary: dict[str, Any]) -> str:

@@ -4,7 +4,15 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.training.train import Overrides, Quiet, RecipeFile, print_result, progress, read_recipe
+from clearhead.cli.training.train import (
+    Overrides,
+    Quiet,
+    RecipeFile,
+    naming_recipe,
+    print_result,
+    progress,
+    read_recipe,
+)
 
 
 def distill(
@@ -22,6 +30,6 @@ def distill(
     parsed = read_recipe(recipe, overrides)
     from clearhead.train.distillation import distill as run_distillation
 
-    with progress(quiet) as on_step:
-        result = run_distillation(parsed, resume=resume, advance=on_step)
+    with progress(quiet) as on_step, naming_recipe(recipe):
+        result = run_distillation(parsed, resume=resume, on_step=on_step)
     print_result(result)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.memory import MemoryLimitError
+
 if TYPE_CHECKING:
     from clearhead.train.recipe.recipe import Recipe
     from clearhead.train.trainer import TrainingResult
@@ -44,8 +46,8 @@ def train(
     parsed = read_recipe(recipe, overrides)
     from clearhead.train.trainer import train as run_training
 
-    with progress(quiet) as on_step:
-        result = run_training(parsed, resume=resume, advance=on_step)
+    with progress(quiet) as on_step, naming_recipe(recipe):
+        result = run_training(parsed, resume=resume, on_step=on_step)
     print_result(result)
 
 
@@ -83,6 +85,19 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
     from clearhead.train.recipe.load import read_recipe as read_file
 
     return read_file(path, overrides or [])
+
+
+@contextmanager
+def naming_recipe(path: str) -> Iterator[None]:
+    """Add the file of the recipe to a `MemoryLimitError`.
+
+    Raises:
+        MemoryLimitError: the block raised it.
+    """
+    try:
+        yield
+    except MemoryLimitError as error:
+        raise MemoryLimitError(f"{path}: {error}") from None
 
 
 @contextmanager

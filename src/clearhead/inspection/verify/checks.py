@@ -1,6 +1,7 @@
 """Checks of all model types: padding, batching, kernels, precision and saving must not change the results."""
 
 import copy
+import errno
 import math
 import tempfile
 from collections.abc import Callable, Sequence
@@ -26,6 +27,9 @@ LEFT_PADDING, RIGHT_PADDING = 5, 7
 """Extra padding of the padding checks."""
 
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def run_check(name: str, compute: Callable[[], tuple[Any, Any]], *measures: Measure) -> list[Check]:
     """Run a check and return one result for each measure.
 
@@ -33,11 +37,16 @@ def run_check(name: str, compute: Callable[[], tuple[Any, Any]], *measures: Meas
         name: name of the check.
         compute: returns the result and the expected result. If it raises an error, the check fails with its text.
         measures: error measures of the two.
+
+    Raises:
+        OSError: the disk is full, which is no fault of the model.
     """
     try:
         result, expected = compute()
         return [_check_error(name, measure, measure.error(result, expected)) for measure in measures]
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+            raise
         reason = next(iter(str(error).splitlines()), "")
         note = f"{type(error).__name__}: {reason}"
         return [Check(name + measure.name, measure.measured, None, measure.bound, False, note) for measure in measures]
