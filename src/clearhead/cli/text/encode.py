@@ -101,18 +101,9 @@ def encode(
     ] = False,
 ) -> None:
     """Texts, one a line, to vectors. The input is streamed: it may be of any size."""
-    from clearhead.corpus.writers import check_output
     from clearhead.data.corpus import Corpus
 
-    if workers is not None and engine is EngineOption.local:
-        raise ValueError("--workers goes with --engine ray")
-    if engine is EngineOption.ray:
-        if output is None or sources is None:
-            raise ValueError("--engine ray takes files, and a folder as --output: each file becomes one there")
-    elif output is not None:
-        check_output(output)
-    elif resume:
-        raise ValueError("--resume goes with --output: what went to standard output is not here any more")
+    _check_options(sources, output, resume, engine, workers)
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
     # torch comes after what can go wrong without it
     from clearhead.corpus.encode import encode_corpus
@@ -149,21 +140,28 @@ def encode(
             counts = encode_shards(corpus.sources, output, job, encoder, workers=workers, on_step=advance)
         else:
             counts = encode_corpus(encoder, corpus, output, choices, resume=resume, on_step=advance)
-    seconds = time.perf_counter() - start
-    summary = {
-        **vars(counts),
-        "dimensions": encoder.width(truncate_dim),
-        "seconds": round(seconds, 3),
-        "tokens_per_second": round(computed / seconds) if seconds else 0,
-        "model": model,
-        "precision": encoder.precision.name,
-        "device": str(encoder.device),
-        "output": None if output is None else str(output),
-    }
+    summary = _summary(encoder, counts, computed, time.perf_counter() - start, truncate_dim, model)
+    summary["output"] = None if output is None else str(output)
     if as_json:
         typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
     elif not quiet:
         typer.echo(_sentence(summary), err=True)
+
+
+def _check_options(
+    sources: list[str] | None, output: Path | None, resume: bool, engine: EngineOption, workers: int | None
+) -> None:
+    from clearhead.corpus.writers import check_output
+
+    if workers is not None and engine is EngineOption.local:
+        raise ValueError("--workers goes with --engine ray")
+    if engine is EngineOption.ray:
+        if output is None or sources is None:
+            raise ValueError("--engine ray takes files, and a folder as --output: each file becomes one there")
+    elif output is not None:
+        check_output(output)
+    elif resume:
+        raise ValueError("--resume goes with --output: what went to standard output is not here any more")
 
 
 def _to_standard_output(
@@ -181,6 +179,20 @@ def _to_standard_output(
         advance(corpus.bytes_read - seen, some.num_tokens)
         seen = corpus.bytes_read
     return counts
+
+
+def _summary(
+    encoder: "TextEncoder", counts: "EncodingStats", computed: int, seconds: float, truncate_dim: int | None, model: str
+) -> dict[str, Any]:
+    return {
+        **vars(counts),
+        "dimensions": encoder.width(truncate_dim),
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(computed / seconds) if seconds else 0,
+        "model": model,
+        "precision": encoder.precision.name,
+        "device": str(encoder.device),
+    }
 
 
 def _sentence(summary: dict[str, Any]) -> str:
