@@ -42,7 +42,7 @@ def step_of(run):
 def test_a_signal_stops_after_the_step(folder, whole, sent, batch, step):
     name = f"signal-{sent}-{batch}"
     status, said, run = ended(folder, name, hook=partial(forks.signalled, batch, sent))
-    assert (status, said[-1]) == (130, f"clearhead: stopped at step {step}; --resume goes on")
+    assert (status, said[-1]) == (130, f"clearhead: stopped at step {step}; continue with --resume")
     assert "clearhead: stopping after this step" in said
     assert step_of(run) == step
     assert (run / "model.safetensors").exists()

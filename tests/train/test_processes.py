@@ -81,7 +81,7 @@ def test_two_resumed_processes_are_bit_identical(folder):
     ends = together(folder, "killed", "--resume", hooks=[partial(forks.signalled, 20, signal.SIGTERM), None])
     # a signal to one process stops both, after the same step
     assert [status for status, _ in ends] == [130, 130], ends
-    assert "stopped at step 11; --resume goes on" in ends[0][1]
+    assert "stopped at step 11; continue with --resume" in ends[0][1]
     ends = together(folder, "killed", "--resume")
     assert [status for status, _ in ends] == [0, 0], ends
     same(outcome(folder / "killed"), outcome(folder / "pair"))
