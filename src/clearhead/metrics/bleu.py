@@ -60,9 +60,7 @@ def translation_scores(
     except (ImportError, RuntimeError) as error:  # some languages need another package
         raise ValueError(f"sacrebleu's tokenizer {tokenize!r} is not available: {error}") from None
     chrf = CHRF(lowercase=lowercase)
-    lists: list[Any] = [
-        list(column) for column in references
-    ]  # sacrebleu accepts None
+    lists: list[Any] = [list(column) for column in references]  # sacrebleu accepts None
     bleu_score, chrf_score = (metric.corpus_score(list(hypotheses), lists) for metric in (bleu, chrf))
     return TranslationScores(
         bleu=float(bleu_score.score),
