@@ -69,7 +69,7 @@ def test_a_recipe_is_read_and_stays_within_the_checkout(folder, name):
     path = ROOT / folder / name
     recipe = read_recipe(path)
     assert recipe.output == f"runs/{'tiny-' if folder.endswith('tiny') else ''}{name.removesuffix('.yaml')}"
-    for key, value in flat(recipe).items():
+    for key, value in flatten(recipe).items():
         assert not str(value).startswith(("/", "~", "..")), key
     assert read_recipe(path, ["seed=7"]) == recipe.model_copy(update={"seed": 7})
 
