@@ -1,4 +1,4 @@
-"""`clearhead trace`: every step of a forward pass."""
+"""`clearhead trace`: print every step of a forward pass."""
 
 import json
 import sys
@@ -17,47 +17,51 @@ if TYPE_CHECKING:
     from clearhead.pipelines.text_to_text import TextToText
 
     Languages = tuple[str | None, str | None]  # source and target
-    Shown = tuple[str, list[ForwardPass], int]  # a title, the passes, and how many parameters the model has
+    Result = tuple[str, list[ForwardPass], int]  # title, passes and number of parameters
 
 D_MODEL, HIDDEN, HEADS, DROP, LAYERS = 512, 2048, 8, 0.1, 5
 
 
 def trace(
-    text: Annotated[str | None, typer.Argument(help="A text; without one, random numbers (30 x 200 x 512).")] = None,
+    text: Annotated[str | None, typer.Argument(help="Text to trace. By default random input (30 x 200 x 512).")] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", metavar="MODEL", help="A model's folder or Hub id; fresh weights without it."),
+        typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hub id of a model. By default random weights."),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="For encoder–decoders: a target, decoded in one pass (teacher forcing)."),
+        typer.Option(metavar="TEXT", help="Target of an encoder–decoder, decoded in one pass (teacher forcing)."),
     ] = None,
     source_lang: options.SourceLang = None,
     target_lang: options.TargetLang = None,
-    seq2seq: Annotated[bool, typer.Option("--seq2seq", help="Without --model: a fresh encoder–decoder.")] = False,
-    values: Annotated[bool, typer.Option("--values", help="Mean, spread and extremes of each step.")] = False,
+    seq2seq: Annotated[bool, typer.Option("--seq2seq", help="Without --model: use a random encoder–decoder.")] = False,
+    values: Annotated[
+        bool, typer.Option("--values", help="Print mean, standard deviation, minimum and maximum of each step.")
+    ] = False,
     attention: Annotated[
         str | None,
-        typer.Option(metavar="LAYER.HEAD", help="With --model: in place of the steps, what this head looks at."),
+        typer.Option(
+            metavar="LAYER.HEAD", help="With --model: print the attention weights of this head instead of the steps."
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show every step of a forward pass: its equation, its named shape, its parameters.
+    """Print every step of a forward pass: equation, named shape and number of parameters.
 
-    With no arguments: an encoder of 5 layers (d_model 512, 8 heads, 2048) on random numbers, seed 0.
-    With a text: its whitespace words, freshly embedded, with sinusoids, through that encoder.
-    With --seq2seq: the same, with a decoder of that size on a target, the text's words where none is given.
-    With --model: the model's own tokenizer and weights. An encoder–decoder encodes the text, then decodes three tokens
-    greedily, step by step with caches; or the target.
-    With --attention: for each token those that one head gives most weight to; with --json, all weights.
+    Without arguments: an encoder of 5 layers (d_model 512, 8 heads, 2048) on random input with seed 0.
+    With a text: its words, split at whitespace, with random embeddings and sinusoidal positions, through that encoder.
+    With --seq2seq: the same with a decoder of that size. Its target is --target, or the words of the text.
+    With --model: the tokenizer and weights of that model. An encoder–decoder encodes the text, then decodes the target,
+    or three tokens by greedy search with caches.
+    With --attention: the largest attention weights of one head for each token. With --json: all weights.
     """
     import torch
 
     languages = source_lang, target_lang
     if languages != (None, None) and model is None:
-        raise ValueError("--source-lang and --target-lang are for a --model: a fresh one knows no languages")
+        raise ValueError("--source-lang and --target-lang need a --model")
     if attention is not None:
-        _show_head(attention, text, model, target, languages, as_json)
+        _print_head(attention, text, model, target, languages, as_json)
         return
     with torch.no_grad():
         title, passes, parameters = _run(text, model, target, languages, seq2seq, values)
@@ -69,74 +73,76 @@ def trace(
         return
     from rich.console import Console
 
-    # a file has no width of its own: wide enough that no equation breaks
+    # a file has no width: wide enough for every equation
     print_steps(Console(width=None if sys.stdout.isatty() else 200), title, passes, parameters)
 
 
-def _show_head(
-    asked: str, text: str | None, model: str | None, target: str | None, languages: "Languages", as_json: bool
+def _print_head(
+    layer_and_head: str, text: str | None, model: str | None, target: str | None, languages: "Languages", as_json: bool
 ) -> None:
     if model is None or text is None:
-        raise ValueError("--attention needs a text and a --model: fresh weights look at nothing")
-    layer, _, head = asked.partition(".")
+        raise ValueError("--attention needs a text and a --model")
+    layer, _, head = layer_and_head.partition(".")
     if not (layer.isdecimal() and head.isdecimal()):
-        raise ValueError(f"--attention is LAYER.HEAD, such as 0.3, both from 0; got {asked!r}")
+        raise ValueError(f"--attention must be LAYER.HEAD, such as 0.3, both from 0; got {layer_and_head!r}")
     from clearhead.inspection.attention.head import head_attention
 
-    made, source_lang, target_lang = _loaded(model, target, languages)
-    found = head_attention(made, text, int(layer), int(head), target, source_lang=source_lang, target_lang=target_lang)
+    pipeline, source_lang, target_lang = _load(model, target, languages)
+    heads = head_attention(
+        pipeline, text, int(layer), int(head), target, source_lang=source_lang, target_lang=target_lang
+    )
     if as_json:
-        typer.echo(json.dumps([one.as_dict() for one in found], ensure_ascii=False))
+        typer.echo(json.dumps([head_weights.as_dict() for head_weights in heads], ensure_ascii=False))
         return
-    for number, one in enumerate(found):
-        typer.echo(("\n" if number else "") + f"{one.part}, layer {layer}, head {head}")
-        for line in one.lines():
+    for index, head_weights in enumerate(heads):
+        typer.echo(("\n" if index else "") + f"{head_weights.part}, layer {layer}, head {head}")
+        for line in head_weights.lines():
             typer.echo(f"  {line}")
 
 
 def _run(
     text: str | None, model: str | None, target: str | None, languages: "Languages", seq2seq: bool, values: bool
-) -> "Shown":
+) -> "Result":
     if model is not None and seq2seq:
-        raise ValueError("--seq2seq shows a fresh encoder–decoder; with --model, the model's own files say what it is")
+        raise ValueError("--seq2seq creates a random encoder–decoder: remove it, or remove --model")
     if model is not None:
         return _of_checkpoint("" if text is None else text, model, target, languages, values)
     if seq2seq:
-        return _fresh_seq2seq(text, target, values)
+        return _random_seq2seq(text, target, values)
     if target is not None:
-        raise ValueError("--target is for encoder–decoders: add --seq2seq, or --model with one")
-    return _fresh_encoder(text, values)
+        raise ValueError("--target needs an encoder–decoder: add --seq2seq, or --model with one")
+    return _random_encoder(text, values)
 
 
-def _of_checkpoint(text: str, model: str, target: str | None, languages: "Languages", values: bool) -> "Shown":
+def _of_checkpoint(text: str, model: str, target: str | None, languages: "Languages", values: bool) -> "Result":
     import torch
 
     from clearhead.inspection.trace.seq2seq import shorten, trace_text
     from clearhead.inspection.trace.trace import trace as run_trace
     from clearhead.pipelines.text_to_text import TextToText
 
-    made, source_lang, target_lang = _loaded(model, target, languages)
-    if isinstance(made, TextToText):
-        parameters = sum(parameter.numel() for parameter in made.model.parameters())
-        shown = trace_text(made, text, target, source_lang=source_lang, target_lang=target_lang, values=values)
+    pipeline, source_lang, target_lang = _load(model, target, languages)
+    if isinstance(pipeline, TextToText):
+        parameters = sum(parameter.numel() for parameter in pipeline.model.parameters())
+        shown = trace_text(pipeline, text, target, source_lang=source_lang, target_lang=target_lang, values=values)
         return model, shown, parameters
-    (tokens,) = made.tokenize([text])
-    title = f"{model}: {shorten(made.tokenizer.display_tokens(tokens.ids))}"
-    return _single(title, run_trace(made.model, torch.tensor([tokens.ids]), values=values))
+    (tokens,) = pipeline.tokenize([text])
+    title = f"{model}: {shorten(pipeline.tokenizer.display_tokens(tokens.ids))}"
+    return _single(title, run_trace(pipeline.model, torch.tensor([tokens.ids]), values=values))
 
 
-def _loaded(
+def _load(
     model: str, target: str | None, languages: "Languages"
 ) -> "tuple[TextEncoder | TextToText, str | None, str | None]":
     from clearhead.pipelines.text_encoder import TextEncoder
 
-    found = load(model, *languages)
-    if target is not None and isinstance(found[0], TextEncoder):
-        raise ValueError(f"{model} is an encoder, which decodes no --target")
-    return found
+    loaded = load(model, *languages)
+    if target is not None and isinstance(loaded[0], TextEncoder):
+        raise ValueError(f"{model} is an encoder, which has no decoder: remove --target")
+    return loaded
 
 
-def _fresh_seq2seq(text: str | None, target: str | None, values: bool) -> "Shown":
+def _random_seq2seq(text: str | None, target: str | None, values: bool) -> "Result":
     import torch
 
     from clearhead.inspection.trace.seq2seq import shorten, teacher_forced
@@ -151,7 +157,7 @@ def _fresh_seq2seq(text: str | None, target: str | None, values: bool) -> "Shown
         ids, target_ids = torch.randint(vocab_size, (30, 200)), torch.randint(vocab_size, (30, 100))
     else:
         source, words = _words(text), ["<s>", *_words(text if target is None else target)]
-        vocabulary = _numbered([*words, *source])
+        vocabulary = _vocabulary([*words, *source])
         vocab_size, about = len(vocabulary), (shorten(source), shorten(words))
         ids, target_ids = (torch.tensor([[vocabulary[word] for word in row]]) for row in (source, words))
     config = Seq2SeqConfig(
@@ -164,12 +170,12 @@ def _fresh_seq2seq(text: str | None, target: str | None, values: bool) -> "Shown
         max_len=max(5000, ids.shape[1], target_ids.shape[1]),
         eos_ids=(),
     )
-    fresh = Seq2Seq(config).eval()
-    parameters = sum(parameter.numel() for parameter in fresh.parameters())
-    return "a fresh encoder–decoder", teacher_forced(fresh, ids, target_ids, about, values=values), parameters
+    model = Seq2Seq(config).eval()
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return "a random encoder–decoder", teacher_forced(model, ids, target_ids, about, values=values), parameters
 
 
-def _fresh_encoder(text: str | None, values: bool) -> "Shown":
+def _random_encoder(text: str | None, values: bool) -> "Result":
     import torch
 
     from clearhead.inspection.trace.seq2seq import shorten
@@ -184,25 +190,25 @@ def _fresh_encoder(text: str | None, values: bool) -> "Shown":
         title = f"Encoder({D_MODEL}, {HIDDEN}, {HEADS}, {DROP}, {LAYERS}) on 30 x 200 x {D_MODEL} random numbers"
         return _single(title, run_trace(stack, torch.randn(30, 200, D_MODEL), values=values))
     words = _words(text)
-    vocabulary = _numbered(words)
+    vocabulary = _vocabulary(words)
     config = EncoderConfig(vocab_size=len(vocabulary), num_layers=LAYERS, max_len=max(5000, len(words)))
     ids = torch.tensor([[vocabulary[word] for word in words]])
-    fresh = EncoderModel(config).eval()
-    return _single(f"a fresh encoder: {shorten(words)}", run_trace(fresh, ids, values=values))
+    model = EncoderModel(config).eval()
+    return _single(f"a random encoder: {shorten(words)}", run_trace(model, ids, values=values))
 
 
-def _single(title: str, seen: "Trace") -> "Shown":
+def _single(title: str, trace: "Trace") -> "Result":
     from clearhead.inspection.trace.seq2seq import ForwardPass
 
-    return title, [ForwardPass(seen)], sum(step.parameters for step in seen.steps)
+    return title, [ForwardPass(trace)], sum(step.parameters for step in trace.steps)
 
 
 def _words(text: str) -> list[str]:
     words = text.split()
     if not words:
-        raise ValueError("the text has no words; without a model, words are what stands between blanks")
+        raise ValueError("the text has no words; without a --model, words are split at whitespace")
     return words
 
 
-def _numbered(words: list[str]) -> dict[str, int]:
-    return {word: number for number, word in enumerate(dict.fromkeys(words))}
+def _vocabulary(words: list[str]) -> dict[str, int]:
+    return {word: index for index, word in enumerate(dict.fromkeys(words))}
