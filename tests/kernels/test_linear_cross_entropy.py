@@ -171,7 +171,7 @@ def test_bfloat16_weights_have_bfloat16_gradients():
 
 def test_a_wrong_target_is_named():
     (hidden, weight, _), _ = parts(2, 3, 5)
-    with pytest.raises(ValueError, match="0 … 4, or are -100 where they do not count; got 7"):
+    with pytest.raises(ValueError, match="0 … 4, or -100 for ignored positions; got 7"):
         linear_cross_entropy(hidden, weight, torch.tensor([0, 7]))
 
 

@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 Model = TypeVar("Model", bound=nn.Module)
 
-ENCODER_PREFIX = "body."
+ENCODER_PREFIX = "encoder."
 """Prefix of the encoder's parameter names in a model with a head."""
 
 

@@ -114,7 +114,7 @@ class QuestionAnswerer:
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
         self._runner = inference_copy(model, self.dtype, self.device)
-        config = model.body.config
+        config = model.encoder.config
         self.max_length = min(tokenizer.max_length or config.max_len, config.max_len)
         told = tokenizer.config.get("model_input_names")
         # some tokenizers number the two texts though their model was never told so
@@ -150,7 +150,7 @@ class QuestionAnswerer:
             generator.name = str(name)
             return GenerativeQuestionAnswerer(generator)
         model, family = checkpoints.load_span_classifier(folder)
-        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
+        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.encoder.config.vocab_size)
         reader = cls(model, tokenizer, family, precision=precision, device=device)
         reader.name = str(name)
         return reader
@@ -257,7 +257,7 @@ class QuestionAnswerer:
         tokens = [Tokens(window.ids, truncated=False) for window in windows]
         precision = str(self.dtype).removeprefix("torch.")
         with naming(text=lambda index: self.tokenizer.decode(windows[index].ids), model=self.name, precision=precision):
-            for batch in packed_batches(tokens, batch_tokens, self.model.body.config, self.device):
+            for batch in packed_batches(tokens, batch_tokens, self.model.encoder.config, self.device):
                 with torch.inference_mode():
                     both = self._runner(batch.ids, batch.mask, batch.row(types) if self._typed else None)
                 begins, ends = (part[0, : batch.tokens].double().cpu().split(batch.lengths) for part in both)

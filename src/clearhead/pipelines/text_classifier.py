@@ -69,7 +69,7 @@ class TextClassifier:
         self.device = device_named(device)
         self.dtype = dtype_for(precision, self.device)
         self._runner = inference_copy(model, self.dtype, self.device)
-        config = model.body.config
+        config = model.encoder.config
         self.max_length = min(tokenizer.max_length or config.max_len, config.max_len)
 
     @classmethod
@@ -93,7 +93,7 @@ class TextClassifier:
         """
         folder = hub.resolve_model(name, revision)
         model, family = checkpoints.load_classifier(folder)
-        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
+        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.encoder.config.vocab_size)
         classifier = cls(model, tokenizer, family, precision=precision, device=device)
         classifier.name = str(name)
         return classifier
@@ -149,10 +149,10 @@ class TextClassifier:
         rows = torch.empty(len(tokens), len(self.labels))
         one_right = self.model.head_config.problem == "single_label_classification" and len(self.labels) > 1
         self._runner.eval()
-        for batch in packed_batches(tokens, batch_tokens, self.model.body.config, self.device):
+        for batch in packed_batches(tokens, batch_tokens, self.model.encoder.config, self.device):
             with torch.inference_mode():
-                hidden, keep = batch.unpack(self._runner.body(batch.ids, batch.mask))
-                logits = self._runner.answer(hidden, keep).float().cpu()
+                hidden, keep = batch.unpack(self._runner.encoder(batch.ids, batch.mask))
+                logits = self._runner.logits(hidden, keep).float().cpu()
             check_finite(logits.numpy(), "logits", batch.indices)  # a sigmoid of infinity would be finite
             rows[batch.indices] = logits.softmax(dim=-1) if one_right else logits.sigmoid()
         return rows

@@ -87,7 +87,7 @@ class PrepackedUnembedding(nn.Module):
         super().__init__()
         self.dtype = dtype
         self._given = output.tokens.weight, output.bias
-        self._scaled = output.scaled
+        self._scaled = output.scale_hidden
         self._packed = _PackedForFew(dtype) if _small_batch_is_faster(dtype) else _Packed(dtype)
 
     def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:

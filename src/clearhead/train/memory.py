@@ -59,7 +59,7 @@ def check_batch(model: nn.Module, tokens: int, recipe: Recipe) -> None:
     Raises:
         ValueError: they do not fit.
     """
-    config = getattr(model, "config", None) or getattr(getattr(model, "body", None), "config", None)
+    config = getattr(model, "config", None) or getattr(getattr(model, "encoder", None), "config", None)
     if isinstance(config, EncoderConfig | Seq2SeqConfig):
         # in each layer, in bfloat16 at least: projections and the hidden layer of the feed-forward
         size = 2 * tokens * config.num_layers * (4 * config.d_model + config.ffn_hidden)

@@ -91,7 +91,7 @@ def task_loss(guess: Prediction, smoothing: float = 0.0) -> Tensor:
 def r_drop_loss(one: Prediction, other: Prediction, smoothing: float, weight: float) -> Tensor:
     """R-Drop: the mean loss of two guesses of the same batch, and their divergence times a weight; summed."""
     if isinstance(one, TokenPredictions) and isinstance(other, TokenPredictions):
-        first, second = (side.output.scaled(side.hidden_ND) for side in (one, other))
+        first, second = (side.output.scale_hidden(side.hidden_ND) for side in (one, other))
         matrix, bias = one.output.tokens.weight, one.output.bias
         return linear_r_drop(first, second, matrix, one.targets_N, bias, smoothing=smoothing, weight=weight)
     assert isinstance(one, ClassPredictions)
@@ -125,7 +125,7 @@ def _over_vocabulary(
     sides = (one, other)
     return chunked_vocabulary_loss(
         loss,
-        [side.output.scaled(side.hidden_ND) for side in sides],
+        [side.output.scale_hidden(side.hidden_ND) for side in sides],
         [side.output.tokens.weight for side in sides],
         [side.output.bias for side in sides],
     )

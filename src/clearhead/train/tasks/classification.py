@@ -41,7 +41,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
     scores = ("accuracy", "macro_f1")
 
     def __init__(self, recipe: Recipe, model: EncoderClassifier, tokenizer: Tokenizer, family: EncoderFamily) -> None:
-        super().__init__(recipe, model, model.body, tokenizer, family)
+        super().__init__(recipe, model, model.encoder, tokenizer, family)
         self._numbers = {label: number for number, label in enumerate(model.head_config.labels)}
 
     @classmethod
@@ -85,8 +85,8 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
 
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> ClassPredictions:
         assert isinstance(model, EncoderClassifier)
-        hidden = model.body(batch["text"], padding_mask(batch["keep"], masked))
-        return ClassPredictions(model.answer(hidden, batch["keep"]), batch["wanted"])
+        hidden = model.encoder(batch["text"], padding_mask(batch["keep"], masked))
+        return ClassPredictions(model.logits(hidden, batch["keep"]), batch["wanted"])
 
     def validate(self) -> dict[str, float]:
         from clearhead.pipelines.text_classifier import TextClassifier

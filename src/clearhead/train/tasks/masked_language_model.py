@@ -38,7 +38,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
     scores = ()
 
     def __init__(self, recipe: Recipe, model: MaskedLanguageModel, tokenizer: Tokenizer, family: EncoderFamily) -> None:
-        super().__init__(recipe, model, model.body, tokenizer, family)
+        super().__init__(recipe, model, model.encoder, tokenizer, family)
         self.objective: MaskedObjective = recipe.objective
         self._mask_id = initialize.token_id(tokenizer, "mask", "[MASK]")
 
@@ -48,7 +48,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
         if recipe.model.start is not None:
             found = hub.resolve_model(recipe.model.start)
             model, family = checkpoints.load_masked_lm(found)
-            tokenizer = check_vocabulary(Tokenizer.from_folder(found), found, model.body.config.vocab_size)
+            tokenizer = check_vocabulary(Tokenizer.from_folder(found), found, model.encoder.config.vocab_size)
         else:
             body, family, tokenizer = initialize.encoder(recipe, folder, cls.fields, cls.fields)
             model = checkpoints.new_masked_lm(body, family)
@@ -85,7 +85,7 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
     def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> TokenPredictions:
         assert isinstance(model, MaskedLanguageModel)
         chosen = batch["wanted"] != -100
-        hidden = model.body(batch["text"], padding_mask(batch["keep"], masked))
+        hidden = model.encoder(batch["text"], padding_mask(batch["keep"], masked))
         # only the hidden tokens go through the head and the vocabulary
         return TokenPredictions(model.head(hidden[chosen]), model.output, batch["wanted"][chosen])
 
@@ -98,5 +98,5 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
 
     def teacher(self, name: str) -> nn.Module:
         model = checkpoints.load_masked_lm(self.teachers_folder(name))[0]
-        initialize.check_width(name, self.recipe, self.plan.d_model, model.body.config.d_model)
+        initialize.check_width(name, self.recipe, self.plan.d_model, model.encoder.config.d_model)
         return model

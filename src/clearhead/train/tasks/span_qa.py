@@ -42,7 +42,7 @@ class SpanTask(EncoderTask[SpanClassifier]):
     uncut = "question"
 
     def __init__(self, recipe: Recipe, model: SpanClassifier, tokenizer: Tokenizer, family: EncoderFamily) -> None:
-        super().__init__(recipe, model, model.body, tokenizer, family)
+        super().__init__(recipe, model, model.encoder, tokenizer, family)
         self.objective: SpanObjective = recipe.objective
         told = tokenizer.config.get("model_input_names")
         # as `QuestionAnswerer` will read
