@@ -4,7 +4,7 @@ Usage: python benchmarks/alternatives.py TEXTS [--rounds 9]
 
 8 bits: the products' weights (a scale for each row of the matrix) and inputs (one for each token, or for a whole batch)
 are rounded to 8 bits and computed in float32, so that nothing but the rounding is measured; cosine with float32.
-The compiler: `compiles=True`, beside what clearhead runs by itself; the first run is with what the compiler has kept.
+The compiler: `compile=True`, beside what clearhead runs by itself; the first run is with what the compiler has kept.
 """
 
 import argparse
@@ -14,18 +14,18 @@ import random
 import statistics
 import time
 from pathlib import Path
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from clearhead import TextEncoder
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.models.encoder import EncoderModel
-from clearhead.runtime import precision, prepacked_linear
+from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.precision import Precision
 
-PRECISIONS: tuple[precision.Precision, ...] = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16")
 PRODUCTS = {
     "all": ("qkv", "out", "inner"),
     "Q, K, V": ("attention.qkv",),
@@ -54,8 +54,8 @@ def rounded(x: Tensor, largest: Tensor) -> Tensor:
 
 def eager(encoder: TextEncoder) -> EncoderModel:
     """The model in its numbers, with torch.nn's linear maps."""
-    with mock.patch.object(prepacked_linear, "usable", return_value=False):
-        return copy.deepcopy(precision.inference_copy(encoder.model, encoder.dtype, encoder.device))
+    unconverted = Precision("unconverted", encoder.precision.dtype)
+    return copy.deepcopy(inference_copy(encoder.model, unconverted, encoder.device))
 
 
 def eight_bits(texts: list[str]) -> None:
@@ -64,7 +64,7 @@ def eight_bits(texts: list[str]) -> None:
     for each_token in (True, False):
         print(f"8 bits, a scale for each {'token' if each_token else 'batch'}: cosine with float32, least and mean")
         for name, parts in PRODUCTS.items():
-            encoder._runner = model = eager(encoder)
+            encoder.inference_model = model = eager(encoder)
             for path, linear in list(model.encoder.named_modules()):
                 if isinstance(linear, nn.Linear) and any(path.endswith(part) for part in parts):
                     model.encoder.set_submodule(path, Rounded(linear, each_token=each_token))
@@ -75,7 +75,7 @@ def eight_bits(texts: list[str]) -> None:
 def compiled(texts: list[str], rounds: int) -> None:
     for numbers in PRECISIONS:
         plain = TextEncoder.from_pretrained(precision=numbers)
-        made = TextEncoder.from_pretrained(precision=numbers, compiles=True)
+        made = TextEncoder.from_pretrained(precision=numbers, compile=True)
         first = [seconds(encoder, texts) for encoder in (plain, made)]
         print(f"{numbers}: first run {first[0]:.1f} s, compiled {first[1]:.1f} s")
         ratios = []
@@ -100,7 +100,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(2)
     texts = list(dict.fromkeys(options.texts.read_text(encoding="utf-8").splitlines()))[:1000]
-    print(json.dumps(machine(2, ("clearhead", "torch"))))
+    print(json.dumps(hardware_info(2, ("clearhead", "torch"))))
     compiled(texts, options.rounds)
     eight_bits(texts)
 

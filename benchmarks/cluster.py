@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
 BOUND = 1e-6
@@ -107,7 +107,9 @@ def main():
         found = {"rows": rows, "shards": len(shards), "workers": asked.workers, "kills": hits}
         found |= {"alone_seconds": round(alone, 1), "seconds": round(seconds, 1), "largest_distance": largest}
         asked.json.write_text(
-            json.dumps({"machine": machine(torch.get_num_threads(), ["clearhead", "torch", "ray"]), **found}, indent=2)
+            json.dumps(
+                {"machine": hardware_info(torch.get_num_threads(), ["clearhead", "torch", "ray"]), **found}, indent=2
+            )
             + "\n"
         )
     if largest > BOUND or hits < asked.kills:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
 
@@ -95,7 +95,7 @@ def main() -> None:
         same = digest(folder / "killed.npy") == digest(folder / f"{sizes[-1]}.npy")
         print(f"{sizes[-1]:>9,} lines, killed {hits} times and resumed: {'the same bytes' if same else 'OTHER BYTES'}")
     if options.json:
-        about = {"machine": machine(os.cpu_count() or 1, ("clearhead", "torch"))}
+        about = {"machine": hardware_info(os.cpu_count() or 1, ("clearhead", "torch"))}
         write_json(options.json, about | {"runs": runs, "kills": hits, "same": same})
     if options.plot:
         draw(options.plot, runs)

@@ -18,7 +18,7 @@ import torch
 
 from clearhead import TextEncoder
 from clearhead.benchmark import encode, report
-from clearhead.benchmark.hardware import machine, product_rate
+from clearhead.benchmark.hardware import hardware_info, matmul_rate
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.io import hub
 
@@ -176,7 +176,7 @@ def contestants(folder, place, threads):
             found[f"CTranslate2 {kind}"] = Candidate(ctranslate2, (folder, place / "ct2", kind, threads))
     else:
         print("ctranslate2 is not installed: left out")
-    return found | encode.contestants(folder, threads)
+    return found | encode.candidates(folder, threads)
 
 
 def main():
@@ -192,11 +192,11 @@ def main():
     lines = options.texts.read_text(encoding="utf-8").splitlines()
     texts = list(dict.fromkeys(line for line in lines if line.strip()))[: options.number]
     encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
-    tokens = encode.tokens_of(encoder, texts)
+    tokens = encode.token_counts(encoder, texts)
     total = sum(tokens.values())
     print(f"{len(texts)} texts of {total / len(texts):.1f} tokens")
     torch.set_num_threads(options.threads)
-    rates = {dtype: product_rate(dtype) for dtype in ("float32", "bfloat16")}
+    rates = {dtype: matmul_rate(dtype) for dtype in ("float32", "bfloat16")}
     with tempfile.TemporaryDirectory() as place:
         found = run_benchmark(
             contestants(folder, Path(place), options.threads),
@@ -204,23 +204,23 @@ def main():
             lambda some: sum(tokens[text] for text in some),
             rounds=options.rounds,
             check=texts[:200],
-            said=print,
+            on_round=print,
         )
-    closest = encode.cosines(found.outputs)
+    closest = encode.min_cosines(found.outputs)
     for line in report.table(
-        found.figures, "tokens/s", {name: f"cosine {value:.5f}" for name, value in closest.items()}
+        found.measurements, "tokens/s", {name: f"cosine {value:.5f}" for name, value in closest.items()}
     ):
         print(line)
     products = 2 * sum(weight.numel() for weight in encoder.model.encoder.parameters() if weight.ndim == 2)
     shares = {
         figure.name: figure.median * products / rates["bfloat16" if "bfloat16" in figure.name else "float32"]
-        for figure in found.figures
+        for figure in found.measurements
         if "clearhead" in figure.name
     }
     for name, share in shares.items():
         print(f"{name}: {share:.0%} of the rate of a large matrix product here")
     packages = ("clearhead", "torch", "transformers", "sentence-transformers", "onnxruntime", "ctranslate2")
-    here = machine(options.threads, packages)
+    here = hardware_info(options.threads, packages)
     about = {
         "texts": len(texts),
         "tokens": total,
@@ -231,10 +231,13 @@ def main():
     }
     print(json.dumps({key: about[key] for key in ("product_rates", "machine")}))
     if options.json:
-        report.write_json(options.json, found.figures, about)
+        report.write_report(options.json, found.measurements, about)
     if options.plot:
-        report.draw(
-            options.plot, found.figures, "tokens/s", f"Encoding {len(texts)} texts, {total / len(texts):.0f} tokens"
+        report.plot(
+            options.plot,
+            found.measurements,
+            "tokens/s",
+            f"Encoding {len(texts)} texts, {total / len(texts):.0f} tokens",
         )
 
 

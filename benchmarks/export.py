@@ -21,12 +21,12 @@ import torch
 import transformers
 
 from clearhead import TextEncoder, TextToText
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.export import libraries
 from clearhead.export.onnx import export as to_onnx
 from clearhead.metrics.bleu import translation_scores
 from clearhead.models.heads import pool
-from clearhead.pipelines.auto import load
+from clearhead.pipelines.auto import load_pipeline
 
 BEAMS, LONGEST, BATCH = (1, 5), 128, 16
 PACKAGES = ("clearhead", "torch", "onnxruntime", "ctranslate2", "transformers", "sentence-transformers")
@@ -181,7 +181,7 @@ def scores(texts, references):
 
 def tried(model, texts, references):
     """For each format what was found, by name."""
-    made, found = load(model), {}
+    made, found = load_pipeline(model), {}
     encodes = isinstance(made, TextEncoder)
     formats = ENCODERS if encodes else TRANSLATORS
     wanted = made.encode(texts) if encodes else {beams: ours(made, texts, beams) for beams in BEAMS}
@@ -230,7 +230,7 @@ def main():
     texts, references = read(asked.texts, asked.references, asked.number)
     found = {model: tried(model, texts, references) for model in asked.models}
     if asked.json:
-        about = {"machine": machine(torch.get_num_threads(), PACKAGES), "texts": len(texts)}
+        about = {"machine": hardware_info(torch.get_num_threads(), PACKAGES), "texts": len(texts)}
         asked.json.write_text(json.dumps({**about, "models": found}, indent=2) + "\n")
 
 

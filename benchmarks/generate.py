@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from clearhead.benchmark import generate, report
-from clearhead.benchmark.hardware import machine, product_rate
+from clearhead.benchmark.hardware import hardware_info, matmul_rate
 from clearhead.benchmark.runner import Candidate, run_benchmark
 
 VOCABULARY = 58101
@@ -96,7 +96,7 @@ def contestants(folder, place, options):
             found[f"CTranslate2 {kind}"] = Candidate(ctranslate2, (place / "ct2", kind, *how))
     else:
         print("ctranslate2 is not installed: left out")
-    return found | generate.contestants(str(folder), *how)
+    return found | generate.candidates(str(folder), *how)
 
 
 def main():
@@ -110,7 +110,7 @@ def main():
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    rates = {dtype: product_rate(dtype) for dtype in ("float32", "bfloat16")}
+    rates = {dtype: matmul_rate(dtype) for dtype in ("float32", "bfloat16")}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "model")
         made(folder)
@@ -121,19 +121,19 @@ def main():
             lambda some: len(some) * options.steps,
             rounds=options.rounds,
             check=sources,
-            said=print,
+            on_round=print,
         )
     same = generate.exact_matches(found.outputs)
-    for line in report.table(found.figures, "tokens/s", {name: f"{n} the same" for name, n in same.items()}):
+    for line in report.table(found.measurements, "tokens/s", {name: f"{n} the same" for name, n in same.items()}):
         print(line)
-    here = machine(options.threads, ("clearhead", "torch", "transformers", "ctranslate2"))
+    here = hardware_info(options.threads, ("clearhead", "torch", "transformers", "ctranslate2"))
     about = {"sentences": len(sources), "steps": options.steps, "beams": options.beams, "same": same}
     about |= {"product_rates": rates, "machine": here}
     print(json.dumps(about))
     if options.json:
-        report.write_json(options.json, found.figures, about)
+        report.write_report(options.json, found.measurements, about)
     if options.plot:
-        report.draw(options.plot, found.figures, "tokens/s", f"Generating, {options.beams} beams")
+        report.plot(options.plot, found.measurements, "tokens/s", f"Generating, {options.beams} beams")
 
 
 if __name__ == "__main__":

@@ -19,20 +19,21 @@ from pathlib import Path
 import torch
 
 from clearhead.benchmark import encode
-from clearhead.benchmark.hardware import machine, product_rate, wait
+from clearhead.benchmark.hardware import hardware_info, matmul_rate, synchronize
 from clearhead.checkpoints.families.bert import BERT
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.equations import masks
 from clearhead.equations.attention import scaled_dot_product
 from clearhead.generation.config import GenerationConfig
-from clearhead.generation.generate import EncodedSource, search
+from clearhead.generation.generate import generate
+from clearhead.generation.strategy import EncodedSource
 from clearhead.io.json import write_json
 from clearhead.kernels.attention import scaled_dot_product_attention
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.text_encoder import TextEncoder
-from clearhead.runtime.precision import inference_copy
+from clearhead.runtime.inference_copy import inference_copy
 from clearhead.tokenizers.bpe import train_bpe
 
 NUMBERS = ("float32", "bfloat16")
@@ -106,7 +107,7 @@ def check_generation(checks, model, sources, device):
     for beams in (1, 4):
         settings = GenerationConfig(beam_size=beams, min_new_tokens=12, max_new_tokens=12)
         here, there = (
-            [best for best, *_ in search(inference_copy(model, torch.float32, torch.device(kind)), sources, settings)]
+            [best for best, *_ in generate(inference_copy(model, "float32", torch.device(kind)), sources, settings)]
             for kind in ("cpu", device)
         )
         other = sum(a.ids != b.ids for a, b in zip(here, there, strict=True))
@@ -157,10 +158,10 @@ def rate(work, units, device, rounds=5):
     work()
     seconds = []
     for _ in range(rounds):
-        wait(device)
+        synchronize(device)
         start = time.perf_counter()
         work()
-        wait(device)
+        synchronize(device)
         seconds.append(time.perf_counter() - start)
     return units / statistics.median(seconds)
 
@@ -185,7 +186,7 @@ def matrices(*stacks):
 def measure_encoding(table, encoders, sizes, device):
     for count, length in sizes:
         texts = encode.synthetic(encoders("float32", "cpu"), count, length)
-        total = sum(encode.tokens_of(encoders("float32", "cpu"), texts).values())
+        total = sum(encode.token_counts(encoders("float32", "cpu"), texts).values())
         for numbers in NUMBERS:
             encoder = encoders(numbers, device)
             speed = rate(lambda encoder=encoder, texts=texts: encoder.encode(texts), total, device)
@@ -197,8 +198,8 @@ def measure_generation(table, model, groups, steps, device):
         for beams in (1, 4):
             settings = GenerationConfig(beam_size=beams, min_new_tokens=steps, max_new_tokens=steps)
             for numbers in NUMBERS:
-                runner = inference_copy(model, getattr(torch, numbers), torch.device(device))
-                work = lambda runner=runner, sources=sources, how=settings: search(runner, sources, how)  # noqa: E731
+                runner = inference_copy(model, numbers, torch.device(device))
+                work = lambda runner=runner, sources=sources, how=settings: generate(runner, sources, how)  # noqa: E731
                 speed = rate(work, len(sources) * steps, device, rounds=3)
                 weights = matrices(model.decoder) + model.config.vocab_size * model.config.d_model
                 table.add(f"generate, {len(sources)} sentences, {beams} beams", numbers, speed, beams * weights)
@@ -273,7 +274,7 @@ def main():
         ]
 
     ids = torch.randint(3, config.vocab_size, (4 if quick else 256, 32))
-    checks, table = Checks(), Table({numbers: product_rate(numbers, device=device) for numbers in NUMBERS})
+    checks, table = Checks(), Table({numbers: matmul_rate(numbers, device=device) for numbers in NUMBERS})
     for numbers, found in table.products.items():
         print(f"large products, {numbers}: {found / 1e12:.2f} TFLOP/s")
     check_attention(checks, device)
@@ -287,7 +288,11 @@ def main():
     measure_training(table, config, (ids, ids), device)
     seconds = time.perf_counter() - start
     print(f"measured after {seconds:.0f} s")
-    about = {"device": device, "seconds": seconds, "machine": machine(torch.get_num_threads(), ("clearhead", "torch"))}
+    about = {
+        "device": device,
+        "seconds": seconds,
+        "machine": hardware_info(torch.get_num_threads(), ("clearhead", "torch")),
+    }
     if torch.device(device).type == "cuda":
         about |= {
             "card": torch.cuda.get_device_name(device),

@@ -14,17 +14,19 @@ from pathlib import Path
 
 import torch
 
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.generation.config import GenerationConfig
-from clearhead.generation.generate import EncodedSource, search
+from clearhead.generation.generate import generate
+from clearhead.generation.strategy import EncodedSource
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
+from clearhead.runtime.allocator import configure_allocator
+from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.packed_batch import packed_batches
-from clearhead.runtime.precision import dtype_for, inference_copy
 from clearhead.tokenizers.base import Tokens
 
 CPU = torch.device("cpu")
@@ -35,6 +37,7 @@ GENERATED = 32
 
 def encoding(length, tokens, batch_tokens, windows, threads):
     """The work of encoding so many tokens, in texts of one length."""
+    configure_allocator()
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     pattern = tuple(WINDOW if layer % 3 else None for layer in range(6)) if windows else ()
@@ -43,7 +46,7 @@ def encoding(length, tokens, batch_tokens, windows, threads):
         positions="rotary", windows=pattern, activation="gelu", initializer_range=0.02,
     )  # fmt: skip
     model = EncoderModel(config).eval()
-    runner = inference_copy(model, dtype_for("auto", CPU), CPU)
+    runner = inference_copy(model, "auto", CPU)
     rows = torch.randint(1, config.vocab_size, (tokens // length, length)).tolist()
     texts = [Tokens(ids=row, truncated=False) for row in rows]
 
@@ -57,14 +60,15 @@ def encoding(length, tokens, batch_tokens, windows, threads):
 
 def generating(beams, sentences, threads):
     """The work of generating targets of one length."""
+    configure_allocator()
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = Seq2Seq(Seq2SeqConfig(vocab_size=58101, positions="concatenated", max_len=512)).eval()
-    runner = inference_copy(model, dtype_for("auto", CPU), CPU)
+    runner = inference_copy(model, "auto", CPU)
     settings = GenerationConfig(beam_size=beams, min_new_tokens=GENERATED, max_new_tokens=GENERATED)
     rows = torch.randint(3, 58101, (sentences, 20)).tolist()
     sources = [EncodedSource([*row, model.config.eos_ids[0]], (model.config.start_id,)) for row in rows]
-    return lambda _: search(runner, sources, settings)
+    return lambda _: generate(runner, sources, settings)
 
 
 def studies(threads):
@@ -108,9 +112,9 @@ def measured(lines, rounds):
     """For each line its points: what varies, tokens a second, the memory that the work took."""
     points = {f"{line}: {n}": (line, n, tokens) for line, some in lines.items() for n, (tokens, _) in some.items()}
     contestants = {f"{line}: {n}": who for line, some in lines.items() for n, (_, who) in some.items()}
-    found = run_benchmark(contestants, [None], len, rounds=rounds, said=lambda _: None)
+    found = run_benchmark(contestants, [None], len, rounds=rounds, on_round=lambda _: None)
     rows = {line: [] for line in lines}
-    for figure in found.figures:
+    for figure in found.measurements:
         line, n, tokens = points[figure.name]
         rates = [tokens * rate for rate in figure.rates]
         rows[line].append(
@@ -168,7 +172,7 @@ def main():
             for point in points:
                 spread = f"{point['lowest']:,.0f} to {point['highest']:,.0f}"
                 print(f"  {point['at']:18}  {point['tokens_per_second']:9,.0f}  {point['mib']:7,.0f}  ({spread})")
-    about = {"machine": machine(options.threads, ("clearhead", "torch")), "rounds": options.rounds}
+    about = {"machine": hardware_info(options.threads, ("clearhead", "torch")), "rounds": options.rounds}
     print(json.dumps(about))
     if options.json:
         write_json(options.json, about | {"studies": {name: rows for name, (_, rows) in results.items()}})

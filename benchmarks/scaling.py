@@ -12,7 +12,7 @@ import argparse
 import torch
 
 from clearhead import Seq2Seq, Seq2SeqConfig
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.io.json import write_json
 from clearhead.stacks.decoder import DecoderLayer
 from clearhead.stacks.encoder import EncoderLayer
@@ -122,7 +122,9 @@ def main():
             "|",
         )
     if asked.json:
-        write_json(asked.json, {"machine": machine(torch.get_num_threads(), ["clearhead", "torch"]), "steps": found})
+        write_json(
+            asked.json, {"machine": hardware_info(torch.get_num_threads(), ["clearhead", "torch"]), "steps": found}
+        )
 
 
 if __name__ == "__main__":

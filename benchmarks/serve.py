@@ -26,7 +26,7 @@ import httpx
 import numpy as np
 
 from clearhead import TextEncoder
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
 
@@ -253,7 +253,7 @@ def main():
     texts = list(dict.fromkeys(line for line in lines if line.strip()))[: options.number]
     about, missed = (overload if options.overload else steady)(texts, options)
     about |= {"precision": options.precision, "missed": missed}
-    about["machine"] = machine(2, ("clearhead", "torch", "fastapi", "uvicorn"))
+    about["machine"] = hardware_info(2, ("clearhead", "torch", "fastapi", "uvicorn"))
     print(json.dumps(about, indent=1))
     if options.json:
         write_json(options.json, about)

@@ -20,9 +20,10 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from clearhead.benchmark import encode, generate, train
-from clearhead.benchmark.hardware import product_rate
-from clearhead.runtime import prepacked_linear
-from clearhead.runtime.precision import configure_allocator
+from clearhead.benchmark.hardware import matmul_rate
+from clearhead.kernels.linear import is_supported
+from clearhead.runtime.allocator import configure_allocator
+from clearhead.runtime.prepacked_linear import PrepackedLinear
 
 THREADS = 2
 NUMBERS = ("float32", "bfloat16")
@@ -71,7 +72,7 @@ def packed_rate(dtype, seconds=2.0):
     """As `product_rate`, with the weight in oneDNN's order."""
     configure_allocator()
     linear, x = nn.Linear(1024, 1024), torch.randn(2048, 1024).to(dtype)
-    packed, best, stop = prepacked_linear.PrepackedLinear(linear, dtype), float("inf"), time.perf_counter() + seconds
+    packed, best, stop = PrepackedLinear(linear, dtype), float("inf"), time.perf_counter() + seconds
     with torch.inference_mode():
         while time.perf_counter() < stop:
             start = time.perf_counter()
@@ -83,8 +84,8 @@ def packed_rate(dtype, seconds=2.0):
 def rates():
     for numbers in NUMBERS:
         dtype = getattr(torch, numbers)
-        packed = f"{packed_rate(dtype) / 1e9:,.0f}" if prepacked_linear.is_supported(dtype) else "not there"
-        print(f"{numbers}: a large product {product_rate(numbers) / 1e9:,.0f} GFLOP/s, with packed weights {packed}")
+        packed = f"{packed_rate(dtype) / 1e9:,.0f}" if is_supported(dtype) else "not there"
+        print(f"{numbers}: a large matmul {matmul_rate(numbers) / 1e9:,.0f} GFLOP/s, with packed weights {packed}")
 
 
 def main():

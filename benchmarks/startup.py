@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.io.json import write_json
 
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
@@ -54,7 +54,7 @@ def main() -> None:
     for name, figure in figures.items():
         print(f"{name:32} median {figure['median']:.3f} s  ({figure['min']:.3f} to {figure['max']:.3f})")
     if options.json:
-        about = {"machine": machine(os.cpu_count() or 1, ("clearhead", "torch"))}
+        about = {"machine": hardware_info(os.cpu_count() or 1, ("clearhead", "torch"))}
         write_json(options.json, about | {"rounds": options.rounds, "figures": figures})
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from clearhead.benchmark import report, train
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.benchmark.runner import Candidate, run_benchmark
 
 
@@ -62,25 +62,25 @@ def main():
     options = parser.parse_args()
     sides = [path.read_text(encoding="utf-8").splitlines() for path in (options.source, options.target)]
     some = train.batches(*sides, options.tokens)[: options.updates]
-    contestants = train.contestants(options.threads)
+    contestants = train.candidates(options.threads)
     if importlib.util.find_spec("transformers"):
         for numbers in ("float32", "bfloat16"):
             contestants[f"transformers Marian {numbers}"] = Candidate(marian, (numbers == "bfloat16", options.threads))
-    found = run_benchmark(contestants, some, train.tokens_of, rounds=options.rounds, check=some, said=print)
+    found = run_benchmark(contestants, some, train.count_tokens, rounds=options.rounds, check=some, on_round=print)
     losses = {name: losses[-1] for name, losses in found.outputs.items()}
     notes = {
         figure.name: f"{figure.peak_mib - figure.loaded_mib:,.0f} MiB by training, loss {losses[figure.name]:.2f}"
-        for figure in found.figures
+        for figure in found.measurements
     }
-    for line in report.table(found.figures, "tokens/s", notes):
+    for line in report.table(found.measurements, "tokens/s", notes):
         print(line)
-    here = machine(options.threads, ("clearhead", "torch", "transformers"))
-    about = {"updates": len(some), "tokens": train.tokens_of(some), "losses": losses, "machine": here}
+    here = hardware_info(options.threads, ("clearhead", "torch", "transformers"))
+    about = {"updates": len(some), "tokens": train.count_tokens(some), "losses": losses, "machine": here}
     print(json.dumps(about))
     if options.json:
-        report.write_json(options.json, found.figures, about)
+        report.write_report(options.json, found.measurements, about)
     if options.plot:
-        report.draw(options.plot, found.figures, "tokens/s", "Training Transformer-Tiny")
+        report.plot(options.plot, found.measurements, "tokens/s", "Training Transformer-Tiny")
 
 
 if __name__ == "__main__":

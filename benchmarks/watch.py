@@ -15,10 +15,10 @@ import torch
 
 from clearhead import TextEncoder, traced, watch
 from clearhead.benchmark import encode, report
-from clearhead.benchmark.hardware import machine
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.io import hub
-from clearhead.runtime.precision import inference_copies
+from clearhead.runtime.inference_copy import inference_copies
 
 LAYER, HEAD = 0, 0
 
@@ -61,7 +61,7 @@ def main():
     options = parser.parse_args()
     encoder = TextEncoder.from_pretrained(options.model, precision="float32", device="cpu")
     texts = encode.synthetic(encoder, options.number, options.length)
-    tokens = encode.tokens_of(encoder, texts)
+    tokens = encode.token_counts(encoder, texts)
     looks = {
         "never looked at": (None, None),
         "never looked at, again": (None, None),
@@ -76,16 +76,16 @@ def main():
         lambda some: sum(tokens[text] for text in some),
         rounds=options.rounds,
         check=texts[:20],
-        said=print,
+        on_round=print,
     )
     for name, vectors in found.outputs.items():
         assert (vectors == found.outputs["never looked at"]).all(), f"{name}: the vectors are others"
-    for line in report.table(found.figures, "tokens/s"):
+    for line in report.table(found.measurements, "tokens/s"):
         print(line)
     if options.json:
         about = {"texts": len(texts), "tokens": sum(tokens.values())}
-        about["machine"] = machine(options.threads, ("clearhead", "torch"))
-        report.write_json(options.json, found.figures, about)
+        about["machine"] = hardware_info(options.threads, ("clearhead", "torch"))
+        report.write_report(options.json, found.measurements, about)
 
 
 if __name__ == "__main__":

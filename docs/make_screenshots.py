@@ -9,7 +9,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from clearhead.inspection.report import collect
-from clearhead.inspection.report.html import write
+from clearhead.inspection.report.html import write_page
 
 TEXT = "My grandmother bakes bread every Sunday morning."
 PICTURES = Path(__file__).with_name("images")
@@ -32,7 +32,7 @@ def main():
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as held, sync_playwright() as playwright:
         path = Path(held) / "page.html"
-        write(collect.of_text("tatoeba-en-de", TEXT), path)
+        write_page(collect.collect_checkpoint("tatoeba-en-de", TEXT), path)
         opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
         page = opened.new_page(viewport={"width": 1100, "height": 4000}, color_scheme="light")
         page.goto(path.as_uri())

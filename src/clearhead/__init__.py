@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from clearhead.models.encoder import EncoderModel as EncoderModel
     from clearhead.models.heads import MaskedLanguageModel as MaskedLanguageModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
+    from clearhead.pipelines.answers import Answer as Answer
     from clearhead.pipelines.outputs import Generated as Generated
     from clearhead.pipelines.outputs import StreamedToken as StreamedToken
-    from clearhead.pipelines.question_answerer import Answer as Answer
     from clearhead.pipelines.question_answerer import QuestionAnswerer as QuestionAnswerer
     from clearhead.pipelines.text_classifier import TextClassifier as TextClassifier
     from clearhead.pipelines.text_encoder import TextEncoder as TextEncoder
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from clearhead.stacks.encoder import EncoderLayer as EncoderLayer
 
 _HOME = {
-    "Answer": "pipelines.question_answerer",
+    "Answer": "pipelines.answers",
     "Certificate": "inspection.verify.certificate",
     "CrossAttention": "layers.attention",
     "Decoder": "stacks.decoder",

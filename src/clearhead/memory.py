@@ -18,6 +18,10 @@ _CGROUP_FILES = (
 """Limit, use and the name of the reclaimable file cache in memory.stat, of version 2 and of version 1."""
 
 
+class MemoryLimitError(ValueError):
+    """More memory is required than is available."""
+
+
 def check_memory(required: int, what: str, advice: str, device: "torch.device | None" = None) -> None:
     """Raise an error before an allocation that cannot succeed.
 
@@ -28,7 +32,7 @@ def check_memory(required: int, what: str, advice: str, device: "torch.device | 
         device: where they are allocated; the CPU where None.
 
     Raises:
-        ValueError: more bytes are required than are available.
+        MemoryLimitError: more bytes are required than are available.
 
     >>> check_memory(1000, "a batch of 10 texts", "Use a smaller batch.")
     """
@@ -37,7 +41,7 @@ def check_memory(required: int, what: str, advice: str, device: "torch.device | 
     available = available_memory(device)
     if available is not None and required > available:
         on = "" if device is None or device.type == "cpu" else f" on {device}"
-        raise ValueError(
+        raise MemoryLimitError(
             f"{what} needs at least {_gib(required)} GiB of memory; {_gib(available)} GiB are available{on}. {advice}"
         )
 

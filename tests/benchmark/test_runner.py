@@ -5,8 +5,8 @@ import json
 import pytest
 from support import contestants as made
 
-from clearhead.benchmark.hardware import machine, peak_memory, product_rate
-from clearhead.benchmark.report import draw, table, write_json
+from clearhead.benchmark.hardware import hardware_info, matmul_rate, peak_memory
+from clearhead.benchmark.report import plot, table, write_report
 from clearhead.benchmark.runner import Candidate, Measurements, run_benchmark
 
 
@@ -18,11 +18,11 @@ def test_all_do_the_same_work_and_are_compared_with_the_first():
         lambda items: sum(items),
         rounds=3,
         check=[1, 2],
-        said=lines.append,
+        on_round=lines.append,
     )
     assert found.outputs == {"a": [2, 4], "b": [3, 5]}
-    assert [figure.name for figure in found.figures] == ["a", "b"]
-    first, other = found.figures
+    assert [figure.name for figure in found.measurements] == ["a", "b"]
+    first, other = found.measurements
     assert len(first.rates) == len(lines) == 3
     assert first.ratio == first.lowest == first.highest == 1.0
     ratios = [b / a for a, b in zip(first.rates, other.rates, strict=True)]
@@ -34,7 +34,7 @@ def test_the_memory_is_that_of_each_process_alone():
     found = run_benchmark(
         {"small": Candidate(made.hungry, (1,)), "large": Candidate(made.hungry, (300,))}, [0], len, rounds=1
     )
-    small, large = found.figures
+    small, large = found.measurements
     assert 250 < large.peak_mib - small.peak_mib < 350
     assert abs(large.loaded_mib - small.loaded_mib) < 50
 
@@ -52,18 +52,18 @@ def test_one_that_fails_is_named(contestant, message):
         run_benchmark({"good": Candidate(made.doubling, (0,)), "bad": contestant}, [3], len, rounds=1)
 
 
-def test_a_contest_has_rounds():
-    with pytest.raises(ValueError, match="one round or more; got 0"):
+def test_zero_rounds_are_refused():
+    with pytest.raises(ValueError, match="rounds must be at least 1; got 0"):
         run_benchmark({"a": Candidate(made.doubling, (0,))}, [3], len, rounds=0)
 
 
 def test_the_machine_is_described():
-    found = machine(2, ("torch", "no-such-package"))
+    found = hardware_info(2, ("torch", "no-such-package"))
     assert found["threads"] == 2
     assert found["cores"] >= 1
     assert found["versions"].keys() == {"python", "torch"}
     assert peak_memory() > 50
-    assert product_rate("float32", seconds=0.05) > 1e8
+    assert matmul_rate("float32", seconds=0.05) > 1e8
 
 
 def test_figures_become_a_table_a_file_and_a_picture(tmp_path):
@@ -75,9 +75,9 @@ def test_figures_become_a_table_a_file_and_a_picture(tmp_path):
     assert "tokens/s" in head
     assert lines[0].endswith("cosine 1.0")
     assert lines[1].split() == ["clearhead", "float32", "235", "2.50", "(2.00", "to", "3.00)", "34"]
-    write_json(tmp_path / "a.json", figures, {"work": "encode"})
+    write_report(tmp_path / "a.json", figures, {"work": "encode"})
     told = json.loads((tmp_path / "a.json").read_text())
     assert told["work"] == "encode"
     assert told["figures"][1]["rates"] == [200.0, 270.0]
-    draw(tmp_path / "a.png", figures, "tokens/s", "A title")
+    plot(tmp_path / "a.png", figures, "tokens/s", "A title")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -136,7 +136,7 @@ def test_truncated_weights(folder, keep):
     path = folder / "model.safetensors"
     data = path.read_bytes()
     path.write_bytes(data[: keep if isinstance(keep, int) else int(len(data) * keep)])
-    refused(folder, "model.safetensors", "not a whole safetensors file")
+    refused(folder, "model.safetensors", "is truncated, or not a safetensors file")
 
 
 def test_corrupt_header(folder):
@@ -144,7 +144,7 @@ def test_corrupt_header(folder):
     data = bytearray(path.read_bytes())
     data[20:30] = b"\xff" * 10
     path.write_bytes(bytes(data))
-    refused(folder, "model.safetensors", "not a whole safetensors file")
+    refused(folder, "model.safetensors", "is truncated, or not a safetensors file")
 
 
 def test_no_weights_no_config_no_tokenizer(folder):
@@ -168,7 +168,7 @@ def test_broken_json(folder):
     (folder / "config.json").write_text('{"model_type": "bert",')
     refused(folder, "config.json is not valid JSON")
     (folder / "config.json").write_text("[]")
-    refused(folder, "object is wanted")
+    refused(folder, "expected an object")
 
 
 def test_unknown_architectures_and_keys_that_change_the_maths(folder):
@@ -189,7 +189,7 @@ def test_unknown_architectures_and_keys_that_change_the_maths(folder):
         ({"pad_token_id": 99999}, ("pad_id=99999", "config.json")),
         ({"layer_norm_eps": 10**400}, ("layer_norm_eps=1000", "greater than any float")),
         ({"hidden_dropout_prob": 10**400}, ("hidden_dropout_prob=1000", "config.json")),
-        ({"hidden_size": 32.0}, ("hidden_size=32.0", "whole number")),
+        ({"hidden_size": 32.0}, ("hidden_size=32.0", "an integer")),
         ({"hidden_act": ["gelu"]}, ("hidden_act=['gelu']",)),
         ({"model_type": ["bert"]}, ("model_type=['bert']",)),
         ({"layer_norm_eps": float("nan")}, ("eps must be above 0",)),
@@ -249,7 +249,7 @@ def test_converting_runs_no_code(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="more than named, dense tensors"):
             convert(tmp_path)
     torch.save({}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="holds no tensors"):
+    with pytest.raises(ValueError, match="contains no tensors"):
         convert(tmp_path)
     torch.save({"epoch": 3}, tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="more than named, dense tensors"):
@@ -278,7 +278,7 @@ def test_tied_and_sharded_pickles_convert(tmp_path):
         ("./nowhere", "no such model folder: ./nowhere"),
         ("/nowhere/at/all", "no such model folder"),
         ("a/b/c", "no such model folder"),
-        ("someone/some-model", "could not be had from the Hugging Face Hub"),
+        ("someone/some-model", "could not be downloaded from the Hugging Face Hub"),
         ("not a name!", "neither a folder nor a model id"),
     ],
 )
@@ -306,7 +306,7 @@ def test_sentence_transformers_parts_that_are_not_understood(folder):
     dense = {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
     (folder / "1_Pooling").mkdir()
     (folder / "modules.json").write_text(json.dumps(modules))
-    refused(folder, "modules.json names no pooling")
+    refused(folder, "modules.json has no pooling")
     (folder / "modules.json").write_text(json.dumps([*modules, pooling, dense]))
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_lasttoken": True}))
     refused(folder, "lasttoken", "mean, cls, max")

@@ -165,7 +165,7 @@ def test_parts_that_follow_from_others():
 @pytest.mark.parametrize(
     ("family", "parts", "words"),
     [
-        ("marian", {"norm_order": "pre"}, "norm_order='pre'; it needs 'post'; t5, mt5, mbart, pegasus and m2m_100 can"),
+        ("marian", {"norm_order": "pre"}, "norm_order='pre'; it needs 'post'; m2m_100, mbart, mt5, pegasus and t5 can"),
         ("marian", {"embedding_norm": True}, "embedding_norm=True; it needs False; bart and mbart can"),
         ("bart", {"positions": "sinusoidal"}, "positions='sinusoidal'; it needs 'learned'$"),
         ("bart", {"activation": "geglu"}, "activation='geglu'"),
@@ -173,9 +173,9 @@ def test_parts_that_follow_from_others():
         (
             "bart",
             {"target_vocab_size": 15, "share_embeddings": False, "tie_output": False},
-            "target_vocab_size=15 beside vocab_size=12; it has one vocabulary",
+            "target_vocab_size=15 with vocab_size=12; it has one vocabulary",
         ),
-        ("bart", {"depth": 3}, "has no part depth; these are: vocab_size, target_vocab_size"),
+        ("bart", {"depth": 3}, "has no field depth. Use one of: vocab_size, target_vocab_size"),
         ("bart", {"d_model": "8"}, "d_model='8'; expected a number"),
         ("bart", {"d_model": 2.5}, "d_model=2.5; expected an integer"),
         ("bart", {"pad_id": 12}, "pad_id=12 lies outside the vocabulary of 12 tokens"),

@@ -105,7 +105,7 @@ def test_the_problem_is_kept(problem, tmp_path):
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="each label has a name of its own; got a, a"):
+    with pytest.raises(ValueError, match="labels must be distinct; got a, a"):
         new_classifier(tiny(), OURS["bert"], ["a", "a"])
     with pytest.raises(ValueError, match="one label or more"):
         new_classifier(tiny(), OURS["bert"], [])

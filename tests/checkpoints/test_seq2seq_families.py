@@ -166,7 +166,7 @@ def test_positions_in_the_file_must_be_the_sinusoids(kind, tmp_path):
         ("bart", {"encoder_layers": None}, "lacks encoder_layers"),
         ("bart", {"encoder_layers": 10**8}, "100000003 layers"),
         ("bart", {"activation_function": "quick"}, "activation_function='quick', which is not supported"),
-        ("bart", {"mixture": 3}, "mixture=3, which is not known here"),
+        ("bart", {"mixture": 3}, "mixture=3, which is unknown"),
         ("marian", {"decoder_vocab_size": 50}, "cannot share one embedding"),
         ("marian", {"decoder_vocab_size": "x"}, "decoder_vocab_size='x'; expected an integer"),
         ("marian", {"eos_token_id": "x"}, "token id 'x'"),
@@ -189,7 +189,7 @@ def test_a_config_that_is_not_understood_is_refused(kind, change, message, tmp_p
 
 
 def test_an_encoder_is_no_encoder_decoder_and_the_other_way_round(tiny_bert, tmp_path):
-    with pytest.raises(ValueError, match="an encoder without a decoder; generating text needs"):
+    with pytest.raises(ValueError, match="an encoder without a decoder. To generate text, use"):
         load_seq2seq(tiny_bert)
     make("t5", tmp_path)
     with pytest.raises(ValueError, match="a t5 model, an encoder–decoder; expected an encoder"):
@@ -226,5 +226,5 @@ def test_t5_ties_and_scales_in_every_combination(tied, scaled, tmp_path):
 @pytest.mark.parametrize("kind", UNTIED)
 def test_an_output_of_its_own_that_is_missing_is_named(kind, tmp_path):
     make(kind, tmp_path, tie_word_embeddings=False)
-    with pytest.raises(ValueError, match=r"tensor lm_head\.weight is missing, though config\.json says"):
+    with pytest.raises(ValueError, match=r"tensor lm_head\.weight is missing, but config\.json has"):
         load_seq2seq(changed(tmp_path, tmp_path / "a", lambda tensors: tensors.pop("lm_head.weight")))

@@ -78,8 +78,8 @@ def test_an_encoder_under_a_fresh_decoder_opens_as_bart(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("mpnet", "cannot hold a mpnet encoder: it has learned biases by distance. bert, roberta"),
-        ("modernbert", "its positions are not learned vectors; its attention has windows; .* gated"),
+        ("mpnet", "cannot hold a mpnet encoder: it has relative position biases. Use bert, roberta"),
+        ("modernbert", "its positions are not learned; its attention has windows; .* gated"),
     ],
 )
 def test_an_encoder_that_bart_cannot_hold_is_refused_with_the_reason(name, reason, tmp_path):

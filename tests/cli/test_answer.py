@@ -128,6 +128,6 @@ def test_evaluate_refuses(data, tmp_path, folder):
     assert "--output takes a model's answers" in refused(*evaluate, "--predictions", said, "-o", tmp_path / "o.json")
     assert "none of the 1 predictions" in refused(*evaluate, "--predictions", said)
     assert "does not exist" in refused(*evaluate, "-m", folder, "-o", tmp_path / "no" / "o.json")
-    assert "not of SQuAD's layout" in refused("evaluate", "answers", said, "--predictions", said)
+    assert "does not have the SQuAD format" in refused("evaluate", "answers", said, "--predictions", said)
     assert "no such file" in refused("evaluate", "answers", tmp_path / "no.json", "-m", folder)
     assert not os.path.exists(tmp_path / "o.json")

@@ -41,7 +41,7 @@ def test_generation_is_measured_in_both_precisions(tmp_path):
     )
     assert status == 0, err
     found = json.loads(path.read_text())
-    assert found["notes"]["clearhead float32"] == "3 of 3 the same"
+    assert found["notes"]["clearhead float32"] == "3 of 3 equal"
     assert found["beam_size"] == 2
 
 

@@ -126,7 +126,7 @@ def test_bad_input_to_encode(tmp_path, texts, tiny_bert):
     assert ".npy, .jsonl, .parquet" in refused("encode", texts, "-m", tiny_bert, "-o", tmp_path / "v.txt")
     assert "does not exist" in refused("encode", texts, "-m", tiny_bert, "-o", tmp_path / "no" / "v.npy")
     assert "no such model folder" in refused("encode", texts, "-m", "./no-model", "-o", out)
-    assert "not a whole safetensors" in refused("encode", texts, "-m", broken(tiny_bert, tmp_path), "-o", out)
+    assert "truncated, or not a safetensors" in refused("encode", texts, "-m", broken(tiny_bert, tmp_path), "-o", out)
     assert "batch_tokens must be at least 1" in refused("encode", texts, "-m", tiny_bert, "--batch-tokens", 0)
     assert "truncate_dim" in refused("encode", texts, "-m", tiny_bert, "-o", out, "--truncate-dim", 0)
     assert "device 'warp'" in refused("encode", texts, "-m", tiny_bert, "-o", out, "--device", "warp")

@@ -23,6 +23,7 @@ from support.training import tiny, trained_until, write_tiny
 from clearhead import TextEncoder
 from clearhead.data.corpus import Corpus
 from clearhead.data.file_formats import check_text_format
+from clearhead.io.json import read_json
 
 
 @pytest.fixture
@@ -242,13 +243,19 @@ def test_a_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
         ("page.html", ("view", "the old", "-m", tiny_bert, "-o", tmp_path / "page.html")),
         ("hyp.txt", ("evaluate", "translation", texts, "--reference", texts, "-m", "tatoeba-en-de", "-q",
                      "--beam-size", 1, "--max-new-tokens", 8, "-o", tmp_path / "hyp.txt")),
-        (str(tmp_path / "run"), ("train", write_tiny(tmp_path), "-q")),
+        (str(tmp_path / "run" / "data" / "tokenizer" / "tokenizer.json"), ("train", write_tiny(tmp_path), "-q")),
+        ("model.safetensors", ("verify", tiny_bert, "-o", tmp_path / "certificate.json")),
+        (str(out / "model.safetensors"), ("export", tiny_bert, out, "--to", "transformers")),
     ):  # fmt: skip
         status, _, err = clearhead(*arguments, hook=small_files)
         assert status == 1, (arguments, err)
         assert name in err.splitlines()[-1], err
         assert "File too large" in err.splitlines()[-1]
         assert "Traceback" not in err
+        assert ".part" not in err
+        assert not (tmp_path / "certificate.json").exists()
+        assert not (tmp_path / "run" / "data").exists()
+        assert not out.exists()
 
 
 @pytest.mark.slow
@@ -288,9 +295,18 @@ def test_integers_beyond_64_bits(texts, tmp_path, tiny_bert):
     ):
         assert words in refused(*arguments)
     (tmp_path / "a.jsonl").write_text(f'{{"text": {BIG}}}\n')
-    assert "a.jsonl, line 1: column 'text' holds int" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
+    assert "a.jsonl, line 1: column 'text' is int" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
     (tmp_path / "a.jsonl").write_text('{"text": "a", "x": ' + "9" * 5000 + "}\n")
-    assert "a.jsonl, line 1: not JSON" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
+    expected = "an integer has 5000 digits, more than 4300: line 1 column 20"
+    assert f"a.jsonl, line 1: not JSON: {expected}\n" in refused("encode", tmp_path / "a.jsonl", "-m", tiny_bert)
+    documents = ("evaluate", "summarization", tmp_path / "a.jsonl", "-m", tiny_bert)
+    assert f"a.jsonl, line 1: not JSON: {expected}\n" in refused(*documents)
+    (tmp_path / "a.json").write_text('{"data": [],\n "version": ' + "9" * 5000 + "}")
+    expected = "a.json is not JSON: an integer has 5000 digits, more than 4300: line 2 column 13\n"
+    assert expected in refused("evaluate", "answers", tmp_path / "a.json", "-m", tiny_bert)
+    (tmp_path / "a.json").write_text("9" * 5000)
+    with pytest.raises(ValueError, match="a.json is not valid JSON: an integer has 5000 digits"):
+        read_json(tmp_path / "a.json")
     (tmp_path / "a.csv").write_text("text\na\n")
     assert "a.csv, line 1 has 1 column" in refused("encode", tmp_path / "a.csv", "-m", tiny_bert, "--column", BIG)
 
@@ -311,7 +327,9 @@ def test_recipe_values_beyond_64_bits(tmp_path, key, value):
 def test_recipes_that_are_not_yaml(tmp_path, content):
     (tmp_path / "recipe.yaml").write_text(content)
     expected = "nested too deeply" if content.startswith("{") else "not YAML"
-    assert f"recipe.yaml is {expected}" in refused("train", tmp_path / "recipe.yaml")
+    message = refused("train", tmp_path / "recipe.yaml")
+    assert f"recipe.yaml is {expected}" in message
+    assert "sys." not in message
     if content.startswith("a: "):
         recipe = write_tiny(tmp_path)
         assert "the value is not YAML" in refused("train", recipe, "seed=" + content.removeprefix("a: "))
@@ -336,4 +354,4 @@ def test_a_resume_of_a_damaged_run(tmp_path):
     status, _, err = clearhead("train", path, "--resume", "-q")
     assert status == 1
     assert err.splitlines()[-1].startswith("clearhead: error: ")
-    assert "safetensors is not a whole safetensors file" in err
+    assert "safetensors is truncated, or not a safetensors file" in err

@@ -1,6 +1,7 @@
 """Sizes that no machine can hold are refused before anything is allocated, in one line that says what to change."""
 
 import json
+import re
 import resource
 import shutil
 
@@ -53,6 +54,7 @@ def changed(folder, target, file="config.json", **changes):
     ("kind", "changes"),
     [
         ("bert", {"hidden_size": 10**9}),
+        ("marian", {"d_model": 10**9}),
         ("marian", {"max_position_embeddings": 10**10}),
     ],
 )
@@ -60,7 +62,7 @@ def test_sizes_in_config_json(folders, tmp_path, kind, changes):
     folder = changed(folders / kind, tmp_path / "model", **changes)
     line = too_large("encode" if kind == "bert" else "translate", "--model", folder)
     assert str(folder / "config.json") in line
-    assert "memory" in line
+    assert re.search(r"needs at least [\d,.]+ GiB of memory; [\d,.]+ GiB are available", line), line
 
 
 @pytest.mark.parametrize("beams", [10**6, 2**31])
@@ -127,8 +129,26 @@ def test_sizes_in_a_recipe(tmp_path, key):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(told(tmp_path)))
     line = too_large("train", path, f"{key}={SECTIONS[key]}")
-    assert "memory" in line
+    assert line.startswith(f"clearhead: error: {path}: ")
+    assert re.search(r"needs at least [\d,.]+ GiB of memory; [\d,.]+ GiB are available", line), line
     assert key.split(".")[1] in line
+
+
+@pytest.mark.parametrize("batches", [10**9, 10**18])
+def test_the_batches_of_an_update(tmp_path, batches):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(told(tmp_path)))
+    line = too_large("train", path, f"training.accumulate={batches}", "-q")
+    assert f"an update of {batches} batches needs at least" in line
+    assert "GiB are available. Choose a smaller training.accumulate." in line
+
+
+def test_a_width_whose_bytes_no_address_can_count(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(told(tmp_path)))
+    line = too_large("train", path, f"model.d_model={10**15}")
+    assert line.startswith(f"clearhead: error: {path}: a tensor of the model with shape (")
+    assert re.search(r"needs at least [\d,.]+ GiB of memory; [\d,.]+ GiB are available", line), line
 
 
 def test_a_batch_in_training(tmp_path, monkeypatch):

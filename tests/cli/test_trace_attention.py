@@ -25,7 +25,7 @@ def test_an_encoders_head():
     (tokens,) = encoder.tokenize([TEXT])
     with torch.no_grad(), watch(encoder.model) as seen:
         encoder.model(torch.tensor([tokens.ids]))
-    torch.testing.assert_close(torch.tensor(found["weights"]), seen.of(0, 2)[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(torch.tensor(found["weights"]), seen.get(0, 2)[0], atol=1e-5, rtol=0)
     words = ["[CLS]", "the", "old", "bridge", "was", "closed", ".", "[SEP]"]
     assert found["queries"] == found["keys"] == words
     lines = shown("--model", MODEL, "--attention", "0.2").splitlines()
@@ -44,7 +44,7 @@ def test_a_translators_three_attentions():
     with torch.no_grad(), watch(made.model) as seen:
         made.model(torch.tensor([source.ids]), torch.tensor([target]))
     for one in found:
-        expected = seen.of(1, 3, one["part"])[0]
+        expected = seen.get(1, 3, one["part"])[0]
         torch.testing.assert_close(torch.tensor(one["weights"]), expected, atol=1e-5, rtol=0)
         assert (len(one["queries"]), len(one["keys"])) == expected.shape
     given = json.loads(shown("--model", TRANSLATOR, "--attention", "1.3", "--target", "Die Brücke", "--json"))
@@ -59,7 +59,7 @@ def test_a_translators_three_attentions():
         (["--attention", "0.2"], "needs a text and a --model"),
         (["--model", MODEL, "--attention", "2"], "is LAYER.HEAD, such as 0.3, both from 0; got '2'"),
         (["--model", MODEL, "--attention", "-1.0"], "is LAYER.HEAD"),
-        (["--model", MODEL, "--attention", "6.0"], "there is no attention in layer 6"),
+        (["--model", MODEL, "--attention", "6.0"], "no attention in layer 6"),
         (["--model", MODEL, "--attention", "0.12"], "has heads 0 to 11; got"),
         (["--model", MODEL, "--attention", "0.1", "--target", "x"], "is an encoder, which decodes no --target"),
     ],

@@ -49,7 +49,7 @@ def test_a_model_of_many_languages_is_told_them_as_translate_tells_it(multilingu
         data = viewed(folder, tmp_path, "--target-lang", target, *told)
         (best,) = made.generate([TEXT], source_lang=source, target_lang=target, return_details=True)
         assert data["output"] == best.text
-        assert [one["token"] for one in data["chosen"]] == list(best.tokens)
+        assert [one["token"] for one in data["output_tokens"]] == list(best.tokens)
         assert data["outputs"][0]["score"] == pytest.approx(best.score, abs=1e-5)
         assert target in data["target"][:2]
         assert (source or {"deu_Latn": "eng_Latn"}.get(german, "en_XX")) in data["source"]
@@ -90,12 +90,12 @@ def test_beams_are_the_checkpoints_unless_asked_for(tmp_path):
     folders.marian(tmp_path, lively=True)
     written(tmp_path, min_new_tokens=4, max_new_tokens=8)
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    for asked, beams in (([], made.settings.beam_size), (["--beam-size", "3"], 3), (["--beam-size", "1"], 1)):
+    for asked, beams in (([], made.generation_config.beam_size), (["--beam-size", "3"], 3), (["--beam-size", "1"], 1)):
         data = viewed(tmp_path, tmp_path, *asked)
         (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
         assert len(data["outputs"]) == max(map(len, data["tree"])) == beams
         assert data["output"] == best.text
-        assert [one["token"] for one in data["chosen"]] == list(best.tokens)
+        assert [one["token"] for one in data["output_tokens"]] == list(best.tokens)
 
 
 def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(tmp_path):
@@ -104,13 +104,15 @@ def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     (plain,) = made.generate([TEXT], return_details=True)
     forbidden = plain.token_ids[1]
-    made.settings = made.settings.changed(forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3)
+    made.generation_config = made.settings.updated(
+        forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3
+    )
     for beams in (4, 1):
-        data = collect.of_model("marian", made, TEXT, beams=beams)
+        data = collect.collect("marian", made, TEXT, beam_size=beams)
         (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
         first = data["tree"][0]
         assert [(node["id"], node["from"], node["log_prob"], node["total"]) for node in first] == [(7, 0, 0.0, 0.0)]
-        assert [other["log_prob"] for other in first[0]["near"]] == [0.0]
+        assert [other["log_prob"] for other in first[0]["alternatives"]] == [0.0]
         path = [node for column in data["tree"] for node in column if node["best"]]
         assert [node["log_prob"] for node in path] == pytest.approx(best.log_probs[: len(path)], abs=1e-5)
         assert [node["id"] for node in path] == list(best.token_ids[: len(path)])
@@ -129,13 +131,13 @@ def test_a_place_that_cannot_be_written_to_is_said_before_the_model_runs(tmp_pat
 def test_a_map_that_there_is_not_is_refused(tiny_bert, tmp_path):
     path = tmp_path / "a.html"
     for asked, message in (
-        ("encoder.99.99", "no attention encoder.99.99; the last are encoder.2.3"),
-        ("cross.0.0", "no attention cross.0.0"),
+        ("encoder.99.99", "no attention map encoder.99.99; the last ones are encoder.2.3"),
+        ("cross.0.0", "no attention map cross.0.0"),
         ("encoder.1", "got 'encoder.1'"),
         ("encoder.².0", "got 'encoder.².0'"),
     ):
-        assert message in refused("view", TEXT, "--model", tiny_bert, "--whole", asked, "-o", path)
-    status, _, err = started("view", TEXT, "--model", tiny_bert, "--whole", "encoder.2.3", "-o", path)
+        assert message in refused("view", TEXT, "--model", tiny_bert, "--full-maps", asked, "-o", path)
+    status, _, err = started("view", TEXT, "--model", tiny_bert, "--full-maps", "encoder.2.3", "-o", path)
     assert status == 0, err
     assert shown(path)["attention"][2]["heads"][3]["head"] == 3
 
@@ -144,12 +146,12 @@ def test_the_first_token_is_the_language_that_generation_gives(multilingual):
     """The page's maps and numbers are of the ids that were searched for, languages included."""
     folder, german, _ = multilingual
     made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
-    data = collect.of_model("m", made, TEXT, target_lang=german, beams=2)
+    data = collect.collect("m", made, TEXT, target_lang=german, beam_size=2)
     _, given = made.prepare(TEXT, target_lang=german)
     (best,) = made.generate([TEXT], target_lang=german, beam_size=2, return_details=True)
-    target = torch.tensor([[*given.source.prompt, *best.token_ids]])
+    target = torch.tensor([[*given.source.decoder_prefix, *best.token_ids]])
     ids = torch.tensor([given.source.ids])
     with torch.inference_mode():
         chances = made.model(ids, target[:, :-1], masks.padding(torch.ones_like(ids, dtype=torch.bool)))
     chosen = chances[0].log_softmax(-1)[-len(best.token_ids) :].gather(1, torch.tensor(best.token_ids)[:, None])
-    assert [one["log_prob"] for one in data["chosen"]] == pytest.approx(chosen[:, 0].tolist(), abs=1e-4)
+    assert [one["log_prob"] for one in data["output_tokens"]] == pytest.approx(chosen[:, 0].tolist(), abs=1e-4)

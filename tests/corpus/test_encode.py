@@ -23,7 +23,7 @@ from clearhead.corpus.encode import EncodingStats, encode_corpus
 from clearhead.corpus.writers import PartFile
 from clearhead.data.corpus import Corpus
 from clearhead.io.locks import OutputBusyError, writer_lock
-from clearhead.pipelines.text_encoder import EncodeOptions
+from clearhead.runtime.vectors import EncodeOptions
 
 
 @pytest.fixture(scope="module")
@@ -249,23 +249,23 @@ def test_bad_columns_name_file_and_line(tmp_path):
             assert words in refused("encode", path, "-o", tmp_path / "v.npy")
 
     check("a.jsonl", "line 2: no column 'text'; it has: body, id", content='{"text": "a"}\n{"body": "b", "id": 1}\n')
-    check("b.jsonl", "line 1: column 'text' holds int; a text is wanted", content='{"text": 3}\n')
+    check("b.jsonl", "line 1: column 'text' is int; expected a text", content='{"text": 3}\n')
     check("c.jsonl", "line 2: not JSON", content='{"text": "a"}\n{"text": \n')
     check("f.jsonl", "line 1: not JSON", content="[" * 100_000 + "\n")
     check("g.jsonl", "line 1: not JSON", content='{"text": "a", "n": ' + "1" * 5000 + "}\n")
     twice = pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["text", "text"])
     pyarrow.parquet.write_table(twice, tmp_path / "f.parquet")
     check("f.parquet", "2 columns named 'text'")
-    check("d.jsonl", r"line 1: a JSON list; an object is wanted", content="[1]\n")
-    check("e.jsonl", "line 1: column 'text' holds half a surrogate", content='{"text": "\\ud800"}\n')
+    check("d.jsonl", r"line 1: a JSON list; expected an object", content="[1]\n")
+    check("e.jsonl", "line 1: column 'text' has half a surrogate", content='{"text": "\\ud800"}\n')
     check("a.parquet", "no column 'text'; it has: body, id", table={"body": ["a"], "id": [1]}, command=True)
-    check("b.parquet", "column 'text' holds int64; text is wanted", table={"text": [1, 2]}, command=True)
-    check("c.parquet", "row 2: column 'text' holds null", table={"text": ["a", None]})
+    check("b.parquet", "column 'text' has type int64; expected text", table={"text": [1, 2]}, command=True)
+    check("c.parquet", "row 2: column 'text' is null", table={"text": ["a", None]})
     check("d.parquet", "is not a Parquet file", content="no")
     check("e.txt", "has no columns", content="a\n", column="text")
     # mixed schemas are found before anything is computed
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"]}), tmp_path / "good.parquet")
-    with pytest.raises(ValueError, match=r"b\.parquet: column 'text' holds int64"):
+    with pytest.raises(ValueError, match=r"b\.parquet: column 'text' has type int64"):
         Corpus([tmp_path / "good.parquet", tmp_path / "b.parquet"])
 
 

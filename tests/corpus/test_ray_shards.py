@@ -19,7 +19,7 @@ from clearhead.corpus.encode import EncodingStats, encode_corpus
 from clearhead.corpus.ray_shards import encode_shards
 from clearhead.corpus.ray_workers import EncodingJob
 from clearhead.data.corpus import Corpus
-from clearhead.pipelines.text_encoder import EncodeOptions
+from clearhead.runtime.vectors import EncodeOptions
 
 WORDS = ["hello", "world", "this", "is", "test", "the", "old", "bridge", "was", "closed", "after", "storm"]
 

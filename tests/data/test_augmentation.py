@@ -161,7 +161,7 @@ def test_noise_draws_from_all_that_is_not_protected():
     rest = np.delete(counts, PROTECTED)
     for count in rest:
         near(count / len(drawn), 1 / len(rest), len(drawn))
-    with pytest.raises(ValueError, match="of the vocabulary of 3 ids all are protected"):
+    with pytest.raises(ValueError, match="all 3 ids of the vocabulary are protected"):
         token_replacement(drawn, random(6), vocab_size=3, rate=0.1, protected=PROTECTED)
 
 
@@ -196,7 +196,7 @@ def test_eighty_ten_ten():
 def test_rates_that_are_none(rate):
     for name, augment in AUGMENTATIONS.items():
         if name != "local_shuffle":
-            with pytest.raises(ValueError, match="rate is a share from 0 to 1"):
+            with pytest.raises(ValueError, match="rate must be from 0 to 1"):
                 augment(long_text(3), random(0), rate)
     with pytest.raises(ValueError, match="distance must be at least 0; got -1"):
         local_shuffle(long_text(3), random(0), distance=-1)

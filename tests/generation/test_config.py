@@ -6,6 +6,7 @@ import pytest
 import transformers
 
 from clearhead import GenerationConfig
+from clearhead.generation.config_files import load_generation_config, save_generation_config
 
 
 def folder(tmp_path, generation=None, config=None):
@@ -35,7 +36,7 @@ def test_a_generation_config_is_read_as_it_says(tmp_path):
         "transformers_version": "5.0.0",
         "_from_model_config": True,
     }
-    read = GenerationConfig.from_folder(folder(tmp_path, said))
+    read = load_generation_config(folder(tmp_path, said))
     assert read == GenerationConfig(
         beam_size=4,
         max_length=142,
@@ -50,8 +51,8 @@ def test_a_generation_config_is_read_as_it_says(tmp_path):
         start_id=5,
         eos_ids=(2, 3),
     )
-    read.write(tmp_path, pad_id=1, start_id=0, eos_ids=(0,))
-    assert GenerationConfig.from_folder(tmp_path) == read
+    save_generation_config(read, tmp_path, pad_id=1, start_id=0, eos_ids=(0,))
+    assert load_generation_config(tmp_path) == read
     theirs = transformers.GenerationConfig.from_pretrained(tmp_path)
     for key, value in said.items():
         if key not in ("bos_token_id", "transformers_version", "_from_model_config"):
@@ -61,12 +62,12 @@ def test_a_generation_config_is_read_as_it_says(tmp_path):
 def test_what_transformers_writes_is_understood(tmp_path):
     transformers.GenerationConfig(num_beams=3, no_repeat_ngram_size=2).save_pretrained(tmp_path)
     folder(tmp_path)
-    assert GenerationConfig.from_folder(tmp_path) == GenerationConfig(beam_size=3, no_repeat_ngram_size=2)
+    assert load_generation_config(tmp_path) == GenerationConfig(beam_size=3, no_repeat_ngram_size=2)
 
 
 def test_older_files_say_it_in_the_models_config(tmp_path):
     config = {"model_type": "bart", "num_beams": 2, "max_length": 62, "force_bos_token_to_be_generated": True}
-    read = GenerationConfig.from_folder(folder(tmp_path, config=config | {"bos_token_id": 0}))
+    read = load_generation_config(folder(tmp_path, config=config | {"bos_token_id": 0}))
     assert read == GenerationConfig(beam_size=2, max_length=62, forced_bos_token_id=0)
 
 
@@ -91,29 +92,29 @@ def test_beams_are_five_where_nobody_says():
 )
 def test_a_file_that_is_not_understood_is_refused(said, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        GenerationConfig.from_folder(folder(tmp_path, said))
+        load_generation_config(folder(tmp_path, said))
 
 
 def test_what_a_call_says_counts():
     settings = GenerationConfig(beam_size=4, max_length=20, min_length=3)
-    assert settings.changed(beam_size=None, max_new_tokens=None) == settings
-    assert settings.changed(max_new_tokens=7).max_length is None
-    assert settings.changed(min_new_tokens=2).min_length == 0
-    assert settings.changed(do_sample=True).beam_size == 1
-    assert settings.changed(forced_eos_token_id=[3, 4]).forced_eos_token_id == (3, 4)
-    assert settings.changed(bad_words_ids=[[1, 2]]).bad_words_ids == ((1, 2),)
-    assert GenerationConfig(beam_size=1, do_sample=True).changed(beam_size=3).do_sample is False
+    assert settings.updated(beam_size=None, max_new_tokens=None) == settings
+    assert settings.updated(max_new_tokens=7).max_length is None
+    assert settings.updated(min_new_tokens=2).min_length == 0
+    assert settings.updated(do_sample=True).beam_size == 1
+    assert settings.updated(forced_eos_token_id=[3, 4]).forced_eos_token_id == (3, 4)
+    assert settings.updated(bad_words_ids=[[1, 2]]).bad_words_ids == ((1, 2),)
+    assert GenerationConfig(beam_size=1, do_sample=True).updated(beam_size=3).do_sample is False
     cautious = GenerationConfig(beam_size=4, min_length=56, max_length=142, num_return_sequences=3)
-    assert cautious.changed(max_new_tokens=20).min_length == 20
-    assert cautious.changed(beam_size=1).num_return_sequences == 1
+    assert cautious.updated(max_new_tokens=20).min_length == 20
+    assert cautious.updated(beam_size=1).num_return_sequences == 1
     with pytest.raises(TypeError, match="no option 'num_beams'; these are: beam_size"):
-        settings.changed(num_beams=3)
+        settings.updated(num_beams=3)
     with pytest.raises(ValueError, match="sampling draws one token at a time"):
-        settings.changed(do_sample=True, beam_size=2)
+        settings.updated(do_sample=True, beam_size=2)
     with pytest.raises(ValueError, match="num_return_sequences=5 is more than beam_size=4"):
-        settings.changed(num_return_sequences=5)
+        settings.updated(num_return_sequences=5)
     with pytest.raises(ValueError, match="min_new_tokens=9 is more than max_new_tokens=3"):
-        settings.changed(min_new_tokens=9, max_new_tokens=3)
+        settings.updated(min_new_tokens=9, max_new_tokens=3)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +128,11 @@ def test_what_a_call_says_counts():
     ],
 )
 def test_the_greatest_length(options, prompt, longest, length):
-    assert GenerationConfig(**options).greatest_length(prompt, longest) == length
+    assert GenerationConfig(**options).max_target_length(prompt, longest) == length
 
 
 def test_lengths_that_leave_nothing_are_refused():
     with pytest.raises(ValueError, match="nothing can be generated"):
-        GenerationConfig(max_length=3).greatest_length(3, None)
+        GenerationConfig(max_length=3).max_target_length(3, None)
     with pytest.raises(ValueError, match="at least 9 new tokens and at most 5"):
-        GenerationConfig(min_new_tokens=9).greatest_length(1, 6)
+        GenerationConfig(min_new_tokens=9).max_target_length(1, 6)

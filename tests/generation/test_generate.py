@@ -14,8 +14,8 @@ from clearhead.checkpoints import load_seq2seq
 from clearhead.equations import masks
 from clearhead.generation.beam import beam_search
 from clearhead.generation.greedy import greedy_search
-from clearhead.generation.logits_processors import processors
-from clearhead.generation.state import DecodingState
+from clearhead.generation.logits_processors import logits_processors
+from clearhead.generation.state import DecodingState, keep_outputs
 
 LONGEST = 14
 CHANGES = [
@@ -64,11 +64,11 @@ def search(model, ids, keep, options, prompt=None, forbidden=True):
         options["forced_eos_token_id"] = model.config.eos_ids
     if forbidden:  # what stands for padding has no place of its own in some families: no trained model says it
         options["bad_words_ids"] = [*options.get("bad_words_ids", []), [model.config.pad_id]]
-    told = GenerationConfig(beam_size=1).changed(max_length=LONGEST, **options)
+    told = GenerationConfig(beam_size=1).updated(max_length=LONGEST, **options)
     ends = model.config.eos_ids
     decoding = DecodingState(model, ids, keep, prompt)
-    limit = told.greatest_length(decoding.prompt, None)
-    changes = processors(told, decoding.prompt, limit, ends)
+    limit = told.max_target_length(decoding.prefix_length, None)
+    changes = logits_processors(told, decoding.prefix_length, limit, ends)
     if told.beam_size == 1:
         return [[one] for one in greedy_search(decoding, changes, limit, ends, told.length_penalty)]
     return beam_search(decoding, changes, told, limit, ends)
@@ -256,7 +256,8 @@ def test_who_looks_on_keeps_what_was_seen(pair, beams):
         copies.append(output.clone())
 
     handle = ours.output.register_forward_hook(hook)
-    found = search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})
+    with keep_outputs():
+        found = search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})
     handle.remove()
     assert all(torch.equal(one, copy) for one, copy in zip(seen, copies, strict=True))
     assert found == search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})

@@ -12,7 +12,7 @@ from clearhead.generation.logits_processors import (
     forbid_source_ngrams,
     forbid_words,
     force_tokens,
-    penalise_repetition,
+    penalize_repetition,
     warp_logits,
 )
 
@@ -38,7 +38,7 @@ def test_penalise_repetition(case, penalty):
     scores, ids, _ = case
     before = scores.clone()
     same(
-        penalise_repetition(scores, ids, penalty=penalty), theirs.RepetitionPenaltyLogitsProcessor(penalty)(ids, scores)
+        penalize_repetition(scores, ids, penalty=penalty), theirs.RepetitionPenaltyLogitsProcessor(penalty)(ids, scores)
     )
     assert torch.equal(scores, before)
 
@@ -67,14 +67,17 @@ def test_forbid_words(case, words):
 def test_forbid_early_end(case, least):
     scores, ids, _ = case
     expected = theirs.MinLengthLogitsProcessor(least, [2, 5])(ids, scores)
-    same(forbid_early_end(scores, ids, least=least, eos_ids=[2, 5]), expected)
+    same(forbid_early_end(scores, ids, min_length=least, eos_ids=[2, 5]), expected)
 
 
 @given(cases())
 def test_force(case):
     scores, ids, _ = case
-    same(force_tokens(scores, ids, at=1, allowed=[3]), theirs.ForcedBOSTokenLogitsProcessor(3)(ids, scores))
-    same(force_tokens(scores, ids, at=4, allowed=[3, 5]), theirs.ForcedEOSTokenLogitsProcessor(5, [3, 5])(ids, scores))
+    same(force_tokens(scores, ids, position=1, allowed=[3]), theirs.ForcedBOSTokenLogitsProcessor(3)(ids, scores))
+    same(
+        force_tokens(scores, ids, position=4, allowed=[3, 5]),
+        theirs.ForcedEOSTokenLogitsProcessor(5, [3, 5])(ids, scores),
+    )
 
 
 @given(cases(), st.sampled_from([0.3, 1.0, 2.5]), st.integers(0, 12), st.sampled_from([0.1, 0.5, 0.9, 1.0]))

@@ -75,7 +75,7 @@ def test_reports_fault_in_head(tmp_path, monkeypatch):
     weights = read_weights(tmp_path)[0]
     weights["classifier.weight"].fill_(torch.nan)
     write_weights(tmp_path / "model.safetensors", weights)
-    with pytest.raises(ValueError, match="classifier.weight holds NaN"):
+    with pytest.raises(ValueError, match="classifier.weight contains NaN"):
         verify(tmp_path)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from clearhead import CrossAttention, Decoder, DecoderLayer, Encoder, masks
+from clearhead import CrossAttention, Decoder, DecoderLayer, Encoder, LayerOptions, masks
 from clearhead.checkpoints.torch_nn.convert import EncoderDecoder, from_torch_nn, to_torch_nn
 from clearhead.checkpoints.torch_nn.parameters import DECODER_LAYER
 
@@ -255,11 +255,11 @@ def test_a_pair_of_our_own_becomes_a_transformer():
 
 def test_what_torch_nn_cannot_hold_is_refused():
     for changes, words in (
-        ({"activation": "geglu"}, "DecoderLayer cannot hold a gated"),
-        ({"norm": "rms"}, "RMSNorm"),
-        ({"scale": 1.0}, "scale"),
-        ({"head_dim": 3}, "head_dim"),
-        ({"activation_drop_prob": 0.2}, "inside the feed-forward"),
+        ({"options": LayerOptions(activation="geglu")}, "DecoderLayer cannot hold a gated"),
+        ({"options": LayerOptions(norm="rms")}, "RMSNorm"),
+        ({"options": LayerOptions(scale=1.0)}, "scale"),
+        ({"options": LayerOptions(head_dim=3)}, "head_dim"),
+        ({"options": LayerOptions(activation_drop_prob=0.2)}, "inside the feed-forward"),
         ({"relative_buckets": 8}, "Decoder cannot hold LayerDrop or relative biases"),
         ({"layer_drop": 0.2}, "LayerDrop"),
     ):

@@ -12,7 +12,7 @@ from support.tiny import make_bert
 
 from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
 from clearhead.finite import NonFiniteError, check_finite
-from clearhead.pipelines.text_encoder import EncodeOptions
+from clearhead.runtime.vectors import EncodeOptions
 
 TEXTS = ["hello world", "the old bridge", "after the storm", "this is a test"]
 
@@ -97,7 +97,7 @@ def test_an_output(folders, beam_size, do_sample, name):
     with pytest.raises(NonFiniteError):
         list(made.stream("the storm", max_new_tokens=5))
     with pytest.raises(NonFiniteError) as error:
-        list(made.each(["hello"] * 3 * (name == "translator") + ["the storm"], window=2, **options))
+        list(made.generate_iter(["hello"] * 3 * (name == "translator") + ["the storm"], window=2, **options))
     said(error, "text 3: " if name == "translator" else "text 0: ")
     if name == "translator":
         assert made.generate(["hello"], **options)

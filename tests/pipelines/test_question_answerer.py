@@ -158,7 +158,7 @@ def test_the_search_is_that_over_all_spans(logits, longest, count):
     # tokens as byte-level tokenizers give them, with the blank before
     context = " ab" * size
     offsets = [(3 * place, 3 * place + 3) for place in range(size)]
-    found, none = best_spans(begin, end, offsets, context, longest=longest, count=count)
+    found, none = best_spans(begin, end, offsets, context, max_length=longest, n_best=count)
     p, q = (np.exp(part) / np.exp(part).sum() for part in (begin, end))
     spans = {(3 * i + 1, 3 * j + 3): p[i + 1] * q[j + 1] for i in range(size) for j in range(i, min(size, i + longest))}
     assert math.exp(none) == pytest.approx(p[0] * q[0])
@@ -168,7 +168,7 @@ def test_the_search_is_that_over_all_spans(logits, longest, count):
 
 def test_a_span_that_several_tokens_give_counts_once():
     # a character of two tokens, each with the whole character as its place
-    found, _ = best_spans(np.array([0.0, 2, 1]), np.array([0.0, 1, 2]), [(0, 1), (0, 1)], "😀", longest=5, count=9)
+    found, _ = best_spans(np.array([0.0, 2, 1]), np.array([0.0, 1, 2]), [(0, 1), (0, 1)], "😀", max_length=5, n_best=9)
     assert [(span.start, span.end) for span in found] == [(0, 1)]
     assert math.exp(found[0].log_prob) == pytest.approx((math.e**2 / (1 + math.e + math.e**2)) ** 2)
 
@@ -261,7 +261,7 @@ def test_bfloat16_and_a_saved_folder(pair, tmp_path):
     reader.save_pretrained(tmp_path)
     assert QuestionAnswerer.from_pretrained(tmp_path, device="cpu").answers(PAIRS) == reader.answers(PAIRS)
     half = QuestionAnswerer.from_pretrained(tmp_path, precision="bfloat16", device="cpu")
-    assert next(half._runner.encoder.encoder.parameters()).dtype == torch.bfloat16
+    assert next(half.inference_model.encoder.encoder.parameters()).dtype == torch.bfloat16
     score = {(one.start, one.end): one.score for one in reader.answer(QUESTION, SHORT, n_best=10**6).n_best}
     for one in half.answer(QUESTION, SHORT, n_best=10).n_best:
         assert one.score == pytest.approx(score[one.start, one.end], rel=0.5)
@@ -274,8 +274,8 @@ def test_bfloat16_and_a_saved_folder(pair, tmp_path):
         (" \n", SHORT, {}, "the question of pair 0 is blank"),
         (QUESTION, "", {}, "the context of pair 0 is empty"),
         (QUESTION, " \u3000", {}, "the context of pair 0 is blank"),
-        (QUESTION, "\x00\x01", {}, "the context of pair 0 holds nothing that this model's tokenizer takes for text"),
-        ("a " * 40, SHORT, {}, "takes 43 tokens with the special ones, of 36 in a window"),
+        (QUESTION, "\x00\x01", {}, "the context of pair 0 has no token in this model's tokenizer"),
+        ("a " * 40, SHORT, {}, "has 43 tokens with the special ones, of 36 in a window"),
         (QUESTION, "a \ud83d b", {}, "the context of pair 0 has half a surrogate pair at character 2"),
         (QUESTION, SHORT, {"n_best": 0}, "n_best must be at least 1; got 0"),
         (QUESTION, SHORT, {"max_answer_length": 0}, "max_answer_length must be at least 1; got 0"),

@@ -66,7 +66,7 @@ def test_several_labels_may_be_right(tmp_path):
 def test_bfloat16_says_nearly_the_same(pair):
     folder, theirs = pair
     classifier = TextClassifier.from_pretrained(folder, precision="bfloat16", device="cpu")
-    assert next(classifier._runner.encoder.encoder.parameters()).dtype == torch.bfloat16
+    assert next(classifier.inference_model.encoder.encoder.parameters()).dtype == torch.bfloat16
     assert next(classifier.model.encoder.encoder.parameters()).dtype == torch.float32
     rows = torch.tensor([list(said.probabilities.values()) for said in classifier.classify(TEXTS)])
     torch.testing.assert_close(rows, logits(folder, theirs).softmax(dim=-1), atol=0.1, rtol=0)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead import TextEncoder
-from clearhead.runtime.precision import device_named, dtype_for
+from clearhead.runtime.device import choose_device
+from clearhead.runtime.precision import choose_precision
 
 SENTENCES = [
     "The old bridge was closed after the storm.",
@@ -49,7 +50,7 @@ def test_bfloat16_keeps_the_cosine(minilm, minilm_folder):
     half = TextEncoder.from_pretrained(minilm_folder, precision="bfloat16", device="cpu")
     cosines = (half.encode(SENTENCES) * minilm.encode(SENTENCES)).sum(axis=1)
     assert cosines.min() > 0.9995
-    assert half.dtype == torch.bfloat16
+    assert half.precision.dtype == torch.bfloat16
     # what is kept for saving has lost nothing
     assert next(half.model.encoder.parameters()).dtype == torch.float32
 
@@ -58,12 +59,12 @@ def test_auto_is_bfloat16_only_where_the_processor_multiplies_it(monkeypatch):
     cpu = torch.device("cpu")
     for name, expected in (("avx512_bf16", torch.bfloat16), ("amx_bf16", torch.bfloat16), ("avx2", torch.float32)):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda name=name: {name: True})
-        assert dtype_for("auto", cpu) == expected
-    assert dtype_for("float32", cpu) == torch.float32
+        assert choose_precision("auto", cpu).dtype == expected
+    assert choose_precision("float32", cpu).dtype == torch.float32
     with pytest.raises(ValueError, match="auto, float32, bfloat16; got 'int3'"):
-        dtype_for("int3", cpu)
+        choose_precision("int3", cpu)
     with pytest.raises(ValueError, match="'warp'"):
-        device_named("warp")
+        choose_device("warp")
 
 
 def relative(one, other):

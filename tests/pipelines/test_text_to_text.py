@@ -162,7 +162,7 @@ def test_a_stream_of_texts_is_read_in_windows(translator):
             read.append(number)
             yield text
 
-    outputs = translator.each(source(), window=3, max_new_tokens=4)
+    outputs = translator.generate_iter(source(), window=3, max_new_tokens=4)
     first = next(outputs)
     assert len(read) == 3
     assert [first.text, *(one.text for one in outputs)] == translator.generate(TEXTS * 2, max_new_tokens=4)
@@ -195,9 +195,9 @@ def test_bfloat16_keeps_the_float32_weights(marian, tmp_path):
     low = TextToText.from_pretrained(folder, precision="bfloat16", device="cpu")
     assert low.generate(TEXTS[:1], max_new_tokens=4)
     assert {tensor.dtype for tensor in low.model.parameters()} == {torch.float32}
-    assert next(low._runner.decoder.parameters()).dtype == torch.bfloat16
+    assert next(low.inference_model.decoder.parameters()).dtype == torch.bfloat16
     # nothing is held twice
-    assert low._runner.target_embedding.tokens.weight is low.model.target_embedding.tokens.weight
+    assert low.inference_model.target_embedding.tokens.weight is low.model.target_embedding.tokens.weight
 
 
 @pytest.mark.parametrize("family", ["mbart", "mbart50", "nllb", "m2m100"])
@@ -240,8 +240,8 @@ def test_the_first_mbart_starts_with_the_language(tmp_path):
         (tmp_path / name).write_text(json.dumps(data | {"decoder_start_token_id": romanian}))
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     seen = []
-    inner = model._runner.decode
-    model._runner.decode = lambda ids, *rest: (seen.append(ids[0].tolist()), inner(ids, *rest))[1]
+    inner = model.inference_model.decode
+    model.inference_model.decode = lambda ids, *rest: (seen.append(ids[0].tolist()), inner(ids, *rest))[1]
     model.generate(TEXTS[:1], beam_size=1, max_new_tokens=2)
     assert seen[0] == [romanian]
     seen.clear()
@@ -264,8 +264,8 @@ def test_t5_is_told_its_task_in_words(tmp_path):
     folders.plain("t5", tmp_path, task_specific_params={"translation_en_to_de": task})
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     german = model.for_task("translation_en_to_de")
-    assert german.settings.beam_size == 2
-    assert german.settings.max_length == 9
+    assert german.generation_config.beam_size == 2
+    assert german.generation_config.max_length == 9
     expected = model.generate([f"translate: {TEXTS[0]}"], beam_size=2, max_length=9, early_stopping=True)
     assert german.generate([TEXTS[0]]) == expected
     with pytest.raises(ValueError, match="no task 'translation_en_to_fr'; it describes translation_en_to_de"):

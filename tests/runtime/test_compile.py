@@ -29,7 +29,7 @@ import torch
 from pathlib import Path
 from clearhead import checkpoints, masks, watch
 from clearhead.runtime.compile import CompiledLayer
-from clearhead.runtime.precision import sibling
+from clearhead.runtime.inference_copy import inference_copy
 
 torch.manual_seed(0)
 model, _ = checkpoints.load_encoder(Path(sys.argv[1]))
@@ -38,16 +38,16 @@ while len(model.encoder.layers) < int(sys.argv[2]):
 lengths = [5, 9, 3]
 texts = [torch.randint(5, 30, (length,)) for length in lengths]
 together = torch.cat(texts)[None], masks.packed(lengths)
-for dtype, bound in ((torch.float32, 1e-5), (torch.bfloat16, 0.05)):
-    runs = sibling(model, dtype, torch.device("cpu"), compiles=True)
+for precision, bound in (("float32", 1e-5), ("bfloat16", 0.05)):
+    runs = inference_copy(model, precision, torch.device("cpu"), compile=True)
     assert all(isinstance(layer, CompiledLayer) for layer in runs.encoder.layers)
     assert not any(isinstance(layer, CompiledLayer) for layer in model.encoder.layers)
     with torch.inference_mode(), torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         wanted, found = model(*together), runs(*together).float()
-        assert (found - wanted).norm() <= bound * wanted.norm(), (dtype, found, wanted)
+        assert (found - wanted).norm() <= bound * wanted.norm(), (precision, found, wanted)
         for text, among in zip(texts, found[0].split(lengths)):
             alone = runs(text[None], masks.packed([len(text)]))[0].float()
-            assert (alone - among).norm() <= min(bound, bound**1.2) * among.norm(), (dtype, alone, among)
+            assert (alone - among).norm() <= min(bound, bound**1.2) * among.norm(), (precision, alone, among)
         with watch(runs) as seen:
             runs(*together)
         with watch(model) as expected:
@@ -90,4 +90,4 @@ def test_the_command_compiles_once(tiny_bert, tmp_path):
 def test_without_a_compiler_it_is_said(tiny_bert, monkeypatch):
     monkeypatch.setattr(compile.shutil, "which", lambda name: None)
     with pytest.raises(ValueError, match=r"C\+\+ compiler.*--compile"):
-        TextEncoder.from_pretrained(tiny_bert, compiles=True)
+        TextEncoder.from_pretrained(tiny_bert, compile=True)

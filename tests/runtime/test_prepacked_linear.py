@@ -14,21 +14,19 @@ from torch import nn
 from torch.nn import functional
 
 from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, masks
+from clearhead.kernels import linear as kernels
 from clearhead.layers.embedding import OutputProjection, TokenEmbedding
-from clearhead.runtime import prepacked_linear
-from clearhead.runtime.precision import inference_copy
-from clearhead.runtime.prepacked_linear import PrepackedLinear, PrepackedUnembedding
+from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.prepacked_linear import PrepackedLinear, PrepackedOutputProjection
 from clearhead.train.regularizers import remove_norms
 
 ACTIVATIONS = [None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()]
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.skipif(
-    not prepacked_linear.is_supported(torch.float32), reason="no oneDNN operators in this torch"
-)
+pytestmark = pytest.mark.skipif(not kernels.is_supported(torch.float32), reason="no oneDNN operators in this torch")
 FEW = pytest.mark.skipif(
-    not prepacked_linear._small_batch_is_faster(torch.float32), reason="MKL's order pays on no such processor"
+    not kernels.small_batch_is_faster(torch.float32), reason="MKL's order pays on no such processor"
 )
-HALF = pytest.mark.skipif(not prepacked_linear.is_supported(torch.bfloat16), reason="this processor packs no bfloat16")
+HALF = pytest.mark.skipif(not kernels.is_supported(torch.bfloat16), reason="this processor packs no bfloat16")
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), pytest.param(torch.bfloat16, 0.06, marks=HALF)])
@@ -55,7 +53,7 @@ def test_a_row_does_not_depend_on_the_others():
 @settings(max_examples=60)
 def test_packed_for_few_rows_it_is_the_plain_map_of_any_number(rows, inputs, outputs, bias, threads):
     linear, x = nn.Linear(inputs, outputs, bias=bias), torch.randn(rows, 1, inputs)
-    packed, before = PrepackedLinear(linear, torch.float32, few_rows=True), torch.get_num_threads()
+    packed, before = PrepackedLinear(linear, torch.float32, small_batch=True), torch.get_num_threads()
     with torch.inference_mode():
         found = packed(x)
         torch.testing.assert_close(found, linear(x), atol=1e-5, rtol=1e-5)
@@ -75,39 +73,41 @@ def test_packed_for_few_rows_it_is_the_plain_map_of_any_number(rows, inputs, out
 @FEW
 @pytest.mark.parametrize("rows", [1, 5, 128, 300])
 def test_it_is_the_packed_weight_that_multiplies_any_number_of_rows(rows):
-    weight, x, packed = torch.randn(40, 48), torch.randn(rows, 48), prepacked_linear._PackedForFew(torch.float32)
+    weight, x, packed = torch.randn(40, 48), torch.randn(rows, 48), kernels.SmallBatchPackedWeight(torch.float32)
     with torch.inference_mode():
-        found = packed.product(x, weight)
-        assert torch.equal(packed._multiply(x, torch.zeros_like(weight), prepacked_linear._NOTHING), found)
+        found = packed.matmul(x, weight)
+        assert torch.equal(packed._multiply(x, torch.zeros_like(weight), kernels.NO_ACTIVATION), found)
         torch.testing.assert_close(found, functional.linear(x, weight), atol=1e-4, rtol=1e-4)
 
 
 @FEW
 def test_a_decoder_is_packed_for_few_rows_and_an_encoder_for_many():
     plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1, activation="gelu")
-    runs = inference_copy(Seq2Seq(plan).eval(), torch.float32, CPU)
+    runs = inference_copy(Seq2Seq(plan).eval(), "float32", CPU)
 
     def few(stack):
-        packed = [part._packed for part in stack.modules() if isinstance(part, PrepackedLinear | PrepackedUnembedding)]
-        return {isinstance(one, prepacked_linear._PackedForFew) for one in packed}
+        packed = [
+            part.packed for part in stack.modules() if isinstance(part, PrepackedLinear | PrepackedOutputProjection)
+        ]
+        return {isinstance(one, kernels.SmallBatchPackedWeight) for one in packed}
 
     assert (few(runs.encoder), few(runs.decoder), few(runs.output)) == ({False}, {True}, {True})
-    low = inference_copy(Seq2Seq(plan).eval(), torch.bfloat16, CPU)
+    low = inference_copy(Seq2Seq(plan).eval(), "bfloat16", CPU)
     assert few(low) == {False}
 
 
 def test_wrong_products_for_few_rows_are_found_and_others_serve(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True}, raising=False)
-    monkeypatch.setattr(prepacked_linear._PackedForFew, "_multiply", lambda self, x, weight, name: x @ weight.T)
-    assert not prepacked_linear._small_batch_is_faster.__wrapped__(torch.float32)
+    monkeypatch.setattr(kernels.SmallBatchPackedWeight, "_multiply", lambda self, x, weight, name: x @ weight.T)
+    assert not kernels.small_batch_is_faster.__wrapped__(torch.float32)
 
     def absent(self, weight):
         raise AttributeError("no such operator")
 
-    monkeypatch.setattr(prepacked_linear._PackedForFew, "_pack", absent)
-    assert not prepacked_linear._small_batch_is_faster.__wrapped__(torch.float32)
+    monkeypatch.setattr(kernels.SmallBatchPackedWeight, "_pack", absent)
+    assert not kernels.small_batch_is_faster.__wrapped__(torch.float32)
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
-    assert not prepacked_linear._small_batch_is_faster.__wrapped__(torch.float32)
+    assert not kernels.small_batch_is_faster.__wrapped__(torch.float32)
 
 
 def test_a_view_that_is_not_contiguous_is_read_right():
@@ -132,7 +132,7 @@ def test_a_changed_weight_is_packed_anew():
 @pytest.mark.parametrize("few_rows", [False, pytest.param(True, marks=FEW)])
 def test_a_bias_of_zeros_that_becomes_another_is_added(few_rows):
     linear, x = nn.Linear(8, 4), torch.randn(3, 8)
-    packed = PrepackedLinear(linear, torch.float32, few_rows=few_rows)
+    packed = PrepackedLinear(linear, torch.float32, small_batch=few_rows)
     with torch.no_grad():
         linear.bias.zero_()
     with torch.inference_mode():
@@ -159,7 +159,7 @@ def test_the_best_logits_are_exact_in_16_bits_too(dtype, bound, vocabulary, bias
     h = torch.randn(3, 1, 16).bfloat16()
     with torch.inference_mode():
         plain, best = output(h.float()), 5
-        found = PrepackedUnembedding(output, dtype)(h)
+        found = PrepackedOutputProjection(output, dtype)(h)
         torch.testing.assert_close(found, plain, atol=bound, rtol=bound)
         torch.testing.assert_close(found.topk(best), plain.topk(best), atol=1e-5, rtol=1e-5)
 
@@ -170,7 +170,7 @@ def test_an_activation_stands_in_the_product_only_where_it_is_cheap_there(monkey
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     plan = EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1, activation=activation)
     model = EncoderModel(plan).eval()
-    runs = inference_copy(model, torch.float32, CPU)
+    runs = inference_copy(model, "float32", CPU)
     alone = any(isinstance(part, nn.GELU) for part in runs.modules())
     assert alone == (activation == "gelu" and capability == "AVX2")
     ids = torch.randint(20, (2, 5))
@@ -179,13 +179,13 @@ def test_an_activation_stands_in_the_product_only_where_it_is_cheap_there(monkey
 
 
 @pytest.mark.parametrize("packs", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_is_changed_in_place_is_used_by_siblings_as_a_whole(monkeypatch, dtype, packs):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_is_changed_in_place_is_used_by_siblings_as_a_whole(monkeypatch, precision, packs):
     if not packs:
-        monkeypatch.setattr(prepacked_linear, "is_supported", lambda dtype: False)
+        monkeypatch.setattr(kernels, "is_supported", lambda dtype: False)
     plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=2, relative_buckets=8)
     model, ids = Seq2Seq(plan).eval(), torch.randint(50, (2, 5))
-    runs = inference_copy(model, dtype, CPU)
+    runs = inference_copy(model, precision, CPU)
 
     def logits(runner):
         with torch.inference_mode():
@@ -195,15 +195,15 @@ def test_what_is_changed_in_place_is_used_by_siblings_as_a_whole(monkeypatch, dt
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    torch.testing.assert_close(logits(runs), logits(inference_copy(model, dtype, CPU)), rtol=0, atol=0)
+    torch.testing.assert_close(logits(runs), logits(inference_copy(model, precision, CPU)), rtol=0, atol=0)
     assert (logits(runs) - before).norm() > 0.1 * before.norm()
     model.load_state_dict(Seq2Seq(plan).state_dict())
-    torch.testing.assert_close(logits(runs), logits(inference_copy(model, dtype, CPU)), rtol=0, atol=0)
+    torch.testing.assert_close(logits(runs), logits(inference_copy(model, precision, CPU)), rtol=0, atol=0)
 
 
 def test_models_share_their_weights_with_their_siblings():
     model = EncoderModel(EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=2)).eval()
-    exact, low = inference_copy(model, torch.float32, CPU), inference_copy(model, torch.bfloat16, CPU)
+    exact, low = inference_copy(model, "float32", CPU), inference_copy(model, "bfloat16", CPU)
     assert {id(p) for p in exact.parameters() if p.numel()} < {id(p) for p in model.parameters()}
     assert sum(isinstance(part, PrepackedLinear) for part in exact.modules()) == 2 * 4
     ids, mask = torch.randint(20, (2, 5)), masks.padding(torch.tensor([[True] * 5, [True] * 3 + [False] * 2]))
@@ -220,46 +220,46 @@ def test_models_share_their_weights_with_their_siblings():
     assert not exact.training
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_models_without_norms_run_packed(dtype):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_models_without_norms_run_packed(precision):
     model = Seq2Seq(Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1)).eval()
     remove_norms(model)
     ids = torch.randint(50, (2, 5))
     with torch.inference_mode():
-        found, wanted = inference_copy(model, dtype, CPU)(ids, ids), model(ids, ids)
-    assert float((found - wanted).norm()) <= (1e-5 if dtype == torch.float32 else 0.05) * float(wanted.norm())
+        found, wanted = inference_copy(model, precision, CPU)(ids, ids), model(ids, ids)
+    assert float((found - wanted).norm()) <= (1e-5 if precision == "float32" else 0.05) * float(wanted.norm())
 
 
 def test_where_the_operators_are_wrong_or_absent_the_plain_maps_serve(monkeypatch):
-    monkeypatch.setattr(prepacked_linear, "is_supported", lambda dtype: False)
+    monkeypatch.setattr(kernels, "is_supported", lambda dtype: False)
     model = Seq2Seq(Seq2SeqConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1)).eval()
-    assert inference_copy(model, torch.float32, CPU) is model
-    low = inference_copy(model, torch.bfloat16, CPU)
-    assert not any(isinstance(part, PrepackedLinear | PrepackedUnembedding) for part in low.modules())
+    assert inference_copy(model, "float32", CPU) is model
+    low = inference_copy(model, "bfloat16", CPU)
+    assert not any(isinstance(part, PrepackedLinear | PrepackedOutputProjection) for part in low.modules())
 
 
 def test_wrong_operators_are_found(monkeypatch):
-    product = prepacked_linear._Packed.product
-    monkeypatch.setattr(prepacked_linear._Packed, "product", lambda self, *given: product(self, *given) * 1.01)
-    assert not prepacked_linear.is_supported.__wrapped__(torch.float32)
+    matmul = kernels.PackedWeight.matmul
+    monkeypatch.setattr(kernels.PackedWeight, "matmul", lambda self, *inputs: matmul(self, *inputs) * 1.01)
+    assert not kernels.is_supported.__wrapped__(torch.float32)
 
     def absent(self, *given):
         raise AttributeError("no such operator")
 
-    monkeypatch.setattr(prepacked_linear._Packed, "product", absent)
-    assert not prepacked_linear.is_supported.__wrapped__(torch.bfloat16)
+    monkeypatch.setattr(kernels.PackedWeight, "matmul", absent)
+    assert not kernels.is_supported.__wrapped__(torch.bfloat16)
 
 
 def test_what_is_usable_is_so_under_autocast_too():
     with torch.autocast("cpu", torch.bfloat16):
-        assert prepacked_linear.is_supported.__wrapped__(torch.float32)
+        assert kernels.is_supported.__wrapped__(torch.float32)
 
 
 MANY_NUMBERS_OF_ROWS = """
 import ctypes
 import torch
 from torch import nn
-from clearhead.runtime.precision import configure_allocator
+from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.prepacked_linear import PrepackedLinear
 
 class Held(ctypes.Structure):
@@ -291,8 +291,9 @@ def test_the_kernels_of_many_numbers_of_rows_are_not_all_kept():
 
 HUGE_PAGES = """
 from pathlib import Path
-import clearhead.runtime.precision
+from clearhead.runtime.allocator import configure_allocator
 import torch
+configure_allocator()
 held = torch.ones(2**26)
 print(sum(int(line.split()[1]) for line in Path("/proc/self/smaps").read_text().splitlines() if "AnonHuge" in line))
 """

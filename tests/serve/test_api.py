@@ -23,7 +23,7 @@ def address(folders):
     models = [
         part for name in ("bert", "classifier", "reader", "marian") for part in ("-m", f"{name}={folders / name}")
     ]
-    with served.command(*models, "--use", "marian=translate,summarize,answer", "--precision", "float32") as server:
+    with served.command(*models, "--task", "marian=translate,summarize,answer", "--precision", "float32") as server:
         yield server.address
 
 
@@ -117,34 +117,46 @@ def test_summaries_answers_and_labels(address):
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "said", "param"),
+    ("path", "body", "status", "message", "param"),
     [
-        ("/v1/embeddings", {"input": "a", "model": "gone"}, 404, "these are: bert, classifier, reader, marian", None),
-        ("/v1/embeddings", {"input": "a", "model": "marian"}, 400, "cannot embed; it can translate", None),
+        ("/v1/embeddings", {"input": "a", "model": "gone"}, 404, "loaded: bert, classifier, reader, marian", None),
+        (
+            "/v1/embeddings",
+            {"input": "a", "model": "marian"},
+            400,
+            "does not support embed; it supports translate",
+            None,
+        ),
         ("/v1/embeddings", {"input": "a"}, 422, "model: Field required", "model"),
         ("/v1/embeddings", {"input": 3, "model": "bert"}, 422, "input: ", "input"),
         ("/v1/embeddings", {"input": [], "model": "bert"}, 422, "input: ", "input"),
         ("/v1/embeddings", {"input": [["a"], 3], "model": "bert"}, 422, "input: ", "input"),
-        ("/v1/embeddings", {"input": [10**6], "model": "bert"}, 400, "token ids lie in 0 to", None),
+        ("/v1/embeddings", {"input": [10**6], "model": "bert"}, 400, "token ids must be in the range 0 to", None),
         ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": 0}, 422, "dimensions: ", "dimensions"),
-        ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": 999}, 400, "vectors have 32 numbers", None),
+        ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": 999}, 400, "vectors have 32 dimensions", None),
         ("/v1/embeddings", {"input": "a", "model": "bert", "colour": 1}, 422, "colour: Extra inputs", "colour"),
-        ("/v1/embeddings", {"input": "long " * 99, "model": "bert"}, 400, "takes at most 36; truncate=true", None),
+        (
+            "/v1/embeddings",
+            {"input": "long " * 99, "model": "bert"},
+            400,
+            "takes at most 36; set truncate to true",
+            None,
+        ),
         ("/translate", {"text": "a", "beam_size": 99}, 422, "beam_size: ", "beam_size"),
         ("/translate", {"text": "a", "source_lang": "xx"}, 400, "xx", None),
         ("/translate", {"text": "a", "source_lang": "xx", "stream": True}, 400, "xx", None),
-        ("/translate", {"text": ["a", "b"], "stream": True}, 400, "a stream is of one text", None),
-        ("/translate", {"text": "long " * 99}, 400, "takes at most 60; truncate=true", None),
-        ("/translate", {"text": "long " * 99, "stream": True}, 400, "takes at most 60; truncate=true", None),
+        ("/translate", {"text": ["a", "b"], "stream": True}, 400, "a stream takes one text", None),
+        ("/translate", {"text": "long " * 99}, 400, "takes at most 60; set truncate to true", None),
+        ("/translate", {"text": "long " * 99, "stream": True}, 400, "takes at most 60; set truncate to true", None),
         ("/translate", {"text": ["a"] * 2048, "beam_size": 16}, 400, "send fewer texts", None),
         ("/summarize", {"text": "a", "target_lang": "xx"}, 400, "xx", None),
         ("/classify", {"text": ["a", "long " * 99]}, 400, "text 1: the text has 398 tokens", None),
-        ("/view", {"text": "long " * 99, "model": "bert"}, 400, "takes at most 36; send less", None),
-        ("/view", {"text": " \t", "model": "marian"}, 422, "text: it is blank", "text"),
-        ("/answer", {"question": "", "context": "a"}, 422, "question: it is blank; a text is wanted", "question"),
-        ("/answer", {"question": "a", "context": " \t"}, 422, "context: it is blank; a text is wanted", "context"),
-        ("/answer", {"question": "a " * 50, "context": "a"}, 400, "the question takes ", None),
-        ("/classify", {"text": "a", **{f"key{n}": 1 for n in range(99)}}, 422, "it has 100 fields", "body"),
+        ("/view", {"text": "long " * 99, "model": "bert"}, 400, "takes at most 36; send a shorter text", None),
+        ("/view", {"text": " \t", "model": "marian"}, 422, "text: must not be blank", "text"),
+        ("/answer", {"question": "", "context": "a"}, 422, "question: must not be blank", "question"),
+        ("/answer", {"question": "a", "context": " \t"}, 422, "context: must not be blank", "context"),
+        ("/answer", {"question": "a " * 50, "context": "a"}, 400, "the question has ", None),
+        ("/classify", {"text": "a", **{f"key{n}": 1 for n in range(99)}}, 422, "the body has 100 fields", "body"),
         ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": "5"}, 422, "dimensions: ", "dimensions"),
         ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": True}, 422, "dimensions: ", "dimensions"),
         ("/v1/embeddings", {"input": "a", "model": "bert", "dimensions": 5.5}, 422, "dimensions: ", "dimensions"),
@@ -163,11 +175,11 @@ def test_summaries_answers_and_labels(address):
         ("/nowhere", {}, 404, "Not Found", None),
     ],
 )
-def test_what_is_wrong_is_said(address, path, body, status, said, param):
+def test_errors_name_the_problem(address, path, body, status, message, param):
     response = post(address, path, body)
     assert response.status_code == status, response.text
     error = response.json()["error"]
-    assert said in error["message"]
+    assert message in error["message"]
     assert error["param"] == param
     assert response.headers["x-request-id"]
 

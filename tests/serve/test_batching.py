@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.serve.batching import Batcher
-from clearhead.serve.http.errors import OverloadedError, RefusedError, RequestAbandonedError, ShuttingDownError
-from clearhead.serve.http.responses import results
+from clearhead.serve.http.errors import InvalidRequestError, OverloadedError, RequestAbandonedError, ShuttingDownError
+from clearhead.serve.http.responses import wait_for_results
 
 
 def submit(batcher, jobs):
-    """Takes jobs of a client of its own, whose place nobody leaves."""
-    place = batcher.place(1, object())
+    """Takes jobs of a client of its own, whose reservation is not released."""
+    reservation = batcher.reserve(1, object())
     try:
-        return place.submit(jobs)
+        return reservation.submit(jobs)
     except Exception:
-        place.leave()
+        reservation.release()
         raise
 
 
@@ -42,20 +42,20 @@ class Slow:
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 99), st.integers(0, 9)), max_size=40))
 @settings(max_examples=30, deadline=None)
 def test_every_job_gets_its_own_result(jobs):
-    batcher = Batcher(doubled, batch_cost=12, queue_cost=10**6)
+    batcher = Batcher(doubled, max_batch_cost=12, max_queue_cost=10**6)
     batcher.start()
     futures = submit(batcher, jobs) if jobs else []
     assert [future.result(5) for future in futures] == [(key, 2 * payload) for key, payload, _ in jobs]
     assert batcher.drain(5.0)
-    assert batcher.waiting == 0
+    assert batcher.pending_cost == 0
 
 
 def test_what_waits_is_computed_together_by_key_within_the_budget():
     slow = Slow()
-    batcher = Batcher(slow, batch_cost=5, queue_cost=100)
+    batcher = Batcher(slow, max_batch_cost=5, max_queue_cost=100)
     batcher.start()
     first = submit(batcher, [("a", 0, 1)])
-    while batcher.waiting and batcher._jobs:
+    while batcher.pending_cost and batcher._jobs:
         time.sleep(0.01)
     rest = submit(batcher, [("a", 1, 2), ("b", 2, 2), ("a", 3, 3), ("a", 4, 1), ("b", 5, 9)])
     slow.go.set()
@@ -65,41 +65,41 @@ def test_what_waits_is_computed_together_by_key_within_the_budget():
 
 def test_a_full_queue_refuses_all_of_a_request_and_recovers():
     slow = Slow()
-    batcher = Batcher(slow, batch_cost=5, queue_cost=10)
+    batcher = Batcher(slow, max_batch_cost=5, max_queue_cost=10)
     batcher.start()
     taken = submit(batcher, [("a", number, 2) for number in range(5)])
     with pytest.raises(OverloadedError) as refused:
         submit(batcher, [("a", 9, 1)])
     assert refused.value.retry_after >= 1
-    assert batcher.waiting == 10
+    assert batcher.pending_cost == 10
     slow.go.set()
     assert [future.result(5) for future in taken] == [0, 1, 2, 3, 4]
     until_empty(batcher)
-    with pytest.raises(RefusedError, match="50 tokens of work; this server takes 10 at a time"):
+    with pytest.raises(InvalidRequestError, match="50 tokens of work; this server takes 10 at a time"):
         submit(batcher, [("a", 7, 50)])  # also alone: it would never have room
     assert submit(batcher, [("a", 7, 10)])[0].result(5) == 7
 
 
 def test_an_estimate_holds_room_until_it_is_corrected():
-    batcher = Batcher(doubled, batch_cost=5, queue_cost=10)
-    with batcher.place(99, object()) as whole:
-        assert batcher.waiting == 10
+    batcher = Batcher(doubled, max_batch_cost=5, max_queue_cost=10)
+    with batcher.reserve(99, object()) as whole:
+        assert batcher.pending_cost == 10
         with pytest.raises(OverloadedError):
-            batcher.place(1, object())
+            batcher.reserve(1, object())
         whole.submit([("a", 1, 3)])
-        assert batcher.waiting == 3
-        other = batcher.place(7, object())
+        assert batcher.pending_cost == 3
+        other = batcher.reserve(7, object())
         with pytest.raises(OverloadedError):
             other.submit([("a", 1, 8)])
-        other.leave()
-        other.leave()
-        assert batcher.waiting == 3
-    assert batcher.waiting == 0
+        other.release()
+        other.release()
+        assert batcher.pending_cost == 3
+    assert batcher.pending_cost == 0
 
 
 def test_a_large_request_does_not_hold_up_those_that_come_after_it():
     slow = Slow()
-    batcher = Batcher(slow, batch_cost=2, queue_cost=100)
+    batcher = Batcher(slow, max_batch_cost=2, max_queue_cost=100)
     submit(batcher, [("a", number, 2) for number in range(5)])
     submit(batcher, [("b", 9, 1)])
     slow.go.set()
@@ -110,7 +110,7 @@ def test_a_large_request_does_not_hold_up_those_that_come_after_it():
 
 def until_empty(batcher):
     stop = time.monotonic() + 5
-    while batcher.waiting:
+    while batcher.pending_cost:
         assert time.monotonic() < stop
         time.sleep(0.01)
 
@@ -124,7 +124,7 @@ def test_one_that_fails_harms_no_other_and_few_are_tried_again():
             raise ValueError("no three")
         return payloads
 
-    batcher = Batcher(picky, batch_cost=100, queue_cost=100)
+    batcher = Batcher(picky, max_batch_cost=100, max_queue_cost=100)
     futures = submit(batcher, [("a", number, 1) for number in range(64)])
     batcher.start()
     for number, future in enumerate(futures):
@@ -137,11 +137,13 @@ def test_one_that_fails_harms_no_other_and_few_are_tried_again():
 
 
 def test_a_wrong_number_of_results_is_an_error_and_not_the_end():
-    batcher = Batcher(lambda key, payloads: payloads[:1] if key == "few" else payloads, batch_cost=9, queue_cost=100)
+    batcher = Batcher(
+        lambda key, payloads: payloads[:1] if key == "few" else payloads, max_batch_cost=9, max_queue_cost=100
+    )
     batcher.start()
     few = submit(batcher, [("few", 1, 1), ("few", 2, 1)])
     assert [future.result(5) for future in few] == [1, 2]  # each is tried alone
-    batcher._perform = lambda key, payloads: []
+    batcher._run_batch = lambda key, payloads: []
     (none,) = submit(batcher, [("a", 1, 1)])
     with pytest.raises(RuntimeError, match="1 jobs gave 0 results"):
         none.result(5)
@@ -150,17 +152,17 @@ def test_a_wrong_number_of_results_is_an_error_and_not_the_end():
 
 def test_what_was_left_is_not_computed():
     slow = Slow()
-    batcher = Batcher(slow, batch_cost=1, queue_cost=100)
+    batcher = Batcher(slow, max_batch_cost=1, max_queue_cost=100)
     submit(batcher, [("a", 0, 1)])
-    with batcher.place(5, object()) as place:
-        place.submit([("a", 1, 1), ("a", 2, 1)])
+    with batcher.reserve(5, object()) as reservation:
+        reservation.submit([("a", 1, 1), ("a", 2, 1)])
     submit(batcher, [("a", 3, 1)])
-    assert batcher.waiting == 2
+    assert batcher.pending_cost == 2
     slow.go.set()
     batcher.start()
     assert batcher.drain(5.0)
     assert slow.batches == [("a", [0]), ("a", [3])]
-    assert batcher.waiting == 0
+    assert batcher.pending_cost == 0
 
 
 def test_a_part_that_fails_ends_its_request():
@@ -178,10 +180,10 @@ def test_a_part_that_fails_ends_its_request():
             await asyncio.sleep(60)
 
     async def ask():
-        with batcher.place(1, object()) as place:
-            await results(There(), place, [("a", number, 1) for number in range(200)])
+        with batcher.reserve(1, object()) as reservation:
+            await wait_for_results(There(), reservation, [("a", number, 1) for number in range(200)])
 
-    batcher = Batcher(compute, batch_cost=1, queue_cost=1000)
+    batcher = Batcher(compute, max_batch_cost=1, max_queue_cost=1000)
     batcher.start()
     with pytest.raises(RuntimeError, match="no"):
         asyncio.run(ask())
@@ -196,18 +198,18 @@ def test_a_batch_that_nobody_wants_ends_at_its_next_step():
         began.set()
         for _ in range(1000):
             time.sleep(0.01)
-            batcher.check()
+            batcher.check_cancelled()
         return payloads
 
-    batcher = Batcher(steps, batch_cost=9, queue_cost=100)
-    one, other = batcher.place(1, object()), batcher.place(1, object())
+    batcher = Batcher(steps, max_batch_cost=9, max_queue_cost=100)
+    one, other = batcher.reserve(1, object()), batcher.reserve(1, object())
     futures = [*one.submit([("a", 1, 1)]), *other.submit([("a", 2, 1)])]
     batcher.start()
     assert began.wait(5)
-    one.leave()
+    one.release()
     time.sleep(0.1)
     assert not futures[0].done()  # the other's client is still there
-    other.leave()
+    other.release()
     for future in futures:
         with pytest.raises(RequestAbandonedError):
             future.result(1)
@@ -216,7 +218,7 @@ def test_a_batch_that_nobody_wants_ends_at_its_next_step():
 
 def test_streams_go_on_between_batches_and_can_be_left():
     told, done = {"one": [], "two": []}, threading.Event()
-    batcher = Batcher(doubled, batch_cost=1, queue_cost=100)
+    batcher = Batcher(doubled, max_batch_cost=1, max_queue_cost=100)
 
     def tell(name):
         def put(piece):
@@ -226,18 +228,18 @@ def test_streams_go_on_between_batches_and_can_be_left():
 
         return put
 
-    batcher.place(5, object()).stream(lambda: iter([1, 2, 3]), tell("one"), 5)
-    two = batcher.place(5, object())
+    batcher.reserve(5, object()).stream(lambda: iter([1, 2, 3]), tell("one"), 5)
+    two = batcher.reserve(5, object())
     two.stream(lambda: iter(range(10**9)), tell("two"), 5)
     (future,) = submit(batcher, [("a", 4, 1)])
     batcher.start()
     assert done.wait(5)
     assert future.result(5) == ("a", 8)
     assert told["one"] == [1, 2, 3, None]
-    two.leave()
+    two.release()
     assert batcher.drain(5.0)
     assert told["two"][-1] is None
-    assert batcher.waiting == 0
+    assert batcher.pending_cost == 0
 
 
 def test_streams_have_as_much_time_as_the_batches():
@@ -249,9 +251,9 @@ def test_streams_have_as_much_time_as_the_batches():
         return payloads
 
     done = threading.Event()
-    batcher = Batcher(slow, batch_cost=1, queue_cost=1000)
+    batcher = Batcher(slow, max_batch_cost=1, max_queue_cost=1000)
     submit(batcher, [("a", number, 1) for number in range(50)])
-    batcher.place(1, object()).stream(
+    batcher.reserve(1, object()).stream(
         lambda: iter(range(40)), lambda piece: done.set() if piece is None else time.sleep(0.001), 1
     )
     batcher.start()
@@ -267,8 +269,8 @@ def test_a_stream_that_fails_tells_its_error():
         raise OSError("lost")
 
     told, done = [], threading.Event()
-    batcher = Batcher(doubled, batch_cost=1, queue_cost=100)
-    batcher.place(1, object()).stream(
+    batcher = Batcher(doubled, max_batch_cost=1, max_queue_cost=100)
+    batcher.reserve(1, object()).stream(
         broken, lambda piece: (told.append(piece), done.set() if isinstance(piece, OSError) else None), 1
     )
     batcher.start()
@@ -279,7 +281,7 @@ def test_a_stream_that_fails_tells_its_error():
 
 def test_draining_finishes_what_was_taken_and_takes_no_more():
     slow = Slow()
-    batcher = Batcher(slow, batch_cost=1, queue_cost=100)
+    batcher = Batcher(slow, max_batch_cost=1, max_queue_cost=100)
     futures = submit(batcher, [("a", number, 1) for number in range(3)])
     batcher.start()
     assert not batcher.drain(0.05)
@@ -291,11 +293,11 @@ def test_draining_finishes_what_was_taken_and_takes_no_more():
 
 
 def test_draining_waits_for_what_has_a_place_and_is_not_yet_counted():
-    batcher = Batcher(doubled, batch_cost=1, queue_cost=100)
-    place = batcher.place(1, object())
+    batcher = Batcher(doubled, max_batch_cost=1, max_queue_cost=100)
+    reservation = batcher.reserve(1, object())
     batcher.start()
     assert not batcher.drain(0.05)
-    (future,) = place.submit([("a", 1, 5)])
+    (future,) = reservation.submit([("a", 1, 5)])
     assert future.result(5) == ("a", 2)
     assert batcher.drain(5.0)
 
@@ -304,11 +306,11 @@ def test_when_the_time_is_over_what_is_left_is_given_up():
     def endless(key, payloads):
         while True:
             time.sleep(0.01)
-            batcher.check()
+            batcher.check_cancelled()
 
-    batcher = Batcher(endless, batch_cost=1, queue_cost=100)
+    batcher = Batcher(endless, max_batch_cost=1, max_queue_cost=100)
     futures, told = submit(batcher, [("a", number, 1) for number in range(3)]), []
-    batcher.place(1, object()).stream(lambda: (batcher.check() for _ in range(10**9)), told.append, 1)
+    batcher.reserve(1, object()).stream(lambda: (batcher.check_cancelled() for _ in range(10**9)), told.append, 1)
     batcher.start()
     batcher.close(0.2)
     start = time.monotonic()
@@ -318,4 +320,4 @@ def test_when_the_time_is_over_what_is_left_is_given_up():
         with pytest.raises(ShuttingDownError):
             future.result(0)
     assert isinstance(told[-1], ShuttingDownError)
-    assert batcher.waiting == 0
+    assert batcher.pending_cost == 0

@@ -54,7 +54,7 @@ class Deaf:
 
 @pytest.mark.slow
 def test_bodies_that_do_not_end_are_held_within_a_budget(folders):
-    with served.server({"bert": folders / "bert"}, held_bodies=8 * 2**20, largest_body=2**20) as server:
+    with served.server({"bert": folders / "bert"}, max_buffered_bytes=8 * 2**20, max_body_bytes=2**20) as server:
         before, head = server.memory(), b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n"
         held = [connected(server.address) for _ in range(60)]
         try:
@@ -71,7 +71,7 @@ def test_bodies_that_do_not_end_are_held_within_a_budget(folders):
 
 
 def test_answers_that_nobody_takes_are_given_up(folders):
-    limits = {"answer_seconds": 1.0, "held_answers": 10**9, "drain_seconds": 1.0}
+    limits = {"response_seconds": 1.0, "max_unread_bytes": 10**9, "drain_seconds": 1.0}
     with served.server({"bert": folders / "bert"}, **limits) as server:
         answer = len(embed(server.address, ["a"] * 2048).content)
         deaf = [Deaf(server.address) for _ in range(3)]
@@ -98,7 +98,7 @@ def test_what_is_broken_behind_an_answer_that_waits_breaks_nothing(folders):
 
 
 def test_answers_that_wait_are_held_within_a_budget(folders):
-    with served.server({"bert": folders / "bert"}, held_answers=2**16, drain_seconds=1.0) as server:
+    with served.server({"bert": folders / "bert"}, max_unread_bytes=2**16, drain_seconds=1.0) as server:
         deaf = [Deaf(server.address) for _ in range(6)]
         until(lambda: untaken(server) == 5)  # one alone may wait
         assert embed(server.address, "a").status_code == 200
@@ -111,7 +111,7 @@ def test_answers_that_wait_are_held_within_a_budget(folders):
 
 
 def test_a_connection_too_many_is_closed_at_once(folders):
-    with served.server({"bert": folders / "bert"}, connections=8, header_seconds=2.0) as server:
+    with served.server({"bert": folders / "bert"}, max_connections=8, header_seconds=2.0) as server:
         held = [connected(server.address) for _ in range(4)]  # one address uses half
         start = time.monotonic()
         with connected(server.address) as more, contextlib.suppress(ConnectionResetError):

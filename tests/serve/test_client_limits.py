@@ -5,46 +5,46 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.serve.http.client_limits import Shares
+from clearhead.serve.http.client_limits import FairLimit
 
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12), st.booleans()), max_size=60)
 
 
 @given(st.integers(1, 40), STEPS)
 def test_clients_stay_within_the_limit_and_leave_as_much_as_they_add_to(limit, steps):
-    shares, held = Shares(limit), []
+    shares, held = FairLimit(limit), []
     for client, amount, releases in steps:
         mine = sum(size for one, size in held if one == client)
         if releases and held:
             shares.release(*held.pop(0))
-        elif shares.take(client, amount):
+        elif shares.acquire(client, amount):
             held.append((client, amount))
-            assert not mine or not amount or mine + amount <= limit - shares.held
+            assert not mine or not amount or mine + amount <= limit - shares.used
         else:
-            assert shares.held + amount > limit or mine + amount > limit - shares.held - amount
-        assert shares.held == sum(size for _, size in held) <= limit
+            assert shares.used + amount > limit or mine + amount > limit - shares.used - amount
+        assert shares.used == sum(size for _, size in held) <= limit
     for one in held:
         shares.release(*one)
-    assert shares.held == 0
-    assert shares._of == Counter()  # nothing is kept of clients that have gone
+    assert shares.used == 0
+    assert shares._used_by == Counter()  # nothing is kept of clients that have gone
 
 
 @given(st.integers(1, 1000), st.integers(1, 9))
 def test_greedy_clients_leave_room_for_a_new_one(limit, clients):
-    shares = Shares(limit * (clients + 2))
-    while sum(shares.take(number, 1) for number in range(clients)):
+    shares = FairLimit(limit * (clients + 2))
+    while sum(shares.acquire(number, 1) for number in range(clients)):
         pass
-    assert shares.take("new", limit)
+    assert shares.acquire("new", limit)
 
 
 @given(st.integers(1, 40), STEPS, st.integers(1, 40), st.data())
 def test_a_smaller_amount_always_has_room(limit, steps, first, data):
-    shares = Shares(limit)
+    shares = FairLimit(limit)
     first = min(first, limit)
-    assert shares.take("a", first)
+    assert shares.acquire("a", first)
     for client, amount, _ in steps:
-        shares.take(client, amount)
-    before = shares.held
+        shares.acquire(client, amount)
+    before = shares.used
     second = data.draw(st.integers(0, first))
-    assert shares.take("a", second, instead_of=first)
-    assert shares.held == before - first + second
+    assert shares.acquire("a", second, replaces=first)
+    assert shares.used == before - first + second

@@ -10,15 +10,15 @@ from support.served import answer, connected, head, received, request, until
 
 KEYS = ["greedy-key-0123456789", "polite-key-0123456789"]
 GREEDY, POLITE = ({"authorization": f"Bearer {key}"} for key in KEYS)
-LIMITS = {"held_bodies": 2**20, "largest_body": 2**17, "body_seconds": 600.0}
+LIMITS = {"max_buffered_bytes": 2**20, "max_body_bytes": 2**17, "body_seconds": 600.0}
 SLOWED = """
 import time, clearhead.serve.model_registry as models
-perform = models.Served.perform
+run_batch = models.LoadedModel.run
 def performed(self, key, payloads):
-    if any("slow" in self.uses[key.use].made.tokenizer.decode(one.ids) for one in payloads):
+    if any("slow" in self.handlers[key.task].pipeline.tokenizer.decode(one.ids) for one in payloads):
         time.sleep(3.0)
-    return perform(self, key, payloads)
-models.Served.perform = performed
+    return run_batch(self, key, payloads)
+models.LoadedModel.run = performed
 """
 
 
@@ -57,7 +57,7 @@ def check_refused(sockets):
 
 def test_slow_bodies_of_one_key_leave_room_for_another_key(folders):
     with (
-        served.server({"bert": folders / "bert"}, keys=KEYS, **LIMITS) as server,
+        served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server,
         greedy(server.address, GREEDY) as held,
     ):
         until(lambda: len(answered(held)) >= 8)
@@ -84,7 +84,7 @@ def test_without_keys_slow_bodies_of_one_address_leave_room_for_another(folders)
 def test_bodies_without_a_key_are_answered_before_they_come(folders):
     endless = "import clearhead.serve.http.request_bodies as bodies\nbodies._DRAIN_SECONDS = 600.0"
     with (
-        served.server({"bert": folders / "bert"}, keys=KEYS, before=endless, **LIMITS) as server,
+        served.server({"bert": folders / "bert"}, api_keys=KEYS, before=endless, **LIMITS) as server,
         greedy(server.address) as held,
     ):
         until(lambda: len(answered(held)) == 16)
@@ -105,7 +105,7 @@ def test_bodies_without_a_key_are_answered_before_they_come(folders):
 def test_a_client_without_a_key_cannot_hold_a_connection(folders, length):
     waits = length.startswith("expect")
     lines = [length, "content-length: 131072"] if waits else [length]
-    with served.server({"bert": folders / "bert"}, keys=KEYS, **LIMITS) as server, connected(server.address) as one:
+    with served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server, connected(server.address) as one:
         one.sendall(head("/v1/embeddings", *lines))
         one.settimeout(0.1)
         said = b""
@@ -126,7 +126,7 @@ def test_a_client_without_a_key_cannot_hold_a_connection(folders, length):
 
 
 def test_a_broken_chunk_behind_an_answer_breaks_nothing(folders):
-    with served.server({"bert": folders / "bert"}, keys=KEYS, **LIMITS) as server, connected(server.address) as one:
+    with served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server, connected(server.address) as one:
         one.sendall(head("/v1/embeddings", "transfer-encoding: chunked"))
         until(lambda: answered([one]))
         one.sendall(b"no chunk\r\n")
@@ -138,7 +138,7 @@ def test_a_broken_chunk_behind_an_answer_breaks_nothing(folders):
 
 @pytest.mark.slow
 def test_one_key_cannot_fill_the_queue(folders):
-    limits = {"keys": KEYS, "queue_tokens": 96, "batch_tokens": 12}
+    limits = {"api_keys": KEYS, "queue_tokens": 96, "batch_tokens": 12}
     with served.server({"bert": folders / "bert"}, before=SLOWED, drain_seconds=0.5, **limits) as server:
         body = {"model": "bert", "input": ["slow"] * 4}  # 12 tokens
         asked = [connected(server.address) for _ in range(20)]
@@ -155,7 +155,7 @@ def test_one_key_cannot_fill_the_queue(folders):
 
 
 def test_one_address_cannot_use_all_connections(folders):
-    with served.server({"bert": folders / "bert"}, connections=8, header_seconds=600.0) as server:
+    with served.server({"bert": folders / "bert"}, max_connections=8, header_seconds=600.0) as server:
         held = [connected(server.address) for _ in range(8)]
         until(lambda: len(answered(held)) == 4)  # closed
         assert embed(server.address, source="127.0.0.2").status_code == 200

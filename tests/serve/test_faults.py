@@ -19,21 +19,21 @@ from clearhead import TextEncoder
 SLOWED = """
 import time
 import clearhead.serve.model_registry as models, clearhead.serve.application_state as state
-perform, step = models.Served.perform, state.State._step
+run_batch, on_pass = models.LoadedModel.run, state.ApplicationState._on_pass
 def performed(self, key, payloads):
-    made = self.uses[key.use].made
+    made = self.handlers[key.task].pipeline
     texts = [made.tokenizer.decode(one.ids) if hasattr(one, "ids") else str(one) for one in payloads]
     if any("slow" in text for text in texts):
         time.sleep(1.0)
     if any("bridge" in text for text in texts):
         raise ValueError(f"cannot do {texts}, of /secret/path")
-    return perform(self, key, payloads)
+    return run_batch(self, key, payloads)
 def stepped(self, part, tokens):
     time.sleep(0.2 if part == "decoder" else 0.0)
-    step(self, part, tokens)
-models.Served.perform, state.State._step = performed, stepped
+    on_pass(self, part, tokens)
+models.LoadedModel.run, state.ApplicationState._on_pass = performed, stepped
 """
-LIMITS = {"body_seconds": 1.0, "header_seconds": 1.0, "largest_body": 100_000}
+LIMITS = {"body_seconds": 1.0, "header_seconds": 1.0, "max_body_bytes": 100_000}
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_a_request_that_makes_the_model_fail_harms_no_other(address, folders):
     response = bad.result()
     assert response.status_code == 500
     message = response.json()["error"]["message"]
-    assert message == f"something went wrong here; request {response.headers['x-request-id']}"
+    assert message == f"internal error; request {response.headers['x-request-id']}"
 
 
 def test_connections_that_end_in_the_middle_leave_nothing(address):
@@ -213,7 +213,7 @@ def test_after_sigkill_under_load_a_restart_serves_at_once(folders):
 def test_neither_errors_nor_logs_hold_texts_paths_or_traces(folders):
     secret = "the bridge zebra-4711"
     models = {name: folders / name for name in ("bert", "marian", "reader")}
-    with served.server(models, before=SLOWED, uses=["marian=translate,summarize,answer"]) as server:
+    with served.server(models, before=SLOWED, tasks=["marian=translate,summarize,answer"]) as server:
         address = server.address
         answers = [
             embed(address, secret),

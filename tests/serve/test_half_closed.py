@@ -12,15 +12,15 @@ from support.served import answer, connected, head, received, request, until
 SLOWED = """
 import time
 import clearhead.serve.model_registry as models, clearhead.serve.application_state as state
-perform, step = models.Served.perform, state.State._step
+run_batch, on_pass = models.LoadedModel.run, state.ApplicationState._on_pass
 def performed(self, key, payloads):
-    if key.use == "embed" and any("slow" in self.uses[key.use].made.tokenizer.decode(one.ids) for one in payloads):
+    if key.task == "embed" and any("slow" in self.handlers[key.task].pipeline.tokenizer.decode(one.ids) for one in payloads):
         time.sleep(3.0)
-    return perform(self, key, payloads)
+    return run_batch(self, key, payloads)
 def stepped(self, part, tokens):
     time.sleep(0.1 if part == "decoder" else 0.0)
-    step(self, part, tokens)
-models.Served.perform, state.State._step = performed, stepped
+    on_pass(self, part, tokens)
+models.LoadedModel.run, state.ApplicationState._on_pass = performed, stepped
 """
 TYPED = {"model": "bert", "input": "a"}
 LONG = {"text": "the storm", "max_new_tokens": 55}

@@ -13,11 +13,11 @@ BATCH_SECONDS = 2.0
 SLOWED = f"""
 import time
 import clearhead.serve.model_registry as models
-perform = models.Served.perform
+run_batch = models.LoadedModel.run
 def performed(self, key, payloads):
-    time.sleep({BATCH_SECONDS} if key.use == "embed" else 0.0)
-    return perform(self, key, payloads)
-models.Served.perform = performed
+    time.sleep({BATCH_SECONDS} if key.task == "embed" else 0.0)
+    return run_batch(self, key, payloads)
+models.LoadedModel.run = performed
 """
 LARGE = {"model": "bert", "input": ["the storm closed the old bridge " * 150] * 20, "truncate": True}  # 100 kB
 COST = 20 * 36
@@ -107,9 +107,9 @@ DOCUMENT = "the old bridge was closed after the storm. " * 12
     ],
 )
 def test_a_long_document_takes_turns_with_others(folders, path, body):
-    slowed = SLOWED.replace('if key.use == "embed" else 0.0', "/ 4")
+    slowed = SLOWED.replace('if key.task == "embed" else 0.0', "/ 4")
     models = {name: folders / name for name in ("reader", "marian", "bert")}
-    limits = {"uses": ["marian=summarize,answer"], "batch_tokens": 12}
+    limits = {"tasks": ["marian=summarize,answer"], "batch_tokens": 12}
     with served.server(models, before=slowed, **limits) as server, concurrent.futures.ThreadPoolExecutor() as pool:
         long = pool.submit(httpx.post, f"{server.address}{path}", json=body, timeout=120)
         until(lambda: served.metric(server.address, "batch_jobs_count") > 0)  # it has begun

@@ -21,7 +21,7 @@ TRUNCATING = ("/v1/embeddings", "/translate", "/classify")
 @pytest.fixture(scope="module")
 def api(folders):
     models = {name: folders / name for name in ("bert", "classifier", "reader", "marian")}
-    with served.server(models, uses=["marian=translate,summarize"]) as server:
+    with served.server(models, tasks=["marian=translate,summarize"]) as server:
         yield schemathesis.openapi.from_url(f"{server.address}/openapi.json")
 
 

@@ -17,14 +17,14 @@ from support.served import until
 SLOWED = """
 import time
 import clearhead.serve.application_state as state
-step, load = state.State._step, state.load
+step, load = state.ApplicationState._on_pass, state.load
 def stepped(self, part, tokens):
     time.sleep(0.2 if part == "decoder" else 1.0)
     step(self, part, tokens)
 def loaded(*given):
     time.sleep(1.5)
     return load(*given)
-state.State._step, state.load = stepped, loaded
+state.ApplicationState._on_pass, state.load = stepped, loaded
 """
 
 
@@ -114,7 +114,7 @@ def test_sigterm_while_it_generates(folders, stream):
 
 def test_sigterm_while_it_is_stuck(folders):
     stuck = (
-        "import time, clearhead.serve.model_registry as models\nmodels.Served.perform = lambda *given: time.sleep(60)"
+        "import time, clearhead.serve.model_registry as models\nmodels.LoadedModel.run = lambda *given: time.sleep(60)"
     )
     with (
         served.server({"bert": folders / "bert"}, before=stuck, drain_seconds=0.5) as server,

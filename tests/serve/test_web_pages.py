@@ -59,7 +59,7 @@ def test_a_text_is_translated_and_its_run_is_shown(addresses, page):
 def test_what_is_wrong_is_said_and_a_key_is_asked_for(addresses, page):
     page.goto(addresses[1])
     page.locator("#key-row").wait_for()
-    assert "API key" in page.locator("#said").inner_text()
+    assert "API key" in page.locator("#message").inner_text()
     page.locator("#key").fill(KEY)
     page.locator("#key").press("Tab")
     page.locator("html[data-ready=yes]").wait_for(state="attached")
@@ -67,7 +67,7 @@ def test_what_is_wrong_is_said_and_a_key_is_asked_for(addresses, page):
     page.locator("#text").fill("word " * 399)
     page.locator("#model").select_option("all-MiniLM-L6-v2")
     page.locator("button[type=submit]").click()
-    page.locator("#said", has_text="takes at most 256").wait_for()
+    page.locator("#message", has_text="takes at most 256").wait_for()
 
 
 def test_the_api_is_told(addresses, page):

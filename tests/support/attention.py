@@ -1,4 +1,4 @@
-"""Random attention problems for hypothesis: shapes, and masks of every kind."""
+"""Hypothesis strategies for attention: random shapes and masks of every kind."""
 
 import torch
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ sizes = st.integers(1, 7)
 
 @st.composite
 def problems(draw, dtype=torch.float32, with_dead_rows=True):
-    """(q, k, v, mask): mask is None, a Mask, a bool tensor or a float tensor."""
+    """Draw (q, k, v, mask), where the mask is None, a Mask, a bool tensor or a float tensor."""
     batch, heads, queries, keys = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(sizes), draw(sizes)
     width, value_width = draw(sizes), draw(sizes)
     seed = draw(st.integers(0, 2**20))
@@ -51,7 +51,7 @@ def problems(draw, dtype=torch.float32, with_dead_rows=True):
 
 
 def dense(mask, queries, keys, batch, heads):
-    """A mask as a plain bool-or-float (batch, heads, queries, keys) tensor, entry by entry from its definition."""
+    """Return a mask as a float tensor (batch, heads, queries, keys), computed entry by entry from its definition."""
     if mask is None:
         return torch.zeros(batch, heads, queries, keys)
     if isinstance(mask, torch.Tensor):
@@ -63,11 +63,11 @@ def dense(mask, queries, keys, batch, heads):
     for b in range(batch):
         for i in range(queries):
             for j in range(keys):
-                here = i + keys - queries
+                position = i + keys - queries
                 if (
                     (mask.keep_BM is not None and not mask.keep_BM[b if len(mask.keep_BM) > 1 else 0, j])
-                    or (mask.causal and j > here)
-                    or (mask.window is not None and abs(j - here) > mask.window)
+                    or (mask.causal and j > position)
+                    or (mask.window is not None and abs(j - position) > mask.window)
                 ):
                     out[b, :, i, j] = float("-inf")
     return out

@@ -1,4 +1,4 @@
-"""What the data of a page holds, for tests of it."""
+"""Read the data and the tooltips of a page."""
 
 import base64
 import zlib
@@ -8,49 +8,49 @@ import torch
 
 from clearhead import TextToText
 from clearhead.inspection.trace.records import Recorder
-from clearhead.inspection.trace.trace import watching
+from clearhead.inspection.trace.trace import recording
 
 TEXT = "My grandmother bakes bread every Sunday morning."
 
 
-def unpacked(data, place, dtype, *shape):
-    """The bytes at a place of a page's data, as an array."""
-    return np.frombuffer(zlib.decompress(base64.b64decode(data["blobs"][place])), dtype=dtype).reshape(shape)
+def unpacked(data, index, dtype, *shape):
+    """Return a blob of a page as an array."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(data["blobs"][index])), dtype=dtype).reshape(shape)
 
 
 def weights(data, head):
-    """A head's attention weights."""
+    """Return the attention weights of a head."""
     return unpacked(data, head["data"], np.uint8, head["rows"], head["columns"]) * (head["largest"] / 255)
 
 
-class _Results(Recorder):
+class _ResultRecorder(Recorder):
     def __init__(self):
         super().__init__(values=True)
         self.results = {}
 
-    def tell(self, path, kind, result, module=None):
-        super().tell(path, kind, result, module)
+    def record(self, path, operation, result, module=None):
+        super().record(path, operation, result, module)
         self.results[path] = result[0].numpy()
 
 
 def results(data):
-    """The tensors of every step of a page of the shipped translator, by path."""
+    """Run the default translator as on a page, and return the result of every step by path."""
     made = TextToText.from_pretrained(precision="float32", device="cpu")
-    teller = _Results()
+    recorder = _ResultRecorder()
     (source,) = made.tokenizer.encode([data["text"]])
     target = [made.tokenizer.token_id(token) for token in data["target"]]
-    with torch.inference_mode(), watching(made.model, teller):
+    with torch.inference_mode(), recording(made.model, recorder):
         made.model(torch.tensor([source.ids]), torch.tensor([target]))
-    return teller.results
+    return recorder.results
 
 
-def hovered(page, cells):
-    """What is said of each cell of a heat map, head after head."""
+def tooltips(page, cells):
+    """Return the tooltip of each cell of a heat map, head by head."""
     return cells.evaluate(
         """cells => [...cells.querySelectorAll("canvas")].flatMap((canvas) => {
             const box = canvas.getBoundingClientRect();
-            return Array.from({ length: canvas.width * canvas.height }, (_, place) => {
-                const [row, column] = [Math.floor(place / canvas.width), place % canvas.width];
+            return Array.from({ length: canvas.width * canvas.height }, (_, index) => {
+                const [row, column] = [Math.floor(index / canvas.width), index % canvas.width];
                 canvas.dispatchEvent(new PointerEvent("pointermove", { bubbles: true,
                     clientX: box.left + ((column + 0.5) * box.width) / canvas.width,
                     clientY: box.top + ((row + 0.5) * box.height) / canvas.height }));

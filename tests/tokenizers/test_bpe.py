@@ -171,11 +171,11 @@ def test_bad_input():
         ({"texts": "a text"}, "Put it in a list"),
         ({"texts": ["a", 3]}, "text 1 is a int"),
         ({"texts": ["a\ud800"]}, "text 0 has half a surrogate pair at character 1"),
-        ({"vocab_size": 10}, "a vocabulary of 10 is too small: .* has 3 characters, .* ask for 262 or more"),
-        ({"vocab_size": 261}, "ask for 262 or more"),
+        ({"vocab_size": 10}, "a vocabulary of 10 is too small: .* has 3 characters, .* Use 262 or more"),
+        ({"vocab_size": 261}, "Use 262 or more"),
         ({"vocab_size": 262, "min_frequency": 0}, "min_frequency must be 1 or more; got 0"),
         ({"max_length": 0}, "max_length must be 1 or more; got 0"),
-        ({"layout": "decoder"}, "for an encoder-decoder or for an encoder; got 'decoder'"),
+        ({"architecture": "decoder"}, "expected the architecture encoder-decoder or encoder; got 'decoder'"),
     ]:
         with pytest.raises(ValueError, match=words):
             train(**({"texts": ["ab ab"], "vocab_size": 262} | given_))

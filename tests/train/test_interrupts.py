@@ -1,6 +1,8 @@
 """Ctrl-C, a full disk and a loss that is no number: the run ends with a line that says why, and can go on."""
 
+import os
 import signal
+import threading
 from functools import partial
 
 import pytest
@@ -47,6 +49,28 @@ def test_a_signal_stops_after_the_step(folder, whole, sent, batch, step):
     status, said, run = ended(folder, name, "--resume")
     assert status == 0
     same(outcome(run), whole)
+
+
+def terminate_while_collecting():
+    """Send SIGTERM soon after the collection of an update's batches has begun, and shorten the wait for its end."""
+    from clearhead.train.data import dataloader
+
+    dataloader._STOP_SECONDS = 0.2
+    collect = dataloader.Loader._step
+
+    def begun(*arguments):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        return collect(*arguments)
+
+    dataloader.Loader._step = begun
+
+
+def test_a_signal_stops_the_collection_of_a_long_update(folder):
+    changes = {"training__accumulate": 100_000, "training__steps": 1, "optimizer__warmup_steps": 0}
+    status, said, run = ended(folder, "collecting", hook=terminate_while_collecting, **changes)
+    assert status == 130
+    assert "clearhead: stopped while batches are collected; --resume continues from the last checkpoint" in said
+    assert not list(run.rglob("*.part"))
 
 
 def test_a_second_interrupt_ends_at_once(folder):

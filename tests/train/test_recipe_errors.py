@@ -148,7 +148,7 @@ def test_overrides_are_yaml(tmp_path):
 
 
 WRONG_DATA = [
-    ("text-to-text", {"source": "one\ntwo\n", "target": "eins\n"}, {}, "ends after line 1"),
+    ("text-to-text", {"source": "one\ntwo\n", "target": "eins\n"}, {}, "has 1 lines, but"),
     ("text-to-text", {"source": "one\n\n", "target": "eins\nzwei\n"}, {"strict": True}, "source, line 2: no tokens"),
     (
         "text-to-text",
@@ -169,7 +169,7 @@ WRONG_DATA = [
         "span-answers",
         "who\tred\tred\t0\n" + "who " * 60 + "\tred\tred\t0\n",
         {"strict": True, "max_length": 20},
-        "rows.tsv, line 2: the question of pair 0 takes",
+        "rows.tsv, line 2: the question of pair 0 has",
     ),
     ("sentence-embeddings", "a\tb\t7\n", {}, "line 1: the score 7.0 is not within objective.score_range, 0.0 to 5.0"),
     ("sentence-embeddings", "a\tb\thigh\n", {}, "line 1: the score is 'high'; a number is wanted"),

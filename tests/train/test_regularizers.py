@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.training_data import batch_of, ready, recipe, write_data
 from torch.nn import functional
 
+from clearhead.kernels import linear
 from clearhead.layers.norm import LayerNorm, RMSNorm
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.runtime import prepacked_linear
 from clearhead.train import regularizers
 from clearhead.train.data.dataloader import Loader, MicroBatch
 from clearhead.train.data.loaders import stores, validation
@@ -560,9 +560,7 @@ def test_held_out_examples_are_never_augmented(data, tmp_path):
 
 
 def test_scores_under_autocast_are_those_of_the_model_as_it_is_used(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        prepacked_linear, "usable", lambda dtype: False
-    )  # its products are not cast, whatever is asked for
+    monkeypatch.setattr(linear, "is_supported", lambda dtype: False)  # its products are not cast, whatever is asked for
     told = recipe(data, "sentence-embeddings", held_out=True, validation={"select": "spearman"})
     learner, _ = ready(told, data / "run")
     _, held_out = stores(told, learner.task, tmp_path)

@@ -1,1 +1,1 @@
-"""Speed and memory, measured side by side: each contestant in a process of its own, round by round in turn."""
+"""Measure speed and memory: each candidate in its own process, all of them interleaved."""

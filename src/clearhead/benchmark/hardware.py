@@ -1,4 +1,4 @@
-"""What figures were measured on: hardware, versions, and what the machine could do at most."""
+"""Describe the machine of a measurement: hardware, versions, peak memory and matmul speed."""
 
 import importlib.metadata
 import os
@@ -11,17 +11,17 @@ from typing import Any
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16", "i8mm")
 
 
-def machine(threads: int, packages: Sequence[str]) -> dict[str, Any]:
-    """Hardware and versions, for a file of figures.
+def hardware_info(threads: int, packages: Sequence[str]) -> dict[str, Any]:
+    """Return hardware and versions, to be stored with measurements.
 
     Args:
-        threads: how many were used.
-        packages: distributions whose versions count; what is not installed is left out.
+        threads: number of threads in use.
+        packages: distributions whose versions are recorded; missing ones are skipped.
     """
     lines = _read("/proc/cpuinfo").splitlines()
-    told = dict(line.split(":", 1) for line in lines if ":" in line)
-    told = {key.strip(): value.strip() for key, value in told.items()}
-    flags = (told.get("flags") or told.get("Features") or "").split()
+    cpuinfo = dict(line.split(":", 1) for line in lines if ":" in line)
+    cpuinfo = {key.strip(): value.strip() for key, value in cpuinfo.items()}
+    flags = (cpuinfo.get("flags") or cpuinfo.get("Features") or "").split()
     memory = [line.split()[1] for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal:")]
     versions = {"python": platform.python_version()}
     for package in packages:
@@ -30,7 +30,7 @@ def machine(threads: int, packages: Sequence[str]) -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return {
-        "processor": told.get("model name") or platform.processor() or platform.machine(),
+        "processor": cpuinfo.get("model name") or platform.processor() or platform.machine(),
         "instructions": [flag for flag in _FLAGS if flag in flags],
         "cores": os.cpu_count(),
         "threads": threads,
@@ -42,7 +42,7 @@ def machine(threads: int, packages: Sequence[str]) -> dict[str, Any]:
 
 
 def peak_memory() -> float:
-    """The most memory that this process ever held, in MiB. (`ru_maxrss` would count the process that started it.)"""
+    """Return the peak memory of this process in MiB. (`ru_maxrss` would include the parent process.)"""
     for line in _read("/proc/self/status").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -51,9 +51,14 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes where there is no /proc: macOS
 
 
-def product_rate(dtype: str, *, device: str = "cpu", seconds: float = 2.0) -> float:
-    """Floating-point operations a second of a large matrix product, in numbers such as "bfloat16": what a model that
-    is nothing but products could reach here."""
+def matmul_rate(dtype: str, *, device: str = "cpu", seconds: float = 2.0) -> float:
+    """Return floating-point operations per second of a large matmul: an upper bound for any model on this machine.
+
+    Args:
+        dtype: name of a torch dtype, such as "bfloat16".
+        device: device of the matmul.
+        seconds: how long to measure; the fastest run counts.
+    """
     import torch
 
     rows, width = (2048, 1024) if device == "cpu" else (16384, 8192)
@@ -63,13 +68,13 @@ def product_rate(dtype: str, *, device: str = "cpu", seconds: float = 2.0) -> fl
         while time.perf_counter() < stop:
             start = time.perf_counter()
             torch.nn.functional.linear(x, weight)
-            wait(device)
+            synchronize(device)
             best = min(best, time.perf_counter() - start)
     return 2 * rows * width * width / best
 
 
-def wait(device: str) -> None:
-    """Until a device has done all that it was given: an accelerator computes while Python goes on."""
+def synchronize(device: str) -> None:
+    """Wait until a device has finished: accelerators run asynchronously."""
     import torch
 
     if device != "cpu":

@@ -1,4 +1,4 @@
-"""Figures as a table, a JSON file and a picture."""
+"""Report measurements as a table, a JSON file and a bar chart."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,31 +10,31 @@ from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json as write
 
 
-def table(figures: Sequence[Measurements], unit: str, notes: Mapping[str, str] | None = None) -> list[str]:
-    """The figures as lines of text.
+def table(measurements: Sequence[Measurements], unit: str, notes: Mapping[str, str] | None = None) -> list[str]:
+    """Return the lines of a text table.
 
     Args:
-        figures: of all contestants; the first is what the others are compared with.
-        unit: such as "tokens/s".
-        notes: more about a contestant, by its name.
+        measurements: measurements of all candidates; the first is the reference of the speedups.
+        unit: unit of the rates, such as "tokens/s".
+        notes: additional text for candidates, by name.
     """
     notes = notes or {}
-    width = max(len(figure.name) for figure in figures)
-    lines = [f"{'':{width}}  {unit:>10}  {'times the first':>22}  {'peak MiB':>9}"]
-    for figure in figures:
-        ratio = f"{figure.ratio:.2f} ({figure.lowest:.2f} to {figure.highest:.2f})"
-        note = f"  {notes[figure.name]}" if figure.name in notes else ""
-        lines.append(f"{figure.name:{width}}  {figure.median:10,.0f}  {ratio:>22}  {figure.peak_mib:9,.0f}{note}")
+    width = max(len(one.name) for one in measurements)
+    lines = [f"{'':{width}}  {unit:>10}  {'speedup (min to max)':>22}  {'peak MiB':>9}"]
+    for one in measurements:
+        ratio = f"{one.ratio:.2f} ({one.lowest:.2f} to {one.highest:.2f})"
+        note = f"  {notes[one.name]}" if one.name in notes else ""
+        lines.append(f"{one.name:{width}}  {one.median:10,.0f}  {ratio:>22}  {one.peak_mib:9,.0f}{note}")
     return lines
 
 
-def write_json(path: Path, figures: Sequence[Measurements], about: Mapping[str, Any]) -> None:
-    """The figures with all that was said about them."""
-    write(path, {**about, "figures": [asdict(figure) for figure in figures]})
+def write_report(path: Path, measurements: Sequence[Measurements], about: Mapping[str, Any]) -> None:
+    """Write measurements and their metadata as JSON."""
+    write(path, {**about, "figures": [asdict(one) for one in measurements]})
 
 
-def draw(path: Path, figures: Sequence[Measurements], unit: str, title: str) -> None:
-    """A bar for each contestant, as long as its median; the line is the spread over the rounds.
+def plot(path: Path, measurements: Sequence[Measurements], unit: str, title: str) -> None:
+    """Draw one bar per candidate: its median rate, with the range over the rounds as an error bar.
 
     Raises:
         ValueError: matplotlib is not installed.
@@ -43,21 +43,21 @@ def draw(path: Path, figures: Sequence[Measurements], unit: str, title: str) -> 
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError('a picture needs matplotlib: pip install "clearhead[train]"') from None
-    picture = Figure(figsize=(8, 1.3 + 0.42 * len(figures)), layout="constrained")
-    FigureCanvasAgg(picture)
-    panel = picture.subplots()
-    places = list(range(len(figures)))[::-1]
-    for place, figure in zip(places, figures, strict=True):
-        color = "tab:blue" if "clearhead" in figure.name else "tab:gray"
-        around = [[figure.median - min(figure.rates)], [max(figure.rates) - figure.median]]
-        panel.barh(place, figure.median, xerr=around, color=color, capsize=3)
-        panel.text(max(figure.rates), place, f"  {figure.median:,.0f} ({figure.ratio:.2f})", va="center", fontsize=9)
-    panel.set_yticks(places, [figure.name for figure in figures])
-    panel.set_xlim(0, 1.25 * max(max(figure.rates) for figure in figures))
-    panel.set_xlabel(f"{unit} (times the first)")
+        raise ValueError('a chart needs matplotlib: pip install "clearhead[train]"') from None
+    figure = Figure(figsize=(8, 1.3 + 0.42 * len(measurements)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panel = figure.subplots()
+    positions = list(range(len(measurements)))[::-1]
+    for position, one in zip(positions, measurements, strict=True):
+        color = "tab:blue" if "clearhead" in one.name else "tab:gray"
+        spread = [[one.median - min(one.rates)], [max(one.rates) - one.median]]
+        panel.barh(position, one.median, xerr=spread, color=color, capsize=3)
+        panel.text(max(one.rates), position, f"  {one.median:,.0f} ({one.ratio:.2f})", va="center", fontsize=9)
+    panel.set_yticks(positions, [one.name for one in measurements])
+    panel.set_xlim(0, 1.25 * max(max(one.rates) for one in measurements))
+    panel.set_xlabel(f"{unit} (speedup)")
     panel.set_title(title, fontsize="medium")
     panel.grid(axis="x", alpha=0.3)
     panel.set_axisbelow(True)
     with atomic_file(path) as file:
-        picture.savefig(file, format="png", dpi=110)
+        figure.savefig(file, format="png", dpi=110)

@@ -1,4 +1,4 @@
-"""Contestants that do the same work in turn, each in a process of its own."""
+"""Run candidates on the same work, interleaved, each in its own process."""
 
 import multiprocessing
 import random
@@ -12,8 +12,8 @@ from typing import Any
 
 from clearhead.benchmark.hardware import peak_memory
 
-Work = Callable[[Sequence[Any]], Any]
-"""Does the work on some items, and gives what came out."""
+Worker = Callable[[Sequence[Any]], Any]
+"""Processes items and returns the outputs."""
 
 
 @dataclass(frozen=True)
@@ -21,27 +21,27 @@ class Candidate:
     """One way to do the work.
 
     Args:
-        make: called in the process of this contestant alone; gives the work. A function of a module, so that another
-            process finds it.
-        given: what it is called with.
+        make: builds the worker inside the candidate's process. It must be a module-level function, so that another
+            process can import it.
+        args: arguments of `make`.
     """
 
-    make: Callable[..., Work]
-    given: tuple[Any, ...] = ()
+    make: Callable[..., Worker]
+    args: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured of one contestant.
+    """Speed and memory of one candidate.
 
     Args:
-        name: its name.
-        rates: units of work a second, in each round.
-        median: of the rates.
-        ratio: to the first contestant's rate in the same round, the median over the rounds.
-        lowest, highest: of that ratio over the rounds.
-        loaded_mib: memory of its process before the first work.
-        peak_mib: the most memory that its process ever held.
+        name: name of the candidate.
+        rates: units of work per second, one value per round.
+        median: median of the rates.
+        ratio: speedup over the first candidate in the same round, median over the rounds.
+        lowest, highest: minimum and maximum of that speedup.
+        loaded_mib: memory of the process before the first item, in MiB.
+        peak_mib: peak memory of the process, in MiB.
     """
 
     name: str
@@ -55,124 +55,121 @@ class Measurements:
 
 
 @dataclass(frozen=True)
-class Contest:
-    """The figures of all contestants, in their order, and what came out of the items of the check."""
+class BenchmarkResult:
+    """Measurements of all candidates, in their order, and their outputs for the check items."""
 
-    figures: list[Measurements]
+    measurements: list[Measurements]
     outputs: dict[str, Any]
 
 
 def run_benchmark(
-    contestants: Mapping[str, Candidate],
+    candidates: Mapping[str, Candidate],
     items: Sequence[Any],
     units: Callable[[Sequence[Any]], float],
     *,
     rounds: int = 5,
     check: Sequence[Any] = (),
-    said: Callable[[str], None] = lambda line: None,
-) -> Contest:
-    """Lets all contestants do the same work, in turn, several times.
+    on_round: Callable[[str], None] = lambda line: None,
+) -> BenchmarkResult:
+    """Time all candidates on the same items for several rounds.
 
-    A machine drifts: what stands side by side was measured side by side, and is compared within its round. In each
-    round the items come in another order, and the contestants too.
+    Machines drift, so speeds are compared within a round only. Each round shuffles the items and the candidates.
 
     Args:
-        contestants: by their names; the first is what the others are compared with.
-        items: the work of a round.
-        units: how much work some items are, such as their tokens.
-        rounds: how many, after one that warms up and is not counted.
-        check: items whose outputs are kept, for a comparison; they are the warming up as well, with the items.
-        said: told what was measured, as it is.
+        candidates: candidates by name; the first is the reference of the speedups.
+        items: the work of one round.
+        units: amount of work in a list of items, such as the number of tokens.
+        rounds: timed rounds, after one warm-up round.
+        check: items whose outputs are returned for a comparison; they also warm up the candidates.
+        on_round: called with one line of text after each round.
 
     Raises:
-        ValueError: fewer than one round, or a contestant that failed, with its error.
+        ValueError: fewer than one round, or a candidate that failed, with its error.
     """
     if rounds < 1:
-        raise ValueError(f"a contest has one round or more; got {rounds}")
-    context, chance = multiprocessing.get_context("spawn"), random.Random(0)
-    runners: dict[str, _Runner] = {}
+        raise ValueError(f"rounds must be at least 1; got {rounds}")
+    context, generator = multiprocessing.get_context("spawn"), random.Random(0)
+    processes: dict[str, _CandidateProcess] = {}
     try:
-        for name, contestant in contestants.items():
-            runners[name] = _Runner(context, name, contestant)
-        outputs = {name: runner.work(check or items, keep=bool(check))[1] for name, runner in runners.items()}
-        for runner in runners.values():
-            runner.work(items)
-        rates: dict[str, list[float]] = {name: [] for name in contestants}
+        for name, candidate in candidates.items():
+            processes[name] = _CandidateProcess(context, name, candidate)
+        outputs = {name: runner.run(check or items, keep=bool(check))[1] for name, runner in processes.items()}
+        for runner in processes.values():
+            runner.run(items)
+        rates: dict[str, list[float]] = {name: [] for name in candidates}
         for number in range(rounds):
-            order, turn = list(items), list(runners)
-            chance.shuffle(order)
-            chance.shuffle(turn)
-            for name in turn:
-                rates[name].append(units(order) / runners[name].work(order)[0])
-            said(f"round {number + 1}: " + ", ".join(f"{name} {rates[name][-1]:,.0f}" for name in rates))
-        memory = {name: runner.memory() for name, runner in runners.items()}
+            shuffled_items, shuffled_names = list(items), list(processes)
+            generator.shuffle(shuffled_items)
+            generator.shuffle(shuffled_names)
+            for name in shuffled_names:
+                rates[name].append(units(shuffled_items) / processes[name].run(shuffled_items)[0])
+            on_round(f"round {number + 1}: " + ", ".join(f"{name} {rates[name][-1]:,.0f}" for name in rates))
+        memory = {name: runner.memory() for name, runner in processes.items()}
     finally:
-        for runner in runners.values():
+        for runner in processes.values():
             runner.stop()
-    first = rates[next(iter(contestants))]
-    figures = []
-    for name, found in rates.items():
-        ratios = [rate / other for rate, other in zip(found, first, strict=True)]
-        middle = statistics.median(ratios)
-        figures.append(
-            Measurements(name, found, statistics.median(found), middle, min(ratios), max(ratios), *memory[name])
-        )
-    return Contest(figures, outputs)
+    reference = rates[next(iter(candidates))]
+    measurements = []
+    for name, own in rates.items():
+        ratios = [rate / other for rate, other in zip(own, reference, strict=True)]
+        spread = statistics.median(ratios), min(ratios), max(ratios)
+        measurements.append(Measurements(name, own, statistics.median(own), *spread, *memory[name]))
+    return BenchmarkResult(measurements, outputs)
 
 
-class _Runner:
-    """A contestant's process, from outside."""
+class _CandidateProcess:
+    """Handle of a candidate's process."""
 
-    def __init__(self, context: Any, name: str, contestant: Candidate) -> None:
+    def __init__(self, context: Any, name: str, candidate: Candidate) -> None:
         self.name = name
-        self.pipe, there = context.Pipe()
-        self.process = context.Process(target=_serve, args=(there, contestant), daemon=True)
+        self.pipe, child_end = context.Pipe()
+        self.process = context.Process(target=_run_candidate, args=(child_end, candidate), daemon=True)
         self.process.start()
-        there.close()
-        self.loaded: float = self._answer()
+        child_end.close()
+        self.loaded: float = self._receive()
 
-    def work(self, items: Sequence[Any], *, keep: bool = False) -> tuple[float, Any]:
-        """Seconds, and what came out if it is kept."""
+    def run(self, items: Sequence[Any], *, keep: bool = False) -> tuple[float, Any]:
+        """Return the seconds, and the outputs if `keep` is set."""
         self.pipe.send((list(items), keep))
-        seconds, output = self._answer()
+        seconds, output = self._receive()
         return seconds, output
 
     def memory(self) -> tuple[float, float]:
         self.pipe.send(None)
-        return self.loaded, self._answer()
+        return self.loaded, self._receive()
 
     def stop(self) -> None:
         self.pipe.close()
         self.process.join(timeout=10)
         self.process.kill()
 
-    def _answer(self) -> Any:
+    def _receive(self) -> Any:
         try:
             failed, answer = self.pipe.recv()
         except EOFError:
-            raise ValueError(f"{self.name} ended without an answer; was there memory enough?") from None
+            raise ValueError(f"{self.name} ended without an answer; it may have run out of memory") from None
         if failed:
             raise ValueError(f"{self.name} failed: {answer}")
         return answer
 
 
-def _serve(pipe: Connection, contestant: Candidate) -> None:
-    """A contestant's process, from inside: until the other end is closed."""
+def _run_candidate(pipe: Connection, candidate: Candidate) -> None:
+    """Serve requests in a candidate's process until the pipe is closed."""
     try:
-        work = contestant.make(*contestant.given)
+        work = candidate.make(*candidate.args)
         pipe.send((False, peak_memory()))
         while True:
-            asked = pipe.recv()
-            if asked is None:
+            request = pipe.recv()
+            if request is None:
                 pipe.send((False, peak_memory()))
                 continue
-            items, keep = asked
+            items, keep = request
             start = time.perf_counter()
             output = work(items)
             pipe.send((False, (time.perf_counter() - start, output if keep else None)))
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
-    except ValueError as error:  # its message says what to do
+    except ValueError as error:  # the message already explains the fix
         pipe.send((True, str(error)))
     except Exception as error:
         traceback.print_exc()

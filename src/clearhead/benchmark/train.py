@@ -1,4 +1,4 @@
-"""The contest of training: the same batches of a small translation model, update by update."""
+"""Benchmark of training: updates of a small translation model on the same batches."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor, nn
 
-from clearhead.benchmark.runner import Candidate, Work
+from clearhead.benchmark.runner import Candidate, Worker
 from clearhead.equations import masks
 from clearhead.equations.positions import concatenated_sinusoids
 from clearhead.layers.dropout import use_fast_dropout
@@ -22,17 +22,17 @@ VOCABULARY, LONGEST = 10_000, 512
 
 Ids = list[int]
 Pairs = list[tuple[Ids, Ids]]
-"""A batch: sources, and targets from the start token to the end token."""
+"""A batch of (source, target) pairs; targets include the start and end tokens."""
 Step = Callable[[Tensor, Tensor], float]
-"""An update by the padded sources and targets of a batch; gives the loss."""
+"""Performs one update on padded sources and targets, and returns the loss."""
 
 
 def batches(sources: Iterable[str], targets: Iterable[str], batch_tokens: int) -> list[Pairs]:
-    """Sentences, already split into words, as batches of like lengths, in a random order.
+    """Tokenize sentence pairs and group them into batches of similar length, in random order.
 
     Args:
-        sources, targets: a sentence each; both sides learn one vocabulary of byte pairs.
-        batch_tokens: padded tokens of a side in a batch, at most.
+        sources, targets: parallel sentences, pre-tokenized into words; a joint BPE vocabulary is learned from both.
+        batch_tokens: maximum number of padded tokens per side of a batch.
     """
     texts = [list(sources), list(targets)]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
@@ -53,28 +53,28 @@ def batches(sources: Iterable[str], targets: Iterable[str], batch_tokens: int) -
     return groups
 
 
-def tokens_of(some: Sequence[Pairs]) -> int:
-    """Source and target tokens, without padding; a target is counted without its start."""
+def count_tokens(some: Sequence[Pairs]) -> int:
+    """Count source and target tokens without padding and start tokens."""
     return sum(len(source) + len(target) - 1 for batch in some for source, target in batch)
 
 
 class PlainTransformer(nn.Module):
-    """An encoder-decoder around `nn.Transformer`, as it is usually written."""
+    """An encoder–decoder around `nn.Transformer`, as tutorials write it."""
 
-    places: Tensor
+    positions: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, D_MODEL, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=D_MODEL**-0.5)
-        self.register_buffer("places", concatenated_sinusoids(LONGEST, D_MODEL), persistent=False)
+        self.register_buffer("positions", concatenated_sinusoids(LONGEST, D_MODEL), persistent=False)
         self.dropout = nn.Dropout(DROP)
         self.transformer = nn.Transformer(D_MODEL, HEADS, LAYERS, LAYERS, FFN, DROP, batch_first=True)
         self.generator = nn.Linear(D_MODEL, VOCABULARY, bias=False)
         self.generator.weight = self.embedding.weight
 
     def _embed(self, ids: Tensor) -> Tensor:
-        x: Tensor = self.dropout(self.embedding(ids) * math.sqrt(D_MODEL) + self.places[: ids.shape[1]])
+        x: Tensor = self.dropout(self.embedding(ids) * math.sqrt(D_MODEL) + self.positions[: ids.shape[1]])
         return x
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -93,8 +93,8 @@ class PlainTransformer(nn.Module):
         return logits
 
 
-def baseline_worker(low: bool, threads: int) -> Work:
-    """The work of `nn.Transformer` with `nn.CrossEntropyLoss`."""
+def baseline_worker(autocast: bool, threads: int) -> Worker:
+    """Build a worker that trains `nn.Transformer` with `nn.CrossEntropyLoss`."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = PlainTransformer().train()
@@ -103,7 +103,7 @@ def baseline_worker(low: bool, threads: int) -> Work:
 
     def step(source: Tensor, target: Tensor) -> float:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             logits = model(source, target[:, :-1])
             loss = criterion(logits.reshape(-1, VOCABULARY), target[:, 1:].reshape(-1))
         torch.autograd.backward(loss)
@@ -113,8 +113,8 @@ def baseline_worker(low: bool, threads: int) -> Work:
     return updates(step)
 
 
-def clearhead_worker(low: bool, threads: int) -> Work:
-    """Clearhead's work."""
+def clearhead_worker(autocast: bool, threads: int) -> Worker:
+    """Build a worker that trains Clearhead's `Seq2Seq`."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     config = Seq2SeqConfig(
@@ -136,7 +136,7 @@ def clearhead_worker(low: bool, threads: int) -> Work:
     def step(source: Tensor, target: Tensor) -> float:
         optimizer.zero_grad()
         following = target[:, 1:]
-        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             states = model.hidden(source, target[:, :-1], masks.padding(source != PAD))
             total = model.output.loss(states, following, smoothing=SMOOTHING, ignore_index=PAD)
             loss = total / int((following != PAD).sum())
@@ -147,17 +147,17 @@ def clearhead_worker(low: bool, threads: int) -> Work:
     return updates(step)
 
 
-def updates(step: Step) -> Work:
-    """The work of one update for each batch; gives the losses."""
+def updates(step: Step) -> Worker:
+    """Build a worker that performs one update per batch and returns the losses."""
     return lambda some: [step(*(_padded([pair[side] for pair in batch]) for side in (0, 1))) for batch in some]
 
 
-def contestants(threads: int) -> dict[str, Candidate]:
-    """`nn.Transformer` and Clearhead, each in float32 and under autocast."""
+def candidates(threads: int) -> dict[str, Candidate]:
+    """Return `nn.Transformer` and Clearhead, each in float32 and under bfloat16 autocast."""
     return {
-        f"{name} {numbers}": Candidate(make, (numbers == "bfloat16", threads))
+        f"{name} {precision}": Candidate(make, (precision == "bfloat16", threads))
         for name, make in (("nn.Transformer", baseline_worker), ("clearhead", clearhead_worker))
-        for numbers in ("float32", "bfloat16")
+        for precision in ("float32", "bfloat16")
     }
 
 

@@ -25,23 +25,28 @@ from clearhead.tokenizers.base import TextTokenizer
 Family = TypeVar("Family")
 
 
-def is_seq2seq(folder: Path) -> bool:
-    """Return whether a folder has the config.json of an encoder–decoder; other files are not checked."""
-    config = folder / "config.json"
-    return config.is_file() and str(read_json(config).get("model_type")) in SEQ2SEQ_FAMILIES
+CheckpointType = Literal["seq2seq", "classification", "span", "encoder"]
+"""Encoder–decoder, encoder with a classification head, encoder with a span head, or any other encoder."""
+
+
+def checkpoint_type(folder: Path) -> CheckpointType:
+    """Return the type of the checkpoint in a folder, from its config.json.
+
+    A folder without a config.json counts as an encoder: the loaders report what is missing or not supported.
+    """
+    if not (folder / "config.json").is_file():
+        return "encoder"
+    if str(read_json(folder / "config.json").get("model_type")) in SEQ2SEQ_FAMILIES:
+        return "seq2seq"
+    named = architecture(folder)
+    if named.endswith("ForSequenceClassification"):
+        return "classification"
+    return "span" if named.endswith("ForQuestionAnswering") else "encoder"
 
 
 def architecture(folder: Path) -> str:
     """Return the class that transformers opens a folder with, from config.json; "" if it has none."""
     return str((read_json(folder / "config.json").get("architectures") or [""])[0])
-
-
-def head_type(folder: Path) -> Literal["classification", "span"] | None:
-    """Return the type of the head in a folder, from the architecture in config.json; None without a head."""
-    name = architecture(folder)
-    if name.endswith("ForSequenceClassification"):
-        return "classification"
-    return "span" if name.endswith("ForQuestionAnswering") else None
 
 
 def load_encoder(folder: Path) -> tuple[EncoderModel, EncoderFamily]:

@@ -11,15 +11,15 @@ from clearhead.io.safetensors import shards, write_weights
 
 
 def convert(folder: Path) -> Path:
-    """Writes a folder's ``pytorch_model.bin`` (or its shards) as ``model.safetensors`` beside it.
+    """Convert the ``pytorch_model.bin`` of a folder, or its shards, to ``model.safetensors``.
 
-    The pickle is read by PyTorch's restricted reader (``weights_only=True``), which runs no code.
+    PyTorch's restricted reader (``weights_only=True``) reads the pickle and runs no code.
 
     Returns:
         The new file.
 
     Raises:
-        ValueError: no such file, or one that holds anything but tensors.
+        ValueError: the file is missing, or contains anything other than tensors; or model.safetensors exists already.
     """
     if not folder.is_dir():
         raise ValueError(f"no such model folder: {folder}")
@@ -31,8 +31,8 @@ def convert(folder: Path) -> Path:
         for path in _pickles(folder):
             tensors |= _read_pickle(path)
         if not tensors:
-            raise ValueError(f"{folder}: the pickle holds no tensors")
-        # tied tensors share memory in a pickle; a safetensors file holds each by itself
+            raise ValueError(f"{folder}: the pickle contains no tensors")
+        # tied tensors share memory in a pickle, but not in a safetensors file
         write_weights(target, {name: tensor.clone().contiguous() for name, tensor in tensors.items()})
     return target
 
@@ -53,14 +53,14 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise ValueError(f"{path} is missing. {advice}") from None
     if not isinstance(loaded, dict) or not all(_is_plain(name, value) for name, value in loaded.items()):
-        raise ValueError(f"{path} holds more than named, dense tensors; it is not a model's state dict")
+        raise ValueError(f"{path} contains more than named, dense tensors; it is not the state dict of a model")
     return loaded
 
 
 def _is_plain(name: object, value: object) -> bool:
     return (
         isinstance(name, str)
-        and name != "__metadata__"  # safetensors keeps this name for itself
+        and name != "__metadata__"  # reserved by safetensors
         and isinstance(value, Tensor)
         and value.layout == torch.strided
         and not value.is_meta

@@ -1,11 +1,15 @@
 """Build a model and load a checkpoint's tensors, without random initialization."""
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+
+from clearhead.memory import MemoryLimitError, check_memory
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -46,7 +50,7 @@ def on_meta(build: Callable[[], Model]) -> Model:
         build: creates the model.
 
     Raises:
-        ValueError: the bytes of a tensor overflow the address space.
+        MemoryLimitError: the bytes of a tensor overflow the address space.
     """
     try:
         with torch.device("meta"), SkipInit():
@@ -54,10 +58,11 @@ def on_meta(build: Callable[[], Model]) -> Model:
     except RuntimeError as error:
         if "overflow" not in str(error):
             raise
-        raise ValueError(
-            "the sizes of the model are too large for any memory. Use smaller widths, a smaller vocabulary or fewer "
-            "positions"
-        ) from None
+        advice = "Use smaller widths, a smaller vocabulary or fewer positions."
+        if shape := re.search(r"sizes=\[([\d, ]+)\]", str(error)):
+            sizes = [int(size) for size in shape[1].split(",")]
+            check_memory(4 * math.prod(sizes), f"a tensor of the model with shape {tuple(sizes)}", advice)
+        raise MemoryLimitError(f"the sizes of the model are too large for any memory. {advice}") from None
 
 
 class SkipInit(TorchFunctionMode):
@@ -78,7 +83,8 @@ def _with_source(source: str, build: Callable[[], Model]) -> Model:
     try:
         return build()
     except ValueError as error:
-        raise ValueError(f"{source}: {error}") from None
+        kind = MemoryLimitError if isinstance(error, MemoryLimitError) else ValueError
+        raise kind(f"{source}: {error}") from None
 
 
 def _tied_names(model: nn.Module) -> dict[str, str]:

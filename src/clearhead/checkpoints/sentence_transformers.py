@@ -1,4 +1,4 @@
-"""The sentence-transformers folder: what becomes of the hidden states (modules.json, pooling, normalise, prompts)."""
+"""Read and write the settings of a sentence-transformers folder: pooling, normalization, maximum length, prompts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,15 +17,15 @@ _MODE_KEYS = {
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """How a model turns hidden states into one vector a text.
+    """Settings that turn the hidden states of a text into one vector.
 
     Args:
         pooling: "mean", "cls" or "max".
-        normalize: whether vectors are brought to length 1.
-        max_length: tokens after which a text is cut, special tokens included; None for as many as the model takes.
-        prompts: texts by name that may be put before a text.
-        default_prompt: name of the prompt that is used where none is asked for.
-        pool_prompt: whether the prompt's own tokens count in the pooling.
+        normalize: whether vectors are scaled to length 1.
+        max_length: the maximum number of tokens, including special tokens; None for the maximum of the model.
+        prompts: prompts by name, to prepend to a text.
+        default_prompt: the name of the default prompt.
+        pool_prompt: whether the pooling includes the tokens of the prompt.
     """
 
     pooling: Pooling = "mean"
@@ -35,12 +35,22 @@ class SentenceSettings:
     default_prompt: str | None = None
     pool_prompt: bool = True
 
+    def prompt_text(self, prompt: str | None) -> str:
+        """Return the text that is put before each text.
+
+        Args:
+            prompt: name of a prompt, or the text itself; None for the default prompt.
+        """
+        if prompt is None:
+            return self.prompts.get(self.default_prompt or "", "")
+        return self.prompts.get(prompt, prompt)
+
 
 def read_settings(folder: Path) -> SentenceSettings:
-    """A folder's settings; mean pooling without normalisation where it has no modules.json.
+    """Return the settings of a folder; without a modules.json, mean pooling without normalization.
 
     Raises:
-        ValueError: a module, a pooling or an option that is not understood.
+        ValueError: a module, a pooling or an option is not supported.
     """
     modules_file = folder / "modules.json"
     if not modules_file.is_file():
@@ -48,18 +58,18 @@ def read_settings(folder: Path) -> SentenceSettings:
     pooling, pool_prompt, normalize = _read_modules(modules_file)
     transformer = _optional_json(folder / "sentence_bert_config.json")
     if transformer.get("do_lower_case"):
-        raise ValueError(f"{folder / 'sentence_bert_config.json'} says do_lower_case=true, which is not supported")
+        raise ValueError(f"{folder / 'sentence_bert_config.json'} has do_lower_case=true, which is not supported")
     max_length = transformer.get("max_seq_length")
     if max_length is not None and (type(max_length) is not int or max_length < 1):
         raise ValueError(
-            f"{folder / 'sentence_bert_config.json'} says max_seq_length={max_length!r}; a number of tokens is wanted"
+            f"{folder / 'sentence_bert_config.json'} has max_seq_length={max_length!r}; expected a number of tokens"
         )
     prompts, default_prompt = _read_prompts(folder / "config_sentence_transformers.json")
     return SentenceSettings(pooling, normalize, max_length, prompts, default_prompt, pool_prompt)
 
 
 def write_settings(folder: Path, settings: SentenceSettings, d_model: int) -> None:
-    """Writes the settings so that sentence-transformers opens the folder, from its version 2 on."""
+    """Write the settings; sentence-transformers opens the folder, from version 2 on."""
     names = ["Transformer", "Pooling", *(["Normalize"] if settings.normalize else [])]
     paths = ["", *(f"{number}_{name}" for number, name in enumerate(names[1:], start=1))]
     for path in paths[1:]:
@@ -95,12 +105,12 @@ def _read_modules(path: Path) -> tuple[Pooling, bool, bool]:
         if kind == "Pooling":
             config = PurePosixPath(str(module.get("path", ""))) / "config.json"
             pooling = _read_pooling(path_inside(path, str(config)))
-        elif kind == "Normalize":  # its folder is often left out when a model is copied, and holds nothing
+        elif kind == "Normalize":  # its empty folder is often missing from copies of a model
             normalize = True
         elif kind != "Transformer":
-            raise ValueError(f"{path} names a module of type {module.get('type')!r}, which is not supported")
+            raise ValueError(f"{path} has a module of type {module.get('type')!r}, which is not supported")
     if pooling is None:
-        raise ValueError(f"{path} names no pooling module: there would be no single vector for a text")
+        raise ValueError(f"{path} has no pooling module, which reduces a text to a single vector")
     return *pooling, normalize
 
 
@@ -108,9 +118,9 @@ def _read_prompts(path: Path) -> tuple[dict[str, str], str | None]:
     data = _optional_json(path)
     prompts, default = data.get("prompts") or {}, data.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(prompt, str) for prompt in prompts.values()):
-        raise ValueError(f"{path} says prompts={prompts!r}; an object of texts is wanted")
+        raise ValueError(f"{path} has prompts={prompts!r}; expected an object of texts")
     if default is not None and (not isinstance(default, str) or default not in prompts):
-        raise ValueError(f"{path} says default_prompt_name={default!r}, but its prompts are: {', '.join(prompts)}")
+        raise ValueError(f"{path} has default_prompt_name={default!r}, but its prompts are: {', '.join(prompts)}")
     return prompts, default
 
 
@@ -122,7 +132,7 @@ def _read_pooling(path: Path) -> tuple[Pooling, bool]:
         ours = {key: mode for mode, key in _MODE_KEYS.items()}
         modes = [ours.get(key, key) for key, on in data.items() if key.startswith("pooling_mode_") and on]
     if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise ValueError(f"{path} asks for pooling by {modes}; one of {', '.join(POOLINGS)} is supported")
+        raise ValueError(f"{path} has the pooling modes {modes}. Use one of: {', '.join(POOLINGS)}")
     return cast(Pooling, modes[0]), bool(data.get("include_prompt", True))
 
 

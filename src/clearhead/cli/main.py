@@ -34,6 +34,12 @@ from clearhead.cli.training.distill import distill
 from clearhead.cli.training.tokenizer import tokenizer
 from clearhead.cli.training.train import train
 from clearhead.data.tables import raise_field_limit
+from clearhead.runtime.allocator import configure_allocator
+
+_RENAMED_OPTIONS = {
+    ("serve", "--use"): "--task",
+}
+"""New name of each option that was renamed, by command and old name."""
 
 
 class UsageError(ValueError):
@@ -60,11 +66,15 @@ def _as_one_line() -> Iterator[None]:
         # typer takes these classes from click or from a copy of it, by its version
         if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
             raise
-        said = error.format_message().replace("Value error, ", "").rstrip(".")
-        choice = re.search(r"'([^']*)' is not one of (.*)", said)
-        hint = did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2])) if choice else ""
         command = getattr(getattr(error, "ctx", None), "command_path", "clearhead")
-        raise UsageError(f"{said}{hint}; {command} -h lists the options") from None
+        option = getattr(error, "option_name", "")
+        renamed = _RENAMED_OPTIONS.get((command.rpartition(" ")[2], option))
+        if renamed is not None:
+            raise UsageError(f"{option} was renamed to {renamed}") from None
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
+        choice = re.search(r"'([^']*)' is not one of (.*)", message)
+        hint = did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2])) if choice else ""
+        raise UsageError(f"{message}{hint}; {command} -h lists the options") from None
 
 
 app = typer.Typer(
@@ -117,6 +127,7 @@ def main() -> None:
     or argument, 1 for every other."""
     logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
     raise_field_limit()
+    configure_allocator()
     _name_standard_output()
     # torch.load prints these before it refuses the file; the error that follows says more
     warnings.filterwarnings("ignore", "Detected pickle protocol|'torch.load' received a zip file")

@@ -18,8 +18,9 @@ from clearhead.data.corpus import Corpus
 from clearhead.finite import naming
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
-from clearhead.pipelines.text_encoder import EncodedBatch, EncodeOptions, TextEncoder
+from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.runtime.streaming import WINDOW_TEXTS
+from clearhead.runtime.vectors import EncodedBatch, EncodeOptions
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class EncodingStats:
 
     def plus(self, window: EncodedBatch) -> "EncodingStats":
         """These and a window's."""
-        return self.and_(EncodingStats(len(window.texts), window.tokens, window.truncated))
+        return self.and_(EncodingStats(len(window.texts), window.num_tokens, window.num_truncated))
 
     def and_(self, other: "EncodingStats") -> "EncodingStats":
         """These and others."""
@@ -136,7 +137,7 @@ def _encode(
                     "sha256": part.sha256,
                 },
             )
-            advance(corpus.bytes_read - seen_bytes, some.tokens)
+            advance(corpus.bytes_read - seen_bytes, some.num_tokens)
             seen_bytes = corpus.bytes_read
         if not opened:
             _open(part, note, size)
@@ -215,12 +216,12 @@ def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, wind
     settings: dict[str, Any] = {
         "model": fingerprint(encoder),
         **asdict(options),
-        "precision": str(encoder.dtype).removeprefix("torch."),
+        "precision": encoder.precision.name,
         "device": encoder.device.type,
         # sums are split between the threads, by kernels for this processor
         "threads": torch.get_num_threads() if cpu else None,
         "processor": torch.backends.cpu.get_cpu_capability() if cpu else None,
-        "compiled": encoder.compiles,
+        "compiled": encoder.compile,
         "window": window,
         "input": corpus.describe(),
         "column": corpus.column,

@@ -102,7 +102,7 @@ def _seen(model: str) -> str:
 
 
 def _precision(encoder: TextEncoder) -> str:
-    return str(encoder.dtype).removeprefix("torch.")
+    return encoder.precision.name
 
 
 def _places(shards: Sequence[str | Path], output: Path) -> dict[str, Path]:

@@ -13,7 +13,10 @@ from clearhead.data.corpus import Corpus
 from clearhead.data.lines import Errors
 from clearhead.data.tables import raise_field_limit
 from clearhead.io.json import write_json
-from clearhead.pipelines.text_encoder import EncodeOptions, TextEncoder
+from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.runtime.allocator import configure_allocator
+from clearhead.runtime.compile import use_persistent_cache
+from clearhead.runtime.vectors import EncodeOptions
 
 log = logging.getLogger(__name__)
 
@@ -34,22 +37,22 @@ class EncodingJob:
     Args:
         model: a folder that all machines see, or a Hub id.
         options: as in `TextEncoder.stream`.
-        precision, device, compiles: as in `TextEncoder`.
+        precision, device, compile: as in `TextEncoder`.
         column, errors: as in `Corpus`.
     """
 
     model: str
     options: EncodeOptions
-    precision: Any = "auto"
+    precision: str = "auto"
     device: str = "auto"
     column: str | None = None
     errors: Errors = "strict"
-    compiles: bool = False
+    compile: bool = False
 
     def encoder(self) -> TextEncoder:
         """The model, loaded."""
         return TextEncoder.from_pretrained(
-            self.model, precision=self.precision, device=self.device, compiles=self.compiles
+            self.model, precision=self.precision, device=self.device, compile=self.compile
         )
 
 
@@ -62,6 +65,9 @@ class Worker:
     def start(self) -> None:
         """Load the model. Not when the object is made: Ray would report an error there in its own words."""
         raise_field_limit()
+        configure_allocator()
+        if self.job.compile:
+            use_persistent_cache()
         self.encoder = self.job.encoder()
 
     def encode(self, shard: str, output: str) -> EncodingStats:

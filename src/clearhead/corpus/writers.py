@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from clearhead.io.atomic import HashedFile, atomic_file, check_writable, error_path, has_content
-from clearhead.pipelines.vectors import Vectors
+from clearhead.runtime.vectors import Vectors
 
 
 class Format(Protocol):

@@ -1,1 +1,1 @@
-"""Text files and tables to rows, batches and augmented tokens."""
+"""Read texts, tables and data sets from files; batch and augment token ids."""

@@ -1,20 +1,20 @@
-"""Batches of texts of like length: a bound on the memory of each, and little padding where padding is needed."""
+"""Form batches of texts of similar length, with a limit on their tokens."""
 
 from collections.abc import Iterator, Sequence
 
 
 def token_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of texts, longest first, so that their tokens together stay within batch_tokens.
+    """Yield batches of text indices, longest texts first, with at most batch_tokens tokens each.
 
-    A batch holds no text of less than half the length of its longest, for attention pads them to that. A text longer
-    than the budget makes a batch of its own. Every index comes once.
+    A batch only contains texts of at least half the length of its longest one, because attention pads them to that
+    length. A text longer than the limit forms a separate batch. Each index occurs once.
 
     Args:
-        lengths: tokens of each text.
-        batch_tokens: the budget.
+        lengths: the number of tokens of each text.
+        batch_tokens: the maximum number of tokens in a batch.
 
     Raises:
-        ValueError: a budget below 1.
+        ValueError: the limit is below 1.
 
     >>> from clearhead.data.batching import token_batches
     >>> list(token_batches([3, 9, 4, 8], batch_tokens=17))
@@ -36,4 +36,4 @@ def token_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[in
 
 
 _SHORT = 32
-"""Up to this length attention is so cheap that padding in it does not matter."""
+"""Length up to which the cost of padding in attention is negligible."""

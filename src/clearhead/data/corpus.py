@@ -1,4 +1,4 @@
-"""Texts from files: lines of text, columns of tables; one after the other, never held whole."""
+"""Stream texts from files: lines of text or columns of tables."""
 
 import contextlib
 import io
@@ -14,31 +14,32 @@ from typing import Any, get_args
 from clearhead.choices import check_choice
 from clearhead.data.file_formats import check_text_format
 from clearhead.data.lines import Errors, check_file, content_hash, open_bytes, strip_newline, text_lines
-from clearhead.data.tables import Cells, Column, check_parquet, json_rows, parquet_rows, separated_rows
+from clearhead.data.parquet import check_parquet, parquet_rows
+from clearhead.data.tables import Cells, Column, json_rows, separated_rows
 
 log = logging.getLogger(__name__)
 
 DEFAULT_COLUMN = "text"
-_ADVICE = "--errors replace goes on with a replacement character"
+_ADVICE = "use --errors replace to insert replacement characters"
 
 
 class Corpus:
-    """The texts of one or several files, in order.
+    """Texts of one or several files, in order.
 
-    The format follows the ending: .jsonl (the value under `column` of each line's object), .parquet (the column), .csv
-    and .tsv where a column is given, and lines of text for everything else and for standard input; any of them but
-    .parquet may be packed (.gz).
+    The file extension determines the format. .jsonl: the value of `column` in the object on each line. .parquet: the
+    column. .csv and .tsv with a `column`: the column. All other files and standard input: lines of text. All formats
+    except .parquet may be gzipped (.gz).
 
     Args:
-        sources: files, or "-" for standard input.
-        column: name of the column in .jsonl and .parquet files; "text" where None. In .csv and .tsv files a name in the
-            first line, or a number from 0 where there is no such line; where None, they are lines of text.
-        errors: what to do with bytes that are not UTF-8: "strict" stops, "replace" puts U+FFFD for them.
+        sources: the files; "-" is standard input.
+        column: the name of the column in .jsonl and .parquet files; "text" if None. In .csv and .tsv files a name in
+            the first line, or a number from 0 without such a line; if None, they are lines of text.
+        errors: how to handle bytes that are not UTF-8: "strict" raises, "replace" inserts U+FFFD.
 
     Raises:
-        ValueError: no such file, a folder, a Parquet file without the column or whose column is no text, a column for
-            files that have none. While iterating: bytes that are not UTF-8, a line that is no JSON object or has no
-            text under the column; the message names file and line.
+        ValueError: a file does not exist or is a folder; a Parquet file has no such text column; a column is given for
+            files without columns. While iterating: bytes are not UTF-8, a line is not a JSON object or has no text in
+            the column; the message names file and line.
 
     >>> from clearhead.data.corpus import Corpus
     >>> Corpus(["-"]).total_bytes is None
@@ -50,30 +51,30 @@ class Corpus:
         self.sources = [str(source) for source in sources]
         self.column, self.errors = column, errors
         self.bytes_read = 0
-        self._starts: list[int] = []  # number of the first text of each source that has been read
+        self._starts: list[int] = []  # number of the first text of each source
         for source in self.sources:
             self._check(source)
 
     @property
     def total_bytes(self) -> int | None:
-        """The size of all files; None with standard input among them."""
+        """Size of all files in bytes; None if standard input is one of them."""
         if "-" in self.sources:
             return None
         return sum(Path(source).stat().st_size for source in self.sources)
 
     @property
     def can_reread(self) -> bool:
-        """Whether all sources are regular files: standard input and pipes can be read only once."""
+        """Whether all sources are regular files; standard input and pipes can only be read once."""
         return all(source != "-" and Path(source).is_file() for source in self.sources)
 
     def describe(self) -> list[list[str | None]]:
-        """Return each file with the SHA-256 of its content; None for a source that can be read only once."""
+        """Return each file with the SHA-256 of its contents; None for a source that can only be read once."""
         return [[str(Path(source).resolve()), content_hash(Path(source))] for source in self.sources if source != "-"]
 
     def __iter__(self) -> Iterator[str]:
-        """The texts; `read_bytes` says how far it has come, roughly."""
+        """Yield the texts; `bytes_read` is the approximate progress."""
         self.bytes_read, self._starts = 0, []
-        before = number = 0
+        bytes_before = number = 0
         for source in self.sources:
             self._starts.append(number)
             for text in self._texts(source):
@@ -82,13 +83,13 @@ class Corpus:
             if number == self._starts[-1]:
                 log.warning("%s contains no texts", source_name(source))
             if source != "-":
-                before += Path(source).stat().st_size
-                self.bytes_read = before
+                bytes_before += Path(source).stat().st_size
+                self.bytes_read = bytes_before
 
     def location(self, index: int) -> str:
-        """Return the file and line of a text that has been read, by its number from 0; the file is read again."""
-        place = bisect_right(self._starts, index) - 1
-        source, number = self.sources[place], index - self._starts[place]
+        """Return the file and line of a text that was read, by its number from 0; this reads the file again."""
+        position = bisect_right(self._starts, index) - 1
+        source, number = self.sources[position], index - self._starts[position]
         if source == "-" or not Path(source).is_file():
             return f"{source_name(source)}, line {number + 1}"
         if source.endswith(".parquet"):
@@ -99,14 +100,14 @@ class Corpus:
 
     def _texts(self, source: str) -> Iterator[str]:
         if source.endswith(".parquet"):
-            yield from _only(self._parquet(source))
+            yield from _first_values(self._parquet(source))
         else:
             with open_source(source) as file:
                 yield from self._read(self._lines(file, source_name(source)), source)
 
     def _read(self, lines: Iterator[str], source: str) -> Iterator[str]:
         cells = self._cells(lines, source)
-        return map(strip_newline, lines) if cells is None else _only(cells)
+        return map(strip_newline, lines) if cells is None else _first_values(cells)
 
     def _cells(self, lines: Iterator[str], source: str) -> Iterator[Cells] | None:
         """Return the rows of a table with their lines; None for lines of text."""
@@ -128,10 +129,10 @@ class Corpus:
             raise ValueError(f"{source} has no columns; --column is for .jsonl, .parquet, .csv and .tsv files")
 
     def _lines(self, file: Iterable[bytes], name: str) -> Iterator[str]:
-        unpacked = isinstance(file, GzipFile)  # its bytes do not tell how much of the file has been read
+        compressed = isinstance(file, GzipFile)  # its bytes are not those of the file
 
         def count(size: int) -> None:
-            self.bytes_read += 0 if unpacked else size
+            self.bytes_read += 0 if compressed else size
 
         return text_lines(file, name, errors=self.errors, advice=_ADVICE, on_bytes=count)
 
@@ -147,10 +148,13 @@ class Corpus:
 
 @contextlib.contextmanager
 def open_source(source: str) -> Iterator[Any]:
-    """Open a text file, or standard input for "-", for reading bytes.
+    """Open a text file for reading bytes; "-" is standard input.
+
+    Args:
+        source: the file.
 
     Raises:
-        ValueError: no such file, a folder, or another format than text.
+        ValueError: the file does not exist, is a folder, or has another format.
 
     >>> from clearhead.data.corpus import open_source
     >>> with open_source("nowhere.txt"): pass
@@ -166,7 +170,7 @@ def open_source(source: str) -> Iterator[Any]:
 
 
 def source_name(source: str) -> str:
-    """Return what messages call a source."""
+    """Return the name of a source for messages."""
     return "standard input" if source == "-" else source
 
 
@@ -174,19 +178,19 @@ def _kind(source: str) -> str:
     return Path(source.removesuffix(".gz")).suffix
 
 
-def _only(rows: Iterator[Cells]) -> Iterator[str]:
+def _first_values(rows: Iterator[Cells]) -> Iterator[str]:
     for _, (text,) in rows:
-        assert text is not None  # the one column is not optional
+        assert text is not None  # the column is not optional
         yield text
 
 
 def _standard_input() -> Any:
-    """Standard input as a reader of its own: a thread that waits in `sys.stdin` would keep Python from ending."""
+    """Return a separate reader of standard input: a thread blocked in `sys.stdin` keeps Python from exiting."""
     if sys.stdin is None:
         raise ValueError("standard input is closed; give a file")
     try:
         file = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
-    except (OSError, ValueError):  # not a file: somebody put an object in its place
+    except (OSError, ValueError):  # not a file: it was replaced by an object
         return sys.stdin.buffer
     assert isinstance(file, io.BufferedReader)
     check_text_format(file.peek(), "standard input")

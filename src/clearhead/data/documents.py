@@ -1,4 +1,4 @@
-"""Documents with people's summaries, from a file of JSON lines."""
+"""Read documents with reference summaries from JSON lines."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,20 +7,21 @@ from pathlib import Path
 
 from clearhead.data.lines import check_file, open_bytes, text_lines
 from clearhead.data.sentences import sentences
+from clearhead.io.json import json_error
 
 References = Sequence[Sequence[str | None]]
-"""Lists of references, each as long as what is scored; None where a list has none for a text."""
+"""Lists of references, each as long as the scored texts; None where a text has no reference in a list."""
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents with people's summaries.
+    """Documents with reference summaries.
 
     Args:
         texts: the documents.
-        leads: the first sentence of each.
-        references: lists as long as the documents; None where one has fewer summaries than another.
-        lines: the file and line of each, for messages.
+        leads: the first sentence of each document.
+        references: lists of summaries, each as long as the documents; None where a document has fewer summaries.
+        locations: the file and line of each document, for messages.
     """
 
     texts: list[str]
@@ -34,16 +35,16 @@ class Documents:
 
 
 def read_documents(path: Path, *, document: str = "source", reference: str = "target") -> Documents:
-    """The documents in a file of JSON lines, laid out as SciTLDR's: an object a line.
+    """Return the documents in a file of JSON lines, in the format of SciTLDR: one object a line.
 
     Args:
         path: the file.
-        document: the column of the documents: a text, or a list of its sentences.
-        reference: the column of the summaries: a text, or a list of several.
+        document: the key of the document: a text, or a list of its sentences.
+        reference: the key of the summaries: a text, or a list of several.
 
     Raises:
-        ValueError: no such file, not UTF-8, no documents, a line that is no JSON object, or a column that is missing or
-            holds anything else; the message names the line.
+        ValueError: the file does not exist, is not UTF-8 or has no documents; a line is not a JSON object, or a key is
+            missing or has another type; the message names the line.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
@@ -51,21 +52,21 @@ def read_documents(path: Path, *, document: str = "source", reference: str = "ta
     >>> read_documents(path)
     Documents(texts=['It rained. We stayed.'], leads=['It rained.'], references=[['Rain.'], ['A wet day.']])
     """
-    texts, leads, golds, lines = [], [], [], []
+    texts, leads, references, lines = [], [], [], []
     for where, row in _rows(path):
         parts, summaries = _texts(row, document, where), _texts(row, reference, where)
         text = " ".join(part.strip() for part in parts)
         texts.append(text)
         leads.append(parts[0].strip() if len(parts) > 1 else lead_sentence(text))
-        golds.append(summaries)
+        references.append(summaries)
         lines.append(where)
     if not texts:
-        raise ValueError(f"{path} is empty; a JSON object for each document is wanted")
-    return Documents(texts, leads, pad_references(golds), lines)
+        raise ValueError(f"{path} is empty; expected a JSON object for each document")
+    return Documents(texts, leads, pad_references(references), lines)
 
 
 def lead_sentence(text: str) -> str:
-    """The first sentence of a text; "" of an empty one.
+    """Return the first sentence of a text; "" for an empty text.
 
     >>> lead_sentence("It rained. We stayed.")
     'It rained.'
@@ -84,9 +85,9 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where}: not JSON: {error}") from None
+            raise ValueError(f"{where}: not JSON: {json_error(error, line)}") from None
         if not isinstance(row, dict):
-            raise ValueError(f"{where}: a JSON {type(row).__name__}; an object is wanted")
+            raise ValueError(f"{where}: a JSON {type(row).__name__}; expected an object")
         yield where, row
 
 
@@ -94,18 +95,18 @@ def _texts(row: dict[str, object], column: str, where: str) -> list[str]:
     if column not in row:
         raise ValueError(f"{where}: no column {column!r}; it has: {', '.join(row)}")
     value = row[column]
-    some = value if isinstance(value, list) else [value]
-    texts = [one for one in some if isinstance(one, str)]
-    if not texts or len(texts) < len(some):
-        raise ValueError(f"{where}: column {column!r} holds {value!r:.60}; a text or a list of texts is wanted")
+    items = value if isinstance(value, list) else [value]
+    texts = [item for item in items if isinstance(item, str)]
+    if not texts or len(texts) < len(items):
+        raise ValueError(f"{where}: column {column!r} is {value!r:.60}; expected a text or a list of texts")
     return texts
 
 
-def pad_references(golds: Sequence[Sequence[str]]) -> list[list[str | None]]:
-    """The references of each text as lists that are each as long as the texts; None where a text has fewer.
+def pad_references(references: Sequence[Sequence[str]]) -> list[list[str | None]]:
+    """Return the references of each text as lists that are as long as the texts; None where a text has fewer.
 
-    >>> pad([["a bridge", "the bridge"], ["a boat"]])
+    >>> pad_references([["a bridge", "the bridge"], ["a boat"]])
     [['a bridge', 'a boat'], ['the bridge', None]]
     """
-    most = max(map(len, golds), default=0)
-    return [[some[number] if number < len(some) else None for some in golds] for number in range(most)]
+    most = max(map(len, references), default=0)
+    return [[texts[number] if number < len(texts) else None for texts in references] for number in range(most)]

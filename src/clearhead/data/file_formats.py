@@ -2,14 +2,14 @@
 
 GZIP = b"\x1f\x8b"
 
-_PACKED = {
+_COMPRESSED = {
     b"\x28\xb5\x2f\xfd": ("Zstandard", "zstd -d"),
     b"BZh": ("bzip2", "bzip2 -d"),
     b"\xfd7zXZ\x00": ("xz", "xz -d"),
     b"PK\x03\x04": ("zip", "unzip"),
     GZIP: ("gzip", "gzip -d"),
 }
-# UTF-32's mark begins with that of UTF-16
+# the mark of UTF-32 starts with that of UTF-16
 _MARKS = {
     b"\xff\xfe\x00\x00": "UTF-32",
     b"\x00\x00\xfe\xff": "UTF-32",
@@ -19,32 +19,34 @@ _MARKS = {
 
 
 def check_text_format(first: bytes, name: str) -> None:
-    """Refuse text that is packed, a Parquet table, UTF-16 or UTF-32.
+    """Refuse compressed text, Parquet, UTF-16 and UTF-32.
 
     Args:
-        first: the first bytes of the text; a few hundred suffice.
-        name: what to call it in the message.
+        first: the first bytes of the text; a few hundred are enough.
+        name: the file name, for messages.
 
     Raises:
-        ValueError: one of these formats, with the command that converts it.
+        ValueError: the text has one of these formats; the message has the command that converts it.
 
     >>> from clearhead.data.file_formats import check_text_format
     >>> check_text_format("one café".encode(), "a.txt")
     """
-    for magic, (kind, command) in _PACKED.items():
+    for magic, (kind, command) in _COMPRESSED.items():
         if first.startswith(magic):
-            raise ValueError(f"{name} contains {kind} data, not text; unpack it first: {command}")
+            raise ValueError(f"{name} contains {kind} data, not text. Decompress it first: {command}")
     if first.startswith(b"PAR1"):
-        raise ValueError(f"{name} is a Parquet file; give it the ending .parquet")
-    encoding = next((name for mark, name in _MARKS.items() if first.startswith(mark)), None) or _unmarked(first)
+        raise ValueError(f"{name} is a Parquet file; rename it to end in .parquet")
+    encoding = next((name for mark, name in _MARKS.items() if first.startswith(mark)), None) or _encoding_without_mark(
+        first
+    )
     if encoding is not None:
-        raise ValueError(f"{name} is {encoding}, not UTF-8; convert it first: iconv -f {encoding} -t UTF-8")
+        raise ValueError(f"{name} is {encoding}, not UTF-8. Convert it first: iconv -f {encoding} -t UTF-8")
 
 
-def _unmarked(first: bytes) -> str | None:
+def _encoding_without_mark(first: bytes) -> str | None:
     """Return the encoding of UTF-16 or UTF-32 without a byte order mark; None for other text.
 
-    Of each character below U+2000 the high bytes are 0 or control characters, which text in UTF-8 does not contain.
+    The high bytes of characters below U+2000 are 0 or control characters, which do not occur in UTF-8 text.
     """
     for encoding, width in (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2)):
         little = encoding.endswith("le")

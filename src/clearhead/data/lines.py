@@ -1,4 +1,4 @@
-"""Lines of files: where they end, how they are decoded, and what is said of those that cannot be."""
+"""Read lines of text files: line endings, encodings and compression."""
 
 import codecs
 import contextlib
@@ -14,14 +14,14 @@ from clearhead.data.file_formats import GZIP, check_text_format
 Errors = Literal["strict", "replace"]
 
 _FIRST = 1024
-"""Bytes that tell a file's format."""
+"""Number of bytes that determine the format of a file."""
 
 
 def check_file(path: Path) -> None:
-    """Whether a path is a file.
+    """Check that a path is a file.
 
     Raises:
-        ValueError: there is nothing, or a folder.
+        ValueError: the path does not exist, or is a folder.
 
     >>> import tempfile, pathlib; from clearhead.data.lines import check_file
     >>> check_file(pathlib.Path(tempfile.mkstemp()[1]))
@@ -29,11 +29,11 @@ def check_file(path: Path) -> None:
     if not path.exists():
         raise ValueError(f"no such file: {path}")
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; a text file is wanted")
+        raise ValueError(f"{path} is a folder; expected a text file")
 
 
 def content_hash(path: Path) -> str | None:
-    """Return the SHA-256 of a regular file; None for a pipe, which can be read only once.
+    """Return the SHA-256 of a regular file; None for a pipe, which can only be read once.
 
     >>> import tempfile, pathlib; from clearhead.data.lines import content_hash
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"; _ = path.write_bytes(b"one")
@@ -47,10 +47,10 @@ def content_hash(path: Path) -> str | None:
 
 
 def check_encoding(encoding: str) -> str:
-    """The usual name of an encoding, for one in which a line ends with the byte of LF.
+    """Return the standard name of an encoding in which LF ends a line.
 
     Raises:
-        ValueError: an unknown encoding, or one such as UTF-16, whose lines end otherwise.
+        ValueError: the encoding is unknown, or has other line endings, as UTF-16 has.
 
     >>> from clearhead.data.lines import check_encoding
     >>> check_encoding("Latin-1")
@@ -60,18 +60,18 @@ def check_encoding(encoding: str) -> str:
         name = codecs.lookup(encoding).name.removesuffix("-sig")
         ends_lines = "\n".encode(name) == b"\n"
     except (LookupError, ValueError):
-        raise ValueError(f"encoding {encoding!r} is unknown; utf-8, latin-1 and cp1252 are usual ones") from None
+        raise ValueError(f"encoding {encoding!r} is unknown. Common ones are utf-8, latin-1 and cp1252") from None
     if not ends_lines:
-        raise ValueError(f"encoding {encoding!r} cannot be read line by line; convert the file to UTF-8")
+        raise ValueError(f"encoding {encoding!r} cannot be read line by line. Convert the file to UTF-8")
     return name
 
 
 @contextlib.contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open a text file for reading bytes, and unpack gzip data whatever the file's name.
+    """Open a text file for reading bytes; gzip data is decompressed, whatever the file name.
 
     Raises:
-        ValueError: a file of another format, or a .gz file that is empty, damaged or not gzip (also while it is read).
+        ValueError: the file has another format, or a .gz file is empty, damaged or not gzip (also while it is read).
 
     >>> import gzip, tempfile, pathlib; from clearhead.data.lines import open_bytes
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt.gz"; _ = path.write_bytes(gzip.compress(b"one"))
@@ -82,21 +82,21 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         first = plain.peek(_FIRST)
         if not first.startswith(GZIP):
             if path.suffix == ".gz":
-                what = "is not gzip data; rename the file without .gz" if first else "is empty, not a gzip file"
+                what = "is not gzip data. Rename the file without .gz" if first else "is empty, not a gzip file"
                 raise ValueError(f"{path} {what}")
             check_text_format(first, str(path))
             yield plain
             return
         try:
-            with gzip.GzipFile(fileobj=plain) as packed:
-                check_text_format(packed.peek(_FIRST), f"{path}, unpacked,")
-                yield cast(IO[bytes], packed)
+            with gzip.GzipFile(fileobj=plain) as unpacked:
+                check_text_format(unpacked.peek(_FIRST), f"{path}, decompressed,")
+                yield cast(IO[bytes], unpacked)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is not a whole gzip file: {error}") from None
+            raise ValueError(f"{path} is truncated, or not a gzip file: {error}") from None
 
 
 def byte_lines(file: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """Lines with their ends. A byte order mark at the start is left out; a file of nothing else has no line.
+    """Yield lines with their endings, without a byte order mark; a file of only a mark has no lines.
 
     >>> from clearhead.data.lines import byte_lines
     >>> list(byte_lines([b"\\xef\\xbb\\xbfone\\n", b"two"], "utf-8"))
@@ -120,21 +120,21 @@ def text_lines(
     advice: str,
     on_bytes: Callable[[int], object] = lambda size: None,
 ) -> Iterator[str]:
-    """Lines as text, with their ends.
+    """Yield lines as text, with their endings.
 
-    A line ends with LF or CR LF and with nothing else: `str.splitlines` would also cut at form feeds and at Unicode's
-    own separators, which stand inside real texts.
+    Only LF and CR LF end a line: `str.splitlines` would also split at form feeds and Unicode separators, which occur
+    inside texts.
 
     Args:
         file: lines of bytes.
-        name: what to call it in messages.
-        encoding: as `check_encoding` gives it.
-        errors: what to do with bytes that do not fit the encoding: "strict" stops, "replace" puts U+FFFD for them.
-        advice: what is said to do about such bytes.
-        read: called with the bytes of each line.
+        name: the file name, for messages.
+        encoding: the encoding, from `check_encoding`.
+        errors: how to handle invalid bytes: "strict" raises, "replace" inserts U+FFFD.
+        advice: how to fix invalid bytes, for the message.
+        on_bytes: called with the number of bytes of each line.
 
     Raises:
-        ValueError: bytes that do not fit the encoding, with line and byte.
+        ValueError: bytes are invalid in the encoding; the message names line and byte.
 
     >>> from clearhead.data.lines import text_lines
     >>> list(text_lines([b"caf\\xe9\\n"], "a.txt", encoding="iso8859-1", advice=""))
@@ -152,7 +152,7 @@ def text_lines(
 
 
 def strip_newline(line: str) -> str:
-    """A line without its LF or CR LF.
+    """Return a line without its LF or CR LF.
 
     >>> from clearhead.data.lines import strip_newline
     >>> strip_newline("one\\r\\n")

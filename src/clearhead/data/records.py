@@ -1,4 +1,4 @@
-"""Rows with named fields from files: line-parallel texts or columns of tables; streamed, never held whole."""
+"""Stream rows with named fields from files: parallel lines of text or columns of tables."""
 
 import contextlib
 import difflib
@@ -16,21 +16,22 @@ from clearhead.data.lines import (
     strip_newline,
     text_lines,
 )
+from clearhead.data.parquet import check_parquet, parquet_rows
 from clearhead.data.squad import SquadQuestion, iter_questions, read_squad_json
-from clearhead.data.tables import Cells, Column, check_parquet, json_rows, missing_column, parquet_rows, separated_rows
+from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows
 
 Paths = str | Path | Sequence[str | Path]
-_ADVICE = "give the file's encoding (old files are often latin-1)"
+_ADVICE = "set the encoding of the file (old files are often latin-1)"
 _SQUAD = ("question", "context", "answer", "answer_start")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the data.
+    """One row of a data set.
 
     Args:
-        values: its fields; an optional field that the row does not have is not among them.
-        where: where it stands, for messages: "train.en, line 5".
+        values: its fields, without optional fields that the row lacks.
+        location: its file and line, for messages, such as "train.en, line 5".
     """
 
     values: Mapping[str, str]
@@ -38,29 +39,29 @@ class Row:
 
 
 class Records:
-    """The rows of one or several files, in order, again and again.
+    """Rows of one or several files, in order; they can be iterated many times.
 
-    - A file for each field (a mapping): a text a line, line n of one beside line n of the others.
-    - One file or several with all fields; the ending says the format. .tsv: columns parted by tabs, nothing is quoted.
-      .csv: fields may be quoted. .jsonl: an object a line. .parquet: a table. .json: SQuAD's layout, with the columns
-      question, context, answer and answer_start (of the first answer; "" and "-1" where there is none). Any other
-      ending: one field, a text a line.
+    - One file for each field (a mapping): each line is a text, and line n of all files is a row.
+    - One or several files with all fields; the file extension determines the format. .tsv: columns separated by tabs,
+      without quoting. .csv: fields may be quoted. .jsonl: one object a line. .parquet: a table. .json: SQuAD format,
+      with the columns question, context, answer and answer_start (of the first answer; "" and "-1" without one). Other
+      extensions: one field, one text a line.
 
-    Files may be packed (.gz), but for .parquet.
+    All files except .parquet may be gzipped (.gz).
 
     Args:
         source: the files.
-        fields: what each row has.
-        columns: the column of each field. In .csv and .tsv files names, which the first line holds then, or numbers
-            from 0, and the first line is a row like the others; without `columns` the fields are the columns, in their
-            order, of files without such a line. Elsewhere names; a field that is left out is named like its column.
-        encoding: of texts and of .csv, .tsv and .jsonl files.
-        optional: fields, of those or others, that a file or a row may lack.
+        fields: the fields of each row.
+        columns: the column of each field. In .csv and .tsv files either names from the first line, or numbers from 0,
+            and the first line is a normal row; without `columns` the fields are the columns in order, and there is no
+            header. In other files names; the default column of a field has its name.
+        encoding: the encoding of texts and of .csv, .tsv and .jsonl files.
+        optional: fields, included in `fields` or additional, that a file or a row may lack.
 
     Raises:
-        ValueError: no such file, a folder, an empty file, a field or column that is not there, an encoding that is
-            unknown. While iterating: parallel files of different length (before the first row comes), a row with too
-            few columns, a value that is missing, bytes that do not fit the encoding; the message names file and line.
+        ValueError: a file does not exist, is a folder or is empty; a field or column is missing; the encoding is
+            unknown. While iterating: parallel files have different lengths (raised before the first row), a row has too
+            few columns, a value is missing, bytes are invalid in the encoding; the message names file and line.
 
     >>> import tempfile, pathlib; from clearhead.data.records import Records
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.tsv"; _ = path.write_text("good\\t1\\n")
@@ -84,7 +85,7 @@ class Records:
         self._parallel = isinstance(source, Mapping)
         if isinstance(source, Mapping):
             if columns:
-                raise ValueError("files that hold a field each have no columns; leave `columns` out")
+                raise ValueError("files with one field each have no columns; leave `columns` out")
             self._files = {field: _paths(files) for field, files in source.items()}
             self._check_parallel()
         else:
@@ -94,31 +95,31 @@ class Records:
             self._check(path)
 
     def describe(self) -> list[list[str | None]]:
-        """Return each file with the SHA-256 of its content and how it is read."""
+        """Return each file with the SHA-256 of its contents and how it is read."""
         reading = {"fields": self.fields, "columns": self.columns, "encoding": self.encoding}
         files = [(path.resolve(), field) for field in sorted(self._files) for path in self._files[field]]
         return [[str(path), content_hash(path), json.dumps({"field": field, **reading})] for path, field in files]
 
     def __iter__(self) -> Iterator[Row]:
-        """The rows."""
+        """Yield the rows."""
         if self._parallel:
             fields = [field for field in self.fields if field in self._files]
             groups = list(zip(*(self._files[field] for field in fields), strict=True))
             for group in groups:
                 self._check_lengths(group)
             for group in groups:
-                yield from self._beside(fields, group)
+                yield from self._parallel_rows(fields, group)
             return
         for path in self._files[""]:
-            some = False
+            has_rows = False
             for where, values in self._table(path):
-                some = True
-                found = zip(self.fields, values, strict=True)
-                yield Row({field: value for field, value in found if value is not None}, where)
-            if not some:
-                raise ValueError(f"{path} holds no rows; leave it out")
+                has_rows = True
+                pairs = zip(self.fields, values, strict=True)
+                yield Row({field: value for field, value in pairs if value is not None}, where)
+            if not has_rows:
+                raise ValueError(f"{path} has no rows; leave it out")
 
-    def _beside(self, fields: Sequence[str], group: Sequence[Path]) -> Iterator[Row]:
+    def _parallel_rows(self, fields: Sequence[str], group: Sequence[Path]) -> Iterator[Row]:
         with contextlib.ExitStack() as stack:
             texts = [self._lines(stack.enter_context(open_bytes(path)), path) for path in group]
             for number, values in enumerate(zip(*texts, strict=True), start=1):
@@ -126,27 +127,27 @@ class Records:
                 yield Row(row, f"{group[0]}, line {number}")
 
     def _check_lengths(self, group: Sequence[Path]) -> None:
-        """A first pass that counts lines: else a file that is too short would be found after all the work."""
+        """Count the lines of parallel files before reading, so that a file that is too short is found early."""
         counts = []
         for path in group:
             with open_bytes(path) as file:
                 counts.append(sum(1 for _ in byte_lines(file, self.encoding)))
         short, long = (counts.index(bound) for bound in (min(counts), max(counts)))
         if counts[short] == 0:
-            raise ValueError(f"{group[short]} holds no rows; leave it out")
+            raise ValueError(f"{group[short]} has no rows; leave it out")
         if counts[short] < counts[long]:
             with open_bytes(group[long]) as file:
                 lines = self._lines(file, group[long])
                 extra = strip_newline(next(line for number, line in enumerate(lines) if number == counts[short]))
             raise ValueError(
-                f"{group[short]} ends after line {counts[short]}; {group[long]} goes on with line {counts[short] + 1}: "
-                f"{extra!r:.80} (it has {counts[long]}); a line of one belongs to that line of the other"
+                f"{group[short]} has {counts[short]} lines, but {group[long]} has {counts[long]}: "
+                f"its line {counts[short] + 1} is {extra!r:.80}. Parallel files must have equally many lines"
             )
 
     def _table(self, path: Path) -> Iterator[Cells]:
         kind = _kind(path)
         if kind == ".parquet":
-            yield from parquet_rows(str(path), self._wanted(), numbers=True)
+            yield from parquet_rows(str(path), self._selected_columns(), numbers=True)
         elif kind == ".json":
             yield from self._squad(path)
         else:
@@ -156,42 +157,47 @@ class Records:
     def _read(self, lines: Iterator[str], path: Path) -> Iterator[Cells]:
         kind = _kind(path)
         if kind == ".jsonl":
-            return json_rows(lines, str(path), self._wanted(), numbers=True)
+            return json_rows(lines, str(path), self._selected_columns(), numbers=True)
         if kind in (".csv", ".tsv"):
-            wanted = self._wanted() if self.columns else [*map(self._column, self.fields, range(len(self.fields)))]
-            rows = separated_rows(lines, str(path), wanted, commas=kind == ".csv", exact=not self.columns)
+            selected = (
+                self._selected_columns() if self.columns else [*map(self._column, self.fields, range(len(self.fields)))]
+            )
+            rows = separated_rows(lines, str(path), selected, commas=kind == ".csv", exact=not self.columns)
             return rows if self.columns else self._without_header(rows)
         return self._plain(lines, path)
 
     def _plain(self, lines: Iterator[str], path: Path) -> Iterator[Cells]:
-        (only,) = self._needed() or self.fields
+        (text_field,) = self._required() or self.fields
         for number, line in enumerate(lines, start=1):
-            yield f"{path}, line {number}", [strip_newline(line) if field == only else None for field in self.fields]
+            yield (
+                f"{path}, line {number}",
+                [strip_newline(line) if field == text_field else None for field in self.fields],
+            )
 
     def _without_header(self, rows: Iterator[Cells]) -> Iterator[Cells]:
         for number, (where, values) in enumerate(rows):
             if number == 0 and any(value == field for value, field in zip(values, self.fields, strict=True)):
                 raise ValueError(
-                    f"{where} holds a field's name; if it names the columns, give their names as `columns`, and if it "
-                    "does not, give their numbers"
+                    f"{where} contains the name of a field. If it is a header, pass the column names as `columns`; "
+                    "if not, pass their numbers"
                 )
             yield where, values
 
     def _squad(self, path: Path) -> Iterator[Cells]:
-        for asked in iter_questions(read_squad_json(path), path):
-            where = f"{path}, {asked.location}"
-            yield where, [_squad_value(asked, column, where) for column in self._wanted()]
+        for question in iter_questions(read_squad_json(path), path):
+            where = f"{path}, {question.location}"
+            yield where, [_squad_value(question, column, where) for column in self._selected_columns()]
 
     def _lines(self, file: Iterable[bytes], path: Path) -> Iterator[str]:
         return text_lines(file, str(path), encoding=self.encoding, advice=_ADVICE)
 
-    def _wanted(self) -> list[Column]:
+    def _selected_columns(self) -> list[Column]:
         return [self._column(field, self.columns.get(field, field)) for field in self.fields]
 
     def _column(self, field: str, name: str | int) -> Column:
         return Column(name, field in self.optional)
 
-    def _needed(self) -> list[str]:
+    def _required(self) -> list[str]:
         return [field for field in self.fields if field not in self.optional]
 
     def _all_files(self) -> Iterator[Path]:
@@ -201,16 +207,16 @@ class Records:
         for field in self._files:
             if field not in self.fields:
                 raise ValueError(f"no field {_unknown(field, self.fields)}")
-        for field in self._needed():
+        for field in self._required():
             if field not in self._files:
-                raise ValueError(f"no file for the field {field!r}; there are files for {', '.join(self._files)}")
+                raise ValueError(f"no file for the field {field!r}; got files for {', '.join(self._files)}")
         counts = {field: len(paths) for field, paths in self._files.items()}
         if len(set(counts.values())) > 1:
-            said = ", ".join(f"{field} has {count}" for field, count in counts.items())
-            raise ValueError(f"each field must have as many files as the others; {said}")
+            numbers = ", ".join(f"{field} has {count}" for field, count in counts.items())
+            raise ValueError(f"all fields must have equally many files; {numbers}")
         for path in self._all_files():
             if _kind(path) in (".csv", ".tsv", ".json", ".jsonl", ".parquet"):
-                raise ValueError(f"{path} is a table; a file for a field holds a text a line; give a table by itself")
+                raise ValueError(f"{path} is a table, but expected one text a line. Pass a table alone")
 
     def _check_columns(self) -> None:
         for field in self.columns:
@@ -220,19 +226,19 @@ class Records:
         if not numbers:
             return
         if len(numbers) < len(self.columns):
-            raise ValueError(f"columns are all names or all numbers; got {self.columns}")
+            raise ValueError(f"columns must be all names or all numbers; got {self.columns}")
         if min(numbers) < 0:
-            raise ValueError(f"columns are counted from 0; got {min(numbers)}")
-        for field in self._needed():
+            raise ValueError(f"columns count from 0; got {min(numbers)}")
+        for field in self._required():
             if field not in self.columns:
-                raise ValueError(f"columns gives no number for the field {field!r}")
-        # a file without names has no more fields than were numbered
+                raise ValueError(f"columns has no number for the field {field!r}")
+        # without a header, the file has only the numbered fields
         self.fields = tuple(field for field in self.fields if field in self.columns)
 
     def _check(self, path: Path) -> None:
         check_file(path)
         if not path.is_file():
-            raise ValueError(f"{path} is no regular file; the rows are read more than once")
+            raise ValueError(f"{path} is not a regular file; the rows are read more than once")
         if path.stat().st_size == 0:
             raise ValueError(f"{path} is empty; leave it out")
         if self._parallel:
@@ -240,43 +246,43 @@ class Records:
         kind = _kind(path)
         numbered = any(isinstance(column, int) for column in self.columns.values())
         if kind in (".jsonl", ".parquet", ".json") and numbered:
-            raise ValueError(f"the columns of {path} have names; got {self.columns}")
+            raise ValueError(f"{path} has named columns; got the numbers {self.columns}")
         if kind == ".parquet":
-            check_parquet(str(path), self._wanted(), numbers=True)
+            check_parquet(str(path), self._selected_columns(), numbers=True)
         elif kind == ".json":
-            for column in self._wanted():
+            for column in self._selected_columns():
                 if column.name not in _SQUAD and not column.optional:
-                    raise ValueError(f"{path} is of SQuAD's layout: {missing_column(column.name, _SQUAD)}")
+                    raise ValueError(f"{path} has the SQuAD format: {missing_column(column.name, _SQUAD)}")
         elif kind not in (".jsonl", ".csv", ".tsv"):
             self._check_plain(path)
 
     def _check_plain(self, path: Path) -> None:
         if self.columns:
-            raise ValueError(f"{path} has no columns; .tsv, .csv, .jsonl and .parquet files have")
-        wanted = self._needed() or self.fields
-        if len(wanted) != 1:
+            raise ValueError(f"{path} has no columns. Use a .tsv, .csv, .jsonl or .parquet file")
+        required = self._required() or self.fields
+        if len(required) != 1:
             raise ValueError(
-                f"{path} has a text a line, and {len(wanted)} fields are wanted: {', '.join(wanted)}; "
-                "give a file for each, or a .tsv, .csv, .jsonl or .parquet file"
+                f"{path} has one text a line, but expected {len(required)} fields: {', '.join(required)}. "
+                "Use a file for each, or a .tsv, .csv, .jsonl or .parquet file"
             )
 
 
-def _squad_value(asked: SquadQuestion, column: Column, where: str) -> str | None:
-    first = asked.answers[0] if asked.answers else None
+def _squad_value(question: SquadQuestion, column: Column, where: str) -> str | None:
+    first = question.answers[0] if question.answers else None
     if column.name == "answer_start":
         if first is None:
             return "-1"
         if first.start is None and not column.optional:
             raise ValueError(f'{where}.answers[0] has no "answer_start" that is a number')
         return None if first.start is None else str(first.start)
-    values = {"question": asked.question, "context": asked.context, "answer": first.text if first else ""}
+    values = {"question": question.question, "context": question.context, "answer": first.text if first else ""}
     return values.get(str(column.name))
 
 
 def _paths(files: Paths) -> list[Path]:
     paths = [Path(files)] if isinstance(files, str | Path) else [Path(file) for file in files]
     if not paths:
-        raise ValueError("there are no files; give one at least")
+        raise ValueError("there are no files; expected at least one")
     return paths
 
 
@@ -286,4 +292,4 @@ def _kind(path: Path) -> str:
 
 def _unknown(field: str, fields: Sequence[str]) -> str:
     nearest = difflib.get_close_matches(field, fields, n=1)
-    return f"{field!r}; there are: {', '.join(fields)}" + (f"; is {nearest[0]!r} meant?" if nearest else "")
+    return f"{field!r}; the fields are: {', '.join(fields)}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")

@@ -1,4 +1,4 @@
-"""SQuAD's layout: articles of paragraphs, each with the questions that were asked of it and their answers."""
+"""Read the questions in a file of SQuAD's format."""
 
 import json
 from collections.abc import Iterator
@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.data.lines import check_file, open_bytes
+from clearhead.io.json import json_error
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer, and the character of the context where it starts; None where the file does not say."""
+    """An answer, and the character of the context where it starts; None if the file has no start."""
 
     text: str
     start: int | None
@@ -19,14 +20,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class SquadQuestion:
-    """A question as it stands in a file.
+    """A question in a file of SQuAD's format.
 
     Args:
-        where: its place in the file, for messages.
-        id: its name.
-        question: what is asked.
+        location: its path in the file, for messages.
+        id: its identifier.
+        question: the text of the question.
         context: the paragraph.
-        answers: what people answered; () where the paragraph has no answer.
+        answers: the reference answers; () if the paragraph has no answer.
     """
 
     location: str
@@ -37,10 +38,13 @@ class SquadQuestion:
 
 
 def read_squad_json(path: Path) -> Any:
-    """What a .json or .json.gz file holds.
+    """Return the contents of a .json or .json.gz file.
+
+    Args:
+        path: the file.
 
     Raises:
-        ValueError: no such file, a broken .gz, or not JSON.
+        ValueError: the file does not exist, is a damaged .gz, or is not JSON.
 
     >>> import tempfile, pathlib; from clearhead.data.squad import read_squad_json
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"; _ = path.write_text('{"data": []}')
@@ -50,40 +54,42 @@ def read_squad_json(path: Path) -> Any:
     check_file(path)
     with open_bytes(path) as file:
         content = file.read()
+    text = ""
     try:
-        return json.loads(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+        raise ValueError(f"{path} is not JSON: {json_error(error, text)}") from None
 
 
 def iter_questions(data: object, path: Path) -> Iterator[SquadQuestion]:
-    """The questions in data of SQuAD's layout, in order.
+    """Yield the questions in data of SQuAD's format, in order.
 
     Args:
-        data: as `read_squad_json` gives it.
+        data: the contents of the file, from `read_squad_json`.
         path: the file, for messages.
 
     Raises:
-        ValueError: another layout, with the place in it.
+        ValueError: the data has another format; the message names the path in it.
 
     >>> import pathlib; from clearhead.data.squad import iter_questions
     >>> list(iter_questions({"data": []}, pathlib.Path("a.json")))
     []
     """
     try:
-        for place, article in _items(data, "data", "the file"):
-            for where, paragraph in _items(article, "paragraphs", place):
-                context = _part(paragraph, "context", str, where)
-                for spot, asked in _items(paragraph, "qas", where):
-                    name, question = (_part(asked, key, str, spot) for key in ("id", "question"))
-                    answers = tuple(_answer(answer, there) for there, answer in _items(asked, "answers", spot))
-                    yield SquadQuestion(spot, name, question, context, answers)
-    except _LayoutError as error:
-        raise ValueError(f"{path} is not of SQuAD's layout: {error}") from None
+        for article_path, article in _items(data, "data", "the file"):
+            for paragraph_path, paragraph in _items(article, "paragraphs", article_path):
+                context = _part(paragraph, "context", str, paragraph_path)
+                for path_in_file, item in _items(paragraph, "qas", paragraph_path):
+                    name, question = (_part(item, key, str, path_in_file) for key in ("id", "question"))
+                    answers = tuple(_answer(answer, where) for where, answer in _items(item, "answers", path_in_file))
+                    yield SquadQuestion(path_in_file, name, question, context, answers)
+    except _FormatError as error:
+        raise ValueError(f"{path} does not have the SQuAD format: {error}") from None
 
 
-class _LayoutError(Exception):
-    """Where a file is laid out otherwise."""
+class _FormatError(Exception):
+    """The data differs from SQuAD's format."""
 
 
 def _answer(answer: object, where: str) -> Answer:
@@ -100,5 +106,5 @@ def _items(data: object, key: str, where: str) -> Iterator[tuple[str, object]]:
 def _part(data: object, key: str, kind: type, where: str) -> Any:
     value = data.get(key) if isinstance(data, dict) else None
     if not isinstance(value, kind):
-        raise _LayoutError(f'{where} has no "{key}" that is a {"text" if kind is str else "list"}')
+        raise _FormatError(f'{where} has no "{key}" that is a {"text" if kind is str else "list"}')
     return value

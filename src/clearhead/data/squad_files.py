@@ -1,4 +1,4 @@
-"""SQuAD's files: questions with their contexts and answers, and predictions."""
+"""Read SQuAD data sets and files of predictions."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class Question:
     """A question of a data set.
 
     Args:
-        id: its name in a file of predictions.
-        question: what is asked.
-        context: the text that holds the answer, if any does.
-        answers: what people answered; () where the context has no answer.
+        id: its identifier in a file of predictions.
+        question: the text of the question.
+        context: the text with the answer, if there is one.
+        answers: the reference answers; () if the context has no answer.
     """
 
     id: str
@@ -29,46 +29,52 @@ class Question:
 
 @dataclass(frozen=True)
 class AnswerData:
-    """Questions, and the rules that their data set is scored by: "1.1" where each has an answer, "2.0" where not."""
+    """Questions and the scoring rules of their data set: "1.1" if each has an answer, else "2.0"."""
 
     questions: list[Question]
     rules: Rules
 
 
 def read_questions(path: Path) -> AnswerData:
-    """The questions in a file of SQuAD's layout, .json or .json.gz.
+    """Return the questions in a file of SQuAD's format, .json or .json.gz.
 
-    Its rules are those of 2.0 where it says so ("version") or where a question has no answer, else those of 1.1.
+    The rules are those of version 2.0 if the file has that version or a question without an answer, else those of 1.1.
+
+    Args:
+        path: the file.
 
     Raises:
-        ValueError: no such file, not JSON, another layout (with the place in it), a question id that comes twice, or no
-            questions.
+        ValueError: the file does not exist, is not JSON or has another format (the message names the path in it); an id
+            is repeated, or there are no questions.
     """
     data = read_squad_json(path)
     questions = [
-        Question(asked.id, asked.question, asked.context, tuple(answer.text for answer in asked.answers))
-        for asked in iter_questions(data, path)
+        Question(item.id, item.question, item.context, tuple(answer.text for answer in item.answers))
+        for item in iter_questions(data, path)
     ]
     if not questions:
-        raise ValueError(f"{path} holds no questions")
-    ((most_common, times),) = Counter(question.id for question in questions).most_common(1)
-    if times > 1:
-        raise ValueError(f"{path} holds the question id {most_common!r} {times} times; an id is for one question")
+        raise ValueError(f"{path} has no questions")
+    ((most_common, count),) = Counter(question.id for question in questions).most_common(1)
+    if count > 1:
+        raise ValueError(f"{path} has the question id {most_common!r} {count} times; ids must be unique")
     version = str(data.get("version", "")).lower().removeprefix("v") if isinstance(data, dict) else ""
-    second = version.startswith("2") or not all(question.answers for question in questions)
-    return AnswerData(questions, "2.0" if second else "1.1")
+    is_version_2 = version.startswith("2") or not all(question.answers for question in questions)
+    return AnswerData(questions, "2.0" if is_version_2 else "1.1")
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """The answers in a JSON object from question ids to texts, .json or .json.gz, as the official scripts read it.
+    """Return the answers in a JSON object from question ids to texts, the format of the official scripts.
+
+    Args:
+        path: the file, .json or .json.gz.
 
     Raises:
-        ValueError: no such file, not JSON, or anything but an object of texts.
+        ValueError: the file does not exist, is not JSON, or does not contain an object of texts.
     """
     data = read_squad_json(path)
     if not isinstance(data, dict):
-        raise ValueError(f"{path} holds a JSON {type(data).__name__}; an object from question ids to answers is wanted")
+        raise ValueError(f"{path} contains a JSON {type(data).__name__}; expected an object of answers by question id")
     for name, text in data.items():
         if not isinstance(text, str):
-            raise ValueError(f'{path} answers {name} with {text!r:.40}; a text is wanted, "" for no answer')
+            raise ValueError(f'{path} answers {name} with {text!r:.40}; expected a text, or "" for no answer')
     return data

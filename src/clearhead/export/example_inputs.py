@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from clearhead.export import graphs
 from clearhead.export.graphs import Graph
 from clearhead.models.config import EncoderConfig
-from clearhead.pipelines.auto import Model
+from clearhead.pipelines.auto import Pipeline
 from clearhead.pipelines.outputs import Generated
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
@@ -46,7 +46,7 @@ class ExampleInputs:
         return [*self.texts, self.long]
 
 
-def of(made: Model, texts: Sequence[str]) -> list[ExampleInputs]:
+def of(made: Pipeline, texts: Sequence[str]) -> list[ExampleInputs]:
     """The graphs of a model, each with what it is tried with."""
     if isinstance(made, TextToText):
         return _of_seq2seq(made, texts)
@@ -88,7 +88,7 @@ def _of_rows(graph: Graph, rows: Sequence[Row], pad: int) -> Batch:
 
 def _of_seq2seq(made: TextToText, texts: Sequence[str]) -> list[ExampleInputs]:
     """The texts, and what the model makes of them greedily, of which the cached step has the last token."""
-    config, before = made.model.config, made.prompts.before
+    config, before = made.model.config, made.prompts.prefix
     sources = made.tokenizer.encode([before + text for text in texts], made.max_length)
     outputs = greedy(made, texts)
     pairs = sorted(

@@ -11,7 +11,7 @@ from clearhead.export import parity
 from clearhead.export.output import ExportReport, export_folder
 from clearhead.export.sample_texts import TEXTS, checked
 from clearhead.io.json import read_json, write_json
-from clearhead.pipelines.auto import load
+from clearhead.pipelines.auto import load_pipeline
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
 
@@ -31,7 +31,7 @@ def to_transformers(model: str | Path, folder: str | Path, *, texts: Sequence[st
     _need()
     texts = checked(texts)
     with export_folder(model, folder, "transformers") as (part, told), parity.suppress_warnings():
-        made = load(model)
+        made = load_pipeline(model)
         made.save_pretrained(part)
         told.error["in float32"] = parity.transformers(made, part, texts)
     return told
@@ -50,7 +50,7 @@ def to_sentence_transformers(model: str | Path, folder: str | Path, *, texts: Se
     _need("sentence_transformers")
     texts = checked(texts)
     with export_folder(model, folder, "sentence-transformers") as (part, told), parity.suppress_warnings():
-        made = load(model)
+        made = load_pipeline(model)
         if not isinstance(made, TextEncoder):
             what = "a decoder" if isinstance(made, TextToText) else "its head"
             raise ValueError(f"sentence-transformers has no place for {what} of {model}")
@@ -76,7 +76,7 @@ def to_ctranslate2(
     _need("ctranslate2")
     texts = checked(texts)
     with export_folder(model, folder, "ctranslate2") as (part, told), parity.suppress_warnings():
-        made = load(model)
+        made = load_pipeline(model)
         if not isinstance(made, TextEncoder | TextToText):
             raise ValueError(f"CTranslate2 has no place for the head of {model}")
         with tempfile.TemporaryDirectory() as held:

@@ -16,10 +16,10 @@ from clearhead.export.output import ExportReport, export_folder
 from clearhead.export.parity import check, cosines, log_prob_error, relative_error, suppress_warnings
 from clearhead.export.sample_texts import TEXTS, checked
 from clearhead.kernels.attention import attention_backend
-from clearhead.pipelines.auto import Model, load
+from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.runtime.onnx import compute, session
+from clearhead.runtime.onnx import open_session, run_session
 
 _OPSET = 18
 _LARGEST = 1_800_000_000
@@ -47,7 +47,7 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
             raise ValueError(f'exporting to ONNX needs {name}: pip install "clearhead[export]"')
     texts = checked(texts)
     with export_folder(model, folder, "onnx") as (part, told), suppress_warnings():
-        made = load(model)
+        made = load_pipeline(model)
         if isinstance(made, TextEncoder) and made.settings.prompts and not made.settings.pool_prompt:
             raise ValueError(
                 "this model leaves its prompts out of the pooling (include_prompt=false): no graph holds that"
@@ -105,7 +105,7 @@ def _both(graph: Graph, part: Path, batch: Batch) -> tuple[list[Tensor], list[Te
     """What the written graph computes, and what the model does."""
     with torch.inference_mode():
         wanted = graph.module(*batch.values())
-    found = compute(session(part / f"{graph.name}.onnx"), dict(batch))
+    found = run_session(open_session(part / f"{graph.name}.onnx"), dict(batch))
     return [found[name] for name in graph.outputs], list(wanted) if isinstance(wanted, tuple) else [wanted]
 
 
@@ -127,7 +127,7 @@ def _quantize(path: Path) -> None:
     shutil.rmtree(place)
 
 
-def _loss(made: Model, part: Path, tried: Sequence[ExampleInputs]) -> dict[str, float]:
+def _loss(made: Pipeline, part: Path, tried: Sequence[ExampleInputs]) -> dict[str, float]:
     """Of an encoder the cosine of each text's vector with that of float32; of one with a head the largest difference of
     a logit; of an encoder–decoder how many of the tokens that it writes are still the most probable after those before
     them, and how far their log-probabilities move."""
@@ -146,8 +146,10 @@ def _loss_of_tokens(part: Path, tried: Sequence[ExampleInputs], pad: int) -> dic
     same, changes = [], []
     for source, target, last in zip(encoder.texts, decoder.texts, cached.texts, strict=True):
         _, (logits, *_) = _both(decoder.graph, part, target)
-        memory = compute(session(part / "encoder_model.onnx"), dict(source))["last_hidden_state"]
-        small = compute(session(part / "decoder_model.onnx"), {**target, "encoder_hidden_states": memory})["logits"]
+        memory = run_session(open_session(part / "encoder_model.onnx"), dict(source))["last_hidden_state"]
+        small = run_session(open_session(part / "decoder_model.onnx"), {**target, "encoder_hidden_states": memory})[
+            "logits"
+        ]
         written = torch.cat([target["input_ids"][:, 1:], last["input_ids"]], dim=1)
         real = written != pad
         of_each = [scores.log_softmax(-1).gather(2, written[..., None])[..., 0][real] for scores in (small, logits)]

@@ -16,7 +16,7 @@ from clearhead.equations import masks
 from clearhead.export import example_inputs
 from clearhead.io.json import read_json
 from clearhead.models.heads import pool
-from clearhead.pipelines.auto import Model
+from clearhead.pipelines.auto import Pipeline
 from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
@@ -69,7 +69,7 @@ def log_prob_error(differences: Tensor) -> dict[str, float]:
     return {"mean change of a token's log-probability": float(differences.abs().mean())}
 
 
-def transformers(made: Model, folder: Path, texts: Sequence[str]) -> float:
+def transformers(made: Pipeline, folder: Path, texts: Sequence[str]) -> float:
     """The largest difference of hidden states, or of the scores of a head or a decoder.
 
     Args:

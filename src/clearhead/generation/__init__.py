@@ -1,1 +1,1 @@
-"""From a source to target tokens: greedily, by beams, by drawing; token for token what transformers finds."""
+"""Search for target tokens: greedy search, beam search and sampling, token for token as transformers."""

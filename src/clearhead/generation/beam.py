@@ -1,122 +1,195 @@
-"""Beam search: several hypotheses for each sentence, all of the same length, the best of which go on."""
+"""Beam search: keep several hypotheses of each sentence, all of the same length, and continue the best."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from clearhead.finite import check_scores
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.logits_processors import Processor
-from clearhead.generation.state import DecodingState, Hypothesis
+from clearhead.generation.state import DecodingState, GenerationModel, Hypothesis
+from clearhead.generation.strategy import LOG_PROBS, EncodedSource, NextToken, register_strategy, start_decoding
 from clearhead.kernels.topk import topk
 
-_OUT = -1.0e9
-"""Added to the score of what must not be chosen; as in transformers, so that ties fall alike."""
-
-
-LOG_PROBS = "log-probabilities"
-"""The name of a search's scores in error messages."""
+_EXCLUDED = -1.0e9
+"""Added to the score of an excluded candidate; the value of transformers, so that ties are broken in the same way."""
 
 
 @torch.no_grad()
 def beam_search(
-    decoding: DecodingState,
+    state: DecodingState,
     processors: Sequence[Processor],
-    settings: GenerationConfig,
-    limit: int,
+    config: GenerationConfig,
+    max_length: int,
     eos_ids: Sequence[int],
 ) -> list[list[Hypothesis]]:
-    """The best finished hypotheses of each sentence, best first.
+    """Return the best finished hypotheses of each sentence, best first.
 
     Equation: score(t) = Σ_i log P(t_i | t_<i, s) / |t|^α
     Source: Section 6.1 of "Attention Is All You Need"; Wu et al. 2016, "Google's Neural Machine Translation System",
         Section 7, whose length penalty is another. When a sentence stops is transformers' rule
 
+    Each step considers the 2 · beam_size best continuations of a sentence, or more with several end tokens. Those of
+    the first beam_size that end are finished; the best beam_size that do not end continue.
+
     Args:
-        decoding: the sentences, with one target each.
-        processors: what changes the log-probabilities.
-        settings: beam_size, length_penalty α, early_stopping and num_return_sequences.
-        limit: greatest length of a target, its prompt included.
-        eos_ids: the ids that end one.
+        state: the sentences, with one target each.
+        processors: logits processors; they receive log-probabilities.
+        config: beam_size, length_penalty α, early_stopping and num_return_sequences.
+        max_length: maximum length of a target, including its prefix.
+        eos_ids: ids that end a target.
 
     Raises:
         NonFiniteError: the log-probabilities of a sentence hold NaN.
-
-    At each step the 2 · beam_size best continuations of a sentence are looked at (more with several end tokens). Those
-    of the first beam_size that end are finished; the best beam_size that do not end go on.
     """
-    beams, sentences = settings.beam_size, len(decoding.sentences)
-    finished: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-    device = decoding.ids.device
-    running_SB = torch.full((sentences, beams), _OUT, device=device)
+    beams = config.beam_size
+    finished: list[list[Hypothesis]] = [[] for _ in state.sentences]
+    device = state.ids.device
+    running_SB = torch.full((len(state.sentences), beams), _EXCLUDED, device=device)
     running_SB[:, 0] = 0.0
-    log_probs_NT = torch.zeros(sentences * beams, 0, device=device)
-    candidates = max(2, 1 + len(eos_ids)) * beams
+    log_probs_NT = torch.zeros(len(state.sentences) * beams, 0, device=device)
     ends = torch.tensor(eos_ids, device=device, dtype=torch.long)
     while True:
-        logits_NV = decoding.logits()
-        scores_NV = torch.log_softmax(logits_NV, dim=1, out=logits_NV)  # in place: half of the time was writing anew
-        sources = decoding.sources()
-        for process in processors:
-            scores_NV = process(scores_NV, decoding.ids, sources)
-        each_NC, tokens_NC = topk(scores_NV, candidates)
-        if decoding.num_beams < beams:  # until its first tokens are chosen a sentence's beams are one
-            decoding.expand_beams(beams)
-            each_NC, tokens_NC = (x_NC.repeat_interleave(beams, dim=0) for x_NC in (each_NC, tokens_NC))
-        total_SC = (each_NC.view(-1, beams, each_NC.shape[1]) + running_SB[:, :, None]).flatten(1)
-        top_SC, places_SC = total_SC.topk(candidates, dim=1)
-        first_row_S1 = torch.arange(len(top_SC), device=device)[:, None] * beams
-        rows_SC = first_row_S1 + places_SC // each_NC.shape[1]
-        tokens_SC, chosen_SC = (x_NC.reshape(total_SC.shape).gather(1, places_SC) for x_NC in (tokens_NC, each_NC))
-        check_scores(top_SC[:, 0].tolist(), LOG_PROBS, decoding.sentences)  # NaN is the largest for topk
-        ended_SC = torch.isin(tokens_SC, ends) | (decoding.length + 1 >= limit)
-        new = decoding.length + 1 - decoding.prompt
-        for place, column in ended_SC[:, :beams].nonzero().tolist():
-            row = int(rows_SC[place, column])
-            ids = (*decoding.ids[row, decoding.prompt :].tolist(), int(tokens_SC[place, column]))
-            each = (*log_probs_NT[row].tolist(), float(chosen_SC[place, column]))
-            score = float(top_SC[place, column]) / new**settings.length_penalty
-            held = finished[decoding.sentences[place]]
-            if held and float(top_SC[place, column]) < _OUT / 2:
-                continue  # a beam that never was alive: there are fewer hypotheses than were asked for
-            held.append(Hypothesis(ids, each, score))
-            held.sort(key=lambda hypothesis: -hypothesis.score)
-            del held[beams:]
-        if decoding.length + 1 >= limit:
+        candidates = _best_continuations(state, processors, running_SB, max(2, 1 + len(eos_ids)) * beams)
+        check_scores(candidates.scores_SC[:, 0].tolist(), LOG_PROBS, state.sentences)  # topk ranks NaN first
+        is_full = state.length + 1 >= max_length
+        ended_SC = torch.isin(candidates.tokens_SC, ends) | is_full
+        new = state.length + 1 - state.prefix_length
+        _add_finished(finished, state, candidates, ended_SC[:, :beams], log_probs_NT, config)
+        if is_full:
             break
-        running_SB, columns_SB = (top_SC + ended_SC * _OUT).topk(beams, dim=1)
-        rows = rows_SC.gather(1, columns_SB).flatten()
-        decoding.append(tokens_SC.gather(1, columns_SB).flatten(), rows)
-        log_probs_NT = torch.cat([log_probs_NT[rows], chosen_SC.gather(1, columns_SB).flatten()[:, None]], dim=1)
+        running_SB, columns_SB = (candidates.scores_SC + ended_SC * _EXCLUDED).topk(beams, dim=1)
+        rows = candidates.rows_SC.gather(1, columns_SB).flatten()
+        state.append(candidates.tokens_SC.gather(1, columns_SB).flatten(), rows)
+        chosen_N1 = candidates.log_probs_SC.gather(1, columns_SB).flatten()[:, None]
+        log_probs_NT = torch.cat([log_probs_NT[rows], chosen_N1], dim=1)
         best_running = running_SB[:, 0].tolist()
-        staying = [
-            place
-            for place, sentence in enumerate(decoding.sentences)
-            if _can_improve(finished[sentence], best_running[place], new, limit - decoding.prompt, settings)
+        unfinished = [
+            index
+            for index, sentence in enumerate(state.sentences)
+            if _can_improve(finished[sentence], best_running[index], new, max_length - state.prefix_length, config)
         ]
-        if not staying:
+        if not unfinished:
             break
-        if len(staying) < len(decoding.sentences):
-            kept = decoding.leave(staying)
-            running_SB, log_probs_NT = running_SB[staying], log_probs_NT[kept]
-    return [held[: settings.num_return_sequences] for held in finished]
+        if len(unfinished) < len(state.sentences):
+            kept_rows = state.drop_finished(unfinished)
+            running_SB, log_probs_NT = running_SB[unfinished], log_probs_NT[kept_rows]
+    return [hypotheses[: config.num_return_sequences] for hypotheses in finished]
 
 
-def _can_improve(
-    finished: list[Hypothesis], running: float, new: int, longest: int, settings: GenerationConfig
-) -> bool:
-    """Whether a sentence's beams can still find something that counts.
+@dataclass(frozen=True)
+class _Candidates:
+    """Continuations (S, C) of S sentences, best first.
 
     Args:
-        finished: its finished hypotheses.
-        running: the sum of log-probabilities of the best that goes on.
-        new, longest: new tokens that this one has, and could have.
-        settings: the rule.
+        scores_SC: sum of the log-probabilities of each.
+        rows_SC: row of the target that each continues.
+        tokens_SC: last token of each.
+        log_probs_SC: log-probability of that token.
     """
-    if len(finished) < settings.beam_size:
+
+    scores_SC: Tensor
+    rows_SC: Tensor
+    tokens_SC: Tensor
+    log_probs_SC: Tensor
+
+
+def _best_continuations(
+    state: DecodingState, processors: Sequence[Processor], running_SB: Tensor, count: int
+) -> _Candidates:
+    """Run one step of the decoder, and return the best continuations of each sentence.
+
+    Args:
+        state: the sentences; before the first step, the beams of a sentence share one target.
+        processors: logits processors.
+        running_SB: sum of the log-probabilities of each beam.
+        count: number of continuations C.
+    """
+    beams = running_SB.shape[1]
+    logits_NV = state.logits()
+    scores_NV = torch.log_softmax(logits_NV, dim=1, out=logits_NV)  # in place: allocating took half of the time
+    sources = state.source_rows()
+    for process in processors:
+        scores_NV = process(scores_NV, state.ids, sources)
+    each_NC, tokens_NC = topk(scores_NV, count)
+    if state.num_beams < beams:
+        state.expand_beams(beams)
+        each_NC, tokens_NC = (x_NC.repeat_interleave(beams, dim=0) for x_NC in (each_NC, tokens_NC))
+    total_SC = (each_NC.view(-1, beams, each_NC.shape[1]) + running_SB[:, :, None]).flatten(1)
+    top_SC, indices_SC = total_SC.topk(count, dim=1)
+    first_row_S1 = torch.arange(len(top_SC), device=top_SC.device)[:, None] * beams
+    rows_SC = first_row_S1 + indices_SC // each_NC.shape[1]
+    tokens_SC, chosen_SC = (x_NC.reshape(total_SC.shape).gather(1, indices_SC) for x_NC in (tokens_NC, each_NC))
+    return _Candidates(top_SC, rows_SC, tokens_SC, chosen_SC)
+
+
+def _add_finished(
+    finished: list[list[Hypothesis]],
+    state: DecodingState,
+    candidates: _Candidates,
+    ended_SB: Tensor,
+    log_probs_NT: Tensor,
+    config: GenerationConfig,
+) -> None:
+    """Add the candidates that ended to the finished hypotheses of their sentences, which keep the best beam_size."""
+    new = state.length + 1 - state.prefix_length
+    for index, column in ended_SB.nonzero().tolist():
+        row, score = int(candidates.rows_SC[index, column]), float(candidates.scores_SC[index, column])
+        hypotheses = finished[state.sentences[index]]
+        if hypotheses and score < _EXCLUDED / 2:
+            continue  # not a real beam: there are fewer hypotheses than beams
+        ids = (*state.ids[row, state.prefix_length :].tolist(), int(candidates.tokens_SC[index, column]))
+        log_probs = (*log_probs_NT[row].tolist(), float(candidates.log_probs_SC[index, column]))
+        hypotheses.append(Hypothesis(ids, log_probs, score / new**config.length_penalty))
+        hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
+        del hypotheses[config.beam_size :]
+
+
+def _can_improve(finished: list[Hypothesis], running: float, new: int, max_new: int, config: GenerationConfig) -> bool:
+    """Return whether a running hypothesis of a sentence can still become one of the best.
+
+    Args:
+        finished: finished hypotheses of the sentence.
+        running: sum of log-probabilities of the best running hypothesis.
+        new: its number of new tokens.
+        max_new: maximum number of new tokens.
+        config: the rule, early_stopping, and the length penalty.
+    """
+    if len(finished) < config.beam_size:
         return True
-    if settings.early_stopping is True:
+    if config.early_stopping is True:
         return False
-    far = settings.early_stopping == "never" and settings.length_penalty > 0
-    possible: float = running / (longest if far else new) ** settings.length_penalty
+    at_any_length = config.early_stopping == "never" and config.length_penalty > 0
+    possible: float = running / (max_new if at_any_length else new) ** config.length_penalty
     return possible > finished[-1].score
+
+
+class BeamSearch:
+    """The strategy for several beams."""
+
+    score_copies = 2
+
+    def supports(self, config: GenerationConfig) -> bool:
+        return config.beam_size > 1
+
+    def rows_per_source(self, config: GenerationConfig) -> int:
+        return config.beam_size
+
+    def describe(self, config: GenerationConfig) -> str:
+        return f"{config.beam_size} beams"
+
+    def search(
+        self, model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig
+    ) -> list[list[Hypothesis]]:
+        task = start_decoding(model, sources, config)
+        return beam_search(task.state, task.processors, config, task.max_length, task.eos_ids)
+
+    def stream(
+        self, model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig
+    ) -> Iterator[NextToken]:
+        raise ValueError("a beam search chooses its tokens at the end: a stream requires beam_size=1")
+
+
+register_strategy(BeamSearch())

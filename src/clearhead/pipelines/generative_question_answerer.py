@@ -1,4 +1,4 @@
-"""Questions answered by generating: the reading of encoder–decoders such as T5."""
+"""Generative question answering, with encoder–decoders such as T5."""
 
 import math
 import re
@@ -7,23 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from clearhead.finite import naming
+from clearhead.pipelines.answers import Answer, BaseQuestionAnswerer, SpanSearchConfig
 from clearhead.pipelines.outputs import Generated
-from clearhead.pipelines.question_answerer import Answer, QuestionAnswerer, SpanSearchConfig
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.progress import token_progress
 from clearhead.tokenizers.question_context import ContextOverflowError
 
 
-class GenerativeQuestionAnswerer(QuestionAnswerer):
+class GenerativeQuestionAnswerer(BaseQuestionAnswerer):
     """An encoder–decoder that reads a question with its context and writes the answer.
 
     Source: Raffel et al. 2020, "T5", Appendix D.15: the source is "question: … context: …"
 
+    An answer's score is the geometric mean of the probabilities of its tokens. Its start and end are set if it occurs
+    in the context.
+
     Args:
         generator: the model.
-
-    An answer's score is the geometric mean of its tokens' probabilities; start and end are there where its words stand
-    in the context.
 
     >>> from clearhead import QuestionAnswerer
     >>> QuestionAnswerer.from_pretrained("my-t5").answer("What was closed?", "The bridge was.").text  # doctest: +SKIP
@@ -31,10 +31,10 @@ class GenerativeQuestionAnswerer(QuestionAnswerer):
     """
 
     def __init__(self, generator: TextToText) -> None:
+        super().__init__()
         self.generator = generator
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes a folder that transformers opens, with the weights in float32."""
         self.generator.save_pretrained(folder)
 
     def answers(
@@ -50,48 +50,58 @@ class GenerativeQuestionAnswerer(QuestionAnswerer):
         batch_tokens: int | None = None,
         show_progress: bool = False,
     ) -> list[Answer]:
-        """The answer to each question from its own context, in the order of the pairs.
+        """Return the answer to each question from its own context, in the order of the pairs.
 
-        A context that is too long for the model is cut between sentences, and the most probable answer to any part is
-        given. That there is none is for the model to say, by an empty answer.
+        A context that is longer than the model's limit is split between sentences, and the most probable answer to any
+        part is returned. The model expresses "no answer" by an empty output.
 
         Args:
             pairs: questions with their contexts.
             n_best, max_answer_length, max_length, show_progress: as in `QuestionAnswerer.answers`.
-            allow_no_answer: whether an empty answer counts; where not, the best one with words is given, if any.
-            no_answer_threshold, stride, batch_tokens: of extractive models; nothing here depends on them.
+            allow_no_answer: whether an empty answer counts; if not, the best one with words is returned, if any.
+            no_answer_threshold, stride, batch_tokens: options of extractive models, without effect here.
 
         Raises:
             ValueError, NonFiniteError: as in `QuestionAnswerer.answers`.
         """
-        SpanSearchConfig(
-            n_best, allow_no_answer, no_answer_threshold, max_answer_length, max_length or 1, stride
-        )  # are checked
-        found: list[Answer] = []
+        # constructed to check the options
+        SpanSearchConfig(n_best, allow_no_answer, no_answer_threshold, max_answer_length, max_length or 1, stride)
+        answers: list[Answer] = []
         total = len(pairs) if isinstance(pairs, Sequence) else None
-        with token_progress(total, show_progress) as advance:
-            for number, (question, context) in enumerate(pairs):
-                sources = self._sources(question, context, max_length, number)
-                pair, asked = [number] * len(sources), [question] * len(sources)
-                with naming(index=pair.__getitem__, text=asked.__getitem__):
-                    outputs = self._written(sources, n_best, max_answer_length)
-                found.append(best_answer(outputs, context, n_best, allow_no_answer))
-                advance(1, sum(len(output.token_ids) for output in outputs))
-        return found
+        with token_progress(total, show_progress) as on_step:
+            for index, (question, context) in enumerate(pairs):
+                sources = self.source_texts(question, context, max_length, index)
+                indices, questions = [index] * len(sources), [question] * len(sources)
+                with naming(index=indices.__getitem__, text=questions.__getitem__):
+                    outputs = self.generate_answers(sources, n_best, max_answer_length)
+                answers.append(best_generated_answer(outputs, context, n_best, allow_no_answer))
+                on_step(1, sum(len(output.token_ids) for output in outputs))
+        return answers
 
-    def _sources(self, question: str, context: str, max_length: int | None, number: int) -> list[str]:
-        """What the model reads: the question with each part of the context."""
+    def source_texts(
+        self, question: str, context: str, max_length: int | None = None, pair_index: int = 0
+    ) -> list[str]:
+        """Return the sources for a question: with the whole context, or with each part of a long one.
+
+        Args:
+            question, context: the pair.
+            max_length: longest source in tokens; None for the model's limit.
+            pair_index: index of the pair, for messages.
+
+        Raises:
+            ValueError: an empty question or context, or a question that leaves no room for its context.
+        """
         for name, text in (("question", question), ("context", context)):
             if not text.strip():
-                raise ValueError(f"pair {number}: the {name} is empty")
+                raise ValueError(f"pair {pair_index}: the {name} is empty")
         try:
-            return self.generator.parts(context, f"question: {question} context: ", max_length)
+            return self.generator.split_document(context, f"question: {question} context: ", max_length)
         except ContextOverflowError as error:
-            raise ContextOverflowError(f"pair {number}: the question is too long: {error}") from None
+            raise ContextOverflowError(f"pair {pair_index}: the question is too long: {error}") from None
 
-    def _written(self, sources: Sequence[str], n_best: int, max_answer_length: int) -> list[Generated]:
-        """What the model answers from each of them."""
-        beams = max(self.generator.settings.beam_size, n_best)
+    def generate_answers(self, sources: Sequence[str], n_best: int, max_answer_length: int) -> list[Generated]:
+        """Generate the model's answers to sources; each output has at least `n_best` hypotheses, if they exist."""
+        beams = max(self.generator.generation_config.beam_size, n_best)
         return self.generator.generate(
             sources,
             beam_size=beams,
@@ -101,27 +111,29 @@ class GenerativeQuestionAnswerer(QuestionAnswerer):
         )
 
 
-def best_answer(outputs: Sequence[Generated], context: str, n_best: int, allow_no_answer: bool) -> Answer:
-    """The best of what was written from each part of a context.
+def best_generated_answer(outputs: Sequence[Generated], context: str, n_best: int, allow_no_answer: bool) -> Answer:
+    """Return the best answer among the outputs for all parts of a context.
 
-    Args: as in `GenerativeQuestionAnswerer.answers`.
+    Args:
+        outputs: the output for each part.
+        context, n_best, allow_no_answer: as in `GenerativeQuestionAnswerer.answers`.
     """
-    every = [one for output in outputs for one in (output.n_best or (output,))]
-    spoken = [one for one in every if one.text.strip()]
-    every = spoken if spoken and not allow_no_answer else every
-    ranked: dict[str, Answer] = {}
-    for one in every:
-        answer = _answer(one, context)
-        if answer.text not in ranked or ranked[answer.text].score < answer.score:
-            ranked[answer.text] = answer
-    best = sorted(ranked.values(), key=lambda answer: -answer.score)[:n_best]
+    hypotheses = [hypothesis for output in outputs for hypothesis in (output.n_best or (output,))]
+    nonempty = [hypothesis for hypothesis in hypotheses if hypothesis.text.strip()]
+    hypotheses = nonempty if nonempty and not allow_no_answer else hypotheses
+    by_text: dict[str, Answer] = {}
+    for hypothesis in hypotheses:
+        answer = _answer(hypothesis, context)
+        if answer.text not in by_text or by_text[answer.text].score < answer.score:
+            by_text[answer.text] = answer
+    best = sorted(by_text.values(), key=lambda answer: -answer.score)[:n_best]
     return replace(best[0], n_best=tuple(best)) if n_best > 1 else best[0]
 
 
 def _answer(output: Generated, context: str) -> Answer:
     text = output.text.strip()
     mean = sum(output.log_probs) / max(1, len(output.log_probs))
-    # not inside a word: a 1 is not in 2015
-    found = re.search(rf"(?<!\w){re.escape(text)}(?!\w)", context) if text else None
-    start, end = found.span() if found else (None, None)
+    # whole words only: "1" does not occur in "2015"
+    match = re.search(rf"(?<!\w){re.escape(text)}(?!\w)", context) if text else None
+    start, end = match.span() if match else (None, None)
     return Answer(text, math.exp(mean), start, end)

@@ -1,4 +1,4 @@
-"""Summaries of documents of any length."""
+"""Summarize documents of any length."""
 
 import bisect
 import itertools
@@ -16,12 +16,12 @@ TASK = "summarization"
 
 @dataclass(frozen=True)
 class Summary:
-    """A document's summary.
+    """The summary of a document.
 
     Args:
         text: the summaries of its parts, joined.
-        tokens: how long the document is.
-        parts: what was generated for each part; one where the document fits the model, none where it is empty.
+        tokens: number of tokens of the document.
+        parts: the output for each part: one if the document fits the model, none if it is empty.
     """
 
     text: str
@@ -37,12 +37,13 @@ def summarize(
     target_lang: str | None = None,
     **options: Unpack[GenerationOptions],
 ) -> Summary:
-    """The summary of a document; one that is longer than the model is cut between sentences, each part summarised.
+    """Summarize a document. A document that is longer than the model's limit is summarized in parts.
 
-    Where the checkpoint describes how it summarises (T5's prefix, BART's lengths), that is what happens.
+    The document is split between sentences. If the checkpoint describes the task (T5's prefix, BART's lengths), its
+    options are used.
 
     Args:
-        model: a model trained to summarise.
+        model: a model trained for summarization.
         document: the document.
         source_lang, target_lang, options: as in `TextToText.generate`.
 
@@ -63,27 +64,32 @@ def summaries(
     target_lang: str | None = None,
     **options: Unpack[GenerationOptions],
 ) -> Iterator[Summary]:
-    """The summary of each document, as `summarize` makes it, in their order; documents are computed together.
+    """Summarize each document as `summarize`, in order; documents are computed together.
 
     Args: as in `summarize`.
 
     Raises:
-        ValueError: as in `TextToText.generate`, when the first summary is asked for.
-        NonFiniteError: as there; its index is the document's, its text the part's.
+        ValueError: as in `TextToText.generate`, when the first summary is requested.
+        NonFiniteError: as in `TextToText.generate`; its index is the document's, its text the part's.
     """
     if TASK in model.prompts.tasks:
         model = model.for_task(TASK)
     lengths = [len(tokens.ids) for tokens in model.tokenizer.encode(documents)]
-    parts = [model.parts(document) for document in documents]
-    every = itertools.chain.from_iterable(parts)
-    outputs = model.each(every, source_lang=source_lang, target_lang=target_lang, **options)
+    parts = [model.split_document(document) for document in documents]
+    all_parts = itertools.chain.from_iterable(parts)
+    outputs = model.generate_iter(all_parts, source_lang=source_lang, target_lang=target_lang, **options)
     ends = list(itertools.accumulate(map(len, parts)))
-    for length, some in zip(lengths, parts, strict=True):
+    for length, own_parts in zip(lengths, parts, strict=True):
         with naming(index=lambda part: bisect.bisect_right(ends, part)):
-            outputs_of_parts = tuple(itertools.islice(outputs, len(some)))
-        yield joined(length, outputs_of_parts)
+            own_outputs = tuple(itertools.islice(outputs, len(own_parts)))
+        yield join_summaries(length, own_outputs)
 
 
-def joined(tokens: int, parts: tuple[Generated, ...]) -> Summary:
-    """The summary of a document of so many tokens, from what was generated for each of its parts."""
+def join_summaries(tokens: int, parts: tuple[Generated, ...]) -> Summary:
+    """Return the summary of a document.
+
+    Args:
+        tokens: number of tokens of the document.
+        parts: the output for each of its parts.
+    """
     return Summary(" ".join(part.text.strip() for part in parts if part.text.strip()), tokens, parts)

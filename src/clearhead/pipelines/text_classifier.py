@@ -1,4 +1,4 @@
-"""What people ask of a trained encoder beside vectors."""
+"""Classify texts with a trained encoder."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,10 @@ from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.finite import check_finite, naming
 from clearhead.io import hub
 from clearhead.models.heads import EncoderClassifier
+from clearhead.runtime.device import choose_device
+from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.packed_batch import packed_batches
-from clearhead.runtime.precision import Precision, device_named, dtype_for, inference_copy
+from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, check_texts
@@ -22,12 +24,12 @@ from clearhead.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Classification:
-    """What a classifier says of one text.
+    """The predicted label of a text.
 
     Args:
         label: the most probable label.
         probability: its probability.
-        probabilities: of all labels, in the model's order; they sum to 1 where exactly one label is right.
+        probabilities: probability of each label, in the model's order; they sum to 1 if labels exclude each other.
     """
 
     label: str
@@ -36,7 +38,7 @@ class Classification:
 
 
 class TextClassifier:
-    """An encoder with a classification head, from a checkpoint.
+    """An encoder with a classification head, from texts to labels.
 
     Equation: p = softmax(y), or σ(y) where each label is judged for itself
     Source: Devlin et al. 2018, "BERT", Section 4.1
@@ -44,8 +46,8 @@ class TextClassifier:
     Args:
         model: the encoder with its head, in float32.
         tokenizer: its tokenizer.
-        family: the checkpoint family that `save_pretrained` writes.
-        precision: "float32", "bfloat16", or "auto": bfloat16 where the processor multiplies it fast.
+        family: the checkpoint family for `save_pretrained`.
+        precision: "float32", "bfloat16", or "auto": bfloat16 if the processor has instructions for it.
         device: "auto", "cpu", "cuda" ...
 
     >>> from clearhead import TextClassifier
@@ -59,16 +61,18 @@ class TextClassifier:
         tokenizer: Tokenizer,
         family: EncoderFamily,
         *,
-        precision: Precision = "auto",
+        precision: str = "auto",
         device: str = "auto",
     ) -> None:
         if model.head_config.problem == "regression":
-            raise ValueError("this model gives numbers (problem_type is regression), not probabilities of labels")
+            raise ValueError(
+                "this is a regression model (problem_type in config.json), which has no probabilities of labels"
+            )
         self.model, self.tokenizer, self.family = model, tokenizer, family
         self.name = f"of type {family.model_type}"
-        self.device = device_named(device)
-        self.dtype = dtype_for(precision, self.device)
-        self._runner = inference_copy(model, self.dtype, self.device)
+        self.device = choose_device(device)
+        self.precision = choose_precision(precision, self.device)
+        self.inference_model = inference_copy(model, self.precision, self.device)
         config = model.encoder.config
         self.max_length = min(tokenizer.max_length or config.max_len, config.max_len)
 
@@ -77,11 +81,11 @@ class TextClassifier:
         cls,
         name: str | Path,
         *,
-        precision: Precision = "auto",
+        precision: str = "auto",
         device: str = "auto",
         revision: str | None = None,
     ) -> "TextClassifier":
-        """The classifier in a local folder or on the Hugging Face Hub.
+        """Load a classifier from a local folder or the Hugging Face Hub.
 
         Args:
             name: a folder or a Hub id.
@@ -89,7 +93,7 @@ class TextClassifier:
             revision: branch, tag or commit, for a Hub id.
 
         Raises:
-            ValueError: no such model, files that are missing or broken, or a model without a classification head.
+            ValueError: no such model, missing or broken files, or a model without a classification head.
         """
         folder = hub.resolve_model(name, revision)
         model, family = checkpoints.load_classifier(folder)
@@ -99,7 +103,7 @@ class TextClassifier:
         return classifier
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes a folder that transformers opens, with the weights in float32."""
+        """Write a folder that transformers opens, with the weights in float32."""
         folder = Path(folder)
         self.family.save_with_head(self.model, folder)
         self.tokenizer.save(folder, self.max_length)
@@ -110,53 +114,53 @@ class TextClassifier:
         return self.model.head_config.labels
 
     def classify(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Classification]:
-        """What the model says of each text, in the order of the texts.
+        """Classify each text, in the order of the texts.
 
         Args:
-            texts: the texts; what is longer than the model is cut.
-            batch_tokens: tokens in a batch; None for what keeps the device busy.
+            texts: the texts; a text that is longer than the model's limit is truncated.
+            batch_tokens: number of tokens in a batch; None for the default of the device.
 
         Raises:
-            ValueError: a text that is no Unicode string.
+            ValueError: a text that is not a Unicode string.
             NonFiniteError: the logits of a text hold NaN or infinity.
         """
         texts = check_texts(texts)
-        return self._classified(texts, self.tokenizer.encode(texts, self.max_length), batch_tokens)
+        return self._classify(texts, self.tokenizer.encode(texts, self.max_length), batch_tokens)
 
     def stream(self, texts: Iterable[str], *, batch_tokens: int | None = None) -> Iterator[Classification]:
-        """The same for texts without end; the input is never held whole."""
+        """Classify a stream of texts, which is never held in memory as a whole; arguments as in `classify`."""
 
-        def prepared() -> Iterator[tuple[list[str], list[Tokens]]]:
-            for some in chunked(texts, WINDOW_TEXTS):
-                yield some, self.tokenizer.encode(some, self.max_length)
+        def tokenized() -> Iterator[tuple[list[str], list[Tokens]]]:
+            for chunk in chunked(texts, WINDOW_TEXTS):
+                yield chunk, self.tokenizer.encode(chunk, self.max_length)
 
-        before = 0
-        for some, tokens in prefetch(prepared()):
-            with naming(index=before.__add__):
-                found = self._classified(some, tokens, batch_tokens)
-            yield from found
-            before += len(some)
+        done = 0
+        for chunk, tokens in prefetch(tokenized()):
+            with naming(index=done.__add__):
+                classifications = self._classify(chunk, tokens, batch_tokens)
+            yield from classifications
+            done += len(chunk)
 
-    def _classified(
+    def _classify(
         self, texts: Sequence[str], tokens: Sequence[Tokens], batch_tokens: int | None
     ) -> list[Classification]:
-        precision = str(self.dtype).removeprefix("torch.")
-        with naming(text=texts.__getitem__, model=self.name, precision=precision):
+        with naming(text=texts.__getitem__, model=self.name, precision=self.precision.name):
             rows = self._probabilities(tokens, batch_tokens)
-        return [self._said(row) for row in rows.tolist()]
+        return [self._classification(row) for row in rows.tolist()]
 
     def _probabilities(self, tokens: Sequence[Tokens], batch_tokens: int | None) -> Tensor:
+        """Return the probabilities (n, number of labels) of texts."""
         rows = torch.empty(len(tokens), len(self.labels))
-        one_right = self.model.head_config.problem == "single_label_classification" and len(self.labels) > 1
-        self._runner.eval()
+        exclusive = self.model.head_config.problem == "single_label_classification" and len(self.labels) > 1
+        self.inference_model.eval()
         for batch in packed_batches(tokens, batch_tokens, self.model.encoder.config, self.device):
             with torch.inference_mode():
-                hidden, keep = batch.unpack(self._runner.encoder(batch.ids, batch.mask))
-                logits = self._runner.logits(hidden, keep).float().cpu()
-            check_finite(logits.numpy(), "logits", batch.indices)  # a sigmoid of infinity would be finite
-            rows[batch.indices] = logits.softmax(dim=-1) if one_right else logits.sigmoid()
+                hidden, keep = batch.unpack(self.inference_model.encoder(batch.ids, batch.mask))
+                logits = self.inference_model.logits(hidden, keep).float().cpu()
+            check_finite(logits.numpy(), "logits", batch.indices)  # the sigmoid of infinity is finite
+            rows[batch.indices] = logits.softmax(dim=-1) if exclusive else logits.sigmoid()
         return rows
 
-    def _said(self, row: list[float]) -> Classification:
+    def _classification(self, row: list[float]) -> Classification:
         best = max(range(len(row)), key=row.__getitem__)
         return Classification(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)))

@@ -1,1 +1,1 @@
-"""Models on text, fast."""
+"""Run models: device, precision, inference copies, packed batches and streams."""

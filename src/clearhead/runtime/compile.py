@@ -1,7 +1,6 @@
-"""Encoder layers whose feed-forward half is written anew by PyTorch's compiler, inductor: norms, sums and activation in
-the products, whose weights are frozen.
+"""Compile the feed-forward half of encoder layers with inductor: norms, sums and activations fused, weights frozen.
 
-Attention stays as it is: it goes by the lengths of the texts, and the compiler would write it anew for each batch.
+Attention is not compiled: its kernels depend on the lengths of the texts, and each batch would be compiled again.
 """
 
 import os
@@ -17,55 +16,65 @@ from clearhead.stacks.encoder import Encoder, EncoderLayer
 
 
 class CompiledLayer(nn.Module):
-    """An `EncoderLayer` for inference.
+    """An `EncoderLayer` with a compiled feed-forward half, for inference.
 
     Equation: Z₁ = LN(X + MHA(X)), Z₂ = LN(Z₁ + FFN(Z₁)), the second compiled
     Source: Section 3.1 of "Attention Is All You Need"; with norm_order="pre" as in `EncoderLayer`
 
     Args:
-        layer: whose attention is taken.
-        plain: the same layer with torch.nn's linear maps, whose feed-forward network is taken.
+        layer: the layer whose attention is used.
+        unconverted: the same layer with torch.nn's linear layers; its feed-forward network is compiled.
+        recompile_limit: how many versions of the compiled function may exist; all layers of a model share it.
     """
 
-    def __init__(self, layer: EncoderLayer, plain: EncoderLayer) -> None:
+    def __init__(self, layer: EncoderLayer, unconverted: EncoderLayer, recompile_limit: int) -> None:
         super().__init__()
         self.attention, self.attention_residual = layer.attention, layer.attention_residual
-        self.feedforward, self.feedforward_residual = plain.feedforward, plain.feedforward_residual
-        self._second = torch.compile(self._half, dynamic=True, options={"freezing": True})
+        self.feedforward, self.feedforward_residual = unconverted.feedforward, unconverted.feedforward_residual
+        self._recompile_limit = recompile_limit
+        self._compiled = torch.compile(self._feedforward_half, dynamic=True, options={"freezing": True})
 
-    def _half(self, z: Tensor) -> Tensor:
+    def _feedforward_half(self, z: Tensor) -> Tensor:
         y: Tensor = self.feedforward_residual(z, self.feedforward)
         return y
 
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
-        return self._second(self.attention_residual(x, lambda y: self.attention(y, mask)))
+        z = self.attention_residual(x, lambda y: self.attention(y, mask))
+        import torch._dynamo  # takes a second, which only compiled models need
+
+        config = torch._dynamo.config
+        with config.patch(recompile_limit=max(config.recompile_limit, self._recompile_limit)):
+            return self._compiled(z)
 
 
-def compile_layers(stack: Encoder, plain: Encoder) -> None:
-    """Puts compiled layers in the place of a stack's. What the compiler writes is kept between runs, in the folder that
-    TORCHINDUCTOR_CACHE_DIR names, else in the user's cache.
+def compile_layers(stack: Encoder, unconverted: Encoder) -> None:
+    """Replace the layers of a stack by compiled ones.
 
     Args:
-        stack: the stack.
-        plain: the same, with torch.nn's linear maps.
+        stack: the stack, which is modified.
+        unconverted: the same stack with torch.nn's linear layers.
 
     Raises:
         ValueError: there is no C++ compiler.
     """
-    if next(plain.parameters()).device.type == "cpu" and not has_compiler():
-        raise ValueError("to compile a model takes a C++ compiler: install g++ or clang++, or leave --compile out")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "clearhead" / "inductor"))
-    import torch._dynamo  # a second of code that nobody else needs
-
-    limits = torch._dynamo.config  # all layers count as one function, which is compiled anew for each
-    limits.recompile_limit = max(limits.recompile_limit, 4 * len(stack.layers))
-    for number, (layer, own) in enumerate(zip(stack.layers, plain.layers, strict=True)):
+    if next(unconverted.parameters()).device.type == "cpu" and not has_compiler():
+        raise ValueError("compiling a model requires a C++ compiler: install g++ or clang++, or omit --compile")
+    limit = 4 * len(stack.layers)
+    for index, (layer, original) in enumerate(zip(stack.layers, unconverted.layers, strict=True)):
         assert isinstance(layer, EncoderLayer)
-        assert isinstance(own, EncoderLayer)
-        stack.layers[number] = CompiledLayer(layer, own)
+        assert isinstance(original, EncoderLayer)
+        stack.layers[index] = CompiledLayer(layer, original, limit)
 
 
 def has_compiler() -> bool:
-    """Whether inductor finds a C++ compiler."""
+    """Return whether inductor finds a C++ compiler."""
     return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))
+
+
+def use_persistent_cache() -> None:
+    """Keep compiled code between runs, in TORCHINDUCTOR_CACHE_DIR or in the user's cache folder.
+
+    It sets an environment variable of the process, so only programs call it.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "clearhead" / "inductor"))

@@ -1,4 +1,4 @@
-"""Exported encoder–decoders, computed by ONNX Runtime; the searches are those of every other model."""
+"""Run an exported encoder–decoder with ONNX Runtime; `generation` searches with it as with any other model."""
 
 import importlib.util
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 MANIFEST = "export.json"
-"""The file that an export leaves: what was measured when it was written, its files, and beside graphs the plan."""
+"""File name of an export's manifest: measured errors, list of files and, for ONNX graphs, the model's config."""
 
 
-def session(path: Path) -> "InferenceSession":
-    """A graph, ready to run on as many threads as torch uses.
+def open_session(path: Path) -> "InferenceSession":
+    """Open an ONNX graph, with as many threads as torch uses.
 
     Raises:
         ValueError: ONNX Runtime is not installed, or the file is missing or broken.
@@ -38,15 +38,15 @@ def session(path: Path) -> "InferenceSession":
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's errors have no class of their own in common
+    except Exception as error:  # ONNX Runtime's errors share no base class of their own
         raise ValueError(f"{path} cannot be opened: {str(error).splitlines()[0]}") from None
 
 
-def compute(graph: "InferenceSession", inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A graph's outputs, by name."""
+def run_session(graph: "InferenceSession", inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Run a graph and return its outputs by name."""
     names = [output.name for output in graph.get_outputs()]
     outputs = graph.run(names, {name: tensor.numpy() for name, tensor in inputs.items()})
-    return {name: torch.from_numpy(np.asarray(found)) for name, found in zip(names, outputs, strict=True)}
+    return {name: torch.from_numpy(np.asarray(output)) for name, output in zip(names, outputs, strict=True)}
 
 
 @dataclass
@@ -55,36 +55,36 @@ class OnnxCache:
 
     Args:
         held: by the names of the inputs that take them.
-        num_beams: rows of the target for each row of the memory.
+        each: rows of the target for each row of the memory.
     """
 
-    held: dict[str, Tensor] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
     num_beams: int = 1
 
     @property
     def length(self) -> int:
-        """Number of target tokens held."""
-        return next((tensor.shape[2] for name, tensor in self.held.items() if ".decoder." in name), 0)
+        """Number of target tokens in the cache."""
+        return next((tensor.shape[2] for name, tensor in self.tensors.items() if ".decoder." in name), 0)
 
     def expand_beams(self, num_beams: int) -> None:
-        """From now on each row of the target is so many, which are alike so far."""
-        self.held = {name: tensor.repeat_interleave(num_beams, dim=0) for name, tensor in self.held.items()}
+        """Repeat each target row as the beams of its sentence."""
+        self.tensors = {name: tensor.repeat_interleave(num_beams, dim=0) for name, tensor in self.tensors.items()}
         self.num_beams = num_beams
 
     def reorder(self, rows: Int[Tensor, "N"], sentences: Int[Tensor, "S"] | None = None) -> None:
-        """Keeps these rows of the target; those of the memory stand beside each of them."""
-        whose = {".decoder.": rows}
+        """Keep these target rows, and their copies of the memory if sentences are dropped."""
+        rows_of = {".decoder.": rows}
         if sentences is not None:
-            whose[".encoder."] = rows
-        for part, kept in whose.items():
-            self.held |= {name: tensor[kept] for name, tensor in self.held.items() if part in name}
+            rows_of[".encoder."] = rows
+        for part, kept in rows_of.items():
+            self.tensors |= {name: tensor[kept] for name, tensor in self.tensors.items() if part in name}
 
 
 class OnnxSeq2Seq:
-    """The three graphs of an encoder–decoder in place of a `Seq2Seq`: `encode`, `decode` and `cache` as there.
+    """An encoder–decoder in three ONNX graphs, with `encode`, `decode` and `cache` as in `Seq2Seq`.
 
     Args:
-        folder: what `clearhead export --to onnx` wrote.
+        folder: a folder that `clearhead export --to onnx` wrote.
 
     Raises:
         ValueError: files that are missing or broken.
@@ -93,18 +93,19 @@ class OnnxSeq2Seq:
     device = torch.device("cpu")
 
     def __init__(self, folder: Path) -> None:
-        plan = read_json(folder / MANIFEST).get("plan")
-        if not isinstance(plan, dict) or "eos_ids" not in plan:
-            raise ValueError(f"{folder / MANIFEST} holds no plan of an encoder–decoder; export the model again")
-        self.config = Seq2SeqConfig(**{**plan, "eos_ids": tuple(plan["eos_ids"])})
+        config = read_json(folder / MANIFEST).get("plan")
+        if not isinstance(config, dict) or "eos_ids" not in config:
+            raise ValueError(f"{folder / MANIFEST} has no config of an encoder–decoder; export the model again")
+        self.config = Seq2SeqConfig(**{**config, "eos_ids": tuple(config["eos_ids"])})
         self._encoder, self._first, self._next = (
-            session(folder / f"{name}.onnx") for name in ("encoder_model", "decoder_model", "decoder_with_past_model")
+            open_session(folder / f"{name}.onnx")
+            for name in ("encoder_model", "decoder_model", "decoder_with_past_model")
         )
 
     def encode(self, ids: Int[Tensor, "B M"], mask: Mask) -> Float[Tensor, "B M D"]:
-        """The memory."""
-        inputs = {"input_ids": ids, "attention_mask": _kept(mask)}
-        return compute(self._encoder, inputs)["last_hidden_state"]
+        """Return the memory."""
+        inputs = {"input_ids": ids, "attention_mask": _keep(mask)}
+        return run_session(self._encoder, inputs)["last_hidden_state"]
 
     def decode(
         self,
@@ -114,22 +115,22 @@ class OnnxSeq2Seq:
         memory_mask: Mask,
         cache: OnnxCache,
     ) -> Float[Tensor, "N L V"]:
-        """The scores of the token after each of the newest target tokens."""
-        kept = _kept(memory_mask).repeat_interleave(cache.num_beams, dim=0)
-        inputs = {"input_ids": target_ids, "encoder_attention_mask": kept}
+        """Return the logits after each of the newest target tokens."""
+        keep = _keep(memory_mask).repeat_interleave(cache.num_beams, dim=0)
+        inputs = {"input_ids": target_ids, "encoder_attention_mask": keep}
         if cache.length:
-            outputs = compute(self._next, inputs | cache.held)
+            outputs = run_session(self._next, inputs | cache.tensors)
         else:
-            outputs = compute(self._first, inputs | {"encoder_hidden_states": memory})
+            outputs = run_session(self._first, inputs | {"encoder_hidden_states": memory})
         logits = outputs.pop("logits")
-        cache.held |= {name.replace("present", "past_key_values"): tensor for name, tensor in outputs.items()}
+        cache.tensors |= {name.replace("present", "past_key_values"): tensor for name, tensor in outputs.items()}
         return logits
 
     def cache(self) -> OnnxCache:
-        """An empty cache for `decode`."""
+        """Return an empty cache for `decode`."""
         return OnnxCache()
 
 
-def _kept(mask: Mask) -> Int[Tensor, "B M"]:
+def _keep(mask: Mask) -> Int[Tensor, "B M"]:
     assert mask.keep_BM is not None
     return mask.keep_BM.long()

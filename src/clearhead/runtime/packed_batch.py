@@ -1,4 +1,4 @@
-"""Tokens as the tensors that a model takes: texts packed in one row, so that no product is spent on padding."""
+"""Batches of texts packed in one row, so that no computation is spent on padding."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from clearhead.models.config import EncoderConfig
 from clearhead.tokenizers.base import Tokens
 
 _BATCH_TOKENS = {"cpu": 2048}
-"""Tokens in a batch: what stays in the cache of a processor core between two layers."""
+"""Tokens in a batch on a CPU: few enough that the activations stay in a core's cache between two layers."""
 _BATCH_TOKENS_ELSEWHERE = 65536
-"""The same for accelerators: what keeps all their parts busy."""
+"""Tokens in a batch on an accelerator: enough to occupy all its units."""
 
 _MULTIPLE = 16
-"""A row is filled up to a multiple of this: so kernels, and the order of every sum, are alike whatever the batch."""
+"""Rows are padded to a multiple of this, so that kernels and summation order are the same for every batch."""
 _MULTIPLE_OF_LONG = 64
-"""The same where that adds little: oneDNN makes a kernel for each number of rows, which takes time and memory."""
+"""The same for long rows. oneDNN makes a kernel for each number of rows, which takes time and memory."""
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Texts of like length, one after another in one row.
+class PackedBatch:
+    """Texts of similar length, concatenated in one row.
 
     Args:
-        indices: which texts they are.
-        lengths: tokens of each.
-        ids: token ids (1, T), with some padding as a last text of its own.
-        mask: which token belongs to which text.
+        indices: index of each text.
+        lengths: number of tokens of each text.
+        ids: token ids (1, T); padding at the end counts as texts of its own.
+        mask: a mask in which tokens of different texts do not attend to each other.
     """
 
     indices: list[int]
@@ -41,37 +41,41 @@ class Packed:
     mask: masks.Mask
 
     @property
-    def tokens(self) -> int:
-        """Number of real tokens."""
+    def num_tokens(self) -> int:
+        """Number of tokens without padding."""
         return sum(self.lengths)
 
-    def row(self, values: Sequence[Sequence[int]]) -> Tensor:
-        """One number for each token of every text, such as its type, in the places of `ids`; 0 at the padding."""
-        numbers = [number for index in self.indices for number in values[index]]
-        return torch.tensor([numbers + [0] * (self.ids.shape[1] - len(numbers))], device=self.ids.device)
+    def pack_values(self, values: Sequence[Sequence[int]]) -> Tensor:
+        """Return one integer for each token, such as its token type, in the layout of `ids`; 0 at the padding.
+
+        Args:
+            values: for each text of the whole input, one integer for each of its tokens.
+        """
+        row = [value for index in self.indices for value in values[index]]
+        return torch.tensor([row + [0] * (self.ids.shape[1] - len(row))], device=self.ids.device)
 
     def unpack(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states (1, T, D) as rows (B, L, D), and the bool mask (B, L) of real tokens."""
+        """Return hidden states (1, T, D) as a padded batch (B, L, D), and the bool mask (B, L) of real tokens."""
         longest, starts = max(self.lengths), np.cumsum([0, *self.lengths[:-1]])
-        # for all texts at once: an accelerator would have an order to take for each
-        ahead = np.repeat(np.arange(len(starts)) * longest - starts, self.lengths)
-        place_T = _there(torch.from_numpy(ahead + np.arange(self.tokens)), hidden.device)
+        # one copy for all texts: with a copy for each, an accelerator would wait for many small commands
+        shift = np.repeat(np.arange(len(starts)) * longest - starts, self.lengths)
+        indices_T = _move(torch.from_numpy(shift + np.arange(self.num_tokens)), hidden.device)
         rows = hidden.new_zeros(len(starts) * longest, hidden.shape[2])
-        rows.index_copy_(0, place_T, hidden[0, : self.tokens])
+        rows.index_copy_(0, indices_T, hidden[0, : self.num_tokens])
         keep = torch.arange(longest) < torch.tensor(self.lengths)[:, None]
-        return rows.reshape(len(starts), longest, -1), _there(keep, hidden.device)
+        return rows.reshape(len(starts), longest, -1), _move(keep, hidden.device)
 
 
 def packed_batches(
     tokens: Sequence[Tokens], batch_tokens: int | None, config: EncoderConfig, device: torch.device
-) -> Iterator[Packed]:
-    """Texts as packed batches, longest first; each text comes once.
+) -> Iterator[PackedBatch]:
+    """Yield texts as packed batches, longest first; each text occurs once.
 
     Args:
         tokens: the texts.
-        batch_tokens: tokens in a batch; None for what keeps the device busy.
-        config: the model's plan: its padding id and its longest input.
-        device: where the tensors go.
+        batch_tokens: number of tokens in a batch; None for the default of the device.
+        config: the model's config, for its padding id and sizes.
+        device: the device of the tensors.
 
     Raises:
         ValueError: a batch that does not fit the memory.
@@ -86,14 +90,14 @@ def packed_batches(
             "Use a smaller batch_tokens (--batch-tokens) or a smaller max_length.",
             device,
         )
-        ids = [number for index in indices for number in tokens[index].ids]
+        ids = [token for index in indices for token in tokens[index].ids]
         missing = -len(ids) % (_MULTIPLE if len(ids) <= 8 * _MULTIPLE_OF_LONG else _MULTIPLE_OF_LONG)
-        longest = max(lengths)  # the padding is no text that would be longer than they are
-        fill = [min(longest, missing - start) for start in range(0, missing, longest)]
-        row = _there(torch.tensor([ids + [config.pad_id] * missing]), device)
-        yield Packed(indices, lengths, row, masks.packed(lengths + fill))
+        longest = max(lengths)  # padding is split into texts no longer than this, so that the longest text stays so
+        padding = [min(longest, missing - start) for start in range(0, missing, longest)]
+        row = _move(torch.tensor([ids + [config.pad_id] * missing]), device)
+        yield PackedBatch(indices, lengths, row, masks.packed(lengths + padding))
 
 
-def _there(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device; a GPU fetches it while it computes."""
+def _move(x: Tensor, device: torch.device) -> Tensor:
+    """Move a tensor to a device; the copy to a GPU runs while the GPU computes."""
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)

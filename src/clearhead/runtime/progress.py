@@ -1,4 +1,4 @@
-"""How far a run has come, on standard error."""
+"""Progress bar on standard error."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -15,22 +15,24 @@ class _TokensPerSecond(ProgressColumn):
 
 
 @contextlib.contextmanager
-def token_progress(total: int | None, shown: bool, *, doing: str = "encoding") -> Iterator[Callable[[int, int], None]]:
-    """A bar with tokens per second and the time left.
+def token_progress(
+    total: int | None, enabled: bool, *, description: str = "encoding"
+) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar with tokens per second and the remaining time.
 
     Args:
-        total: the whole work in any unit; None where nobody knows, as for standard input.
-        shown: whether there is a bar at all.
-        doing: what it says that is done.
+        total: amount of work, in any unit; None if unknown, as for standard input.
+        enabled: whether to show the bar.
+        description: text before the bar.
 
     Yields:
-        What is called with the units done and the tokens computed since the last call.
+        A function to call with the units and the tokens computed since the last call.
     """
-    if not shown:
+    if not enabled:
         yield lambda done, tokens: None
         return
     bar = Progress(
-        TextColumn(doing),
+        TextColumn(description),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%" if total is not None else ""),
         _TokensPerSecond(),
@@ -38,9 +40,9 @@ def token_progress(total: int | None, shown: bool, *, doing: str = "encoding") -
         console=Console(stderr=True),
     )
     with bar:
-        task = bar.add_task(doing, total=total, tokens=0)
+        task = bar.add_task(description, total=total, tokens=0)
 
-        def advance(done: int, tokens: int) -> None:
+        def on_step(done: int, tokens: int) -> None:
             bar.update(task, advance=done, tokens=bar.tasks[0].fields["tokens"] + tokens)
 
-        yield advance
+        yield on_step

@@ -1,4 +1,4 @@
-"""A stream in windows: what is computed together, and what is prepared meanwhile."""
+"""Split a stream of texts into chunks, and prepare the next chunk in the background."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 WINDOW_TEXTS = 4096
-"""Texts that are sorted by length and computed together when an input is streamed."""
+"""Number of texts of a stream that are sorted by length and computed together."""
 
 _WINDOW_CHARACTERS = 8_000_000
 
@@ -14,23 +14,27 @@ Item = TypeVar("Item")
 
 
 def chunked(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Lists of up to `size` texts, and of no more than some millions of characters."""
-    some: list[str] = []
+    """Yield lists of up to `size` texts; a list ends early after eight million characters.
+
+    >>> list(chunked(["a", "b", "c"], 2))
+    [['a', 'b'], ['c']]
+    """
+    chunk: list[str] = []
     characters = 0
     for text in texts:
-        some.append(text)
+        chunk.append(text)
         characters += len(text)
-        if len(some) == size or characters >= _WINDOW_CHARACTERS:
-            yield some
-            some, characters = [], 0
-    if some:
-        yield some
+        if len(chunk) == size or characters >= _WINDOW_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
 
 
 def prefetch(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items; each is made, in another thread, while the one before it is in use.
+    """Yield the same items; a thread computes the next item while the caller uses the current one.
 
-    The thread is a daemon: one that waits for slow input does not keep the program from ending.
+    The thread is a daemon: a thread that waits for slow input does not keep the program from ending.
     """
     end = object()
 

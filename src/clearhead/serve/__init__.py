@@ -1,1 +1,1 @@
-"""The HTTP API."""
+"""HTTP API of the server."""

@@ -1,4 +1,4 @@
-"""The application."""
+"""Assemble the FastAPI application."""
 
 import asyncio
 import contextlib
@@ -8,21 +8,21 @@ from typing import Any
 from fastapi import FastAPI
 
 from clearhead._version import __version__
-from clearhead.serve import schemas
-from clearhead.serve.application_state import State
-from clearhead.serve.http.errors import handle_errors
+from clearhead.serve.application_state import ApplicationState
+from clearhead.serve.http.errors import add_error_handlers
 from clearhead.serve.http.middleware import RequestMiddleware
-from clearhead.serve.routes.inference import compute
-from clearhead.serve.routes.info import about, pages
+from clearhead.serve.routes.inference import add_inference_routes
+from clearhead.serve.routes.info import add_info_routes, add_pages
+from clearhead.serve.schemas import ErrorResponse
 
 
-def create_app(state: State) -> FastAPI:
-    """The application.
+def create_app(state: ApplicationState) -> FastAPI:
+    """Return the application.
+
+    It loads the models in the background after its start; `/health/ready` reports when they are loaded.
 
     Args:
-        state: what it holds.
-
-    The models are loaded in the background when it starts; `/health/ready` says when they are there.
+        state: models, batcher, request bodies and metrics.
     """
 
     @contextlib.asynccontextmanager
@@ -32,7 +32,7 @@ def create_app(state: State) -> FastAPI:
         await asyncio.to_thread(state.drain)
 
     statuses = (400, 401, 404, 408, 413, 422, 429, 500, 503)
-    errors: dict[int | str, dict[str, Any]] = {status: {"model": schemas.ErrorResponse} for status in statuses}
+    errors: dict[int | str, dict[str, Any]] = {status: {"model": ErrorResponse} for status in statuses}
     app = FastAPI(
         title="Clearhead",
         version=__version__,
@@ -40,11 +40,11 @@ def create_app(state: State) -> FastAPI:
         responses=errors,
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # such a redirect goes to the host that the client names
+        redirect_slashes=False,  # the target of such a redirect would be the Host header of the client
     )
-    app.add_middleware(RequestMiddleware, keys=state.settings.keys, bodies=state.bodies, metrics=state.metrics)
-    handle_errors(app)
-    about(app, state)
-    pages(app)
-    compute(app, state)
+    app.add_middleware(RequestMiddleware, api_keys=state.settings.api_keys, bodies=state.bodies, metrics=state.metrics)
+    add_error_handlers(app)
+    add_info_routes(app, state)
+    add_pages(app)
+    add_inference_routes(app, state)
     return app

@@ -1,4 +1,4 @@
-"""What the server holds: its models, its queue, its clients' bodies, its numbers."""
+"""State that all requests share: models, batcher, request bodies and metrics."""
 
 import logging
 import threading
@@ -7,99 +7,111 @@ import time
 from starlette.exceptions import HTTPException
 
 from clearhead.serve.batching import Batcher
-from clearhead.serve.handlers.base import Name
 from clearhead.serve.http.request_bodies import BodyBudget
-from clearhead.serve.metrics import Metrics, Part
-from clearhead.serve.model_registry import LoadedModel, asked, load
+from clearhead.serve.metrics import Metrics, StackName
+from clearhead.serve.model_registry import LoadedModel, load_model, model_specs
 from clearhead.serve.settings import Settings
 
 log = logging.getLogger("clearhead.serve")
 
-_LAST_STEP = 2.0
-"""Seconds that a step may go on when the time is over."""
+_LAST_PASS_SECONDS = 2.0
+"""Extra time for the last forward pass after the drain time is over."""
 
 
-class State:
-    """The server's models, queue, bodies and numbers.
+class ApplicationState:
+    """Models, batcher, request bodies and metrics of the server.
 
     Args:
-        settings: how it works.
+        settings: settings of the server.
 
     Raises:
-        ValueError: settings that contradict each other.
+        ValueError: the settings contradict each other.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.metrics = settings, Metrics()
-        self.asked = asked(settings)
-        self.served: dict[str, LoadedModel] = {}
-        self.started = int(time.time())
-        self.failed: ValueError | None = None
+        self.specs = model_specs(settings)
+        self.models: dict[str, LoadedModel] = {}
+        self.started_at = int(time.time())
+        self.load_error: ValueError | None = None
         self.bodies = BodyBudget(
-            largest=settings.largest_body, budget=settings.held_bodies, seconds=settings.body_seconds
+            max_body_bytes=settings.max_body_bytes,
+            max_buffered_bytes=settings.max_buffered_bytes,
+            seconds=settings.body_seconds,
         )
-        self._loading = threading.Thread(target=self._load, name="load", daemon=True)
+        self._loader = threading.Thread(target=self._load, name="load", daemon=True)
         self.batcher = Batcher(
-            lambda key, payloads: self.served[key.model].perform(key, payloads),
-            batch_cost=settings.batch_tokens,
-            queue_cost=settings.queue_tokens,
-            observe=self.metrics.batch,
+            lambda key, payloads: self.models[key.model].run(key, payloads),
+            max_batch_cost=settings.batch_tokens,
+            max_queue_cost=settings.queue_tokens,
+            on_batch=self.metrics.record_batch,
         )
 
     @property
     def ready(self) -> bool:
-        """Whether all models are loaded, and what computes is alive."""
+        """Whether all models are loaded and the compute thread is alive."""
         return self.batcher.alive
 
     @property
     def busy(self) -> bool:
-        """Whether a thread still loads or computes."""
-        return self._loading.is_alive() or self.batcher.alive
+        """Whether a thread is still loading or computing."""
+        return self._loader.is_alive() or self.batcher.alive
 
     def start(self) -> None:
-        """Begins to load."""
-        self._loading.start()
+        """Start to load the models in the background."""
+        self._loader.start()
 
     def close(self) -> None:
-        """Takes nothing more, and gives what it has taken its time to finish; a signal's handler may call it."""
+        """Accept no more requests and start the drain time. Safe to call from a signal handler."""
         self.batcher.close(self.settings.drain_seconds)
 
     def drain(self) -> None:
-        """Waits for what was taken, after `close` for a step more than it was given."""
+        """Wait for the accepted requests, after `close` until the drain time is over."""
         if self.batcher.alive:
-            self.batcher.drain(min(self.batcher.seconds_left, self.settings.drain_seconds) + _LAST_STEP)
+            self.batcher.drain(min(self.batcher.seconds_left, self.settings.drain_seconds) + _LAST_PASS_SECONDS)
 
-    def _load(self) -> None:
-        """Loads all models; what goes wrong is kept in `failed`."""
-        for one in self.asked:
-            try:
-                self.served[one.name] = load(one, self.settings, self._step)
-            except Exception as error:
-                said = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
-                self.failed = ValueError(f"model {one.name} cannot be loaded: {said}")
-                return
-            log.info("loaded %s: %s", one.name, ", ".join(self.served[one.name].uses))
-        self.batcher.start()
-
-    def model(self, name: str | None, use: Name) -> LoadedModel:
-        """The model that was asked for, or the first that can.
+    def model(self, name: str | None, task: str) -> LoadedModel:
+        """Return a model by name, or the first model that supports a task.
 
         Raises:
-            HTTPException: it is not loaded (404), cannot do this (400), or nothing is loaded yet (503).
+            HTTPException: the model is not loaded (404), does not support the task (400), or loading has not finished
+                (503).
         """
         if not self.ready:
-            raise HTTPException(503, "the models are still being loaded")
-        able = [one for one in self.served.values() if use in one.uses]
-        if name is None and able:
-            return able[0]
-        if name in self.served:
-            if use not in self.served[name].uses:
-                raise HTTPException(400, f"model {name!r} cannot {use}; it can {', '.join(self.served[name].uses)}")
-            return self.served[name]
+            raise HTTPException(503, "the models are still loading")
         if name is None:
-            raise HTTPException(404, f"no loaded model can {use}")
-        raise HTTPException(404, f"model {name!r} is not loaded; these are: {', '.join(self.served)}")
+            able = [model for model in self.models.values() if task in model.handlers]
+            if not able:
+                raise HTTPException(404, f"no loaded model supports {task}")
+            return able[0]
+        model = self.named_model(name)
+        if task not in model.handlers:
+            raise HTTPException(400, f"model {name!r} does not support {task}; it supports {', '.join(model.handlers)}")
+        return model
 
-    def _step(self, part: Part, tokens: int) -> None:
-        self.batcher.check()
-        self.metrics.tokens(part, tokens)
+    def named_model(self, name: str) -> LoadedModel:
+        """Return a model by name.
+
+        Raises:
+            HTTPException: the model is not loaded (404).
+        """
+        if name not in self.models:
+            raise HTTPException(404, f"model {name!r} is not loaded; loaded: {', '.join(self.models)}")
+        return self.models[name]
+
+    def _load(self) -> None:
+        """Load all models and start the batcher; an error is kept in `load_error`."""
+        for spec in self.specs:
+            try:
+                self.models[spec.name] = load_model(spec, self.settings, self._on_pass)
+            except Exception as error:
+                known = isinstance(error, ValueError | OSError)
+                message = str(error) if known else f"{type(error).__name__}: {error}"
+                self.load_error = ValueError(f"model {spec.name} cannot be loaded: {message}")
+                return
+            log.info("loaded %s: %s", spec.name, ", ".join(self.models[spec.name].handlers))
+        self.batcher.start()
+
+    def _on_pass(self, stack: StackName, num_tokens: int) -> None:
+        self.batcher.check_cancelled()
+        self.metrics.record_tokens(stack, num_tokens)

@@ -1,4 +1,4 @@
-"""Requests of many clients as batches: one thread computes, and what waits for it is bounded."""
+"""Compute the requests of many clients in batches, in one thread with a bounded queue."""
 
 import math
 import threading
@@ -9,11 +9,16 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from clearhead.serve.http.client_limits import Shares
-from clearhead.serve.http.errors import OverloadedError, RefusedError, RequestAbandonedError, ShuttingDownError
+from clearhead.serve.http.client_limits import FairLimit
+from clearhead.serve.http.errors import (
+    InvalidRequestError,
+    OverloadedError,
+    RequestAbandonedError,
+    ShuttingDownError,
+)
 
-Perform = Callable[[Any, Sequence[Any]], Sequence[Any]]
-"""From a key and the payloads of its jobs to their results, in their order."""
+RunBatch = Callable[[Any, Sequence[Any]], Sequence[Any]]
+"""Computes the payloads of jobs with the same key and returns their results in order."""
 
 
 @dataclass(eq=False)
@@ -21,202 +26,219 @@ class _Job:
     key: Hashable
     payload: Any
     cost: int
-    place: "Reservation"
-    turn: float  # jobs with a lower one come first
+    reservation: "Reservation"
+    start_time: float  # virtual time of Start-time Fair Queueing
     future: "Future[Any]" = field(default_factory=Future)
-    came: float = field(default_factory=time.monotonic)
+    submitted_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(eq=False)
 class _Stream:
-    """A result that comes in pieces; each is told as it is computed, then None, or the error."""
-
-    make: Callable[[], Iterator[Any]]
-    tell: Callable[[Any], None]
-    place: "Reservation"
-    pieces: Iterator[Any] | None = None
+    create: Callable[[], Iterator[Any]]
+    send: Callable[[Any], None]
+    reservation: "Reservation"
+    items: Iterator[Any] | None = None
 
 
 class Batcher:
-    """Jobs of the same key are computed together, within a budget of their costs; and streams between the batches.
+    """Compute jobs with the same key in batches of limited cost, and streams between the batches.
 
-    Requests take turns, so that a large one does not hold up those that come after it. After a batch the streams have
-    as much time as it took.
+    Fair queueing orders the jobs, so that a large request does not delay the requests that arrive after it. After each
+    batch the streams get as much time as the batch took.
 
-    Source: Goyal et al. 1996, "Start-time Fair Queueing"; a turn is a start time, a cost a length
+    Source: Goyal et al. 1996, "Start-time Fair Queueing"; the cost of a job is its length
 
     Args:
-        perform: computes some jobs of one key. If it fails, each half of them is tried alone, so that one that cannot
-            be computed harms no other. It calls `check` at each step.
-        batch_cost: greatest cost of jobs that are computed together, such as tokens.
-        queue_cost: greatest cost of all that waits or is computed; clients share it (`Shares`).
-        observe: told after each batch: its jobs, and the longest wait before.
+        run_batch: computes the jobs of one batch. If it fails, each half of the batch is tried separately, so that one
+            invalid job does not fail the others. It calls `check_cancelled` before each forward pass.
+        max_batch_cost: maximum total cost of a batch, such as tokens.
+        max_queue_cost: maximum total cost of all jobs that wait or run. Clients share it (`FairLimit`).
+        on_batch: called after each batch with its number of jobs and their longest queue time in seconds.
     """
 
     def __init__(
         self,
-        perform: Perform,
+        run_batch: RunBatch,
         *,
-        batch_cost: int,
-        queue_cost: int,
-        observe: Callable[[int, float], None] = lambda jobs, waited: None,
+        max_batch_cost: int,
+        max_queue_cost: int,
+        on_batch: Callable[[int, float], None] = lambda jobs, queue_seconds: None,
     ) -> None:
-        self._perform, self._batch_cost, self._observe = perform, batch_cost, observe
+        self._run_batch, self._max_batch_cost, self._on_batch = run_batch, max_batch_cost, on_batch
         self._jobs: list[_Job] = []
         self._streams: list[_Stream] = []
         self._changed = threading.Condition()
-        self._shares = Shares(queue_cost)  # costs of all places
-        self._rate = 0.0  # cost a second, a moving mean
-        self._turn = 0.0  # of the batch that was begun last
-        self._places: list[Reservation] = []  # of what is being computed
-        self._ends, self._deadline = False, math.inf  # until `close`
+        self._limit = FairLimit(max_queue_cost)
+        self._cost_per_second = 0.0  # moving average
+        self._virtual_time = 0.0  # start time of the current batch
+        self._running: list[Reservation] = []
+        self._closed, self._deadline = False, math.inf
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
 
     def start(self) -> None:
-        """Begins to compute."""
+        """Start the compute thread."""
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs that computes."""
+        """Whether the compute thread is running."""
         return self._thread.is_alive()
 
     @property
-    def waiting(self) -> int:
-        """The cost of all that waits or is being computed."""
-        return self._shares.held
+    def pending_cost(self) -> int:
+        """Total cost of all jobs that wait or run."""
+        return self._limit.used
 
     @property
     def seconds_left(self) -> float:
-        """How long it still computes, after `close`; at least 0."""
+        """Seconds until the deadline that `close` sets, at least 0."""
         return max(0.0, self._deadline - time.monotonic())
 
-    def place(self, cost: int, client: Hashable) -> "Reservation":
-        """Reserve room for a request.
+    def reserve(self, cost: int, client: Hashable) -> "Reservation":
+        """Reserve room in the queue for a request.
 
         Args:
-            cost: an estimate; one beyond the whole queue is taken as the whole queue.
-            client: whose share of the queue it uses.
+            cost: an estimate of its cost, capped at the size of the queue.
+            client: the client whose share of the queue the request uses.
 
         Raises:
-            OverloadedError: there is no room.
+            OverloadedError: the queue has no room.
             ShuttingDownError: `close` was called.
         """
-        place = Reservation(self, client)
-        self._change(place, min(max(1, cost), self._shares.limit))
-        return place
+        reservation = Reservation(self, client)
+        self.resize(reservation, min(max(1, cost), self._limit.limit))
+        return reservation
 
-    def check(self) -> None:
-        """Raises where nobody waits any more for what is being computed, or the time is over.
+    def resize(self, reservation: "Reservation", cost: int) -> None:
+        """Replace the cost of a reservation.
 
         Raises:
-            RequestAbandonedError, ShuttingDownError: so.
+            InvalidRequestError: the cost exceeds the size of the queue.
+            OverloadedError, ShuttingDownError: as `reserve`.
         """
-        if time.monotonic() > self._deadline:
-            raise ShuttingDownError
-        if self._places and not any(place.wanted for place in self._places):
-            raise RequestAbandonedError
-
-    def close(self, seconds: float) -> None:
-        """Takes nothing more, and gives up after some seconds what it has taken; a signal's handler may call it."""
-        self._deadline, self._ends = time.monotonic() + seconds, True
-
-    def drain(self, seconds: float) -> bool:
-        """Takes nothing more, and waits for what it has taken; gives whether all was done in time."""
-        with self._changed:
-            self._ends = True
-            self._changed.notify()
-        self._thread.join(timeout=seconds)
-        return not self._thread.is_alive()
-
-    def _change(self, place: "Reservation", cost: int) -> None:
-        """Changes what a place holds of the queue, if there is room."""
-        limit = self._shares.limit
+        limit = self._limit.limit
         if cost > limit:
-            raise RefusedError(
+            raise InvalidRequestError(
                 f"the request is {cost:,} tokens of work; this server takes {limit:,} at a time: send less"
             )
         with self._changed:
-            if self._ends and not place.held:
+            if self._closed and not reservation.cost:
                 raise ShuttingDownError
-            if not self._shares.take(place.client, cost, instead_of=place.held):
-                raise OverloadedError(max(1, math.ceil(self.waiting / self._rate)) if self._rate else 1)
-            place.held = cost
+            if not self._limit.acquire(reservation.client, cost, replaces=reservation.cost):
+                seconds = self.pending_cost / self._cost_per_second if self._cost_per_second else 0.0
+                raise OverloadedError(max(1, math.ceil(seconds)))
+            reservation.cost = cost
 
-    def _release(self, place: "Reservation", cost: int) -> None:
+    def reduce(self, reservation: "Reservation", cost: int) -> None:
+        """Release a part of the cost of a reservation."""
         with self._changed:
-            self._shares.release(place.client, cost)
-            place.held -= cost
+            self._limit.release(reservation.client, cost)
+            reservation.cost -= cost
             self._changed.notify()
 
-    def _enqueue(self, place: "Reservation", asked: Sequence[tuple[Hashable, Any, int]]) -> "list[_Job]":
-        self._change(place, sum(max(1, one[2]) for one in asked))
-        jobs, turn = list[_Job](), self._turn
-        for key, payload, price in asked:
-            jobs.append(_Job(key, payload, max(1, price), place, turn))
-            turn += jobs[-1].cost
-        with self._changed:
-            self._jobs = sorted([*self._jobs, *jobs], key=lambda job: job.turn)
-            self._changed.notify()
-        return jobs
+    def submit(
+        self, reservation: "Reservation", jobs: Sequence[tuple[Hashable, Any, int]]
+    ) -> "list[tuple[int, Future[Any]]]":
+        """Queue jobs (key, payload, cost), whose total cost replaces that of the reservation.
 
-    def _begin(self, stream: _Stream) -> None:
+        Returns:
+            The cost and the future of each job.
+        """
+        self.resize(reservation, sum(max(1, cost) for _, _, cost in jobs))
+        queued, start_time = list[_Job](), self._virtual_time
+        for key, payload, cost in jobs:
+            queued.append(_Job(key, payload, max(1, cost), reservation, start_time))
+            start_time += queued[-1].cost
         with self._changed:
-            self._streams.append(stream)
+            self._jobs = sorted([*self._jobs, *queued], key=lambda job: job.start_time)
             self._changed.notify()
+        return [(job.cost, job.future) for job in queued]
+
+    def submit_stream(
+        self, reservation: "Reservation", create: Callable[[], Iterator[Any]], send: Callable[[Any], None], cost: int
+    ) -> None:
+        """Queue a stream, whose cost replaces that of the reservation."""
+        self.resize(reservation, max(1, cost))
+        with self._changed:
+            self._streams.append(_Stream(create, send, reservation))
+            self._changed.notify()
+
+    def check_cancelled(self) -> None:
+        """Raise an error if the result of the current batch is no longer needed.
+
+        Raises:
+            RequestAbandonedError: all of its reservations were released.
+            ShuttingDownError: the deadline is over.
+        """
+        if time.monotonic() > self._deadline:
+            raise ShuttingDownError
+        if self._running and not any(reservation.active for reservation in self._running):
+            raise RequestAbandonedError
+
+    def close(self, seconds: float) -> None:
+        """Accept no more requests and cancel the rest after some seconds. Safe to call from a signal handler."""
+        self._deadline, self._closed = time.monotonic() + seconds, True
+
+    def drain(self, seconds: float) -> bool:
+        """Accept no more requests, wait for the accepted ones, and return whether all finished in time."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(timeout=seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 while not self._jobs and not self._streams:
-                    if self._ends and not self.waiting:
+                    if self._closed and not self.pending_cost:
                         return
                     self._changed.wait()
-                batch = self._next()
+                batch = self._next_batch()
             start = time.monotonic()
             if batch:
                 self._compute(batch)
-            share = 2 * time.monotonic() - start
+            stop = 2 * time.monotonic() - start
             while self._streams:
-                for one in list(self._streams):
-                    self._advance(one)
-                if time.monotonic() >= share:
+                for stream in list(self._streams):
+                    self._advance(stream)
+                if time.monotonic() >= stop:
                     break
 
-    def _next(self) -> list[_Job]:
-        """The job whose turn it is and those of its key that fit beside it; those that were cancelled are let go."""
+    def _next_batch(self) -> list[_Job]:
+        """Remove the first job and the jobs with its key that fit into the batch; cancelled jobs are dropped."""
         batch: list[_Job] = []
-        left: list[_Job] = []
+        remaining: list[_Job] = []
         cost = 0
         for job in self._jobs:
-            if batch and (job.key != batch[0].key or cost + job.cost > self._batch_cost):
-                left.append(job)
+            if batch and (job.key != batch[0].key or cost + job.cost > self._max_batch_cost):
+                remaining.append(job)
             elif job.future.set_running_or_notify_cancel():
                 batch.append(job)
                 cost += job.cost
-        self._jobs = left
+        self._jobs = remaining
         if batch:
-            self._turn = batch[0].turn
+            self._virtual_time = batch[0].start_time
         return batch
 
     def _compute(self, batch: list[_Job]) -> None:
         start = time.monotonic()
         cost = sum(job.cost for job in batch)
         try:
-            self._settle(batch)
+            self._set_results(batch)
         finally:
-            self._places = []
-            now = cost / max(time.monotonic() - start, 1e-6)
-            self._rate = now if not self._rate else 0.9 * self._rate + 0.1 * now
+            self._running = []
+            rate = cost / max(time.monotonic() - start, 1e-6)
+            self._cost_per_second = rate if not self._cost_per_second else 0.9 * self._cost_per_second + 0.1 * rate
             for job in batch:
-                self._release(job.place, job.cost)
-            self._observe(len(batch), start - min(job.came for job in batch))
+                self.reduce(job.reservation, job.cost)
+            self._on_batch(len(batch), start - min(job.submitted_at for job in batch))
 
-    def _settle(self, batch: list[_Job]) -> None:
-        self._places = [job.place for job in batch]
+    def _set_results(self, batch: list[_Job]) -> None:
+        self._running = [job.reservation for job in batch]
         try:
-            self.check()
-            results = self._perform(batch[0].key, [job.payload for job in batch])
+            self.check_cancelled()
+            results = self._run_batch(batch[0].key, [job.payload for job in batch])
             if len(results) != len(batch):
                 raise RuntimeError(f"{len(batch)} jobs gave {len(results)} results")
         except Exception as error:
@@ -225,83 +247,85 @@ class Batcher:
                 for job in batch:
                     job.future.set_exception(error)
                 return
-            self._settle(batch[:half])
-            self._settle(batch[half:])
+            self._set_results(batch[:half])
+            self._set_results(batch[half:])
             return
         for job, result in zip(batch, results, strict=True):
             job.future.set_result(result)
 
-    def _advance(self, one: _Stream) -> None:
-        """The next piece of a stream."""
-        told: Any = None
-        self._places = [one.place]
+    def _advance(self, stream: _Stream) -> None:
+        """Compute and send the next item of a stream; None ends it."""
+        item: Any = None
+        self._running = [stream.reservation]
         try:
-            if one.place.wanted:
-                if one.pieces is None:
-                    one.pieces = one.make()
-                told = next(one.pieces, None)
+            if stream.reservation.active:
+                if stream.items is None:
+                    stream.items = stream.create()
+                item = next(stream.items, None)
         except Exception as error:
-            told = error
-        self._places = []
-        if told is None or isinstance(told, Exception):
-            self._streams.remove(one)
-            self._release(one.place, one.place.held)
-        one.tell(told)
+            item = error
+        self._running = []
+        if item is None or isinstance(item, Exception):
+            self._streams.remove(stream)
+            self.reduce(stream.reservation, stream.reservation.cost)
+        stream.send(item)
 
 
 class Reservation:
-    """What a request holds of the queue, from before its texts are counted until all is done, or nobody wants it.
+    """Room of one request in the queue, from before its texts are tokenized until it is computed or cancelled.
+
+    Use it in a `with` statement, or call `release` at the end.
 
     Args:
-        batcher: the queue's.
-        client: whose share of the queue it uses.
-
-    Whoever has one leaves it in the end; `with` does.
+        batcher: the batcher.
+        client: the client whose share of the queue the request uses.
     """
 
     def __init__(self, batcher: Batcher, client: Hashable) -> None:
         self._batcher, self.client = batcher, client
-        self._jobs: list[_Job] = []
-        self._begun = False
-        self.held = 0
-        self.wanted = True
+        self._jobs: list[tuple[int, Future[Any]]] = []
+        self._submitted = False
+        self.cost = 0
+        self.active = True
 
     def submit(self, jobs: Sequence[tuple[Hashable, Any, int]]) -> list["Future[Any]"]:
-        """Takes all of some jobs, or none: (key, payload, cost) each; the costs replace the estimate.
-
-        Raises:
-            OverloadedError, ShuttingDownError: as `Batcher.place`.
-            RefusedError: they are more than the whole queue takes.
-        """
-        self._jobs = self._batcher._enqueue(self, jobs)
-        self._begun = True
-        return [job.future for job in self._jobs]
-
-    def stream(self, make: Callable[[], Iterator[Any]], tell: Callable[[Any], None], cost: int) -> None:
-        """Computes an iterator piece by piece, until the place is left.
+        """Queue all of the jobs or none, and return their futures.
 
         Args:
-            make: called in the computing thread; gives the iterator.
-            tell: called in that thread with each piece, then with None; or with the exception that ended it.
+            jobs: (key, payload, cost) of each job. The total cost replaces the estimate.
+
+        Raises:
+            OverloadedError, ShuttingDownError: as `Batcher.reserve`.
+            InvalidRequestError: the total cost exceeds the size of the queue.
+        """
+        self._jobs = self._batcher.submit(self, jobs)
+        self._submitted = True
+        return [future for _, future in self._jobs]
+
+    def stream(self, create: Callable[[], Iterator[Any]], send: Callable[[Any], None], cost: int) -> None:
+        """Compute an iterator item by item until the reservation is released.
+
+        Args:
+            create: returns the iterator; called in the compute thread.
+            send: called in that thread with each item, then with None or with the exception that ended the iterator.
             cost: replaces the estimate.
 
         Raises:
-            OverloadedError, ShuttingDownError, RefusedError: as `submit`.
+            OverloadedError, ShuttingDownError, InvalidRequestError: as `submit`.
         """
-        self._batcher._change(self, max(1, cost))
-        self._begun = True
-        self._batcher._begin(_Stream(make, tell, self))
+        self._batcher.submit_stream(self, create, send, cost)
+        self._submitted = True
 
-    def leave(self) -> None:
-        """What has not begun is not computed; what is being computed ends at its next step, if nobody else wants it."""
-        if not self.wanted:
+    def release(self) -> None:
+        """Cancel the jobs that wait. A running batch ends at its next forward pass if no other request needs it."""
+        if not self.active:
             return
-        self.wanted = False
-        if not self._begun:
-            self._batcher._release(self, self.held)
-        for job in self._jobs:
-            if job.future.cancel():
-                self._batcher._release(self, job.cost)
+        self.active = False
+        if not self._submitted:
+            self._batcher.reduce(self, self.cost)
+        for cost, future in self._jobs:
+            if future.cancel():
+                self._batcher.reduce(self, cost)
 
     def __enter__(self) -> "Reservation":
         return self
@@ -309,4 +333,4 @@ class Reservation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.leave()
+        self.release()

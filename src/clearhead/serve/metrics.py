@@ -1,77 +1,81 @@
-"""What Prometheus reads."""
+"""Prometheus metrics of the server."""
 
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-Part = Literal["encoder", "decoder"]
+StackName = Literal["encoder", "decoder"]
 
 
 class Metrics:
-    """Requests, their time, the queue, the batches, the tokens; nothing of any text."""
+    """Counters and histograms of requests, the queue, batches and tokens. They contain no text of a request."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._requests = Counter("clearhead_requests", "Requests", ["path", "method", "status"], registry=self.registry)
         self._seconds = Histogram(
             "clearhead_request_seconds",
-            "Time from request to answer",
+            "Seconds from request to response",
             ["path"],
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
             registry=self.registry,
         )
-        self._waited = Histogram(
+        self._queue_seconds = Histogram(
             "clearhead_queue_seconds",
-            "Longest wait of a batch's jobs",
+            "Longest queue time among the jobs of a batch",
             buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30),
             registry=self.registry,
         )
-        self._jobs = Histogram(
+        self._batch_jobs = Histogram(
             "clearhead_batch_jobs",
-            "Texts in a batch",
+            "Jobs in a batch",
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
             registry=self.registry,
         )
         self._tokens = Counter(
             "clearhead_tokens",
-            "Tokens that went through an encoder, padding too, or a decoder, those of every beam",
+            "Tokens through the encoder (with padding) or the decoder (of every beam)",
             ["part"],
             registry=self.registry,
         )
-        self._streams = Counter("clearhead_streams", "Translations that were streamed", registry=self.registry)
+        self._streams = Counter("clearhead_streams", "Streamed translations", registry=self.registry)
         self.queue = Gauge(
             "clearhead_queue_tokens",
-            "Tokens that wait or are computed, those to generate as they are expected",
+            "Tokens that wait or are computed, with the tokens expected to be generated",
             registry=self.registry,
         )
-        self.connections = Counter(
-            "clearhead_connections_refused", "Connections that were one too many", registry=self.registry
+        self.refused_connections = Counter(
+            "clearhead_connections_refused", "Connections closed because of a limit", registry=self.registry
         )
-        self.untaken = Counter(
-            "clearhead_answers_untaken", "Answers that were given up, for nobody took them", registry=self.registry
+        self.unread_responses = Counter(
+            "clearhead_answers_untaken",
+            "Responses aborted because the client did not read them",
+            registry=self.registry,
         )
-        self._refused = Counter("clearhead_refused", "Requests for which there was no room", registry=self.registry)
+        self._overloaded = Counter(
+            "clearhead_refused", "Requests rejected because the queue was full", registry=self.registry
+        )
 
-    def request(self, path: str, method: str, status: int, seconds: float) -> None:
-        """Counts a request."""
+    def record_request(self, path: str, method: str, status: int, seconds: float) -> None:
+        """Count a request."""
         self._requests.labels(path, method, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
         if status == 429:
-            self._refused.inc()
+            self._overloaded.inc()
 
-    def batch(self, jobs: int, waited: float) -> None:
-        """Counts a batch."""
-        self._jobs.observe(jobs)
-        self._waited.observe(waited)
+    def record_batch(self, jobs: int, queue_seconds: float) -> None:
+        """Count a batch."""
+        self._batch_jobs.observe(jobs)
+        self._queue_seconds.observe(queue_seconds)
 
-    def stream(self) -> None:
-        """Counts a stream."""
+    def record_stream(self) -> None:
+        """Count a stream."""
         self._streams.inc()
 
-    def tokens(self, part: Part, count: int) -> None:
-        """Counts what goes through a model."""
-        self._tokens.labels(part).inc(count)
+    def record_tokens(self, stack: StackName, count: int) -> None:
+        """Count the tokens of a forward pass."""
+        self._tokens.labels(stack).inc(count)
 
     def text(self) -> bytes:
-        """All of it, as Prometheus wants it."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)

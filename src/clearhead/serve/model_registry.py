@@ -1,53 +1,54 @@
-"""The models that are served: their names, and what each can do."""
+"""Names, tasks and handlers of the models that the server loads."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from torch import Tensor, nn
 
-from clearhead import checkpoints
+from clearhead.checkpoints import checkpoint_type
 from clearhead.io import hub
-from clearhead.pipelines.question_answerer import QuestionAnswerer
-from clearhead.pipelines.text_classifier import TextClassifier
-from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.serve.handlers.base import Handler, Name
-from clearhead.serve.handlers.encoder import Answer, Classify, Embed
-from clearhead.serve.handlers.generation import Translate, WriteAnswer, summarizer
-from clearhead.serve.handlers.report import View
-from clearhead.serve.metrics import Part
+from clearhead.serve.handlers import HANDLERS
+from clearhead.serve.handlers.base import Handler
+from clearhead.serve.handlers.generation import GenerationHandler
+from clearhead.serve.metrics import StackName
+from clearhead.serve.schemas import Options
 from clearhead.serve.settings import Settings
 from clearhead.stacks.decoder import Decoder
 from clearhead.stacks.encoder import Encoder
 
-Step = Callable[[Part, int], None]
-"""Told of each pass through an encoder or a decoder, with its tokens; what it raises ends the computation."""
+PassCallback = Callable[[StackName, int], None]
+"""Called before each pass through an encoder or decoder stack with its number of tokens. An exception cancels it."""
+
+_DEFAULT_TASK = "translate"
+"""Task of an encoder–decoder whose checkpoint lists none."""
 
 
 @dataclass(frozen=True)
 class BatchKey:
-    """What jobs have in common that are computed together."""
+    """Model, task and options that all jobs of a batch share."""
 
     model: str
-    use: Name
-    options: tuple[tuple[str, Any], ...] = ()
+    task: str
+    options: Options = ()
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model that shall be loaded.
+    """A model to load.
 
     Args:
-        name: what clients call it.
-        place: a folder or a Hub id.
-        uses: what an encoder–decoder is for; None for what its checkpoint says.
+        name: name of the model in the API.
+        source: a folder or a Hub id.
+        tasks: tasks of an encoder–decoder; None for those that its checkpoint lists.
     """
 
     name: str
-    place: str
-    uses: tuple[Name, ...] | None
+    source: str
+    tasks: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -55,113 +56,95 @@ class LoadedModel:
     """A loaded model.
 
     Args:
-        name: what clients call it.
-        uses: what it can do.
+        name: name of the model in the API.
+        handlers: the handler of each task that the model supports.
     """
 
     name: str
-    uses: dict[Name, Handler]
+    handlers: dict[str, Handler[Any, Any]]
 
-    def perform(self, key: BatchKey, payloads: Sequence[Any]) -> Sequence[Any]:
-        """What comes of some jobs of a key, in their order."""
-        return self.uses[key.use].perform(payloads, **dict(key.options))
+    def run(self, key: BatchKey, payloads: Sequence[Any]) -> Sequence[Any]:
+        """Compute the jobs of a batch and return their results in order."""
+        return self.handlers[key.task].run(payloads, **dict(key.options))
 
 
-def asked(settings: Settings) -> list[ModelSpec]:
-    """The models that the settings name.
+def model_specs(settings: Settings) -> list[ModelSpec]:
+    """Return the models that the settings name.
 
     Raises:
-        ValueError: two of one name, or a use that there is not, or of a model that there is not.
+        ValueError: two models have the same name, or a task or its model is unknown.
     """
-    uses = dict(map(_uses, settings.uses))
-    found = [_asked(given, uses) for given in settings.models]
-    names = [one.name for one in found]
+    tasks = dict(map(_parse_tasks, settings.tasks))
+    specs = [_parse_model(model, tasks) for model in settings.models]
+    names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"two models are called {name!r}; write --model NAME=MODEL to call one something else")
-    for name in uses:
+            raise ValueError(f"two models are named {name!r}; write --model NAME=MODEL to give one another name")
+    for name in tasks:
         if name not in names:
-            raise ValueError(f"no model is called {name!r}, whose uses are told; these are: {', '.join(names)}")
-    return found
+            raise ValueError(f"--task names the model {name!r}, which is not loaded; loaded: {', '.join(names)}")
+    return specs
 
 
-def _asked(given: str, uses: dict[str, tuple[Name, ...]]) -> ModelSpec:
-    name, place = given, given
-    if Path(given).expanduser().is_dir():
-        # where it lies is nothing to clients
-        name = Path(given).expanduser().resolve().name
-    elif "=" in given:
-        name, _, place = given.partition("=")
-    return ModelSpec(name, place, uses.get(name))
+def _parse_model(argument: str, tasks: dict[str, tuple[str, ...]]) -> ModelSpec:
+    name, source = argument, argument
+    if Path(argument).expanduser().is_dir():
+        name = Path(argument).expanduser().resolve().name  # clients must not see the path
+    elif "=" in argument:
+        name, _, source = argument.partition("=")
+    return ModelSpec(name, source, tasks.get(name))
 
 
-def _uses(given: str) -> tuple[str, tuple[Name, ...]]:
-    name, _, said = given.partition("=")
-    known = [use for use in get_args(Name) if use in ("translate", "summarize", "answer")]
-    chosen = tuple(use for use in known if use in said.split(","))
-    if not chosen or len(chosen) != len(said.split(",")):
-        raise ValueError(f"NAME=USE,USE is wanted, of {', '.join(known)}; got {given!r}")
-    return name, chosen
+def _parse_tasks(argument: str) -> tuple[str, tuple[str, ...]]:
+    name, _, listed = argument.partition("=")
+    known = [handler.task for handler in HANDLERS if issubclass(handler, GenerationHandler)]
+    tasks = tuple(task for task in known if task in listed.split(","))
+    if not tasks or len(tasks) != len(listed.split(",")):
+        raise ValueError(f"--task expects NAME=TASK,TASK with tasks from {', '.join(known)}; got {argument!r}")
+    return name, tasks
 
 
-def load(one: ModelSpec, settings: Settings, step: Step) -> LoadedModel:
-    """A model, which tells `step` of each of its passes.
+def load_model(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> LoadedModel:
+    """Load a model and create the handlers of its tasks.
+
+    Args:
+        spec: the model.
+        settings: settings of the server.
+        on_pass: called before each forward pass.
 
     Raises:
-        ValueError: no such model, or one that is not understood; uses for one that has no choice.
+        ValueError: the model is missing or not supported, or tasks are given for a model other than an encoder–decoder.
     """
-    folder = hub.resolve_model(one.place)
-    how: dict[str, Any] = {"precision": settings.precision, "device": settings.device}
-    uses: dict[Name, Handler]
-    if checkpoints.is_seq2seq(folder):
-        generator = TextToText.from_pretrained(folder, **how)
-        generator.name = one.name  # a folder's path is not for clients
-        _tell(generator, step)
-        uses = _generating(generator, settings.generated_tokens, one.uses)
-        return LoadedModel(one.name, uses | {"view": View(one.name, generator)})
-    if one.uses:
-        raise ValueError("its uses cannot be chosen: it is no encoder–decoder")
-    head = checkpoints.head_type(folder)
-    made: TextClassifier | QuestionAnswerer | TextEncoder
-    if head == "classification":
-        made = TextClassifier.from_pretrained(folder, **how)
-        uses = {"classify": Classify(made)}
-    elif head == "span":
-        made = QuestionAnswerer.from_pretrained(folder, **how)
-        uses = {"answer": Answer(made)}
-    else:
-        made = TextEncoder.from_pretrained(folder, **how)
-        uses = {"embed": Embed(made), "view": View(one.name, made)}
-    made.name = one.name
-    _tell(made, step)
-    return LoadedModel(one.name, uses)
+    folder = hub.resolve_model(spec.source)
+    if spec.tasks and checkpoint_type(folder) != "seq2seq":
+        raise ValueError("--task is only for encoder–decoders")
+    pipeline = load_pipeline(folder, precision=settings.precision, device=settings.device)
+    pipeline.name = spec.name  # clients must not see the path
+    _add_pass_hooks(pipeline, on_pass)
+    supported = [handler for handler in HANDLERS if isinstance(pipeline, handler.pipeline_types)]
+    if isinstance(pipeline, TextToText):
+        tasks = spec.tasks or _default_tasks(pipeline)
+        supported = [cls for cls in supported if cls.task in tasks or not issubclass(cls, GenerationHandler)]
+    return LoadedModel(spec.name, {handler.task: handler(pipeline, settings) for handler in supported})
 
 
-def _generating(made: TextToText, most: int, told: tuple[Name, ...] | None) -> dict[Name, Handler]:
-    """What an encoder–decoder is for: what the operator says, else the tasks in its config.json, else translation."""
-    able: dict[Name, Handler] = {
-        "translate": Translate(made, most),
-        "summarize": summarizer(made, most),
-        "answer": WriteAnswer(made, most),
-    }
-    begin: dict[Name, str] = {"translate": "translation", "summarize": "summarization"}
-    described = [use for use, word in begin.items() if any(task.startswith(word) for task in made.prompts.tasks)]
-    chosen = told or described or ("translate",)
-    return {use: do for use, do in able.items() if use in chosen}
+def _default_tasks(pipeline: TextToText) -> list[str]:
+    generation = [handler for handler in HANDLERS if issubclass(handler, GenerationHandler)]
+    return [handler.task for handler in generation if handler.is_default(pipeline)] or [_DEFAULT_TASK]
 
 
-def _tell(made: TextToText | TextClassifier | QuestionAnswerer | TextEncoder, step: Step) -> None:
-    """Has a model tell of each pass through its stacks; so a search can be counted, and ended, from outside."""
-    parts: dict[type[nn.Module], Part] = {Encoder: "encoder", Decoder: "decoder"}
+def _add_pass_hooks(pipeline: Pipeline, on_pass: PassCallback) -> None:
+    """Call a function before each pass through a stack, to count tokens and to cancel a search from outside."""
+    stacks: dict[type[nn.Module], StackName] = {Encoder: "encoder", Decoder: "decoder"}
 
-    def hook(part: Part) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        return lambda module, given: step(part, given[0].shape[0] * given[0].shape[1])
+    def hook(stack: StackName) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda module, inputs: on_pass(stack, inputs[0].shape[0] * inputs[0].shape[1])
 
-    # what computes, and the weights in float32 of which pages are made; often they are one
-    modules = {id(module): module for model in (made._runner, made.model) for module in _modules(model)}
+    # the inference copy, and the float32 model that reports use; they may be the same
+    modules = {id(module): module for model in (pipeline.inference_model, pipeline.model) for module in _modules(model)}
     for module in modules.values():
-        if type(module) in parts:
-            module.register_forward_pre_hook(hook(parts[type(module)]))
+        if type(module) in stacks:
+            module.register_forward_pre_hook(hook(stacks[type(module)]))
 
 
 def _modules(model: object) -> list[nn.Module]:

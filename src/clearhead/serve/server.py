@@ -1,4 +1,4 @@
-"""The server: the application in uvicorn, with its limits."""
+"""Run the application in uvicorn, with limits on connections and a graceful shutdown."""
 
 import contextlib
 import logging
@@ -14,134 +14,142 @@ from types import FrameType
 import uvicorn
 
 from clearhead.serve.app import create_app
-from clearhead.serve.application_state import State
-from clearhead.serve.http.protocol import Connections, patient
-from clearhead.serve.http.sockets import listen, written
+from clearhead.serve.application_state import ApplicationState
+from clearhead.serve.http.protocol import ConnectionLimits, protocol_with_limits
+from clearhead.serve.http.sockets import format_address, listen
 from clearhead.serve.settings import Settings
 
 log = logging.getLogger("clearhead.serve")
 
 _BACKLOG = 128
 _OTHER_FILES = 128 + 4 * _BACKLOG
-"""Open files beside the connections: the models', the listening socket, and what is taken before it can be closed."""
+"""Open files besides the accepted connections: weights, the listening socket, and connections about to be closed."""
+_MIN_KEY_LENGTH = 16
 
 
-def keys_in(path: Path) -> list[str]:
-    """The API keys in a file, one a line; blank lines and those that begin with # are left out.
+def read_api_keys(path: Path) -> list[str]:
+    """Read API keys from a file, one per line. Blank lines and lines that start with # are skipped.
 
     Raises:
-        ValueError: there is none, or one of fewer than 16 characters.
+        ValueError: the file has no key, or a key of fewer than 16 characters.
     """
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise ValueError(f"{path} holds no API key; one a line is wanted")
-    if any(len(key) < 16 for key in keys):
-        raise ValueError(f"{path}: a key has 16 characters or more")
+        raise ValueError(f"{path} contains no API key; write one per line")
+    if any(len(key) < _MIN_KEY_LENGTH for key in keys):
+        raise ValueError(f"{path}: an API key needs at least {_MIN_KEY_LENGTH} characters")
     return keys
 
 
 def serve(settings: Settings, host: str, port: int) -> None:
-    """Serves until it is told to stop: SIGTERM and SIGINT let it finish what it has taken, for a while.
+    """Run the server until SIGTERM or SIGINT. Accepted requests get some time to finish.
+
+    Args:
+        settings: settings of the server.
+        host: a host name or an address of this machine.
+        port: a port; 0 for any free port.
 
     Raises:
-        ValueError: settings that contradict each other, a model that cannot be loaded, or a process that may open too
-            few files; or an address that cannot be listened on.
+        ValueError: the settings contradict each other, a model cannot be loaded, listening fails, or the limit of open
+            files is too low.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s clearhead: %(message)s", force=True)
     logging.getLogger("clearhead.serve").setLevel(logging.INFO)
-    state = State(settings)
-    connections = Connections(
-        _room_for(settings.connections),
+    state = ApplicationState(settings)
+    limits = ConnectionLimits(
+        _available_connections(settings.max_connections),
         header_seconds=settings.header_seconds,
-        answer_seconds=settings.answer_seconds,
-        held_answers=settings.held_answers,
+        response_seconds=settings.response_seconds,
+        max_unread_bytes=settings.max_unread_bytes,
         metrics=state.metrics,
     )
     sockets = listen(host, port, _BACKLOG)
     config = uvicorn.Config(
         create_app(state),
-        http=patient(connections),
+        http=protocol_with_limits(limits),
         ws="none",
-        # any client can send X-Forwarded-For, and would choose by it whose budget it uses
+        # any client can send X-Forwarded-For and so choose whose limits it uses
         proxy_headers=False,
         backlog=_BACKLOG,
         access_log=False,
         log_config=None,
         log_level="warning",
         timeout_keep_alive=math.ceil(settings.idle_seconds),
-        # one second later than what computes has given up, and has said so to the clients
+        # one second after the batcher has cancelled the rest, so that clients still get its errors
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds) + 1,
         server_header=False,
     )
     _Server(config, state).run(sockets)
-    if state.failed is not None:
-        raise state.failed
+    if state.load_error is not None:
+        raise state.load_error
     if state.busy:
-        # a thread inside torch would abort the process when the interpreter ends
+        # a thread that still runs torch would abort the process when the interpreter exits
         logging.shutdown()
         os._exit(0)
     sys.exit(0)
 
 
-def _room_for(connections: int) -> int:
-    """How many connections there can be of those wanted: each is an open file, whose number the system limits.
+def _available_connections(connections: int) -> int:
+    """Return the number of connections that the limit of open files allows, after raising it as far as possible.
 
     Raises:
-        ValueError: it leaves room for none.
+        ValueError: the limit allows none.
     """
     if sys.platform == "win32":
         return connections
     import resource
 
-    wanted = connections + _OTHER_FILES
+    required = connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    if soft == resource.RLIM_INFINITY or soft >= required:
         return connections
-    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    limit = required if hard == resource.RLIM_INFINITY else min(required, hard)
     if limit <= _OTHER_FILES:
-        raise ValueError(f"this process may open {limit} files; serving takes more than {_OTHER_FILES}: see ulimit -n")
+        raise ValueError(
+            f"the process may open {limit} files; the server needs more than {_OTHER_FILES}: raise ulimit -n"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    if limit < wanted:
+    if limit < required:
         log.warning("room for %d connections: this process may open %d files (ulimit -n)", limit - _OTHER_FILES, limit)
     return limit - _OTHER_FILES
 
 
 class _Server(uvicorn.Server):
-    """Ends with status 0 when it was told to end, and has; uvicorn's own dies of the signal after all."""
+    """uvicorn server that exits with status 0 after a signal. uvicorn itself raises the signal again."""
 
-    def __init__(self, config: uvicorn.Config, state: State) -> None:
+    def __init__(self, config: uvicorn.Config, state: ApplicationState) -> None:
         super().__init__(config)
         self._state = state
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to listen, and says where."""
+        """Start to listen and log the addresses."""
         await super().startup(sockets)
         for server in self.servers:
-            for one in server.sockets:
-                log.info("listening on http://%s", written(one.getsockname()))
+            for listening in server.sockets:
+                log.info("listening on http://%s", format_address(listening.getsockname()))
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether it ends: also where a model could not be loaded."""
-        return await super().on_tick(counter) or self._state.failed is not None
+        """Return whether to stop, also if a model could not be loaded."""
+        return await super().on_tick(counter) or self._state.load_error is not None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends; what has not come whole by now is not waited for."""
+        """Shut down without waiting for incomplete bodies."""
         self._state.bodies.close()
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Ends gently; at a second SIGINT at once."""
+        """Shut down gracefully; at once at a second SIGINT."""
         if not self.should_exit:
             self._state.close()
         super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Hears SIGTERM and SIGINT."""
-        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        """Handle SIGTERM and SIGINT in a block."""
+        previous = {sig: signal.signal(sig, self.handle_exit) for sig in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for sig, handler in previous.items():
+                signal.signal(sig, handler)

@@ -1,16 +1,16 @@
-"""Tokens of a byte-level vocabulary (RoBERTa's, BART's, ModernBERT's) as people read them."""
+"""Decode tokens of byte-level vocabularies (RoBERTa, BART, ModernBERT) to readable text."""
 
 import re
 
-_UNSEEN = (*range(33), *range(127, 161), 173)
-"""Bytes that are no visible character of Latin-1: the vocabulary writes the n-th of them as character 256 + n."""
-_BYTES = {chr(byte): byte for byte in range(256)} | {chr(256 + place): byte for place, byte in enumerate(_UNSEEN)}
-_PICTURES = {byte: chr(0x2400 + byte) for byte in range(32)} | {32: "▁", 127: "␡"}
-"""A blank as other vocabularies write it; a line's end and other controls as the signs that Unicode has for them."""
+_INVISIBLE = (*range(33), *range(127, 161), 173)
+"""Bytes without a visible Latin-1 character; the vocabulary uses character 256 + n for the n-th of them."""
+_BYTES = {chr(byte): byte for byte in range(256)} | {chr(256 + number): byte for number, byte in enumerate(_INVISIBLE)}
+_SYMBOLS = {byte: chr(0x2400 + byte) for byte in range(32)} | {32: "▁", 127: "␡"}
+"""Symbols for the space (as in other vocabularies) and for control characters."""
 
 
 def decode_byte_level(token: str) -> str:
-    """A token's bytes as text; bytes that are only part of a character in hex, as other vocabularies write them.
+    """Return a token's bytes as text; bytes of incomplete characters are in hexadecimal, as in other vocabularies.
 
     >>> from clearhead.tokenizers.byte_level import decode_byte_level
     >>> decode_byte_level("ĠBrÃ¼cke"), decode_byte_level("ðŁ")
@@ -18,6 +18,6 @@ def decode_byte_level(token: str) -> str:
     """
     try:
         text = bytes(_BYTES[letter] for letter in token).decode("utf-8", "surrogateescape")
-    except KeyError:  # an added token, which is not written in bytes
+    except KeyError:  # an added token, which is plain text
         text = token
-    return re.sub("[\udc80-\udcff]", lambda part: f"<0x{ord(part[0]) - 0xDC00:02X}>", text.translate(_PICTURES))
+    return re.sub("[\udc80-\udcff]", lambda part: f"<0x{ord(part[0]) - 0xDC00:02X}>", text.translate(_SYMBOLS))

@@ -1,8 +1,8 @@
-"""Tokens of the beginning of a long text, without tokenizing the rest.
+"""Tokenize only the beginning of long texts, as much as the model uses.
 
-A text is cut before a blank between two letters or digits. A tokenizer that splits texts at such blanks gives the
-beginning the same tokens as the whole text gives it, so no more than a beginning with enough tokens is tokenized.
-BERT's tokenizer also splits between Chinese characters, and a word that is too long is one unknown token, however long.
+A text is split before a space between two letters or digits. A tokenizer that splits texts at such spaces gives the
+beginning the same tokens as inside the whole text. So only a beginning with enough tokens is tokenized. BERT's
+tokenizer also splits between Chinese characters, and an overlong word is one unknown token, whatever its length.
 """
 
 import json
@@ -17,17 +17,17 @@ from clearhead.memory import check_memory
 from clearhead.tokenizers.base import Tokens, describe_invalid_unicode
 from clearhead.tokenizers.vocabulary_files import WORDS
 
-_CHARACTERS = 16
-"""Characters of a first beginning for each token that is needed; a word piece has about four."""
+_CHARACTERS_PER_TOKEN = 16
+"""Characters of the first beginning for each required token; a word piece has about four."""
 
-_WHOLE = 180
-"""Bytes of memory for each character of a text that is tokenized whole."""
+_BYTES_PER_CHARACTER = 180
+"""Bytes of memory for each character of a text that cannot be split."""
 
 _CUT = re.compile(r"(?<=[^\W_]) (?=[^\W_])")
 _CHINESE = "[\u4e00-\u9fff]"
 _LETTER = "[A-Za-z0-9\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f]"
-_BLANK_INSIDE = re.compile(r"[^\s▁][\s▁]")
-"""A blank behind another character: what may reach over a cut."""
+_SPACE_INSIDE = re.compile(r"[^\s▁][\s▁]")
+"""A space after another character: a token with one may cross a split."""
 
 _NORMALIZERS = frozenset(
     {
@@ -35,8 +35,8 @@ _NORMALIZERS = frozenset(
         *("Strip", "StripAccents"),
     }
 )
-"""Normalizers for which a blank between letters separates what stands before it from what follows."""
-_BLANK_PATTERNS = frozenset({r"\s+", " +", " {2,}", r"\s{2,}"})
+"""Normalizers whose result before a space between letters does not depend on the text after it."""
+_SPACE_PATTERNS = frozenset({r"\s+", " +", " {2,}", r"\s{2,}"})
 _PRE_TOKENIZERS = frozenset(
     {"BertPreTokenizer", "ByteLevel", "Digits", "Metaspace", "Punctuation", "UnicodeScripts", "Whitespace"}
     | {"WhitespaceSplit"}
@@ -46,18 +46,19 @@ _MODELS = frozenset({"BPE", "Unigram", "WordLevel", "WordPiece"})
 
 @dataclass(frozen=True)
 class SplitRules:
-    """Where a tokenizer certainly splits texts.
+    """Positions at which a tokenizer always splits texts.
 
     Args:
-        pattern: matches where a text may be cut: the tokens before a match do not depend on what follows.
-        long_word: matches a word that is one unknown token, its first group the part that is enough for that.
+        pattern: matches the positions; the tokens before a match do not depend on the text after it.
+        long_word: matches a word that becomes one unknown token; its first group is a sufficient part of it. None if
+            there is no such limit.
     """
 
     pattern: re.Pattern[str]
     long_word: re.Pattern[str] | None = None
 
     def beginning(self, text: str, characters: int) -> str:
-        """Return the text up to the first cut at or after a number of characters."""
+        """Return the text up to the first split at or after a number of characters."""
         cut = self.pattern.search(text, characters)
         return text if cut is None else text[: cut.start()]
 
@@ -66,52 +67,55 @@ def encode_truncated(
     texts: Sequence[str],
     max_length: int,
     encode: Callable[[Sequence[str]], list[Tokens]],
-    cuts: Callable[[str], SplitRules | None],
+    rules: Callable[[str], SplitRules | None],
 ) -> list[Tokens]:
-    """Return what `encode` returns for the texts, but tokenize no more of a long text than can be used.
+    """Return `encode(texts)`, but tokenize only as much of a long text as the result needs.
 
     Args:
         texts: the texts.
-        max_length: tokens after which `encode` truncates a text.
+        max_length: the number of tokens to which `encode` truncates a text.
         encode: the tokenizer.
-        cuts: where a text may be cut; None where that is nowhere certain.
+        rules: from a text to the positions at which it can be split; None if no position is certain.
 
     Raises:
-        ValueError: a text with half a surrogate pair, or one that has no cut and is too long for the memory.
+        ValueError: a text contains half a surrogate pair, or cannot be split and is too long for the memory.
     """
-    characters = _CHARACTERS * max_length
-    certain = {
-        place: sure for place, text in enumerate(texts) if len(text) > characters and (sure := cuts(text)) is not None
+    characters = _CHARACTERS_PER_TOKEN * max_length
+    splittable = {
+        index: found
+        for index, text in enumerate(texts)
+        if len(text) > characters and (found := rules(text)) is not None
     }
-    long = list(certain)
-    given, texts = texts, list(texts)
-    for place in long:
-        if word := certain[place].long_word:
-            texts[place] = word.sub(r"\1", texts[place])
-    parts = dict(enumerate(texts))
-    for place in long:
-        parts[place] = certain[place].beginning(texts[place], characters)
-    for text in parts.values():
+    original, texts = texts, list(texts)
+    for index, found in splittable.items():
+        if found.long_word:
+            texts[index] = found.long_word.sub(r"\1", texts[index])
+    parts = list(texts)
+    for index, found in splittable.items():
+        parts[index] = found.beginning(texts[index], characters)
+    for text in parts:
         check_memory(
-            _WHOLE * len(text),
-            f"tokenizing a text of {len(text):,} characters that cannot be cut at a blank",
+            _BYTES_PER_CHARACTER * len(text),
+            f"tokenizing a text of {len(text):,} characters that cannot be split at a space",
             "Split the text.",
         )
-    if not long:
+    if not splittable:
         return encode(texts)
-    for place in long:
-        _check_unicode(given, texts[place][len(parts[place]) :])
-    found = encode(list(parts.values()))
-    while long := [place for place in long if len(parts[place]) < len(texts[place]) and not found[place].truncated]:
+    for index in splittable:
+        _check_unicode(original, texts[index][len(parts[index]) :])
+    result = encode(parts)
+    pending = list(splittable)
+    while pending := [i for i in pending if len(parts[i]) < len(texts[i]) and not result[i].truncated]:
         characters *= 2
-        parts = {place: certain[place].beginning(texts[place], characters) for place in long}
-        for place, tokens in zip(long, encode(list(parts.values())), strict=True):
-            found[place] = tokens
-    return found
+        for index in pending:
+            parts[index] = splittable[index].beginning(texts[index], characters)
+        for index, tokens in zip(pending, encode([parts[index] for index in pending]), strict=True):
+            result[index] = tokens
+    return result
 
 
 def split_rules(backend: Backend) -> SplitRules | None:
-    """Return where a tokenizer of the `tokenizers` library certainly splits texts; None if that is not known."""
+    """Return where a tokenizer of the `tokenizers` library always splits texts; None if this is not known."""
     if not splits_at_spaces(backend):
         return None
     normalizers = _parts(backend.normalizer, "normalizers")
@@ -123,21 +127,21 @@ def split_rules(backend: Backend) -> SplitRules | None:
     pattern = _CUT
     if chinese and not re.search(_CHINESE, "".join(added)):  # each Chinese character is a word
         pattern = re.compile(f"{_CUT.pattern}|(?<={_CHINESE})(?={_CHINESE})")
-    if any(re.fullmatch(f"{_LETTER}+", token) for token in added):  # it may be found inside a word
+    if any(re.fullmatch(f"{_LETTER}+", token) for token in added):  # it may match inside a word
         return SplitRules(pattern)
     longest = backend.model.max_input_chars_per_word + 1
     return SplitRules(pattern, re.compile(f"({_LETTER}{{{longest}}}){_LETTER}+"))
 
 
 def splits_at_spaces(backend: Backend, special: Iterable[str] = ()) -> bool:
-    """Return whether a tokenizer of the `tokenizers` library splits all texts at a blank between letters.
+    """Return whether a tokenizer of the `tokenizers` library splits all texts at a space between letters.
 
     Args:
         backend: the tokenizer.
-        special: more tokens that are searched for in texts.
+        special: more tokens that are matched in texts.
     """
     added = [token.content for token in backend.get_added_tokens_decoder().values()]
-    if any(_BLANK_INSIDE.search(token) or token[:1].isspace() for token in (*added, *special)):
+    if any(_SPACE_INSIDE.search(token) or token[:1].isspace() for token in (*added, *special)):
         return False
     model = backend.model
     if type(model).__name__ not in _MODELS or getattr(model, "dropout", None):
@@ -149,13 +153,13 @@ def splits_at_spaces(backend: Backend, special: Iterable[str] = ()) -> bool:
 
 
 def split_rules_of_pieces(pieces: Iterable[str]) -> SplitRules | None:
-    """Return where a sentencepiece vocabulary certainly splits texts; None if a piece reaches over a blank."""
+    """Return where a sentencepiece vocabulary always splits texts; None if a piece crosses a space."""
     listed = list(pieces)
-    return SplitRules(_CUT) if "▁" in listed and not any(_BLANK_INSIDE.search(piece) for piece in listed) else None
+    return SplitRules(_CUT) if "▁" in listed and not any(_SPACE_INSIDE.search(piece) for piece in listed) else None
 
 
 def _check_unicode(texts: Sequence[str], rest: str) -> None:
-    """Raise the error that tokenizing the rest would raise."""
+    """Raise the error that tokenizing the rest of a text would raise."""
     if not rest.isascii():
         try:
             rest.encode("utf-8")
@@ -164,18 +168,18 @@ def _check_unicode(texts: Sequence[str], rest: str) -> None:
 
 
 def _parts(component: Any, key: str) -> list[dict[str, Any]]:
-    """Return the state of a component, and of a sequence that of each of its components."""
+    """Return the state of a component; for a sequence, the states of its components."""
     if component is None:
         return []
     state = json.loads(component.__getstate__())
-    waiting, found = [state], list[dict[str, Any]]()
-    while waiting:
-        part = waiting.pop(0)
+    pending, result = [state], list[dict[str, Any]]()
+    while pending:
+        part = pending.pop(0)
         if part["type"] == "Sequence":
-            waiting = [*part[key], *waiting]
+            pending = [*part[key], *pending]
         else:
-            found.append(part)
-    return found
+            result.append(part)
+    return result
 
 
 def _is_local(normalizer: dict[str, Any]) -> bool:
@@ -183,12 +187,12 @@ def _is_local(normalizer: dict[str, Any]) -> bool:
         return normalizer["type"] in _NORMALIZERS
     pattern = normalizer["pattern"]
     if "String" in pattern:
-        return _BLANK_INSIDE.search(pattern["String"]) is None
-    return pattern.get("Regex") in _BLANK_PATTERNS
+        return _SPACE_INSIDE.search(pattern["String"]) is None
+    return pattern.get("Regex") in _SPACE_PATTERNS
 
 
 def _splits(pre_tokenizer: dict[str, Any]) -> bool | None:
-    """Return whether a pre-tokenizer splits texts at blanks; None for one that may depend on what follows."""
+    """Return whether a pre-tokenizer splits texts at spaces; None if it may depend on the text after the space."""
     match pre_tokenizer["type"]:
         case "Split":
             return True if pre_tokenizer["pattern"].get("Regex") == WORDS else None

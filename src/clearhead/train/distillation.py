@@ -12,7 +12,7 @@ from clearhead.data.records import Records
 from clearhead.io.atomic import HashedFile, atomic_file, has_content
 from clearhead.io.json import read_json, write_json
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.runtime.precision import device_named
+from clearhead.runtime.device import choose_device
 from clearhead.train.callback import Advance
 from clearhead.train.checkpointing import STATE
 from clearhead.train.distributed.process_group import ProcessGroup
@@ -60,7 +60,7 @@ def _sequence_level(recipe: Recipe, resume: bool, advance: Advance) -> TrainingR
     # interrupted while the teacher wrote, a run has no checkpoint yet: it continues with the texts
     resume = resume and (began or not outputs.note.is_file())
     check_folder(recipe, resume)  # before the teacher's work, not after it
-    world = ProcessGroup(device_named(recipe.training.device).type)
+    world = ProcessGroup(choose_device(recipe.training.device).type)
     with world.first():
         if world.rank == 0:
             outputs.complete(again=not began)

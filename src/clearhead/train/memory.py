@@ -8,9 +8,11 @@ from clearhead.checkpoints.schema.model_size import model_bytes
 from clearhead.checkpoints.seq2seq_family import with_explicit_sizes
 from clearhead.memory import check_memory
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
-from clearhead.runtime.precision import device_named
+from clearhead.runtime.device import choose_device
 from clearhead.train.recipe.recipe import Recipe
 
+_BATCH_BYTES = 2**10
+"""Bytes of a collated batch without its token ids: tensors, row numbers and Python objects, estimated from below."""
 _TRAINED = 4
 """Copies of the weights that training holds: weights, gradients and Adam's two moments."""
 
@@ -25,7 +27,7 @@ def check_size(plan: EncoderConfig | Seq2SeqConfig, recipe: Recipe) -> None:
     Raises:
         ValueError: it does not fit.
     """
-    device, size = device_named(recipe.training.device), model_bytes(plan)
+    device, size = choose_device(recipe.training.device), model_bytes(plan)
     what = f"training a model with d_model={plan.d_model} and num_layers={plan.num_layers}"
     sizes = "d_model, ffn_hidden, num_layers, decoder_num_layers, max_len"
     advice = f"Choose smaller sizes in the recipe's section model ({sizes}) or a smaller tokenizer.vocab_size."
@@ -64,4 +66,19 @@ def check_batch(model: nn.Module, tokens: int, recipe: Recipe) -> None:
         # in each layer, in bfloat16 at least: projections and the hidden layer of the feed-forward
         size = 2 * tokens * config.num_layers * (4 * config.d_model + config.ffn_hidden)
         what, advice = f"training with a batch of {tokens} tokens", "Choose a smaller data.batch_tokens."
-        check_memory(size, what, advice, device_named(recipe.training.device))
+        check_memory(size, what, advice, choose_device(recipe.training.device))
+
+
+def check_update(tokens: float, recipe: Recipe) -> None:
+    """Raise an error where the batches of one update do not fit the memory: all are collated before the first runs.
+
+    Args:
+        tokens: mean number of tokens of a batch.
+        recipe: the recipe.
+
+    Raises:
+        ValueError: they do not fit.
+    """
+    batches = recipe.training.accumulate
+    size = int(batches * (_BATCH_BYTES + 8 * tokens))
+    check_memory(size, f"an update of {batches} batches", "Choose a smaller training.accumulate.")

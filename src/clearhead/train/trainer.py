@@ -20,7 +20,8 @@ from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
 from clearhead.io.locks import folder_lock
 from clearhead.layers.dropout import use_fast_dropout
-from clearhead.runtime.precision import configure_allocator, device_named, dtype_for
+from clearhead.runtime.device import choose_device
+from clearhead.runtime.precision import choose_precision
 from clearhead.train import regularizers
 from clearhead.train.callback import Advance, TrainingCallback
 from clearhead.train.checkpointing import STATE, CheckpointManager, WholeCheckpoints, read_state
@@ -90,16 +91,22 @@ def run_lock(recipe: Recipe) -> Iterator[None]:
     Raises:
         OutputBusyError: another process writes into the folder.
     """
-    with folder_lock(Path(recipe.output)) if is_first() else contextlib.nullcontext():
+    if not is_first():
         yield
+        return
+    folder = Path(recipe.output)
+    with folder_lock(folder):
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # empty if the run failed before its first file was complete
+                (folder / "data").rmdir()
 
 
 def train_locked(recipe: Recipe, *, resume: bool, advance: Advance) -> TrainingResult:
     """Train as `train` does, in a folder whose `run_lock` the caller holds."""
     _quiet()
-    device = device_named(recipe.training.device).type
-    if device == "cpu":
-        configure_allocator()
+    device = choose_device(recipe.training.device).type
     if recipe.training.shard:
         fsdp.check(recipe)
     folder = Path(recipe.output)
@@ -130,6 +137,7 @@ def train_locked(recipe: Recipe, *, resume: bool, advance: Advance) -> TrainingR
     validate = None if held_out is None else validation(task, held_out, recipe)
     course = TrainingCallback(recipe, shelf, validate, identity, advance)
     sharded = recipe.training.shard and world.size > 1
+    loader.stop_requested = lambda: course.asked_to_stop
     learner = TrainingModule(task, recipe, loader.steps, teacher, sharded)
     trainer = _trainer(recipe, course, world)
     if saved is not None:
@@ -284,7 +292,7 @@ def _trainer(recipe: Recipe, course: TrainingCallback, world: ProcessGroup) -> l
 
 def _low(recipe: Recipe) -> bool:
     """Whether to compute in bfloat16."""
-    return dtype_for(recipe.training.precision, device_named(recipe.training.device)) == torch.bfloat16
+    return choose_precision(recipe.training.precision, choose_device(recipe.training.device)).dtype == torch.bfloat16
 
 
 def _finish(

@@ -1,4 +1,4 @@
-"""Figure 1 on the page is the model's that ran, and the whole page can be read by keyboard."""
+"""Figure 1 on the page matches the model, and the whole page works by keyboard."""
 
 import dataclasses
 
@@ -12,13 +12,13 @@ POST = ["Self-attention", "Add & Norm", "Feed forward", "Add & Norm"]
 PRE = ["Norm", "Self-attention", "Add", "Norm", "Feed forward", "Add"]
 
 
-def of(made, **changes):
-    """The page of a random model in place of the shipped one."""
-    kind = Seq2Seq if isinstance(made, TextToText) else EncoderModel
-    made.model = kind(dataclasses.replace(made.model.config, **changes)).eval()
-    if kind is Seq2Seq:
-        made.settings = made.settings.changed(max_new_tokens=4)
-    return collect.of_model("random", made, "The old bridge.")
+def collect_random(made, **changes):
+    """Collect the page of a random model with a changed config."""
+    model_class = Seq2Seq if isinstance(made, TextToText) else EncoderModel
+    made.model = model_class(dataclasses.replace(made.model.config, **changes)).eval()
+    if model_class is Seq2Seq:
+        made.generation_config = made.settings.updated(max_new_tokens=4)
+    return collect.collect("random", made, "The old bridge.")
 
 
 def translator():
@@ -30,7 +30,7 @@ def titles(page, half):
 
 
 def arrows(page, kind):
-    """Where each wire of a kind starts and ends, on the screen."""
+    """Return the start and end of each wire of a kind in screen coordinates."""
     return page.locator(f".wire.{kind}").evaluate_all(
         """wires => wires.map((wire) => {
             const at = wire.getScreenCTM(), ends = [0, wire.getTotalLength()];
@@ -44,7 +44,7 @@ def box_of(page, half, title, number=0):
 
 
 @pytest.mark.parametrize("width", [1100, 390])
-def test_figure_1_of_the_papers_order(opened, translation, width):
+def test_figure_1_with_post_norm(opened, translation, width):
     page = opened(translation, width)
     assert titles(page, "encoder") == POST
     masked = ["Masked self-attention", "Add & Norm", "Cross-attention", "Add & Norm", "Feed forward", "Add & Norm"]
@@ -56,7 +56,7 @@ def test_figure_1_of_the_papers_order(opened, translation, width):
     sums = [("encoder", 0), ("encoder", 1), ("decoder", 0), ("decoder", 1), ("decoder", 2)]
     for (start, end), (half, number) in zip(residual, sums, strict=True):
         box = box_of(page, half, "Add & Norm", number)
-        assert start[1] > box["y"] + box["height"]  # from below the sub-layer into the side of the sum
+        assert start[1] > box["y"] + box["height"]  # from below the sub-layer to the side of the addition
         assert box["y"] < end[1] < box["y"] + box["height"]
         assert end[0] == pytest.approx(box["x"] if half == "encoder" else box["x"] + box["width"], abs=3)
     ((start, end),) = arrows(page, "memory")
@@ -66,22 +66,22 @@ def test_figure_1_of_the_papers_order(opened, translation, width):
     assert page.locator(".halves .box").evaluate_all("all => all.every((one) => one.tagName === 'BUTTON')")
 
 
-def test_figure_1_with_the_norm_before(opened):
-    page = opened(of(translator(), norm_order="pre", num_layers=2, decoder_num_layers=None))
+def test_figure_1_with_pre_norm(opened):
+    page = opened(collect_random(translator(), norm_order="pre", num_layers=2, decoder_num_layers=None))
     assert titles(page, "encoder") == PRE
     assert titles(page, "decoder")[3:6] == ["Norm", "Cross-attention", "Add"]
     residual = arrows(page, "residual")
     assert len(residual) == 5
     norm, add = box_of(page, "encoder", "Norm"), box_of(page, "encoder", "Add")
-    assert residual[0][0][1] > norm["y"] + norm["height"]  # around the norm as well
+    assert residual[0][0][1] > norm["y"] + norm["height"]  # around the norm too
     assert add["y"] < residual[0][1][1] < add["y"] + add["height"]
     assert page.locator(".encoder .stack > .box", has_text="Norm").count() == 1
     assert len(arrows(page, "memory")) == 1
 
 
-def test_figure_1_of_an_encoder_whose_first_layer_has_no_norm(opened):
+def test_figure_1_of_encoder_without_first_norm(opened):
     made = TextEncoder.from_pretrained(precision="float32", device="cpu")
-    page = opened(of(made, norm_order="pre", first_norm=False, num_layers=2))
+    page = opened(collect_random(made, norm_order="pre", first_norm=False, num_layers=2))
     assert titles(page, "encoder") == PRE[1:]
     assert page.locator(".half").count() == 1
     assert page.locator(".wire.memory").count() == 0
@@ -90,46 +90,46 @@ def test_figure_1_of_an_encoder_whose_first_layer_has_no_norm(opened):
     assert len(arrows(page, "residual")) == 2
 
 
-def test_open_steps_follow_to_the_same_steps_of_another_layer(opened, translation):
+def test_open_steps_stay_open_in_another_layer(opened, translation):
     page = opened(translation)
     page.locator(".encoder .box.attention").click()
     for name in ("scores", "softmax"):
         page.locator(f"details.step[data-tail='attention.{name}'] summary").click()
     page.locator(".encoder select").select_option("3")
     assert page.locator("#steps h3").inner_text() == "encoder, layer 3, Self-attention: 8 steps"
-    opened_ = page.locator("details.step[open]")
-    assert opened_.evaluate_all("all => all.map((one) => one.dataset.tail)") == [
+    open_steps = page.locator("details.step[open]")
+    assert open_steps.evaluate_all("all => all.map((one) => one.dataset.tail)") == [
         "attention.scores",
         "attention.softmax",
     ]
-    assert "encoder.layers.3.attention.scores" in opened_.first.inner_text()
-    assert opened_.locator("canvas").count() == 8  # 4 heads each
+    assert "encoder.layers.3.attention.scores" in open_steps.first.inner_text()
+    assert open_steps.locator("canvas").count() == 8  # 4 heads each
     assert page.locator(".encoder select option").all_inner_texts()[0] == "layer 0"
 
 
-def test_heat_maps_that_were_closed_are_forgotten(opened, translation):
+def test_closed_heat_maps_are_not_redrawn(opened, translation):
     page = opened(translation)
     page.locator(".encoder .box.attention").click()
     summaries = page.locator("details.step summary")
     for number in range(3):
         summaries.nth(number).click()
     page.locator("details.step .cells").nth(2).wait_for()
-    assert page.evaluate("heats.size") == 3
+    assert page.evaluate("openHeatmaps.size") == 3
     summaries.first.click()
     page.locator("details.step .cells").nth(2).wait_for(state="detached")
-    assert page.evaluate("heats.size") == 2
+    assert page.evaluate("openHeatmaps.size") == 2
     page.locator("#theme").click()
     page.locator(".box.feedforward").first.click()
-    assert page.evaluate("heats.size") == 0
+    assert page.evaluate("openHeatmaps.size") == 0
     assert page.locator("details.step canvas").count() == 0
 
 
-def test_a_heat_map_is_read_by_keyboard(opened, translation):
+def test_heat_map_works_by_keyboard(opened, translation):
     page = opened(translation)
     page.locator(".encoder .box.attention").click()
     step = next(step for step in translation["steps"] if step["path"] == "encoder.layers.0.attention.softmax")
     page.locator("details.step[data-tail='attention.softmax'] summary").click()
-    cells, said = page.locator("details.step .cells"), page.locator("#said")
+    cells, status = page.locator("details.step .cells"), page.locator("#status")
     cells.and_(page.locator("[data-ready]")).wait_for()
     assert cells.get_attribute("role") == "application"
     assert "4 heads of 10 rows by 10 columns" in cells.get_attribute("aria-label")
@@ -139,18 +139,18 @@ def test_a_heat_map_is_read_by_keyboard(opened, translation):
     for _ in range(12):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    assert said.inner_text().startswith("head 1, row 1, column 2: ")
-    assert float(said.inner_text().split()[-3]) == pytest.approx(numbers[1, 1, 2], abs=0.001)
+    assert status.inner_text().startswith("head 1, row 1, column 2: ")
+    assert float(status.inner_text().split()[-3]) == pytest.approx(numbers[1, 1, 2], abs=0.001)
     assert page.locator(".cells .panel .marker").count() == 1
     marker, panel = page.locator(".cells .marker").bounding_box(), page.locator(".cells .panel").nth(1).bounding_box()
     assert panel["x"] <= marker["x"] < panel["x"] + panel["width"]
     page.keyboard.press("Tab")
     assert not page.locator(".cells .marker").is_visible()
     live = page.locator("[aria-live], [role=status], [role=alert], [role=log]")
-    assert live.evaluate_all("all => all.map((one) => one.id)") == ["said"]
+    assert live.evaluate_all("all => all.map((one) => one.id)") == ["status"]
 
 
-def test_lines_that_were_faded_come_back(opened, translation):
+def test_faded_lines_are_restored(opened, translation):
     page = opened(translation)
     faded = "[...document.querySelectorAll('#lines line')].filter((one) => Number(one.style.opacity || 1) < 1).length"
     page.locator("#map").focus()
@@ -165,7 +165,7 @@ def test_lines_that_were_faded_come_back(opened, translation):
     assert page.evaluate(faded) == 0
     page.locator("#map").click()
     page.locator("h1").hover()
-    assert page.evaluate(faded) > 0  # a row that was clicked stays
+    assert page.evaluate(faded) > 0  # a clicked row stays highlighted
     page.keyboard.press("Escape")
     assert page.evaluate(faded) == 0
     page.locator("#map").hover()
@@ -174,27 +174,27 @@ def test_lines_that_were_faded_come_back(opened, translation):
     assert page.evaluate(faded) == 0
 
 
-def test_the_large_map_has_its_tokens_on_both_sides(opened, translation):
+def test_large_map_has_tokens_on_both_axes(opened, translation):
     page = opened(translation)
     shown = [token.removeprefix("▁") for token in translation["source"]]
     assert page.locator(".axis.across span").all_inner_texts() == shown
     assert page.locator(".axis.down span").count() == len(translation["target"])
     assert page.locator("#map").get_attribute("role") == "application"
-    page.locator(".in-words summary").click()
+    page.locator(".as-text summary").click()
     head = next(one for one in translation["attention"] if one["part"] == "cross")["heads"][0]
     row = weights(translation, head)[1]
-    first = page.locator(".in-words li").nth(1).inner_text()
+    first = page.locator(".as-text li").nth(1).inner_text()
     assert first.startswith(f"1 “Meine” attends most to {row.argmax()} “{shown[row.argmax()]}” {row.max():#.3g}")
 
 
-def test_what_nearly_won_is_not_cut(opened, translation):
+def test_alternatives_are_not_clipped(opened, translation):
     page = opened(translation, 390)
-    cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
-    assert page.locator("td.near, #word-view").evaluate_all(cut) == 0
-    assert "%" in page.locator("td.near").first.inner_text()
+    clipped = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    assert page.locator("td.alternatives, #word-view").evaluate_all(clipped) == 0
+    assert "%" in page.locator("td.alternatives").first.inner_text()
 
 
-def test_every_output_ends_in_the_tree(opened, translation):
+def test_every_output_ends_in_tree(opened, translation):
     for number, one in enumerate(translation["outputs"]):
         end = one["end"]
         assert end["total"] == pytest.approx(one["log_prob"])

@@ -1,4 +1,4 @@
-"""The page, in a real browser: opens from disk, works by mouse and by keyboard, shows whatever a text holds."""
+"""The page in a browser: it opens from disk, works by mouse and keyboard, and shows any text safely."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from support.page import TEXT, weights
 from clearhead import TextEncoder
 from clearhead.inspection.attention.head import head_attention
 from clearhead.inspection.report import collect
-from clearhead.inspection.report.html import document
+from clearhead.inspection.report.html import render_page
 from clearhead.pipelines.text_to_text import TextToText
 
 HOSTILE = [
@@ -28,11 +28,11 @@ HOSTILE = [
 ]
 
 
-def test_the_beams_lead_to_the_outputs(translation):
+def test_beams_lead_to_outputs(translation):
     total, before = 0.0, 0
     for column in translation["tree"]:
         for node in column:
-            assert node["near"][0]["log_prob"] >= node["log_prob"] - 1e-6
+            assert node["alternatives"][0]["log_prob"] >= node["log_prob"] - 1e-6
         best = [node for node in column if node["best"]]
         if not best:
             break
@@ -45,7 +45,7 @@ def test_the_beams_lead_to_the_outputs(translation):
     assert scores == sorted(scores, reverse=True)
 
 
-def test_it_opens_from_disk_and_every_part_works(opened, translation):
+def test_opens_from_disk_and_every_section_works(opened, translation):
     page = opened(translation)
     assert page.locator("h1").inner_text() == TEXT
     assert page.locator("#output").inner_text() == translation["output"]
@@ -54,7 +54,7 @@ def test_it_opens_from_disk_and_every_part_works(opened, translation):
     first = page.locator("details.step").first
     first.locator("summary").focus()
     page.keyboard.press("Enter")
-    first.locator("math").wait_for(state="attached")  # the browser says that it has opened a moment later
+    first.locator("math").wait_for(state="attached")  # the toggle event is asynchronous
     assert first.locator("math").count() == 1
     step = next(step for step in translation["steps"] if step["path"] == "encoder.layers.0.attention.qkv")
     assert f"{step['values']['max']:.3g}" in first.locator(".numbers").inner_text().replace("\n", " ")
@@ -67,12 +67,12 @@ def test_it_opens_from_disk_and_every_part_works(opened, translation):
     assert f"{translation['tree'][0][0]['log_prob']:.3f}" in page.locator("#tip").inner_text()
     page.keyboard.press("Escape")
     assert not page.locator("#tip").is_visible()
-    assert page.locator("#word-view tbody tr").count() == len(translation["chosen"])
+    assert page.locator("#word-view tbody tr").count() == len(translation["output_tokens"])
     page.locator("#theme").click()
     assert page.locator("html").get_attribute("data-theme") == "dark"
 
 
-def test_heads_switch_by_mouse_and_keyboard_and_hover_shows_the_weight(opened, translation):
+def test_heads_switch_by_mouse_and_keyboard_and_hover_shows_weight(opened, translation):
     page = opened(translation)
     cross = next(one for one in translation["attention"] if one["part"] == "cross")
     heads = page.locator(".grid button")
@@ -97,33 +97,38 @@ def test_heads_switch_by_mouse_and_keyboard_and_hover_shows_the_weight(opened, t
     assert f"{found[row + 1, column]:.3f}" in page.locator("#cell").inner_text()
 
 
-def as_tokens(data, texts):
-    """A translation's page with texts in place of its tokens, everywhere."""
+def with_tokens(data, texts):
+    """Return the data of a translation with texts in place of all tokens."""
     texts = texts + ["·"] * max(0, len(data["source"]) - len(texts))
     source, target = [texts[: len(row)] for row in (data["source"], data["target"])]
-    near = [{"token": text, "log_prob": -2.0} for text in texts[:4]]
-    chosen = [{"token": text, "log_prob": -0.5, "near": near} for text in texts[: len(data["chosen"])]]
+    alternatives = [{"token": text, "log_prob": -2.0} for text in texts[:4]]
+    output_tokens = [
+        {"token": text, "log_prob": -0.5, "alternatives": alternatives} for text in texts[: len(data["output_tokens"])]
+    ]
     tree = [
-        [node | {"token": texts[(step + beam) % len(texts)], "near": near} for beam, node in enumerate(column)]
+        [
+            node | {"token": texts[(step + beam) % len(texts)], "alternatives": alternatives}
+            for beam, node in enumerate(column)
+        ]
         for step, column in enumerate(data["tree"])
     ]
     outputs = [
         one | {"text": text, "end": one["end"] | {"token": text}}
         for one, text in zip(data["outputs"], texts, strict=False)
     ]
-    return data | {"source": source, "target": target, "chosen": chosen, "tree": tree, "outputs": outputs}
+    return data | {"source": source, "target": target, "output_tokens": output_tokens, "tree": tree, "outputs": outputs}
 
 
-def assert_shown_as_text(page, tokens):
+def assert_tokens_are_text(page, tokens):
     assert page.locator(".chips.source li").evaluate_all("all => all.map((one) => one.lastChild.data)") == tokens
     assert page.locator("main script, main img, main iframe, main svg script, .chips b").count() == 0
-    page.locator(".in-words summary").click()
+    page.locator(".as-text summary").click()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tokens
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_whatever_a_text_holds_it_shows_as_text(opened, text):
-    page = opened(collect.of_text("all-MiniLM-L6-v2", text), 390)
+def test_any_text_is_shown_as_text(opened, text):
+    page = opened(collect.collect_checkpoint("all-MiniLM-L6-v2", text), 390)
     assert page.locator("h1").evaluate("element => element.textContent") == text
     assert "hacked" not in page.title() or "hacked" in text[:60]
     assert page.locator("h1 *").count() == 0
@@ -132,13 +137,13 @@ def test_whatever_a_text_holds_it_shows_as_text(opened, text):
 
 
 @pytest.mark.parametrize("width", [1100, 390])
-def test_whatever_a_token_holds_it_shows_as_text(opened, translation, width):
-    """Also tokens that are wide, and of people's letters that are many characters."""
-    data = as_tokens(translation, [*HOSTILE, "W" * 24, "👩‍👩‍👧‍👦" * 20])
+def test_any_token_is_shown_as_text(opened, translation, width):
+    """Include wide tokens, and graphemes of many characters."""
+    data = with_tokens(translation, [*HOSTILE, "W" * 24, "👩‍👩‍👧‍👦" * 20])
     page = opened(data, width)
     page.locator("#attention-view button[data-part=encoder]").click()
     page.locator("h3", has_text="Encoder, layer 0").wait_for()
-    assert_shown_as_text(page, data["source"])
+    assert_tokens_are_text(page, data["source"])
     assert "hacked" not in page.title()
     page.locator("#map").focus()
     for _ in range(8):
@@ -147,9 +152,9 @@ def test_whatever_a_token_holds_it_shows_as_text(opened, translation, width):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_cut_token_ends_at_a_letter_as_people_count_them(opened, translation):
+def test_truncated_token_ends_at_grapheme(opened, translation):
     family, accented = "👩‍👩‍👧‍👦", "é̱"
-    page = opened(as_tokens(translation, [family * 20, accented * 20]))
+    page = opened(with_tokens(translation, [family * 20, accented * 20]))
     texts = set(page.locator("svg text").all_text_contents())
     assert {f"{family * 10}…", f"{accented * 10}…", f"{family * 15}…"} <= texts
     assert not [text for text in texts if text.endswith(("\u200d…", "👩‍…"))]
@@ -157,45 +162,45 @@ def test_a_cut_token_ends_at_a_letter_as_people_count_them(opened, translation):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1100, 390])
-def test_a_whole_list_of_naughty_strings_shows_as_text(opened, translation, width):
-    """Such as the Big List of Naughty Strings, whose path the variable names: a string a line, # before remarks."""
+def test_list_of_naughty_strings_is_shown_as_text(opened, translation, width):
+    """Test every line of a file such as the Big List of Naughty Strings; lines with # are comments."""
     if "NAUGHTY_STRINGS" not in os.environ:
-        pytest.skip("NAUGHTY_STRINGS=path/to/blns.txt tries every string of that file")
+        pytest.skip("set NAUGHTY_STRINGS=path/to/blns.txt to test every string of that file")
     made = TextEncoder.from_pretrained(precision="float32", device="cpu")
     lines = Path(os.environ["NAUGHTY_STRINGS"]).read_text(encoding="utf-8").split("\n")
     texts = [line for line in lines if line and not line.startswith("#")]
     assert len(texts) > 100
     for text in texts:
-        page = opened(collect.of_model("all-MiniLM-L6-v2", made, text), width)
+        page = opened(collect.collect("all-MiniLM-L6-v2", made, text), width)
         assert page.locator("h1").evaluate("element => element.textContent") == text
         assert page.locator("h1 *, main script, main img, main iframe, main svg script").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), text
         page.context.close()
     each = len(translation["source"])
     for first in range(0, len(texts), each):
-        data = as_tokens(translation, texts[first : first + each])
+        data = with_tokens(translation, texts[first : first + each])
         page = opened(data, width)
-        assert_shown_as_text(page, data["source"])
+        assert_tokens_are_text(page, data["source"])
         page.context.close()
 
 
 @pytest.fixture(scope="module")
 def bytelevel(tmp_path_factory):
-    """A tiny random BART, whose vocabulary is of bytes."""
+    """A tiny random BART with a byte-level vocabulary."""
     folder = tmp_path_factory.mktemp("bart")
     seq2seq.make("bart", folder, vocab_size=400)
     return str(spm.bart(folder))
 
 
-def test_tokens_of_bytes_are_shown_as_text(opened, bytelevel):
-    data = collect.of_text(bytelevel, "Die Brücke שלום 👩 é\n<script>alert(1)</script>", beams=2)
+def test_byte_tokens_are_shown_as_text(opened, bytelevel):
+    data = collect.collect_checkpoint(bytelevel, "Die Brücke שלום 👩 é\n<script>alert(1)</script>", beam_size=2)
     assert {"▁", "<0xD7>", "␊"} <= set(data["source"])
     page = opened(data)
-    assert_shown_as_text(page, data["source"])
+    assert_tokens_are_text(page, data["source"])
     assert not re.search("[ĠÃÂĊðŁ]", page.locator("main").inner_text())
 
 
-def test_a_trace_shows_tokens_of_bytes_as_text(bytelevel):
+def test_trace_shows_byte_tokens_as_text(bytelevel):
     (encoder, *_) = head_attention(
         TextToText.from_pretrained(bytelevel, precision="float32"), "a ü", 0, 0, target="b ü"
     )
@@ -205,7 +210,7 @@ def test_a_trace_shows_tokens_of_bytes_as_text(bytelevel):
     assert "<s> a ▁ <0xC3> <0xBC> </s>" in out
 
 
-def test_a_phone_needs_no_scrolling_sideways(opened, translation):
+def test_phone_needs_no_horizontal_scrolling(opened, translation):
     page = opened(translation, 390, color_scheme="dark")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.locator("html").get_attribute("data-theme") == "dark"
@@ -213,18 +218,18 @@ def test_a_phone_needs_no_scrolling_sideways(opened, translation):
         const box = label.getBoundingClientRect(), around = label.closest("section").getBoundingClientRect();
         return box.left >= around.left && box.right <= around.right;
     })"""
-    assert page.evaluate(inside) == [True, True]  # the numbers of layers are not cut off
+    assert page.evaluate(inside) == [True, True]  # the labels for repeated layers are visible
 
 
 @pytest.mark.parametrize("width", [1100, 390])
-def test_a_long_text_leaves_room_for_what_follows(opened, translation, width):
+def test_long_text_leaves_space_for_page(opened, translation, width):
     long = "the old bridge " * 1365
     page = opened(translation | {"text": long, "output": long}, width)
     assert page.locator("#tokens").bounding_box()["y"] < 900
     for part in (page.locator("h1"), page.locator("#output")):
         assert part.evaluate("element => element.textContent") == long
         part.focus()
-        for _ in range(100):  # the browser scrolls smoothly, in its own time
+        for _ in range(100):  # the browser scrolls smoothly
             page.keyboard.press("End")
             if part.evaluate("element => element.scrollTop") > 1000:
                 break
@@ -235,20 +240,20 @@ def test_a_long_text_leaves_room_for_what_follows(opened, translation, width):
         assert part.evaluate("element => [element.tabIndex, element.scrollHeight - element.clientHeight]") == [-1, 0]
 
 
-def test_the_page_names_nothing_outside_itself(translation):
-    page = document(translation)
+def test_page_has_no_external_addresses(translation):
+    page = render_page(translation)
     assert not re.search(r"(src|href)=[\"'](?!#)", page)
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
 
 
-def test_the_command_writes_the_page(tmp_path):
+def test_command_writes_page(tmp_path):
     path = tmp_path / "a.html"
     status, _, err = clearhead("view", TEXT, "--output", path)
     assert status == 0, err
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8")).group(1))["text"] == TEXT
-    status, _, err = clearhead("view", TEXT, "--whole", "encoder.1", cwd=tmp_path)
+    status, _, err = clearhead("view", TEXT, "--full-maps", "encoder.1", cwd=tmp_path)
     assert status == 1
     assert "got 'encoder.1'" in err
     assert not Path(tmp_path / "view.html").exists()

@@ -1,4 +1,4 @@
-"""The numbers on the page are the tensors', to the precision that it states; and the page stays small."""
+"""Values on the page equal the tensors within the stated error, and the page stays small."""
 
 import dataclasses
 import json
@@ -8,46 +8,46 @@ import numpy as np
 import pytest
 import torch
 from support import families, folders
-from support.page import TEXT, hovered, results, unpacked, weights
+from support.page import TEXT, results, tooltips, unpacked, weights
 from transformers import BertTokenizerFast
 
 from clearhead import Seq2Seq, TextEncoder, TextToText, watch
-from clearhead.inspection.attention.capture import AttentionLayer
+from clearhead.inspection.attention.weights import AttentionLayer
 from clearhead.inspection.report import collect, heatmaps
-from clearhead.inspection.report.html import document
+from clearhead.inspection.report.html import render_page
 
-SAID = re.compile(
+TOOLTIP = re.compile(
     r"(?:head (?P<head>\d+), )?rows? (?P<top>\d+)(?:-(?P<bottom>\d+))?, columns? (?P<left>\d+)(?:-(?P<right>\d+))?: "
     r"(?:(?P<nothing>masked, −∞)|(?P<mean>mean )?(?P<value>-?[\d.]+) ± (?P<error>[\d.]+))"
 )
 
 
-def block(said, tensor):
-    """The numbers that a hover text speaks of."""
-    top, left = int(said["top"]), int(said["left"])
-    matrix = tensor if said["head"] is None else tensor[int(said["head"])]
-    return matrix[top : int(said["bottom"] or top) + 1, left : int(said["right"] or left) + 1]
+def block(tooltip, tensor):
+    """Return the elements of a tensor that a tooltip describes."""
+    top, left = int(tooltip["top"]), int(tooltip["left"])
+    matrix = tensor if tooltip["head"] is None else tensor[int(tooltip["head"])]
+    return matrix[top : int(tooltip["bottom"] or top) + 1, left : int(tooltip["right"] or left) + 1]
 
 
-def test_the_numbers_are_the_tensors(translation):
+def test_page_has_values_of_tensors(translation):
     made = TextToText.from_pretrained(precision="float32", device="cpu")
     (best,) = made.generate([TEXT], return_details=True)
     assert translation["output"] == best.text
-    assert len(translation["outputs"]) == made.settings.beam_size
+    assert len(translation["outputs"]) == made.generation_config.beam_size
     assert translation["outputs"][0]["score"] == pytest.approx(best.score, abs=1e-5)
-    assert [one["log_prob"] for one in translation["chosen"]] == pytest.approx(list(best.log_probs), abs=1e-4)
+    assert [one["log_prob"] for one in translation["output_tokens"]] == pytest.approx(list(best.log_probs), abs=1e-4)
     ids = torch.tensor([made.tokenizer.encode([TEXT], made.max_length)[0].ids])
     target = torch.tensor([[made.model.config.start_id, *best.token_ids[:-1]]])
-    with torch.inference_mode(), watch(made.model) as seen:
+    with torch.inference_mode(), watch(made.model) as records:
         made.model(ids, target)
-    for one, record in zip(translation["attention"], seen.records, strict=True):
+    for one, record in zip(translation["attention"], records.records, strict=True):
         assert (one["part"], one["layer"]) == (record.part, record.layer)
         for head, expected in zip(one["heads"], record.values[0], strict=True):
             assert np.abs(weights(translation, head) - expected.numpy()).max() <= float(expected.max()) / 510 + 1e-6
 
 
 @pytest.mark.parametrize("name", ["scores", "mask", "softmax", "split_heads", "qkv", "out"])
-def test_every_cell_of_a_heat_map_says_what_the_tensor_holds(opened, translation, name):
+def test_every_cell_of_heat_map_matches_tensor(opened, translation, name):
     path = f"decoder.layers.0.attention.{name}"
     tensor = results(translation)[path]
     page = opened(translation)
@@ -55,28 +55,28 @@ def test_every_cell_of_a_heat_map_says_what_the_tensor_holds(opened, translation
     step = page.locator(f"details.step[data-tail='attention.{name}']")
     step.locator("summary").click()
     step.locator(".cells[data-ready]").wait_for()
-    found = [SAID.fullmatch(text) for text in hovered(page, step.locator(".cells"))]
-    seen = np.zeros(tensor.shape, int)
-    for said in found:
-        numbers = block(said, tensor)
-        block(said, seen)[...] += 1
+    found = [TOOLTIP.fullmatch(text) for text in tooltips(page, step.locator(".cells"))]
+    covered = np.zeros(tensor.shape, int)
+    for tooltip in found:
+        numbers = block(tooltip, tensor)
+        block(tooltip, covered)[...] += 1
         finite = numbers[np.isfinite(numbers)]
-        if said["nothing"]:
+        if tooltip["nothing"]:
             assert np.isneginf(numbers).all()
         else:
-            assert abs(finite.mean() - float(said["value"])) <= float(said["error"])
-        assert bool(said["mean"]) == (numbers.size > 1 and not said["nothing"])
-    assert (seen == 1).all()  # every number stands in one cell
-    assert any(said["nothing"] for said in found) == (name == "mask")
-    exact = tensor.ndim == 3  # 4 heads of few numbers; without heads, a row has hundreds
-    assert all(said["mean"] is None for said in found) == exact
-    assert ("largest in the picture" in step.locator(".ends").inner_text().lower()) == (not exact)
+            assert abs(finite.mean() - float(tooltip["value"])) <= float(tooltip["error"])
+        assert bool(tooltip["mean"]) == (numbers.size > 1 and not tooltip["nothing"])
+    assert (covered == 1).all()  # each element is in one cell
+    assert any(tooltip["nothing"] for tooltip in found) == (name == "mask")
+    exact = tensor.ndim == 3  # 4 small heads; without heads, a row has hundreds of columns
+    assert all(tooltip["mean"] is None for tooltip in found) == exact
+    assert ("largest cell" in step.locator(".ends").inner_text().lower()) == (not exact)
     masked = int(np.isneginf(tensor).sum())
     assert (f"{masked} of {tensor.size}" in step.locator(".numbers").inner_text()) == (masked > 0)
     assert step.locator(".key.masked").count() == (masked > 0)
 
 
-def test_heads_are_never_averaged():
+def test_heads_are_not_averaged():
     blobs, result = heatmaps.Blobs(), torch.stack([torch.ones(60, 60), -torch.ones(60, 60)])[None]
     made = heatmaps.heatmap(result, 2 * 24 * 24, blobs)
     cells = unpacked({"blobs": blobs.texts}, made.data, np.int8, made.heads, made.rows, made.columns)
@@ -85,7 +85,7 @@ def test_heads_are_never_averaged():
     assert (cells[1] == -127).all()
 
 
-def test_numbers_that_are_not_finite_are_no_part_of_a_mean():
+def test_mean_excludes_infinite_elements():
     result = torch.tensor([[[1.0, 3.0, -torch.inf, 5.0, -torch.inf, -torch.inf]]])
     blobs = heatmaps.Blobs()
     made = heatmaps.heatmap(result, 3, blobs)
@@ -96,9 +96,9 @@ def test_numbers_that_are_not_finite_are_no_part_of_a_mean():
 
 
 @pytest.mark.parametrize(("length", "room", "size"), [(300, 90_000, 256), (300, 30_000, 128), (512, 7_000, 64)])
-def test_pooled_cells_are_the_blocks_largest_weights(length, room, size):
+def test_pooled_cells_are_largest_weights(length, room, size):
     values = torch.rand(1, 1, length, length)
-    blobs, made = heatmaps.Blobs(), heatmaps.maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset())
+    blobs, made = heatmaps.Blobs(), heatmaps.attention_maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset())
     (packed,) = heatmaps.pack([({}, made)], room, blobs)
     (head,) = packed["heads"]
     assert (head["rows"], head["columns"]) == (size, size)
@@ -110,100 +110,100 @@ def test_pooled_cells_are_the_blocks_largest_weights(length, room, size):
             assert abs(cells[row, column] - part.max()) <= 0.002
 
 
-def test_the_page_says_what_a_pooled_map_shows(opened, translation):
+def test_page_describes_pooled_map(opened, translation):
     values, about = torch.rand(1, 1, 300, 300), {"part": "encoder", "layer": 0, "queries": 300, "keys": 300}
     blobs = heatmaps.Blobs()
     blobs.texts += translation["blobs"]
     attention = heatmaps.pack(
-        [(about, heatmaps.maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset()))], 10**6, blobs
+        [(about, heatmaps.attention_maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset()))], 10**6, blobs
     )
     page = opened(translation | {"attention": attention, "source": ["a"] * 300, "blobs": blobs.texts})
     assert "300 × 300 tokens in 256 × 256 cells" in page.locator("#attention-view").inner_text()
     page.locator("#map").focus()
     for _ in range(4):
         page.keyboard.press("ArrowRight")
-    assert page.locator("#said").inner_text().startswith("0 “a” attends to 4 “a”: ")
+    assert page.locator("#status").inner_text().startswith("0 “a” attends to 4 “a”: ")
     page.keyboard.press("ArrowRight")
-    said = page.locator("#said").inner_text()
-    assert said.startswith("0 “a” attends to 5 to 6: ")
-    assert abs(float(said.split()[-3]) - float(values[0, 0, 0, 5:7].max())) <= 0.003
-    assert 5 < page.locator(".axis.across span").count() <= 40  # the tokens beside the map are thinned
+    status = page.locator("#status").inner_text()
+    assert status.startswith("0 “a” attends to 5 to 6: ")
+    assert abs(float(status.split()[-3]) - float(values[0, 0, 0, 5:7].max())) <= 0.003
+    assert 5 < page.locator(".axis.across span").count() <= 40  # only some tokens are written at the map
 
 
-def test_no_query_is_without_a_line(opened, translation):
-    values = torch.rand(1, 1, 40, 40).softmax(dim=-1)  # all near 1 / 40, and no line is drawn of them
+def test_every_query_has_a_line(opened, translation):
+    values = torch.rand(1, 1, 40, 40).softmax(dim=-1)  # all near 1 / 40, below the limit for lines
     values[0, 0, 3] = torch.tensor([0.5, 0.46, 0.04, *[0.0] * 37])
     values[0, 0, 4] = 0.0
     about = {"part": "encoder", "layer": 0, "queries": 40, "keys": 40}
     blobs = heatmaps.Blobs()
     blobs.texts += translation["blobs"]
     attention = heatmaps.pack(
-        [(about, heatmaps.maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset()))], 10**6, blobs
+        [(about, heatmaps.attention_maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset()))], 10**6, blobs
     )
     page = opened(translation | {"attention": attention, "source": ["a"] * 40, "blobs": blobs.texts})
     starts = page.locator("#lines line").evaluate_all("all => all.map((one) => Number(one.getAttribute('y1')))")
     rows = [round((start - 14) / 21) for start in starts]
-    assert rows.count(3) in (2, 3)  # of a weight of 0.04 the byte may be less
+    assert rows.count(3) in (2, 3)  # the byte of 0.04 may round down
     assert set(rows) == set(range(40)) - {4}
-    assert "largest weight has a line, and every other from 0.04 on" in page.locator("#lines").inner_text()
+    assert "largest weight of each query, and all weights of at least 0.04" in page.locator("#lines").inner_text()
 
 
 @pytest.mark.parametrize("length", [12, 200])
-def test_weights_that_are_all_small_are_seen_and_told(opened, translation, length):
+def test_small_weights_are_visible(opened, translation, length):
     values = torch.rand(1, 1, length, length).softmax(dim=-1)  # all near 1 / length
     values[..., -1] = 0.0
     about = {"part": "encoder", "layer": 0, "queries": length, "keys": length}
     blobs = heatmaps.Blobs()
     blobs.texts += translation["blobs"]
-    made = heatmaps.maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset())
+    made = heatmaps.attention_maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset())
     attention = heatmaps.pack([(about, made)], 10**6, blobs)
     page = opened(translation | {"attention": attention, "source": ["a"] * length, "blobs": blobs.texts})
-    told = page.locator("#attention-view .hint").first.inner_text()
-    assert float(told.split()[3].removesuffix(",")) == pytest.approx(float(values.max()), rel=0.01)
-    assert ("square root" in told) == (length > 60)
+    hint = page.locator("#attention-view .hint").first.inner_text()
+    assert float(hint.split()[3].removesuffix(",")) == pytest.approx(float(values.max()), rel=0.01)
+    assert ("square root" in hint) == (length > 60)
     colors = page.locator("#map canvas").evaluate(
         "(map) => Array.from(map.getContext('2d').getImageData(0, 0, map.width, 1).data)"
     )
-    distances = np.abs(np.reshape(colors, (length, 4))[:, :3] - colors[-4:-1]).sum(1)  # from the color of nothing
+    distances = np.abs(np.reshape(colors, (length, 4))[:, :3] - colors[-4:-1]).sum(1)  # from the color of 0
     assert (distances[:-1] > 40).all()
     page.locator("#map").focus()
-    _, _, _, value, _, error = page.locator("#said").inner_text().rsplit(maxsplit=5)
+    _, _, _, value, _, error = page.locator("#status").inner_text().rsplit(maxsplit=5)
     assert float(error) < 0.01 / length
     assert abs(float(value) - float(values[0, 0, 0, 0])) <= float(error)
 
 
-def test_a_short_sentences_page_is_small(translation):
-    assert len(document(translation)) < 2_000_000
-    assert len(document(collect.of_text("all-MiniLM-L6-v2", TEXT))) < 2_000_000
+def test_page_of_short_sentence_is_small(translation):
+    assert len(render_page(translation)) < 2_000_000
+    assert len(render_page(collect.collect_checkpoint("all-MiniLM-L6-v2", TEXT))) < 2_000_000
 
 
 @pytest.mark.slow
-def test_a_short_sentence_through_many_layers_and_heads_is_small():
+def test_page_of_large_model_is_small():
     made = TextToText.from_pretrained(precision="float32", device="cpu")
     sizes = {"d_model": 512, "num_heads": 16, "num_layers": 12, "ffn_hidden": 1024}
     same = {"decoder_ffn_hidden": None, "decoder_num_heads": None, "decoder_num_layers": None, "head_dim": None}
     made.model = Seq2Seq(dataclasses.replace(made.model.config, **sizes, **same)).eval()
-    made.settings = made.settings.changed(max_new_tokens=20)
+    made.generation_config = made.settings.updated(max_new_tokens=20)
     text = "My grandmother bakes bread every Sunday morning, and then she walks to the old bridge by the river."
-    data = collect.of_model("large", made, text)
+    data = collect.collect("large", made, text)
     assert len(data["source"]) >= 20
-    assert len(document(data)) < 2_000_000
+    assert len(render_page(data)) < 2_000_000
 
 
-def test_however_incompressible_the_maps_they_stay_under_40_megabytes(translation):
-    """24 layers of 16 heads at 4,096 tokens, one of them whole, with bytes that nothing makes smaller."""
+def test_random_maps_stay_under_40_megabytes(translation):
+    """Use 24 layers of 16 heads with 4,096 tokens, random bytes, and one full map."""
     noise = np.random.default_rng(0)
 
-    def random(size, kept=False):
-        return heatmaps.Map(0, noise.integers(0, 256, (size, size), dtype=np.uint8), 1.0, kept)
+    def random(size, full_size=False):
+        return heatmaps.AttentionMap(0, noise.integers(0, 256, (size, size), dtype=np.uint8), 1.0, full_size)
 
     layers = [({"part": "encoder", "layer": layer}, [random(256) for _ in range(16)]) for layer in range(24)]
-    layers[3][1][5] = random(4096, kept=True)
+    layers[3][1][5] = random(4096, full_size=True)
     before = layers[0][1][0].cells
     blobs = heatmaps.Blobs()
-    packed = heatmaps.pack(layers, collect._MAPS, blobs)
+    packed = heatmaps.pack(layers, collect._MAP_CHARACTERS, blobs)
     data = translation | {"attention": packed, "blobs": blobs.texts, "source": ["token"] * 4096}
-    assert len(document(data)) < 40_000_000
+    assert len(render_page(data)) < 40_000_000
     assert packed[3]["heads"][5]["rows"] == 4096
     assert packed[0]["heads"][0]["rows"] == 128
     expected = before.reshape(128, 2, 128, 2).max((1, 3))
@@ -212,36 +212,38 @@ def test_however_incompressible_the_maps_they_stay_under_40_megabytes(translatio
     ).tolist() == expected.tolist()
 
 
-def test_maps_kept_whole_that_leave_no_room_are_refused():
-    made = heatmaps.maps(AttentionLayer("", "encoder", 0, 2), torch.rand(2, 300, 300), frozenset({("encoder", 0, 1)}))
+def test_refuses_too_many_full_maps():
+    made = heatmaps.attention_maps(
+        AttentionLayer("", "encoder", 0, 2), torch.rand(2, 300, 300), frozenset({("encoder", 0, 1)})
+    )
     with pytest.raises(
-        ValueError, match=r"take 0\.1 MB of the page, which has 0\.0 for them: keep fewer maps whole than 1"
+        ValueError, match=r"take 0\.1 MB of the page, and the limit is 0\.0 MB\. Keep fewer full maps than 1"
     ):
         heatmaps.pack([({}, made)], 30_000, heatmaps.Blobs())
 
 
 @pytest.mark.slow
-def test_long_texts_are_pooled_and_chosen_maps_kept_whole(opened):
+def test_maps_of_long_text_are_pooled_except_full_maps(opened):
     text = " ".join(f"word{number}" for number in range(400))
     made = TextEncoder.from_pretrained(precision="float32", device="cpu")
-    data = collect.of_text("all-MiniLM-L6-v2", text, whole=[("encoder", 1, 2)])
+    data = collect.collect_checkpoint("all-MiniLM-L6-v2", text, full_maps=[("encoder", 1, 2)])
     tokens = len(made.tokenize([text])[0].ids)
-    assert data["cut"] is True
+    assert data["truncated"] is True
     assert len(data["source"]) == tokens == 256
     assert data["attention"][1]["heads"][2]["rows"] == 256
     opened(data)
 
 
 @pytest.mark.slow
-def test_4096_tokens_are_at_most_40_megabytes_and_open(opened, tmp_path):
+def test_page_of_4096_tokens_is_under_40_megabytes(opened, tmp_path):
     sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     families.make("bert", tmp_path, max_position_embeddings=4096, **sizes)
     BertTokenizerFast(str(tmp_path / "vocab.txt"), model_max_length=4096).save_pretrained(tmp_path)
-    data = collect.of_text(str(tmp_path), "the old bridge " * 2000, whole=[("encoder", 1, 3)])
+    data = collect.collect_checkpoint(str(tmp_path), "the old bridge " * 2000, full_maps=[("encoder", 1, 3)])
     assert len(data["source"]) == 4096
     sizes = {one["rows"] for part in data["attention"] for one in part["heads"]}
     assert sizes == {256, 4096}
-    assert len(document(data)) < 40_000_000
+    assert len(render_page(data)) < 40_000_000
     page = opened(data)
     assert page.locator("#tokens").bounding_box()["y"] < 900
     page.locator("#attention-view select").first.select_option("1")
@@ -251,9 +253,7 @@ def test_4096_tokens_are_at_most_40_megabytes_and_open(opened, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_translation_of_4096_tokens_by_12_and_12_layers_of_16_heads_is_at_most_40_megabytes_and_opens(
-    opened, tmp_path
-):
+def test_page_of_large_translation_is_under_40_megabytes(opened, tmp_path):
     sizes = {"d_model": 256, "max_position_embeddings": 4096}
     for part in ("encoder", "decoder"):
         sizes |= {f"{part}_layers": 12, f"{part}_attention_heads": 16, f"{part}_ffn_dim": 512}
@@ -261,11 +261,11 @@ def test_a_translation_of_4096_tokens_by_12_and_12_layers_of_16_heads_is_at_most
     limits = tmp_path / "tokenizer_config.json"
     limits.write_text(json.dumps(json.loads(limits.read_text()) | {"model_max_length": 4096}))
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    made.settings = made.settings.changed(max_new_tokens=24)
-    data = collect.of_model("long", made, "the old bridge " * 3000)
+    made.generation_config = made.settings.updated(max_new_tokens=24)
+    data = collect.collect("long", made, "the old bridge " * 3000)
     assert len(data["source"]) == 4096
     assert len(data["attention"]) == 12 * 3
-    assert len(document(data)) < 40_000_000
+    assert len(render_page(data)) < 40_000_000
     page = opened(data)
     page.locator("#attention-view select").first.select_option("11")
     page.locator(".grid button").nth(15).click()

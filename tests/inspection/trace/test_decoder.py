@@ -1,4 +1,4 @@
-"""The trace of decoders: cross-attention, caches, and the families' own norms, scores and positions."""
+"""Trace of decoders: cross-attention, caches, and the norms, scores and positions of each family."""
 
 import pytest
 import torch
@@ -52,63 +52,63 @@ def loaded(request, tmp_path_factory):
 
 
 @pytest.fixture
-def told(monkeypatch):
-    """The tensors of the steps by path, as long as a test runs."""
+def step_results(monkeypatch):
+    """The results of all recorded steps by path."""
     results = {}
-    tell = Recorder.tell
+    record = Recorder.record
 
-    def keep(self, path, kind, result, module=None):
+    def keep(self, path, operation, result, module=None):
         results[path] = result
-        tell(self, path, kind, result, module)
+        record(self, path, operation, result, module)
 
-    monkeypatch.setattr(Recorder, "tell", keep)
+    monkeypatch.setattr(Recorder, "record", keep)
     return results
 
 
-def heads_of(told, path, parts, num_heads):
-    return attention.split_heads(told[path].chunk(parts, dim=-1)[-1], num_heads)
+def heads_of(step_results, path, parts, num_heads):
+    return attention.split_heads(step_results[path].chunk(parts, dim=-1)[-1], num_heads)
 
 
-def check(told, layer, own, memory):
-    """The weights that were replayed, times values that the model had, are the sums that it computed."""
-    for part, values in (("attention", own), ("cross_attention", memory)):
+def assert_replay_matches(step_results, layer, self_values, memory):
+    """Assert that replayed weights times the model's values equal the model's weighted sums."""
+    for part, values in (("attention", self_values), ("cross_attention", memory)):
         path = f"decoder.layers.{layer}.{part}"
-        found = told[f"{path}.weighted_sum"]
-        torch.testing.assert_close(told[f"{path}.softmax"] @ values, found, atol=1e-5, rtol=1e-5)
-        assert found.abs().max() > 1e-3
+        weighted_sum = step_results[f"{path}.weighted_sum"]
+        torch.testing.assert_close(step_results[f"{path}.softmax"] @ values, weighted_sum, atol=1e-5, rtol=1e-5)
+        assert weighted_sum.abs().max() > 1e-3
 
 
-def test_the_weights_are_those_of_what_was_computed(loaded, told):
+def test_replayed_weights_match_model(loaded, step_results):
     mask, target_mask = masks.padding(KEEP), masks.padding(torch.tensor([[True] * 3, [True, True, False]]))
     with torch.no_grad():
         plain = loaded(IDS, TARGET, mask, target_mask)
-        seen = trace(loaded, IDS, TARGET, mask, target_mask, values=True)
-    assert torch.equal(seen.output, plain)
+        traced_run = trace(loaded, IDS, TARGET, mask, target_mask, values=True)
+    assert torch.equal(traced_run.output, plain)
     heads = loaded.decoder.num_heads
     for layer in range(len(loaded.decoder.layers)):
         path = f"decoder.layers.{layer}"
-        own = heads_of(told, f"{path}.attention.qkv", 3, heads)
-        memory = heads_of(told, f"{path}.cross_attention.kv", 2, heads)
-        check(told, layer, own, memory)
+        self_values = heads_of(step_results, f"{path}.attention.qkv", 3, heads)
+        memory = heads_of(step_results, f"{path}.cross_attention.kv", 2, heads)
+        assert_replay_matches(step_results, layer, self_values, memory)
 
 
-@pytest.mark.parametrize("each", [1, 3])
-def test_the_weights_are_those_of_the_caches(loaded, told, each):
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_replayed_weights_with_caches_match_model(loaded, step_results, num_beams):
     mask = masks.padding(KEEP)
     with torch.no_grad():
         memory = traced(loaded, lambda: loaded.encode(IDS, mask), values=True).output
         cache, other = loaded.cache(), loaded.cache()
         for number in range(3):
-            new = TARGET[:, number : number + 1].repeat_interleave(each, dim=0)
-            seen = traced(loaded, lambda new=new: loaded.decode(new, memory, None, mask, cache), values=True)
-            assert torch.equal(seen.output, loaded.decode(new, memory, None, mask, other))
+            new = TARGET[:, number : number + 1].repeat_interleave(num_beams, dim=0)
+            traced_run = traced(loaded, lambda new=new: loaded.decode(new, memory, None, mask, cache), values=True)
+            assert torch.equal(traced_run.output, loaded.decode(new, memory, None, mask, other))
             for layer, (own, fixed) in enumerate(cache.layers):
-                check(told, layer, own.values, fixed.key_value[1])
-                assert torch.equal(told[f"decoder.layers.{layer}.attention.cache"], own.keys)
-                assert torch.equal(told[f"decoder.layers.{layer}.cross_attention.cache"], fixed.key_value[0])
+                assert_replay_matches(step_results, layer, own.values, fixed.key_value[1])
+                assert torch.equal(step_results[f"decoder.layers.{layer}.attention.cache"], own.keys)
+                assert torch.equal(step_results[f"decoder.layers.{layer}.cross_attention.cache"], fixed.key_value[0])
 
 
-def test_caches_grow_and_are_read():
+def test_steps_append_to_and_read_caches():
     small = model()
     memory, cache = small.encode(IDS), small.cache()
     for number in range(1, 4):
@@ -124,7 +124,7 @@ def test_caches_grow_and_are_read():
         assert (f"{cross}.kv" in named) == (number == 1)
 
 
-def test_several_targets_of_a_memory_stand_in_its_row():
+def test_several_targets_share_a_memory_row():
     layer = CrossAttention(16, 2).eval()
     steps = trace(layer, torch.randn(6, 3, 16), torch.randn(2, 5, 16)).steps
     assert [step.named_shape for step in steps] == [
@@ -140,7 +140,7 @@ def test_several_targets_of_a_memory_stand_in_its_row():
 
 @pytest.mark.parametrize("changes", [{}, T5, MARIAN, {"tie_output": False, "share_embeddings": False}])
 @pytest.mark.parametrize("values", [False, True])
-def test_each_shape_is_real_and_each_parameter_counted_once(told, changes, values):
+def test_shapes_match_and_parameters_count_once(step_results, changes, values):
     small = model(**changes)
     steps = trace(small, IDS, TARGET, values=values).steps
     assert sum(step.parameters for step in steps) == sum(p.numel() for p in small.parameters())
@@ -148,7 +148,7 @@ def test_each_shape_is_real_and_each_parameter_counted_once(told, changes, value
     sizes |= {"B": (1, 2), "d_k": (5, 8), "d_v": (5, 8), "H·d_k": (10,), "3H·d_k": (30,), "2H·d_k": (20,)}
     sizes |= {"3D": (48,), "2D": (32,)}
     for step in steps:
-        assert [size for _, size in step.shape] == list(told[step.path].shape)
+        assert [size for _, size in step.shape] == list(step_results[step.path].shape)
         assert all(size in sizes[name] for name, size in step.shape), step
         assert step.equation
     paths = [step.path for step in steps]
@@ -156,7 +156,7 @@ def test_each_shape_is_real_and_each_parameter_counted_once(told, changes, value
     assert {"source_embedding.tokens", "target_embedding.tokens", "output"} <= set(paths)
 
 
-def test_the_modules_shapes_are_the_steps():
+def test_shapes_equal_module_outputs():
     small, real = model(**T5, share_embeddings=False, tie_output=False), {}  # tied modules run twice
     for path, module in small.named_modules():
         module.register_forward_hook(lambda module, inputs, output, path=path: real.update({path: tuple(output.shape)}))
@@ -166,7 +166,7 @@ def test_the_modules_shapes_are_the_steps():
     assert {path: steps[path] for path in shared} == {path: real[path] for path in shared}
 
 
-def test_the_families_equations():
+def test_equations_of_each_family():
     by_path = {step.path: step.equation for step in trace(model(**T5), IDS, TARGET).steps}
     assert by_path["decoder.layers.0.attention.scores"] == f"{equation_of(attention.scaled_scores)}, scale = 1"
     assert by_path["decoder.layers.0.cross_attention.scores"] == "S = Q Kᵀ · scale, scale = 1"
@@ -186,21 +186,21 @@ def test_the_families_equations():
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize("changes", [T5, MARIAN])
-def test_tracing_changes_no_bit_and_leaves_no_hook(changes, values, training):
+def test_trace_is_bit_identical_and_removes_hooks(changes, values, training):
     small = model(**changes, attention_drop_prob=0.3).train(training)
     torch.manual_seed(3)
     plain = small(IDS, TARGET, KEEP[:, None, None, :])
     torch.manual_seed(3)
-    seen = trace(small, IDS, TARGET, KEEP[:, None, None, :], values=values)
-    assert torch.equal(seen.output, plain)
-    assert seen.output.requires_grad
+    traced_run = trace(small, IDS, TARGET, KEEP[:, None, None, :], values=values)
+    assert torch.equal(traced_run.output, plain)
+    assert traced_run.output.requires_grad
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in small.modules())
     with pytest.raises(RuntimeError, match="stop"):
         traced(small, lambda: (_ for _ in ()).throw(RuntimeError("stop")))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in small.modules())
 
 
-def test_parts_by_themselves():
+def test_single_modules():
     x, memory = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
     layer = DecoderLayer(16, 12, 2, 0.1).eval()
     operations = [step.operation for step in trace(layer, x, memory, masks.causal(3)).steps]
@@ -212,11 +212,11 @@ def test_parts_by_themselves():
     assert cache.length == 3
 
 
-def test_rotary_keys_come_from_the_cache(told):
+def test_rotary_keys_from_cache(step_results):
     from clearhead import SelfAttentionCache
 
     layer, cache = MultiHeadAttention(16, 2, rotary_theta=100.0).eval(), SelfAttentionCache()
     for _ in range(3):
         trace(layer, torch.randn(1, 2, 16), None, cache, values=True)
-    assert torch.equal(told["cache"], cache.keys)
-    torch.testing.assert_close(told["softmax"] @ cache.values, told["weighted_sum"])
+    assert torch.equal(step_results["cache"], cache.keys)
+    torch.testing.assert_close(step_results["softmax"] @ cache.values, step_results["weighted_sum"])

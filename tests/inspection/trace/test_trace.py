@@ -1,4 +1,4 @@
-"""The trace tells every step of what really ran, and changes nothing."""
+"""trace() records every step of a run without changes to the model."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_every_step_in_order():
     assert operations == [*first, *PRE, *PRE, "layer norm"]
 
 
-def test_gated_rotary_and_learned_parts_are_told():
+def test_gated_rotary_and_learned_modules():
     model = EncoderModel(config(positions="rotary", activation="geglu", num_layers=1)).eval()
     operations = [step.operation for step in trace(model, torch.tensor([[1, 2, 3]])).steps]
     assert operations[3:5] == ["split heads", "rotary"]
@@ -41,7 +41,7 @@ def test_gated_rotary_and_learned_parts_are_told():
     assert (step.named_shape, step.parameters) == ("[B=1, H=2, Lq=3, Lk=3]", 16)
 
 
-def test_shapes_are_named_and_paths_lead_to_modules():
+def test_named_shapes_and_module_paths():
     steps = trace(Encoder(8, 12, 2, 0.1, 1).eval(), torch.rand(3, 5, 8)).steps
     named = {step.path: step.named_shape for step in steps}
     assert named["layers.0.attention.qkv"] == "[B=3, L=5, 3D=24]"
@@ -52,14 +52,14 @@ def test_shapes_are_named_and_paths_lead_to_modules():
     assert {step.dtype for step in steps} == {"float32"}
 
 
-def test_every_parameter_is_counted_once():
+def test_every_parameter_counts_once():
     for changes in ({}, {"norm_order": "pre", "num_token_types": 3, "embedding_norm": True, "activation": "geglu"}):
         model = EncoderModel(config(**changes)).eval()
         steps = trace(model, torch.tensor([[1, 2]])).steps
         assert sum(step.parameters for step in steps) == sum(p.numel() for p in model.parameters())
 
 
-def test_equations_are_the_ones_their_files_state():
+def test_equations_are_those_of_docstrings():
     steps = trace(EncoderModel(config()).eval(), torch.tensor([[1, 2]])).steps
     assert all(step.equation for step in steps)
     by_operation = {step.operation: step.equation for step in steps}
@@ -70,28 +70,28 @@ def test_equations_are_the_ones_their_files_state():
 
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize("training", [False, True])
-def test_tracing_changes_no_bit_and_leaves_no_hook(values, training):
+def test_trace_is_bit_identical_and_removes_hooks(values, training):
     model = EncoderModel(config(attention_drop_prob=0.3)).train(training)
     ids = torch.tensor([[1, 2, 3], [4, 5, 0]])
-    mask = masks.additive(masks.padding(ids != 0)) * 0.5  # a float mask has a kernel of its own under gradients
+    mask = masks.additive(masks.padding(ids != 0)) * 0.5  # a float mask selects another kernel under gradients
     torch.manual_seed(3)
     plain = model(ids, mask)
     torch.manual_seed(3)
-    seen = trace(model, ids, mask, values=values)
-    assert torch.equal(seen.output, plain)
-    assert seen.output.requires_grad
+    traced = trace(model, ids, mask, values=values)
+    assert torch.equal(traced.output, plain)
+    assert traced.output.requires_grad
     assert model.training == training
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_hooks_come_off_when_the_model_raises():
+def test_removes_hooks_after_error():
     model = EncoderModel(config())
     with pytest.raises(ValueError, match="token ids"):
         trace(model, torch.tensor([[99]]))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_values_are_those_of_the_explicit_equation():
+def test_statistics_match_explicit_equation():
     layer = MultiHeadAttention(8, 2).eval()
     x, mask = torch.randn(2, 5, 8), masks.padding(torch.tensor([[True] * 5, [True, True, False, False, False]]))
     steps = {step.operation: step for step in trace(layer, x, mask, values=True).steps}
@@ -102,14 +102,14 @@ def test_values_are_those_of_the_explicit_equation():
         std, mean = torch.std_mean(tensor, correction=0)
         expected = Statistics(mean.item(), std.item(), tensor.min().item(), tensor.max().item())
         assert vars(found) == pytest.approx(vars(expected), abs=1e-6)
-    # −∞ stands in the masked scores and is left out of their statistics
+    # statistics exclude −∞ in masked scores
     finite = attention.masked(attention.scores(q, k), mask)
     assert steps["mask"].values.min == pytest.approx(finite[finite.isfinite()].min().item())
 
 
 def test_json_and_text():
-    seen = trace(Encoder(8, 12, 2, 0.1, 1).eval(), torch.rand(3, 5, 8))
-    first = seen.steps[0].as_dict()
+    traced = trace(Encoder(8, 12, 2, 0.1, 1).eval(), torch.rand(3, 5, 8))
+    first = traced.steps[0].as_dict()
     assert first == {
         "path": "layers.0.attention.qkv",
         "operation": "projection",
@@ -118,8 +118,8 @@ def test_json_and_text():
         "dtype": "float32",
         "parameters": 216,
     }
-    lines = str(seen).split("\n")
-    assert len(lines) == len(seen.steps) == 18
+    lines = str(traced).split("\n")
+    assert len(lines) == len(traced.steps) == 18
     assert lines[2].split()[:3] == ["layers.0.attention.scores", "scores", "[B=3,"]
     assert set(trace(Encoder(8, 12, 2, 0.1, 1), torch.rand(1, 2, 8), values=True).steps[0].as_dict()["values"]) == {
         "mean",
@@ -129,8 +129,8 @@ def test_json_and_text():
     }
 
 
-def test_without_values_long_inputs_need_no_score_matrix():
+def test_long_input_without_values_needs_no_score_matrix():
     model = Encoder(8, 8, 8, 0.0, 1).eval()
     with torch.no_grad():
-        steps = trace(model, torch.rand(1, 16384, 8)).steps  # scores would hold 8.6 GB
+        steps = trace(model, torch.rand(1, 16384, 8)).steps  # scores would take 8.6 GB
     assert steps[2].named_shape == "[B=1, H=8, Lq=16384, Lk=16384]"

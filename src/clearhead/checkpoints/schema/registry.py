@@ -20,7 +20,9 @@ Family = TypeVar("Family", bound=_Named)
 
 
 class FamilyRegistry(Mapping[str, Family]):
-    """Families by model type, such as "bert". The first look-up imports all modules of `checkpoints.families`.
+    """Families by model type, such as "bert", in alphabetical order.
+
+    The first look-up imports all modules of `checkpoints.families`.
 
     >>> from clearhead.checkpoints import ENCODER_FAMILIES
     >>> ENCODER_FAMILIES["bert"].architecture
@@ -47,7 +49,7 @@ class FamilyRegistry(Mapping[str, Family]):
 
     def __iter__(self) -> Iterator[str]:
         self._discover()
-        return iter(self._families)
+        return iter(sorted(self._families))
 
     def __len__(self) -> int:
         self._discover()

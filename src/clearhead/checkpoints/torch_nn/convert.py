@@ -1,7 +1,7 @@
-"""torch.nn's encoder and decoder and ours: weights both ways.
+"""Convert torch.nn's encoder and decoder to ours and back, with their weights.
 
-Masks: `masks.from_torch_nn(tgt_mask, tgt_key_padding_mask)` is our mask, `masks.from_torch_nn(memory_mask,
-memory_key_padding_mask)` our memory_mask; `masks.to_torch_nn` gives each pair back.
+For masks, use `masks.from_torch_nn(tgt_mask, tgt_key_padding_mask)` as mask and `masks.from_torch_nn(memory_mask,
+memory_key_padding_mask)` as memory_mask. `masks.to_torch_nn` is the inverse.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ TorchStack = nn.TransformerEncoder | nn.TransformerDecoder
 
 
 class EncoderDecoder(NamedTuple):
-    """What an `nn.Transformer` holds: two stacks over inputs that are embedded already.
+    """The two stacks of an `nn.Transformer`; their inputs are embeddings.
 
     Equation: Decoder(Y, Encoder(X)), with the two masks of each
     """
@@ -47,11 +47,16 @@ def from_torch_nn(module: nn.TransformerDecoder) -> Decoder: ...
 @overload
 def from_torch_nn(module: nn.Transformer) -> EncoderDecoder: ...
 def from_torch_nn(module: TorchLayer | TorchStack | nn.Transformer) -> Layer | Stack | EncoderDecoder:
-    """Our module with the weights, the options and the mode of torch.nn's. Ours is batch first, whatever that was.
+    """Return our module with the weights, options and training mode of a torch.nn module.
+
+    Our modules are always batch first.
+
+    Args:
+        module: an `nn.Transformer`, its encoder or decoder, or one of their layers.
 
     Raises:
-        ValueError: an activation other than ReLU, GELU and SiLU, a final norm that is no LayerNorm with weights,
-            layers that differ, dropouts or eps that differ within a layer.
+        ValueError: the activation is not ReLU, GELU or SiLU; the final norm is not a LayerNorm with weights; the layers
+            of a stack, or the dropout rates or eps of a layer, differ.
 
     >>> from torch import nn; from clearhead.checkpoints.torch_nn.convert import from_torch_nn
     >>> type(from_torch_nn(nn.TransformerEncoderLayer(512, 8))).__name__
@@ -64,18 +69,19 @@ def from_torch_nn(module: TorchLayer | TorchStack | nn.Transformer) -> Layer | S
     if isinstance(module, nn.Transformer):
         return EncoderDecoder(from_torch_nn(module.encoder), from_torch_nn(module.decoder))
     if isinstance(module, TorchStack):
-        ours = _stack_like(module)
+        ours = _our_stack(module)
     elif isinstance(module, TorchLayer):
-        ours = _layer_like(module)
+        ours = _our_layer(module)
     else:
         raise ValueError(
-            "a Transformer of torch.nn, its TransformerEncoder or TransformerDecoder, or a layer of these is wanted; "
+            "expected an nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, or a layer of these; "
             f"got a {type(module).__name__}"
         )
     reference = next(module.parameters())
     ours.to(device=reference.device, dtype=reference.dtype)
-    wanted = {name: tuple(tensor.shape) for name, tensor in ours.state_dict().items()}
-    ours.load_state_dict(_table(ours).to_ours(split_qkv(module.state_dict()), wanted, type(module).__name__))
+    expected = {name: tuple(tensor.shape) for name, tensor in ours.state_dict().items()}
+    tensors = split_qkv(module.state_dict())
+    ours.load_state_dict(_parameter_names(ours).to_ours(tensors, expected, type(module).__name__))
     return ours.train(module.training)
 
 
@@ -90,42 +96,45 @@ def to_torch_nn(module: Decoder) -> nn.TransformerDecoder: ...
 @overload
 def to_torch_nn(module: EncoderDecoder) -> nn.Transformer: ...
 def to_torch_nn(module: Layer | Stack | EncoderDecoder) -> TorchLayer | TorchStack | nn.Transformer:
-    """torch.nn's module (batch first) with the weights, the options and the mode of ours.
+    """Return torch.nn's module (batch first) with the weights, options and training mode of ours.
+
+    Args:
+        module: an encoder, a decoder, one of their layers, or an `EncoderDecoder`.
 
     Raises:
-        ValueError: what torch.nn's modules cannot hold: rotary positions, gated feed-forwards, windows, relative
-            biases, LayerDrop, another scale or head_dim, RMSNorm, a first layer without norm, two dropouts; an
+        ValueError: torch.nn has no such module: rotary positions, gated feed-forwards, windows, relative biases,
+            LayerDrop, another scale or head_dim, RMSNorm, a first layer without norm, different dropout rates; an
             encoder and a decoder of different widths.
     """
     if isinstance(module, EncoderDecoder):
         return _transformer(*module)
     theirs: TorchLayer | TorchStack = _torch_stack(module) if isinstance(module, Stack) else _torch_layer(module)
-    _fill(theirs, module)
+    _load_weights(theirs, module)
     return theirs
 
 
-def _table(module: Layer | Stack) -> ParameterNames:
+def _parameter_names(module: Layer | Stack) -> ParameterNames:
     if isinstance(module, Stack):
         return STACK if isinstance(module, Encoder) else DECODER_STACK
     return LAYER if isinstance(module, EncoderLayer) else DECODER_LAYER
 
 
-def _layer_like(layer: TorchLayer) -> Layer:
+def _our_layer(layer: TorchLayer) -> Layer:
     kind = EncoderLayer if isinstance(layer, nn.TransformerEncoderLayer) else DecoderLayer
     return kind(*_sizes(layer), **_options(layer))
 
 
-def _stack_like(stack: TorchStack) -> Stack:
-    wanted = nn.TransformerEncoderLayer if isinstance(stack, nn.TransformerEncoder) else nn.TransformerDecoderLayer
-    layers = [layer for layer in stack.layers if isinstance(layer, wanted)]
+def _our_stack(stack: TorchStack) -> Stack:
+    layer_type = nn.TransformerEncoderLayer if isinstance(stack, nn.TransformerEncoder) else nn.TransformerDecoderLayer
+    layers = [layer for layer in stack.layers if isinstance(layer, layer_type)]
     if not layers or len(layers) < len(stack.layers):
         raise ValueError(
-            f"the {type(stack).__name__} has no layers, or some that are no {wanted.__name__}: "
+            f"the layers of the {type(stack).__name__} must be {layer_type.__name__}s, at least one; got "
             f"{[type(layer).__name__ for layer in stack.layers]}"
         )
     first = layers[0]
     if any((_sizes(layer), _options(layer)) != (_sizes(first), _options(first)) for layer in layers):
-        raise ValueError("the layers have different sizes or options; the layers of our stacks are alike")
+        raise ValueError("the layers have different sizes or options; our stacks need equal layers")
     kind = Encoder if isinstance(stack, nn.TransformerEncoder) else Decoder
     ours = kind(*_sizes(first), len(layers), **_options(first), final_norm=stack.norm is not None)
     if stack.norm is not None:
@@ -145,7 +154,7 @@ def _options(layer: TorchLayer) -> dict[str, Any]:
         attention_drops.add(layer.multihead_attn.dropout)
         eps.add(layer.norm3.eps)
     if max(len(drops), len(attention_drops), len(eps)) > 1:
-        raise ValueError("the dropouts, or the norms' eps, differ within a layer; our layers have one of each")
+        raise ValueError("the dropout rates or the eps of the norms differ within a layer; our layers have one of each")
     return {
         "norm_order": "pre" if layer.norm_first else "post",
         "options": LayerOptions(
@@ -159,7 +168,7 @@ def _options(layer: TorchLayer) -> dict[str, Any]:
 
 def _final_norm(norm: nn.Module) -> LayerNorm:
     if not isinstance(norm, nn.LayerNorm) or not norm.elementwise_affine:
-        raise ValueError(f"the final norm is {norm}; a LayerNorm with weights, or None, is wanted")
+        raise ValueError(f"the final norm is {norm}; expected a LayerNorm with weights, or None")
     return LayerNorm(norm.normalized_shape, norm.eps, bias=norm.bias is not None)
 
 
@@ -174,12 +183,15 @@ def _activation(activation: object) -> Activation:
         return "gelu" if activation.approximate == "none" else "gelu_tanh"
     if isinstance(activation, partial) and activation.func is functional.gelu:
         return "gelu_tanh" if activation.keywords.get("approximate") == "tanh" else "gelu"
-    raise ValueError(f"the activation is {activation}; ReLU or GELU is wanted, or SiLU")
+    raise ValueError(f"the activation is {activation}; expected ReLU, GELU or SiLU")
 
 
 def _function(activation: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A function, for torch.nn's decoder takes ReLU instead of a module when it copies a layer, and the fast path of
-    its encoder takes the module of the approximate GELU for the exact one."""
+    """Return an activation as a function.
+
+    With a module, torch.nn's decoder uses ReLU when it copies a layer, and the fast path of its encoder uses the exact
+    GELU for the approximate one.
+    """
     if isinstance(activation, nn.GELU):
         return functional.gelu if activation.approximate == "none" else partial(functional.gelu, approximate="tanh")
     return functional.silu if isinstance(activation, nn.SiLU) else functional.relu
@@ -187,9 +199,9 @@ def _function(activation: nn.Module) -> Callable[[Tensor], Tensor]:
 
 def _torch_layer(layer: Layer) -> TorchLayer:
     kind = nn.TransformerEncoderLayer if isinstance(layer, EncoderLayer) else nn.TransformerDecoderLayer
-    strange = _unknown_to_torch(layer)
-    if strange:
-        raise ValueError(f"torch.nn.{kind.__name__} cannot hold {', '.join(strange)}")
+    unsupported = _unsupported_by_torch(layer)
+    if unsupported:
+        raise ValueError(f"torch.nn.{kind.__name__} cannot hold {', '.join(unsupported)}")
     theirs = kind(
         layer.feedforward.inner.in_features,
         layer.attention.num_heads,
@@ -207,31 +219,31 @@ def _torch_layer(layer: Layer) -> TorchLayer:
     return theirs
 
 
-def _unknown_to_torch(layer: Layer) -> list[str]:
-    """What a layer has and torch.nn's has not."""
+def _unsupported_by_torch(layer: Layer) -> list[str]:
+    """Return the features of a layer that torch.nn's layers do not have."""
     attentions, residuals = [layer.attention], [layer.attention_residual, layer.feedforward_residual]
     if isinstance(layer, DecoderLayer):
         attentions.append(cast(Any, layer.cross_attention))
         residuals.append(layer.cross_attention_residual)
-    drops = {layer.feedforward.dropout.p, *(each.dropout.p for each in residuals)}
+    drops = {layer.feedforward.dropout.p, *(item.dropout.p for item in residuals)}
     present = {
         "rotary positions": layer.attention.rotary is not None,
         "a window": layer.attention.window is not None,
         "a gated feed-forward": isinstance(layer.feedforward, GatedFeedForward),
-        "a scale other than 1 / √d_k": any(each.scale is not None for each in attentions),
+        "a scale other than 1 / √d_k": any(item.scale is not None for item in attentions),
         "a head_dim other than d_model / num_heads": any(
-            each.out.in_features != each.out.out_features for each in attentions
+            item.out.in_features != item.out.out_features for item in attentions
         ),
-        "RMSNorm, or a sub-layer without its norm": not all(isinstance(each.norm, LayerNorm) for each in residuals),
+        "RMSNorm, or a sub-layer without its norm": not all(isinstance(item.norm, LayerNorm) for item in residuals),
         "a dropout inside the feed-forward that differs from the residuals'": len(drops) > 1,
     }
-    return [what for what, here in present.items() if here]
+    return [feature for feature, is_present in present.items() if is_present]
 
 
 def _torch_stack(stack: Stack) -> TorchStack:
     if stack.layer_drop or stack.relative_bias is not None:
         raise ValueError(f"torch.nn.Transformer{type(stack).__name__} cannot hold LayerDrop or relative biases")
-    # every layer is looked at, for any may have what torch.nn's cannot hold; torch.nn copies the first
+    # convert every layer, since any may be unsupported; torch.nn copies the first one
     layer, *_ = [_torch_layer(cast(Layer, layer)) for layer in stack.layers]
     norm = None
     if stack.norm is not None:
@@ -246,18 +258,18 @@ def _transformer(encoder: Encoder, decoder: Decoder) -> nn.Transformer:
     first, second = _torch_stack(encoder), _torch_stack(decoder)
     width, other = (cast(TorchLayer, stack.layers[0]).linear1.in_features for stack in (first, second))
     if width != other:
-        raise ValueError(f"an encoder and a decoder of the same d_model are wanted; got {width} and {other}")
+        raise ValueError(f"expected an encoder and a decoder of the same d_model; got {width} and {other}")
     theirs = nn.Transformer(width, encoder.num_heads, custom_encoder=first, custom_decoder=second, batch_first=True)
-    # filled afterwards, for nn.Transformer draws the weights of what it is given anew
-    _fill(first, encoder)
-    _fill(second, decoder)
+    # load the weights last: nn.Transformer initializes the stacks again
+    _load_weights(first, encoder)
+    _load_weights(second, decoder)
     theirs.training = encoder.training and decoder.training
     return theirs
 
 
-def _fill(theirs: TorchLayer | TorchStack, ours: Layer | Stack) -> None:
-    """Gives torch.nn's module the weights, their kind and place, and the mode of ours."""
+def _load_weights(theirs: TorchLayer | TorchStack, ours: Layer | Stack) -> None:
+    """Copy our weights, dtype, device and training mode to a module of torch.nn."""
     reference = next(ours.parameters())
     theirs.to(device=reference.device, dtype=reference.dtype)
-    theirs.load_state_dict(join_qkv(_table(ours).to_foreign(ours.state_dict())))
+    theirs.load_state_dict(join_qkv(_parameter_names(ours).to_foreign(ours.state_dict())))
     theirs.train(ours.training)

@@ -1,4 +1,4 @@
-"""How torch.nn calls the tensors of its encoder and decoder, and where it fuses what we keep apart."""
+"""Parameter names of torch.nn's encoder and decoder, and the conversion of its fused projections."""
 
 from collections.abc import Mapping
 
@@ -8,14 +8,14 @@ from torch import Tensor
 from clearhead.checkpoints.schema.parameter_names import ParameterNames, Rows, with_bias
 
 
-def _of_a_stack(rows: Rows) -> ParameterNames:
+def _stack_names(rows: Rows) -> ParameterNames:
     each: dict[str | tuple[str, ...], str] = {
         f"layers.{{}}.{foreign}": f"layers.{{}}.{ours}" for foreign, ours in rows.items()
     }
     return ParameterNames(rows=each | with_bias({"norm": "norm"}))
 
 
-_BOTH: dict[str | tuple[str, ...], str] = {
+_SHARED: dict[str | tuple[str, ...], str] = {
     "self_attn.in_proj_weight": "attention.qkv.weight",
     "self_attn.in_proj_bias": "attention.qkv.bias",
     **with_bias(
@@ -27,10 +27,10 @@ _BOTH: dict[str | tuple[str, ...], str] = {
         }
     ),
 }
-_ENCODER = _BOTH | with_bias({"norm2": "feedforward_residual.norm"})
-_DECODER = _BOTH | with_bias(
+_ENCODER = _SHARED | with_bias({"norm2": "feedforward_residual.norm"})
+_DECODER = _SHARED | with_bias(
     {
-        # torch.nn's one matrix [Q; K; V], cut by `cut`
+        # torch.nn has one matrix [Q; K; V]; `split_qkv` splits it
         "multihead_attn.q": "cross_attention.q",
         "multihead_attn.kv": "cross_attention.kv",
         "multihead_attn.out_proj": "cross_attention.out",
@@ -38,12 +38,15 @@ _DECODER = _BOTH | with_bias(
         "norm3": "feedforward_residual.norm",
     }
 )
-LAYER, STACK = ParameterNames(rows=_ENCODER), _of_a_stack(_ENCODER)
-DECODER_LAYER, DECODER_STACK = ParameterNames(rows=_DECODER), _of_a_stack(_DECODER)
+LAYER, STACK = ParameterNames(rows=_ENCODER), _stack_names(_ENCODER)
+DECODER_LAYER, DECODER_STACK = ParameterNames(rows=_DECODER), _stack_names(_DECODER)
 
 
 def split_qkv(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """torch.nn's tensors, each [Q; K; V] of cross-attention as Q and [K; V]: what the two come from differs."""
+    """Return torch.nn's tensors with each [Q; K; V] of cross-attention split into Q and [K; V].
+
+    Q projects the target, [K; V] the memory.
+    """
     parts: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         before, fused, part = name.partition("multihead_attn.in_proj_")
@@ -57,7 +60,7 @@ def split_qkv(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def join_qkv(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The opposite of `cut`."""
+    """Return tensors with each Q and [K; V] of cross-attention joined: the inverse of `split_qkv`."""
     whole: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         before, query, part = name.partition("multihead_attn.q.")

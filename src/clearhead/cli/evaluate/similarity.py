@@ -13,7 +13,7 @@ from clearhead.cli import options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clearhead.pipelines.vectors import Vectors
+    from clearhead.runtime.vectors import Vectors
 
 
 def similarity(

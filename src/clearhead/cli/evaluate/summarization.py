@@ -117,7 +117,10 @@ def _summarized(
     from clearhead.runtime.progress import token_progress
 
     said, parts, cut = [], 0, 0
-    with token_progress(len(documents.texts), shown, doing="summarizing") as advance, naming(where=documents.location):
+    with (
+        token_progress(len(documents.texts), shown, description="summarizing") as advance,
+        naming(where=documents.location),
+    ):
         for summary in summaries(summarizer, documents.texts, **chosen):
             said.append(one_line(summary.text))
             parts += len(summary.parts)

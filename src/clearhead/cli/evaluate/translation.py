@@ -133,15 +133,15 @@ def _translated(
     def line(number: int) -> str:
         return f"{name}, line {data.places[number][0] + 1}"
 
-    outputs = translator.each(
+    outputs = translator.generate_iter(
         data.sources,
         source_lang=source_lang,
         target_lang=target_lang,
-        called=line,
+        label=line,
         **chosen,
     )
     said, cut = [], 0
-    with token_progress(len(data.sources), shown, doing="translating") as advance, naming(where=line):
+    with token_progress(len(data.sources), shown, description="translating") as advance, naming(where=line):
         for output in outputs:
             said.append(one_line(output.text))
             cut += not output.complete

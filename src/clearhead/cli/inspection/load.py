@@ -17,16 +17,14 @@ def load(
     Raises:
         ValueError: no such model, one that is not understood, or an encoder that is told languages.
     """
-    from clearhead.checkpoints import is_seq2seq
-    from clearhead.io import hub
-    from clearhead.pipelines.text_encoder import TextEncoder
+    from clearhead.pipelines.auto import load_without_head
     from clearhead.pipelines.text_to_text import TextToText
 
-    if is_seq2seq(hub.resolve_model(model)):
-        made = TextToText.from_pretrained(model, precision="float32", device="cpu")
-        return for_languages(made, source_lang, target_lang)
+    pipeline = load_without_head(model)
+    if isinstance(pipeline, TextToText):
+        return for_languages(pipeline, source_lang, target_lang)
     if source_lang is not None or target_lang is not None:
         raise ValueError(
             f"{model} is an encoder, which is told no languages: leave --source-lang and --target-lang out"
         )
-    return TextEncoder.from_pretrained(model, precision="float32", device="cpu"), None, None
+    return pipeline, None, None

@@ -111,17 +111,17 @@ def _run(
 def _of_checkpoint(text: str, model: str, target: str | None, languages: "Languages", values: bool) -> "Shown":
     import torch
 
-    from clearhead.inspection.trace.seq2seq import of_text, shortened
+    from clearhead.inspection.trace.seq2seq import shorten, trace_text
     from clearhead.inspection.trace.trace import trace as run_trace
     from clearhead.pipelines.text_to_text import TextToText
 
     made, source_lang, target_lang = _loaded(model, target, languages)
     if isinstance(made, TextToText):
         parameters = sum(parameter.numel() for parameter in made.model.parameters())
-        shown = of_text(made, text, target, source_lang=source_lang, target_lang=target_lang, values=values)
+        shown = trace_text(made, text, target, source_lang=source_lang, target_lang=target_lang, values=values)
         return model, shown, parameters
     (tokens,) = made.tokenize([text])
-    title = f"{model}: {shortened(made.tokenizer.display_tokens(tokens.ids))}"
+    title = f"{model}: {shorten(made.tokenizer.display_tokens(tokens.ids))}"
     return _single(title, run_trace(made.model, torch.tensor([tokens.ids]), values=values))
 
 
@@ -139,7 +139,7 @@ def _loaded(
 def _fresh_seq2seq(text: str | None, target: str | None, values: bool) -> "Shown":
     import torch
 
-    from clearhead.inspection.trace.seq2seq import shortened, teacher_forced
+    from clearhead.inspection.trace.seq2seq import shorten, teacher_forced
     from clearhead.models.config import Seq2SeqConfig
     from clearhead.models.seq2seq import Seq2Seq
 
@@ -152,7 +152,7 @@ def _fresh_seq2seq(text: str | None, target: str | None, values: bool) -> "Shown
     else:
         source, words = _words(text), ["<s>", *_words(text if target is None else target)]
         vocabulary = _numbered([*words, *source])
-        vocab_size, about = len(vocabulary), (shortened(source), shortened(words))
+        vocab_size, about = len(vocabulary), (shorten(source), shorten(words))
         ids, target_ids = (torch.tensor([[vocabulary[word] for word in row]]) for row in (source, words))
     config = Seq2SeqConfig(
         vocab_size=vocab_size,
@@ -172,7 +172,7 @@ def _fresh_seq2seq(text: str | None, target: str | None, values: bool) -> "Shown
 def _fresh_encoder(text: str | None, values: bool) -> "Shown":
     import torch
 
-    from clearhead.inspection.trace.seq2seq import shortened
+    from clearhead.inspection.trace.seq2seq import shorten
     from clearhead.inspection.trace.trace import trace as run_trace
     from clearhead.models.config import EncoderConfig
     from clearhead.models.encoder import EncoderModel
@@ -188,7 +188,7 @@ def _fresh_encoder(text: str | None, values: bool) -> "Shown":
     config = EncoderConfig(vocab_size=len(vocabulary), num_layers=LAYERS, max_len=max(5000, len(words)))
     ids = torch.tensor([[vocabulary[word] for word in words]])
     fresh = EncoderModel(config).eval()
-    return _single(f"a fresh encoder: {shortened(words)}", run_trace(fresh, ids, values=values))
+    return _single(f"a fresh encoder: {shorten(words)}", run_trace(fresh, ids, values=values))
 
 
 def _single(title: str, seen: "Trace") -> "Shown":

@@ -19,37 +19,48 @@ def view(
     beam_size: options.BeamSize = None,
     source_lang: options.SourceLang = None,
     target_lang: options.TargetLang = None,
-    whole: Annotated[
+    full_maps: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PART.LAYER.HEAD",
-            help="An attention map to keep whole in a long text, such as encoder.3.0; the others have 256 x 256.",
+            help="Attention map to keep at full size, such as encoder.3.0. Others have at most 256 x 256 cells.",
         ),
     ] = None,
+    whole: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Write a page that shows a real run: tokens, every step, all attention, and of a translation its beams.
 
     One file that needs no network: each step opens to its equation, shape, statistics and heat map.
     """
-    maps = [_map(asked) for asked in whole or []]
+    if whole is not None:
+        raise ValueError("--whole was renamed: use --full-maps.")
+    maps = [_parse_map(name) for name in full_maps or []]
     claim(context, output)
-    from clearhead.inspection.report.collect import of_model
-    from clearhead.inspection.report.html import write
+    from clearhead.inspection.report.collect import collect
+    from clearhead.inspection.report.html import write_page
     from clearhead.pipelines.text_encoder import TextEncoder
 
     made, source_lang, target_lang = load(model, source_lang, target_lang)
     if beam_size is not None and isinstance(made, TextEncoder):
         raise ValueError(f"{model} is an encoder, which searches no output: leave --beam-size out")
-    found = of_model(model, made, text, beams=beam_size, whole=maps, source_lang=source_lang, target_lang=target_lang)
-    write(found, output)
+    data = collect(
+        model,
+        made,
+        text,
+        beam_size=beam_size,
+        full_maps=maps,
+        source_lang=source_lang,
+        target_lang=target_lang,
+    )
+    write_page(data, output)
     typer.echo(f"{output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
     if show:
         webbrowser.open(output.resolve().as_uri())
 
 
-def _map(asked: str) -> tuple[str, int, int]:
-    part, *numbers = asked.split(".")
+def _parse_map(name: str) -> tuple[str, int, int]:
+    part, *numbers = name.split(".")
     if part not in ("encoder", "decoder", "cross") or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
-        raise ValueError(f"--whole takes encoder.LAYER.HEAD, decoder.LAYER.HEAD or cross.LAYER.HEAD; got {asked!r}")
+        raise ValueError(f"--full-maps takes encoder.LAYER.HEAD, decoder.LAYER.HEAD or cross.LAYER.HEAD; got {name!r}")
     return part, int(numbers[0]), int(numbers[1])

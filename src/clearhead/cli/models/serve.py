@@ -1,4 +1,4 @@
-"""`clearhead serve`: models over HTTP."""
+"""`clearhead serve`: serve models over HTTP."""
 
 import importlib.util
 import signal
@@ -15,52 +15,57 @@ def serve(
     model: Annotated[
         list[str],
         typer.Option(
-            "--model", "-m", metavar="MODEL", help="A folder, a Hub id, or NAME=either; several with several --model."
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="A model folder, a Hub id, or NAME=FOLDER or NAME=ID. Repeat the option for several models.",
         ),
     ],
-    use: Annotated[
+    task: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=USE,USE",
-            help="What an encoder–decoder is for: translate, summarize, answer; by default what its checkpoint says.",
+            metavar="NAME=TASK,TASK",
+            help="Tasks of an encoder–decoder: translate, summarize, answer. Default: those in its config.json.",
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Where to listen; 0.0.0.0 for every address of this machine.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 for every address of this machine.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")] = 8080,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="API keys, one a line; clients then send Authorization: Bearer KEY.")
+        Path | None,
+        typer.Option(help="File with one API key per line. Clients must send the header Authorization: Bearer KEY."),
     ] = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     queue_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens that may wait; one client may use half. Beyond them clients get 429.")
+        int,
+        typer.Option(min=1, help="Maximum tokens in the queue, half of them for one client. Others get HTTP 429."),
     ] = 262_144,
     drain_seconds: Annotated[
-        float, typer.Option(min=0, help="How long what was taken may take to finish after SIGTERM.")
+        float, typer.Option(min=0, help="Time that accepted requests get to finish after SIGTERM.")
     ] = 20.0,
 ) -> None:
-    """Serve models over HTTP: embeddings as OpenAI's clients ask for them, translations, summaries, answers, labels.
+    """Serve models over HTTP: embeddings (OpenAI-compatible), translation, summaries, answers, classification.
 
-    /docs tells all paths, /health/ready when the models are loaded, /metrics what Prometheus reads.
+    /docs describes all routes, /health/ready reports when the models are loaded, /metrics is for Prometheus.
     """
-    # before it listens there is nothing to finish; the first process of a container is not ended by the signal itself
+    # before the server listens there is nothing to drain; PID 1 of a container ignores SIGTERM without a handler
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     for name, module in (("fastapi", "fastapi"), ("uvicorn", "uvicorn"), ("prometheus-client", "prometheus_client")):
         if importlib.util.find_spec(module) is None:
             raise ValueError(f'serving needs {name}: pip install "clearhead[serve]"')
-        from clearhead.serve.server import keys_in
-    from clearhead.serve.server import serve as run
+    from clearhead.serve.server import read_api_keys
+    from clearhead.serve.server import serve as run_server
     from clearhead.serve.settings import Settings
 
     settings = Settings(
         models=model,
         precision=precision.value,
         device=device,
-        keys=[] if api_key_file is None else keys_in(api_key_file),
-        uses=use or [],
+        api_keys=[] if api_key_file is None else read_api_keys(api_key_file),
+        tasks=task or [],
         queue_tokens=queue_tokens,
         drain_seconds=drain_seconds,
     )
-    run(settings, host, port)
+    run_server(settings, host, port)

@@ -11,7 +11,7 @@ from clearhead.cli.text.summarize import read_text
 from clearhead.data.corpus import source_name
 
 if TYPE_CHECKING:
-    from clearhead.pipelines.question_answerer import Answer
+    from clearhead.pipelines.answers import Answer
 
 
 def answer(

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from clearhead.corpus.encode import EncodingStats
     from clearhead.data.corpus import Corpus
-    from clearhead.pipelines.text_encoder import EncodeOptions, TextEncoder
+    from clearhead.pipelines.text_encoder import TextEncoder
+    from clearhead.runtime.vectors import EncodeOptions
 
 
 class PoolingOption(StrEnum):
@@ -86,7 +87,7 @@ def encode(
     ] = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
-    compiles: Annotated[
+    compile: Annotated[
         bool,
         typer.Option("--compile", help="Let PyTorch's compiler write a part of the model anew; kept between runs."),
     ] = False,
@@ -117,8 +118,12 @@ def encode(
     from clearhead.corpus.encode import encode_corpus
     from clearhead.corpus.ray_shards import encode_shards
     from clearhead.corpus.ray_workers import EncodingJob
-    from clearhead.pipelines.text_encoder import EncodeOptions
+    from clearhead.runtime.compile import use_persistent_cache
     from clearhead.runtime.progress import token_progress
+    from clearhead.runtime.vectors import EncodeOptions
+
+    if compile:
+        use_persistent_cache()
 
     choices = EncodeOptions(
         pooling=None if pooling is None else pooling.value,
@@ -128,7 +133,7 @@ def encode(
         prompt=prompt,
         truncate_dim=truncate_dim,
     )
-    job = EncodingJob(model, choices, precision.value, device, column, errors.value, compiles)
+    job = EncodingJob(model, choices, precision.value, device, column, errors.value, compile)
     encoder = job.encoder()
     start, computed = time.perf_counter(), 0
     with token_progress(corpus.total_bytes, not quiet and sys.stderr.isatty()) as show:
@@ -151,7 +156,7 @@ def encode(
         "seconds": round(seconds, 3),
         "tokens_per_second": round(computed / seconds) if seconds else 0,
         "model": model,
-        "precision": str(encoder.dtype).removeprefix("torch."),
+        "precision": encoder.precision.name,
         "device": str(encoder.device),
         "output": None if output is None else str(output),
     }
@@ -173,7 +178,7 @@ def _to_standard_output(
             sys.stdout.buffer.write(line.encode("utf-8"))
         sys.stdout.buffer.flush()
         counts = counts.plus(some)
-        advance(corpus.bytes_read - seen, some.tokens)
+        advance(corpus.bytes_read - seen, some.num_tokens)
         seen = corpus.bytes_read
     return counts
 

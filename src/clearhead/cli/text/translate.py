@@ -73,13 +73,13 @@ def translate(
     translator = TextToText.from_pretrained(model, precision=precision.value, device=device, runtime=runtime.value)
     translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
     name = "standard input" if source == "-" else source
-    outputs = translator.each(
+    outputs = translator.generate_iter(
         corpus,
         prefixes=prefixes,
         source_lang=source_lang,
         target_lang=target_lang,
         strict=strict,
-        called=lambda number: f"{name}, line {number + 1}",
+        label=lambda number: f"{name}, line {number + 1}",
         beam_size=beam_size,
         num_return_sequences=n_best,
         max_new_tokens=max_new_tokens,

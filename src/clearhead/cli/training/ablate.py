@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.training.train import Overrides, Quiet, RecipeFile, progress, read_recipe
+from clearhead.cli.training.train import Overrides, Quiet, RecipeFile, naming_recipe, progress, read_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def ablate(
     read = read_recipe(recipe, overrides)
     from clearhead.train.ablation import ablate as run
 
-    with progress(quiet) as advance:
+    with progress(quiet) as advance, naming_recipe(recipe):
         effects = run(read, without=_names(without), with_=_names(with_), seeds=seeds, resume=resume, advance=advance)
     if as_json:
         from dataclasses import asdict

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.training.train import Overrides, Quiet, RecipeFile, progress, read_recipe, report
+from clearhead.cli.training.train import Overrides, Quiet, RecipeFile, naming_recipe, progress, read_recipe, report
 
 
 def distill(
@@ -20,6 +20,6 @@ def distill(
     read = read_recipe(recipe, overrides)
     from clearhead.train.distillation import distill as run
 
-    with progress(quiet) as advance:
+    with progress(quiet) as advance, naming_recipe(recipe):
         trained = run(read, resume=resume, advance=advance)
     report(trained)

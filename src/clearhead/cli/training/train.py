@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.memory import MemoryLimitError
+
 if TYPE_CHECKING:
     from clearhead.train.recipe.recipe import Recipe
     from clearhead.train.trainer import TrainingResult
@@ -40,7 +42,7 @@ def train(
     read = read_recipe(recipe, overrides)
     from clearhead.train.trainer import train as run
 
-    with progress(quiet) as advance:
+    with progress(quiet) as advance, naming_recipe(recipe):
         trained = run(read, resume=resume, advance=advance)
     report(trained)
 
@@ -79,6 +81,19 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
     from clearhead.train.recipe.load import read_recipe as read
 
     return read(path, overrides or [])
+
+
+@contextmanager
+def naming_recipe(path: str) -> Iterator[None]:
+    """Start the message of an error about too little memory with the recipe's file.
+
+    Raises:
+        MemoryLimitError: the block raised it.
+    """
+    try:
+        yield
+    except MemoryLimitError as error:
+        raise MemoryLimitError(f"{path}: {error}") from None
 
 
 @contextmanager

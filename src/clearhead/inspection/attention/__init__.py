@@ -1,1 +1,1 @@
-"""Attention weights of a running model, and pictures of them."""
+"""Capture, print and plot the attention weights of a running model."""

@@ -1,4 +1,4 @@
-"""One attention head of a checkpoint on a text: who looks at whom, and how much."""
+"""Attention weights of one head of a checkpoint on one text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,23 +8,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clearhead.finite import check_finite, naming
-from clearhead.inspection.attention.capture import Part, watch
+from clearhead.inspection.attention.capture import watch
+from clearhead.inspection.attention.weights import Part
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
 
-_SHOWN = 0.0005
+_SMALLEST_PRINTED = 0.0005
 
 
 @dataclass(frozen=True)
 class HeadAttention:
-    """What one head looks at.
+    """Attention weights of one head.
 
     Args:
         part: "encoder", "decoder" or "cross".
-        layer, head: their numbers, from 0.
-        queries, keys: the tokens that look, and those that are looked at.
-        weights: a row for each query; each sums to 1.
+        layer, head: indices from 0.
+        queries, keys: tokens of the rows and the columns.
+        weights: one row for each query, with the sum 1.
     """
 
     part: Part
@@ -35,25 +35,25 @@ class HeadAttention:
     weights: Float[Tensor, "L M"]
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        about = {"part": self.part, "layer": self.layer, "head": self.head}
+        """Return the weights as JSON values."""
+        indices = {"part": self.part, "layer": self.layer, "head": self.head}
         tokens = {"queries": list(self.queries), "keys": list(self.keys)}
-        return about | tokens | {"weights": self.weights.tolist()}
+        return indices | tokens | {"weights": self.weights.tolist()}
 
-    def lines(self, most: int = 4) -> list[str]:
-        """A line for each query: its heaviest keys, with their weights; what would round to nothing is left out."""
+    def lines(self, max_keys: int = 4) -> list[str]:
+        """Return one line for each query with its largest weights; weights that round to 0.000 are omitted."""
         width = max(map(len, self.queries))
-        found = []
+        lines = []
         for query, row in zip(self.queries, self.weights, strict=True):
-            best = row.topk(min(most, len(row)))
-            pairs = zip(*map(Tensor.tolist, best), strict=True)
-            shown = [f"{self.keys[key]} {weight:.3f}" for weight, key in pairs if weight >= _SHOWN]
-            found.append(f"{query:{width}}  →  " + "   ".join(shown))
-        return found
+            largest = row.topk(min(max_keys, len(row)))
+            pairs = zip(*map(Tensor.tolist, largest), strict=True)
+            cells = [f"{self.keys[key]} {weight:.3f}" for weight, key in pairs if weight >= _SMALLEST_PRINTED]
+            lines.append(f"{query:{width}}  →  " + "   ".join(cells))
+        return lines
 
 
 def head_attention(
-    made: TextEncoder | TextToText,
+    pipeline: TextEncoder | TextToText,
     text: str,
     layer: int,
     head: int,
@@ -62,43 +62,33 @@ def head_attention(
     source_lang: str | None = None,
     target_lang: str | None = None,
 ) -> list[HeadAttention]:
-    """The weights of one head, recomputed beside a run on the fused kernels.
+    """Return the attention weights of one head on a text.
 
     Args:
-        made: the model, in float32.
-        text: the text; of an encoder–decoder, the source.
-        layer, head: their numbers, from 0.
-        target: of an encoder–decoder; what it says greedily where None.
-        source_lang, target_lang: for encoder–decoders that are told them.
+        pipeline: the model in float32.
+        text: the text; the source of an encoder–decoder.
+        layer, head: indices from 0.
+        target: the target of an encoder–decoder; by default the output of greedy search.
+        source_lang, target_lang: languages, for models that need them.
 
     Returns:
-        One for an encoder; for an encoder–decoder those of its encoder, its decoder and its cross-attention that there
-        are.
+        One element for an encoder. For an encoder–decoder, one for each of encoder, decoder and cross-attention that
+        has this layer.
 
     Raises:
-        ValueError: there is no such layer or head.
-        NonFiniteError: the weights hold NaN.
+        ValueError: the layer or head does not exist.
     """
-    with naming(index=lambda index: 0, text=lambda index: text, model=made.name):
-        if isinstance(made, TextToText):
-            found = _of_both(made, text, layer, head, target, source_lang, target_lang)
-        else:
-            found = [_of_encoder(made, text, layer, head)]
-        for one in found:
-            check_finite(one.weights[None].numpy(), f"attention weights {one.part}.{layer}.{head}", [0])
-    return found
+    if isinstance(pipeline, TextToText):
+        return _seq2seq_attention(pipeline, text, layer, head, target, source_lang, target_lang)
+    (tokens,) = pipeline.tokenize([text])
+    with torch.inference_mode(), watch(pipeline.model, layers=[layer], heads=[head]) as records:
+        pipeline.model(torch.tensor([tokens.ids]))
+    words = pipeline.tokenizer.display_tokens(tokens.ids)
+    return [HeadAttention("encoder", layer, head, words, words, records.get(layer, head)[0])]
 
 
-def _of_encoder(made: TextEncoder, text: str, layer: int, head: int) -> HeadAttention:
-    (tokens,) = made.tokenize([text])
-    with torch.inference_mode(), watch(made.model, layers=[layer], heads=[head]) as seen:
-        made.model(torch.tensor([tokens.ids]))
-    words = made.tokenizer.display_tokens(tokens.ids)
-    return HeadAttention("encoder", layer, head, words, words, seen.of(layer, head)[0])
-
-
-def _of_both(
-    made: TextToText,
+def _seq2seq_attention(
+    pipeline: TextToText,
     text: str,
     layer: int,
     head: int,
@@ -106,23 +96,21 @@ def _of_both(
     source_lang: str | None,
     target_lang: str | None,
 ) -> list[HeadAttention]:
-    _, prepared = made.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
-    source, given = prepared.source.ids, list(prepared.source.prompt)
+    _, prepared = pipeline.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
+    source_ids, target_ids = prepared.source.ids, list(prepared.source.decoder_prefix)
     if target is None:
-        (best,) = made.generate(
+        (output,) = pipeline.generate(
             [text], source_lang=source_lang, target_lang=target_lang, beam_size=1, return_details=True
         )
-        given += best.token_ids[:-1]
-    with torch.inference_mode(), watch(made.model, layers=[layer], heads=[head]) as seen:
-        made.model(torch.tensor([source]), torch.tensor([given]))
-    words, target_words = made.tokenizer.display_tokens(source), made.tokenizer.display_tokens(given)
-    sides: dict[Part, tuple[list[str], list[str]]] = {
+        target_ids += output.token_ids[:-1]
+    with torch.inference_mode(), watch(pipeline.model, layers=[layer], heads=[head]) as records:
+        pipeline.model(torch.tensor([source_ids]), torch.tensor([target_ids]))
+    words, target_words = pipeline.tokenizer.display_tokens(source_ids), pipeline.tokenizer.display_tokens(target_ids)
+    tokens: dict[Part, tuple[list[str], list[str]]] = {
         "encoder": (words, words),
         "decoder": (target_words, target_words),
         "cross": (target_words, words),
     }
-    found = []
-    for record in seen.records:
-        queries, keys = sides[record.part]
-        found.append(HeadAttention(record.part, layer, head, queries, keys, record.values[0, 0]))
-    return found
+    return [
+        HeadAttention(record.part, layer, head, *tokens[record.part], record.values[0, 0]) for record in records.records
+    ]

@@ -60,9 +60,8 @@ def lint_checkpoint(model: str | Path, texts: Sequence[str] = ()) -> LintReport:
     folder = hub.resolve_model(model)
     tokenizer = load_tokenizer(folder, str(read_json(folder / "config.json").get("model_type")))
     texts = [*check_texts(texts), _SHORT, _LONG]
-    if checkpoints.is_seq2seq(folder):
-        return _lint_seq2seq(folder, tokenizer, texts)
-    return _lint_encoder(folder, tokenizer, texts)
+    lint_type = _lint_seq2seq if checkpoints.checkpoint_type(folder) == "seq2seq" else _lint_encoder
+    return lint_type(folder, tokenizer, texts)
 
 
 def _lint_encoder(folder: Path, tokenizer: TextTokenizer, texts: Sequence[str]) -> LintReport:

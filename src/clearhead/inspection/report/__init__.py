@@ -1,1 +1,1 @@
-"""A page that shows a real run, step by step."""
+"""HTML page of one run: tokens, steps, attention, probabilities and beams."""

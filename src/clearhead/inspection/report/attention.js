@@ -1,10 +1,10 @@
 /* attention: a grid of heads, one large map, and lines between tokens */
 const PART_NAMES = { encoder: "Encoder", decoder: "Decoder (causal)", cross: "Cross" };
-const MOST_LINES = 60;
-const LEAST_SHARE = 0.04;
-// Among many keys a weight is small; its square root is still seen.
-const many = ({ queries, keys }) => Math.max(queries, keys) > MOST_LINES;
-const color = (map, byte) => (many(map) ? Math.sqrt(byte / 255) : byte / 255);
+const MAX_LINES = 60;
+const MIN_WEIGHT = 0.04;
+// With many keys all weights are small; their square roots are visible.
+const usesRoot = ({ queries, keys }) => Math.max(queries, keys) > MAX_LINES;
+const color = (map, byte) => (usesRoot(map) ? Math.sqrt(byte / 255) : byte / 255);
 
 function tokensOf(part) {
   if (part === "cross") return [data.target, data.source];
@@ -15,9 +15,9 @@ async function attention() {
   const parts = [...new Set(data.attention.map((one) => one.part))];
   if (!parts.length) return;
   const view = { part: parts.includes("cross") ? "cross" : parts[0], layer: 0, head: 0 };
-  let map = null; // the head that the large map shows, with its numbers
-  let emphasize = () => {};
-  const tabs = element("div", { class: "bar", role: "group", "aria-label": "Which attention" });
+  let map = null; // the head of the large map, with its weights
+  let highlight = () => {};
+  const tabs = element("div", { class: "bar", role: "group", "aria-label": "Attention type" });
   for (const part of parts) {
     tabs.append(element("button", { type: "button", "data-part": part, onclick: () => { Object.assign(view, { part, layer: 0, head: 0 }); render(); } }, PART_NAMES[part] || part));
   }
@@ -28,9 +28,9 @@ async function attention() {
   const [down, across] = ["down", "across"].map((side) => element("div", { class: `axis ${side}`, "aria-hidden": "true" }));
   const heading = element("h3"), scale = element("p", { class: "hint" }), caption = element("p", { class: "hint", id: "cell" });
   const lines = element("div", { class: "scroll", id: "lines" });
-  const inWords = element("details", { class: "in-words", ontoggle: () => tellAll() }, element("summary", {}, "In words"), element("ul"));
+  const asText = element("details", { class: "as-text", ontoggle: () => listWeights() }, element("summary", {}, "As text"), element("ul"));
   byId("attention-view").append(tabs, grid, element("div", { class: "large" },
-    element("div", {}, heading, scale, element("div", { class: "map" }, across, down, field), caption, inWords),
+    element("div", {}, heading, scale, element("div", { class: "map" }, across, down, field), caption, asText),
     element("div", {}, element("h3", {}, "Lines"), lines)));
 
   const current = () => data.attention.find((one) => one.part === view.part && one.layer === view.layer);
@@ -41,19 +41,19 @@ async function attention() {
     layers.replaceChildren(...these.map((one) => element("option", { value: one.layer, selected: one.layer === view.layer }, String(one.layer))));
     grid.replaceChildren();
     const one = current();
-    one.heads.forEach((head, place) => {
+    one.heads.forEach((head, index) => {
       const small = element("canvas", { "aria-hidden": "true" });
       bytes(head.data).then((numbers) => shade(small, head.rows, head.columns, (at) => color(one, numbers[at])));
-      grid.append(element("button", { type: "button", role: "option", "aria-selected": String(place === view.head), tabindex: place === view.head ? "0" : "-1", "aria-label": `Head ${head.head}`, onclick: () => pick(place) }, small, `head ${head.head}`));
+      grid.append(element("button", { type: "button", role: "option", "aria-selected": String(index === view.head), tabindex: index === view.head ? "0" : "-1", "aria-label": `Head ${head.head}`, onclick: () => selectHead(index) }, small, `head ${head.head}`));
     });
     await large();
   }
 
-  function pick(place) {
-    view.head = place;
+  function selectHead(index) {
+    view.head = index;
     [...grid.children].forEach((button, number) => {
-      button.setAttribute("aria-selected", String(number === place));
-      button.tabIndex = number === place ? 0 : -1;
+      button.setAttribute("aria-selected", String(number === index));
+      button.tabIndex = number === index ? 0 : -1;
     });
     large();
   }
@@ -63,59 +63,59 @@ async function attention() {
     if (!move) return;
     event.preventDefault();
     const count = grid.children.length;
-    pick((view.head + move + count) % count);
+    selectHead((view.head + move + count) % count);
     grid.children[view.head].focus();
   });
 
   async function large() {
     const one = current(), head = one.heads[view.head], numbers = await bytes(head.data);
-    if (one !== current() || head !== one.heads[view.head]) return; // another head was chosen meanwhile
+    if (one !== current() || head !== one.heads[view.head]) return; // another head was selected meanwhile
     const [queries, keys] = tokensOf(one.part), [rows, columns] = [head.rows, head.columns];
     map = { ...one, rows, columns, numbers, largest: head.largest, queryTokens: queries, keyTokens: keys };
     heading.textContent = `${PART_NAMES[one.part] || one.part}, layer ${one.layer}, head ${head.head}`;
     const pooled = rows < one.queries || columns < one.keys;
-    scale.textContent = `${pooled ? `${one.queries} × ${one.keys} tokens in ${rows} × ${columns} cells: each shows the largest weight of its block. ` : ""}`
-      + `Full color is ${digits(head.largest)}, the head's largest weight${many(one) ? "; the others go with the square root" : ""}.`;
-    shade(field.querySelector("canvas"), rows, columns, (place) => color(one, numbers[place]));
-    field.setAttribute("aria-label", `Attention map, ${rows} queries down by ${columns} keys across${pooled ? `, of ${one.queries} by ${one.keys} tokens` : ""}. Arrow keys move from cell to cell.`);
-    caption.textContent = describe(moveInto());
-    label();
-    emphasize = drawLines(lines, map);
-    tellAll();
+    scale.textContent = `${pooled ? `${one.queries} × ${one.keys} tokens in ${rows} × ${columns} cells; each cell is the largest weight of its block. ` : ""}`
+      + `Darkest color is ${digits(head.largest)}, the largest weight of the head${usesRoot(one) ? "; colors are proportional to the square root" : ""}.`;
+    shade(field.querySelector("canvas"), rows, columns, (index) => color(one, numbers[index]));
+    field.setAttribute("aria-label", `Attention map of ${rows} queries (rows) by ${columns} keys (columns)${pooled ? `, of ${one.queries} by ${one.keys} tokens` : ""}. Arrow keys move from cell to cell.`);
+    caption.textContent = describe(restoreCell());
+    labelAxes();
+    highlight = drawLines(lines, map);
+    listWeights();
   }
 
-  // A cell of a large map stands for several tokens, and has their largest weight.
+  // A cell of a pooled map covers several tokens.
   function name(tokens, [first, last]) {
-    return last > first ? `${first} to ${last}` : `${first} “${shown(tokens[first] ?? "")}”`;
+    return last > first ? `${first} to ${last}` : `${first} “${display(tokens[first] ?? "")}”`;
   }
   const weight = (row, column) => (map.numbers[row * map.columns + column] * map.largest) / 255;
   function describe({ row, column }) {
     if (!map) return "";
     const query = name(map.queryTokens, span(row, map.rows, map.queries)), key = name(map.keyTokens, span(column, map.columns, map.keys));
-    return `${query} attends to ${key}: ${measured(weight(row, column), map.largest / 510)}`;
+    return `${query} attends to ${key}: ${withError(weight(row, column), map.largest / 510)}`;
   }
-  const moveInto = readable(field, describe, (at) => { caption.textContent = describe(at); emphasize(at.row); }, () => emphasize(null));
+  const restoreCell = addNavigation(field, describe, (at) => { caption.textContent = describe(at); highlight(at.row); }, () => highlight(null));
 
-  // Tokens beside the map: as many as there is room for.
-  function label() {
+  // Write the tokens at the map, as many as fit.
+  function labelAxes() {
     if (!map) return;
     const box = field.getBoundingClientRect();
     for (const [axis, side, length, cells, all, tokens] of [[down, "top", box.height, map.rows, map.queries, map.queryTokens], [across, "left", box.width, map.columns, map.keys, map.keyTokens]]) {
       const every = Math.max(1, Math.ceil((cells * 16) / Math.max(length, 1)));
       axis.replaceChildren();
-      for (let place = 0; place < cells; place += every) {
-        const [first, last] = span(place, cells, all), text = last > first ? String(first) : shown(tokens[first] ?? "");
-        axis.append(element("span", { style: `${side}:${(100 * (place + 0.5)) / cells}%` }, element("bdi", {}, text)));
+      for (let cell = 0; cell < cells; cell += every) {
+        const [first, last] = span(cell, cells, all), text = last > first ? String(first) : display(tokens[first] ?? "");
+        axis.append(element("span", { style: `${side}:${(100 * (cell + 0.5)) / cells}%` }, element("bdi", {}, text)));
       }
     }
   }
-  new ResizeObserver(label).observe(field);
+  new ResizeObserver(labelAxes).observe(field);
 
-  function tellAll() {
-    if (!inWords.open || !map) return;
-    inWords.querySelector("ul").replaceChildren(...Array.from({ length: map.rows }, (_, row) => {
-      const heaviest = Array.from({ length: map.columns }, (_, column) => [weight(row, column), column]).sort((one, other) => other[0] - one[0]).slice(0, 3);
-      const keys = heaviest.filter(([share]) => share > 0).map(([share, column]) => `${name(map.keyTokens, span(column, map.columns, map.keys))} ${digits(share)}`);
+  function listWeights() {
+    if (!asText.open || !map) return;
+    asText.querySelector("ul").replaceChildren(...Array.from({ length: map.rows }, (_, row) => {
+      const largest = Array.from({ length: map.columns }, (_, column) => [weight(row, column), column]).sort((one, other) => other[0] - one[0]).slice(0, 3);
+      const keys = largest.filter(([share]) => share > 0).map(([share, column]) => `${name(map.keyTokens, span(column, map.columns, map.keys))} ${digits(share)}`);
       return element("li", {}, `${name(map.queryTokens, span(row, map.rows, map.queries))} attends most to ${keys.join(", ") || "nothing"}`);
     }));
   }
@@ -124,39 +124,39 @@ async function attention() {
   await render();
 }
 
-// Draws the lines of a head, and gives what makes those of one row stand out, or all of them again.
-function drawLines(place, { queries, keys, rows, columns, numbers, largest, queryTokens, keyTokens }) {
+// Draw the lines of a head, and return a function that highlights one row, or all rows for null.
+function drawLines(parent, { queries, keys, rows, columns, numbers, largest, queryTokens, keyTokens }) {
   const step = 21, width = 420;
-  if (rows < queries || columns < keys || rows > MOST_LINES || columns > MOST_LINES) {
-    place.replaceChildren(element("p", { class: "hint" }, `Lines are drawn for up to ${MOST_LINES} tokens.`));
+  if (rows < queries || columns < keys || rows > MAX_LINES || columns > MAX_LINES) {
+    parent.replaceChildren(element("p", { class: "hint" }, `Lines are drawn for up to ${MAX_LINES} tokens.`));
     return () => {};
   }
   const height = step * Math.max(rows, columns) + 10;
-  const picture = drawn("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "Lines from each query, on the left, to the keys that it attends to" });
+  const picture = svgElement("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "Lines from each query, on the left, to the keys that it attends to" });
   const paths = [];
   for (let row = 0; row < rows; row++) {
     const most = Math.max(...numbers.subarray(row * columns, (row + 1) * columns));
     for (let column = 0; column < columns; column++) {
       const share = (numbers[row * columns + column] * largest) / 255;
-      if (share < LEAST_SHARE && (numbers[row * columns + column] < most || most === 0)) continue;
-      const line = drawn("line", { x1: 132, y1: row * step + 14, x2: width - 132, y2: column * step + 14, stroke: "var(--accent)", "stroke-width": 0.6 + 4 * share, "stroke-opacity": 0.12 + 0.88 * share });
+      if (share < MIN_WEIGHT && (numbers[row * columns + column] < most || most === 0)) continue;
+      const line = svgElement("line", { x1: 132, y1: row * step + 14, x2: width - 132, y2: column * step + 14, stroke: "var(--accent)", "stroke-width": 0.6 + 4 * share, "stroke-opacity": 0.12 + 0.88 * share });
       paths.push([row, line]);
       picture.append(line);
     }
   }
-  const emphasize = (row) => { for (const [own, line] of paths) line.style.opacity = row === null || own === row ? 1 : 0.06; };
+  const highlight = (row) => { for (const [own, line] of paths) line.style.opacity = row === null || own === row ? 1 : 0.06; };
   const word = (token, x, y, anchor) => {
-    const text = drawn("text", { x, y, "text-anchor": anchor }, shortened(shown(token), 16));
+    const text = svgElement("text", { x, y, "text-anchor": anchor }, truncate(display(token), 16));
     picture.append(text);
     return text;
   };
   for (let row = 0; row < rows; row++) {
     const text = word(queryTokens[row] ?? "", 126, row * step + 18, "end");
-    text.addEventListener("pointerenter", () => emphasize(row));
-    text.addEventListener("pointerleave", () => emphasize(null));
+    text.addEventListener("pointerenter", () => highlight(row));
+    text.addEventListener("pointerleave", () => highlight(null));
   }
   for (let column = 0; column < columns; column++) word(keyTokens[column] ?? "", width - 126, column * step + 18, "start");
-  place.replaceChildren(element("p", { class: "hint" }, `Each query's largest weight has a line, and every other from ${LEAST_SHARE} on.`), picture);
-  return emphasize;
+  parent.replaceChildren(element("p", { class: "hint" }, `Lines show the largest weight of each query, and all weights of at least ${MIN_WEIGHT}.`), picture);
+  return highlight;
 }
 attention().then(() => { document.documentElement.dataset.ready = "yes"; });

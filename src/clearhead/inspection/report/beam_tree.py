@@ -1,4 +1,4 @@
-"""The beams of a search, as the page draws them."""
+"""Record the beams of a search as a tree for the page."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,108 +9,114 @@ from torch import Tensor
 
 from clearhead.generation.state import DecodingState, Hypothesis
 
-_NEAR = 5
-"""Tokens that are shown for each place: the one that was taken, and those that nearly were."""
+_ALTERNATIVES = 5
+"""Tokens of each position on the page: the most probable ones."""
 
 Json = dict[str, Any]
 Words = Callable[[Sequence[int]], list[str]]
 
 
 class RecordedDecoding(DecodingState):
-    """A search that is watched: for each step its beams, where each came from, and what else it might have said.
+    """State of a search that records the beams of each step, their parents and their scores.
 
-    The numbers are the search's own: log-probabilities after what the settings force, forbid or penalise.
+    The log-probabilities are those of the search, after forced, forbidden and penalized tokens.
 
     Args:
-        beams: how many there will be.
-        given: as in `Decoding`, of one source.
+        beam_size: number of beams.
+        *state: arguments of `DecodingState`, for one source.
     """
 
-    def __init__(self, beams: int, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, beam_size: int, *state: Any) -> None:
+        super().__init__(*state)
         self.columns: list[list[Json]] = []
-        self._beams, self._scores, self._totals = beams, torch.zeros(0), torch.zeros(1)
-        self._places = {0: 0}  # of the beams in the column before, by their rows
+        self._beam_size, self._scores, self._totals = beam_size, torch.zeros(0), torch.zeros(1)
+        self._parents = {0: 0}  # index in the last column by row
 
     def record(self, scores: Tensor, ids: Tensor, sources: Tensor) -> Tensor:
-        """The last of the processors: it changes nothing."""
-        self._scores = scores if self._beams > 1 else scores.log_softmax(dim=1)  # greedy search chooses by logits
+        """Record the scores of a step, as the last logits processor, which changes nothing."""
+        self._scores = scores if self._beam_size > 1 else scores.log_softmax(dim=1)  # greedy search has logits
         return scores
 
     def expand_beams(self, num_beams: int) -> None:
         super().expand_beams(num_beams)
         self._scores = self._scores.expand(num_beams, -1)
-        # the others are no hypotheses until they take one over
+        # only the first beam is a hypothesis before the first token
         self._totals = torch.tensor([0.0] + [-math.inf] * (num_beams - 1))
 
     def append(self, tokens: Tensor, rows: Tensor | None = None) -> None:
-        came = torch.arange(len(tokens)) if rows is None else rows
-        each = self._scores[came, tokens]
-        self._totals = self._totals[came] + each
-        real = self._totals.isfinite().nonzero()[:, 0].tolist()
+        parents = torch.arange(len(tokens)) if rows is None else rows
+        log_probs = self._scores[parents, tokens]
+        self._totals = self._totals[parents] + log_probs
+        beams = self._totals.isfinite().nonzero()[:, 0].tolist()
         self.columns.append(
             [
                 {
                     "id": int(tokens[row]),
-                    "from": self._places[int(came[row])],
-                    "log_prob": float(each[row]),
+                    "from": self._parents[int(parents[row])],
+                    "log_prob": float(log_probs[row]),
                     "total": float(self._totals[row]),
-                    "scores": self._scores[came[row]],
+                    "scores": self._scores[parents[row]],
                 }
-                for row in real
+                for row in beams
             ]
         )
-        self._places = {row: place for place, row in enumerate(real)}
+        self._parents = {row: index for index, row in enumerate(beams)}
         super().append(tokens, rows)
 
 
 def tree(columns: list[list[Json]], best: Sequence[int], words: Words) -> list[list[Json]]:
-    """The beams step by step, those that the best output went through marked."""
-    through = _followed(columns, best)
+    """Return the beams of each step, with those of the best output marked.
+
+    Args:
+        columns: the recorded beams.
+        best: ids of the best output.
+        words: converts ids to tokens.
+    """
+    path = _path_of(columns, best)
     return [
         [
             {key: value for key, value in node.items() if key != "scores"}
             | {
                 "token": words([node["id"]])[0],
-                "near": top_alternatives(node["scores"], words),
-                "best": step < len(through) and through[step] == place,
+                "alternatives": top_alternatives(node["scores"], words),
+                "best": step < len(path) and path[step] == index,
             }
-            for place, node in enumerate(column)
+            for index, node in enumerate(column)
         ]
         for step, column in enumerate(columns)
     ]
 
 
-def ended(columns: list[list[Json]], output: Hypothesis, words: Words) -> Json:
-    """Where an output ended: after which beam of which step, and with which token."""
+def end_of(columns: list[list[Json]], output: Hypothesis, words: Words) -> Json:
+    """Return where an output ends in the tree: the step, the parent beam and the last token."""
     step = len(output.ids) - 1
-    through = _followed(columns, output.ids[:-1])
+    path = _path_of(columns, output.ids[:-1])
     return {
         "step": step,
-        "from": 0 if not step else through[-1] if len(through) == step else None,
+        "from": 0 if not step else path[-1] if len(path) == step else None,
         "token": words(output.ids[-1:])[0],
         "log_prob": output.log_probs[-1],
         "total": sum(output.log_probs),
     }
 
 
-def _followed(columns: list[list[Json]], ids: Sequence[int]) -> list[int]:
-    """The beams that tokens went through, as far as they are there: an end token is not."""
-    found: list[int] = []
+def _path_of(columns: list[list[Json]], ids: Sequence[int]) -> list[int]:
+    """Return the index of the beam in each step for a sequence of tokens, as far as the tree has it."""
+    path: list[int] = []
     for column, token in zip(columns, ids, strict=False):
-        before = found[-1] if found else 0
-        places = [place for place, node in enumerate(column) if node["id"] == token and node["from"] == before]
-        if not places:
+        parent = path[-1] if path else 0
+        indices = [index for index, node in enumerate(column) if node["id"] == token and node["from"] == parent]
+        if not indices:  # an end token has no beam
             break
-        found.append(places[0])
-    return found
+        path.append(indices[0])
+    return path
 
 
 def top_alternatives(scores: Tensor, words: Words) -> list[Json]:
-    """The most probable tokens, with their log-probabilities."""
-    values, places = scores.topk(min(_NEAR, len(scores)))
+    """Return the most probable tokens with their log-probabilities, except forbidden ones."""
+    values, ids = scores.topk(min(_ALTERNATIVES, len(scores)))
     return [
-        {"token": words([place])[0], "log_prob": value}
-        for value, place in zip(values.tolist(), places.tolist(), strict=True)
-        if value > -math.inf  # what the settings forbid is no alternative
+        {"token": words([token])[0], "log_prob": value}
+        for value, token in zip(values.tolist(), ids.tolist(), strict=True)
+        if value > -math.inf
     ]

@@ -1,11 +1,11 @@
-/* Figure 1, drawn from the steps of the model that ran: boxes are buttons, wires lie behind them */
+/* Figure 1 from the steps of the model: boxes are buttons, with wires behind them */
 const SUBLAYERS = { attention: "Self-attention", cross_attention: "Cross-attention", feedforward: "Feed forward" };
 const PARTS = {
   positions: "+ Positions", embedding: "Embedding", source_embedding: "Embedding", target_embedding: "Embedding",
   relative_bias: "Relative bias", output: "Logits", pooler: "Pooler", norm: "Norm",
 };
 
-function placeOf(path) {
+function locate(path) {
   const names = path.split(".");
   const at = names.indexOf("layers");
   if (at >= 0) return { half: names[at - 1] || "encoder", layer: Number(names[at + 1]), part: names[at + 2] || "" };
@@ -14,16 +14,15 @@ function placeOf(path) {
   return { half, layer: -1, part: part.endsWith("embedding") && names[1] === "positions" ? "positions" : part };
 }
 
-// Each half: what comes before its layers and after them, by part, and the boxes of each layer in their order. A norm
-// that runs before its sub-layer is a box before it.
+// Return the boxes of each half: before its layers, in each layer, and after its layers. A pre-norm is a separate box.
 function figureOf(steps) {
   const halves = {};
   steps.forEach((step, number) => {
-    const { half: name, layer, part } = placeOf(step.path);
+    const { half: name, layer, part } = locate(step.path);
     const half = (halves[name] ??= { before: [], layers: [], after: [] });
     const boxes = layer >= 0 ? (half.layers[layer] ??= []) : half.layers.length ? half.after : half.before;
-    const held = layer >= 0 ? boxes.at(-1) : boxes.find((one) => one.part === part);
-    if (held?.part === part) held.numbers.push(number);
+    const last = layer >= 0 ? boxes.at(-1) : boxes.find((one) => one.part === part);
+    if (last?.part === part) last.numbers.push(number);
     else boxes.push({ part, numbers: [number] });
   });
   return halves;
@@ -44,20 +43,20 @@ function titleOf(one, half) {
 const kindOf = (one) => one.part.endsWith("_residual") || one.part === "norm" ? "residual" : one.part.includes("attention") ? "attention" : one.part in SUBLAYERS ? "feedforward" : "embedding";
 
 const figure = {
-  halves: figureOf(data.steps), box: element("div", { class: "halves" }), wires: drawn("svg", { class: "wires", "aria-hidden": "true" }), chosen: null,
+  halves: figureOf(data.steps), box: element("div", { class: "halves" }), wires: svgElement("svg", { class: "wires", "aria-hidden": "true" }), selected: null,
 };
 
 function box(one, half, layer) {
   const title = titleOf(one, half);
   const where = `${Object.keys(figure.halves).length > 1 ? `${half}, ` : ""}${layer === null ? "" : `layer ${layer}, `}${title}`;
   const button = element("button", { type: "button", class: `box ${kindOf(one)}`, "aria-current": "false", "aria-controls": "steps", "data-part": one.part }, title);
-  button.choose = (open = new Set()) => {
-    figure.chosen?.setAttribute("aria-current", "false");
-    figure.chosen = button;
+  button.select = (open = new Set()) => {
+    figure.selected?.setAttribute("aria-current", "false");
+    figure.selected = button;
     button.setAttribute("aria-current", "true");
     showSteps(where, one.numbers, open);
   };
-  button.addEventListener("click", () => button.choose());
+  button.addEventListener("click", () => button.select());
   if (adds(one)) button.dataset.adds = "yes";
   return button;
 }
@@ -71,7 +70,7 @@ function stackOf(name, half) {
     const boxes = element("div", { class: "boxes" });
     const fill = () => boxes.replaceChildren(...half.layers[select.value].map((one) => box(one, name, Number(select.value))));
     fill();
-    select.addEventListener("change", () => { follow(boxes, fill); wire(); });
+    select.addEventListener("change", () => { changeLayer(boxes, fill); wire(); });
     stack.append(element("div", { class: "layer" }, element("span", { class: "many" }, `${half.layers.length} ×`), boxes));
   }
   for (const one of half.after) stack.append(box(one, name, null));
@@ -81,24 +80,24 @@ function stackOf(name, half) {
     ends ? element("p", { class: "flow out" }, out) : "", stack, element("p", { class: "flow into" }, into));
 }
 
-// Another layer is shown: of the box that was chosen there, the same steps stay open.
-function follow(boxes, fill) {
-  const old = [...boxes.children], place = old.indexOf(figure.chosen);
+// Show another layer, and keep the same box selected and the same steps open.
+function changeLayer(boxes, fill) {
+  const old = [...boxes.children], index = old.indexOf(figure.selected);
   const open = new Set([...document.querySelectorAll("details.step[open]")].map((one) => one.dataset.tail));
-  const same = (one) => one.dataset.part === old[place]?.dataset.part && one.dataset.adds === old[place]?.dataset.adds;
+  const same = (one) => one.dataset.part === old[index]?.dataset.part && one.dataset.adds === old[index]?.dataset.adds;
   fill();
-  if (place >= 0) ([...boxes.children].find(same) || boxes.firstChild).choose(open);
+  if (index >= 0) ([...boxes.children].find(same) || boxes.firstChild).select(open);
 }
 
 /* wires */
 function wire() {
   const origin = figure.box.getBoundingClientRect();
   const at = (one) => {
-    const place = one.getBoundingClientRect(), left = place.left - origin.left, top = place.top - origin.top;
-    return { left, right: left + place.width, top, bottom: top + place.height, x: left + place.width / 2, y: top + place.height / 2 };
+    const rect = one.getBoundingClientRect(), left = rect.left - origin.left, top = rect.top - origin.top;
+    return { left, right: left + rect.width, top, bottom: top + rect.height, x: left + rect.width / 2, y: top + rect.height / 2 };
   };
   figure.wires.replaceChildren(arrowHead());
-  const line = (d, kind = "") => figure.wires.append(drawn("path", { class: `wire ${kind}`, d, "marker-end": "url(#arrow)" }));
+  const line = (d, kind = "") => figure.wires.append(svgElement("path", { class: `wire ${kind}`, d, "marker-end": "url(#arrow)" }));
   for (const half of figure.box.querySelectorAll(".half")) {
     const boxes = [...half.querySelectorAll(".box")], places = boxes.map(at);
     const into = at(half.querySelector(".into")), out = half.querySelector(".out");
@@ -110,12 +109,12 @@ function wire() {
 }
 
 function arrowHead() {
-  const head = drawn("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" });
-  head.append(drawn("path", { class: "head", d: "M0,0 L8,4 L0,8 z" }));
+  const head = svgElement("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" });
+  head.append(svgElement("path", { class: "head", d: "M0,0 L8,4 L0,8 z" }));
   return head;
 }
 
-// From below a sub-layer, with the norm before it if there is one, around it to where it is added.
+// Draw the residual connection from below a sub-layer, or below its pre-norm, to the addition.
 function residuals(half, boxes, places, into, line) {
   let first = null;
   boxes.forEach((one, number) => {
@@ -130,7 +129,7 @@ function residuals(half, boxes, places, into, line) {
   });
 }
 
-// From the encoder's last box into the decoder's cross-attention.
+// Draw the memory from the encoder's last box to the decoder's cross-attention.
 function memory(at, line) {
   const last = [...figure.box.querySelectorAll(".encoder .box")].at(-1), cross = figure.box.querySelector(".decoder [data-part=cross_attention]");
   if (!last || !cross) return;
@@ -144,4 +143,4 @@ figure.box.prepend(figure.wires);
 byId("figure").append(figure.box);
 new ResizeObserver(wire).observe(figure.box);
 wire();
-figure.box.querySelector(".box")?.choose();
+figure.box.querySelector(".box")?.select();

@@ -1,4 +1,4 @@
-"""Tensors as the page shows them: as bytes, in blocks where there are many numbers, deflated."""
+"""Compress tensors for the page: bytes, pooled in blocks, deflated."""
 
 import base64
 import itertools
@@ -11,49 +11,49 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from clearhead.inspection.attention.capture import AttentionLayer
+from clearhead.inspection.attention.weights import AttentionLayer
 
-_ROWS, _COLUMNS = 48, 96
-"""Cells of a heat map at most; those of several heads are together no wider."""
-_MAP, _LEAST = 256, 32
-"""Rows and columns of an attention map at most; and where even so all maps are too large for the page."""
-_NOTHING = -128
-"""The byte of a cell in which no number is finite."""
+_MAX_ROWS, _MAX_COLUMNS = 48, 96
+"""Largest size of a heat map, and of all heads of a step together in columns."""
+_MAX_MAP, _MIN_MAP = 256, 32
+"""Largest size of an attention map, and the size below which it is not pooled further."""
+_NOT_FINITE = -128
+"""Byte of a cell without finite elements."""
 
 Json = dict[str, Any]
 
 
 class Blobs:
-    """Bytes, deflated and as text, that the page unpacks when it first needs them; what is alike stands once."""
+    """Deflated bytes as text, which the page unpacks on first use; equal texts are stored once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
     def add(self, text: str) -> int:
-        """Where a text stands, which `deflated` made."""
-        if text not in self._places:
-            self._places[text] = len(self.texts)
+        """Store a text of `deflate`, and return its index."""
+        if text not in self._indices:
+            self._indices[text] = len(self.texts)
             self.texts.append(text)
-        return self._places[text]
+        return self._indices[text]
 
 
-def deflated(cells: np.ndarray) -> str:
-    """The bytes of an array for a JSON file."""
+def deflate(cells: np.ndarray) -> str:
+    """Return the bytes of an array as deflated base64."""
     return base64.b64encode(zlib.compress(np.ascontiguousarray(cells).tobytes())).decode("ascii")
 
 
 @dataclass(frozen=True)
-class Heat:
-    """A step's numbers as bytes: each is its byte, from −127 to 127, times the largest, divided by 127.
+class Heatmap:
+    """A result as bytes from −127 to 127: an element is its byte times the largest value, divided by 127.
 
     Args:
-        heads: how many matrices; 1 for what has no heads.
-        height, width: of each.
-        rows, columns: cells of each. Fewer than its numbers: a cell is the mean of those of a block that are finite.
-        largest: of the cells, without its sign.
-        masked: how many of all numbers are −∞. A cell with nothing finite in it has the byte −128.
-        data: where the bytes stand, head after head.
+        heads: number of matrices; 1 for results without heads.
+        height, width: size of each matrix.
+        rows, columns: cells of each matrix. A cell of a pooled map is the mean of the finite elements of its block.
+        largest: largest absolute value of a cell.
+        masked: number of elements that are −∞. A cell without finite elements has the byte −128.
+        data: index of the bytes in `Blobs`, head by head.
     """
 
     heads: int
@@ -66,42 +66,42 @@ class Heat:
     data: int
 
 
-def heatmap(result: Tensor, most: int, blobs: Blobs) -> Heat:
-    """The heat map of the first text of a batch.
+def heatmap(result: Tensor, max_cells: int, blobs: Blobs) -> Heatmap:
+    """Return the heat map of the first text of a batch.
 
     Args:
         result: (B, H, L, K), (B, L, D) or (B, D).
-        most: cells at most, as near as the shape allows.
-        blobs: where its bytes go.
+        max_cells: largest number of cells, as far as the shape allows.
+        blobs: receives the bytes.
     """
-    numbers = (result[0] if result.ndim > 2 else result).float().numpy()
-    numbers = numbers.reshape(-1, *numbers.shape[-2:])
-    heads, height, width = numbers.shape
-    rows, columns = _cells(heads, height, width, most)
-    means = [_means(head, rows, columns) for head in numbers]
-    cells = np.stack([cells for cells, _ in means])
+    values = (result[0] if result.ndim > 2 else result).float().numpy()
+    values = values.reshape(-1, *values.shape[-2:])
+    heads, height, width = values.shape
+    rows, columns = _size(heads, height, width, max_cells)
+    pooled = [_pool_means(head, rows, columns) for head in values]
+    cells = np.stack([cells for cells, _ in pooled])
     finite = np.isfinite(cells)
     largest = float(np.abs(cells, where=finite, out=np.zeros_like(cells)).max()) or 1.0
-    scaled = np.where(finite, np.round(cells * (127 / largest)), _NOTHING).astype(np.int8)
-    masked = sum(count for _, count in means)
-    return Heat(heads, height, width, rows, columns, largest, masked, blobs.add(deflated(scaled)))
+    scaled = np.where(finite, np.round(cells * (127 / largest)), _NOT_FINITE).astype(np.int8)
+    masked = sum(count for _, count in pooled)
+    return Heatmap(heads, height, width, rows, columns, largest, masked, blobs.add(deflate(scaled)))
 
 
-def _cells(heads: int, height: int, width: int, most: int) -> tuple[int, int]:
-    """Rows and columns of a head's cells: all rows if there is room, and few columns; else as many of each."""
-    most = max(1, min(most, _ROWS * _COLUMNS) // heads)
-    rows = min(height, _ROWS)
-    columns = min(width, _COLUMNS, most // rows)
+def _size(heads: int, height: int, width: int, max_cells: int) -> tuple[int, int]:
+    """Return the rows and columns of a head: all rows and few columns if they fit, else a square."""
+    max_cells = max(1, min(max_cells, _MAX_ROWS * _MAX_COLUMNS) // heads)
+    rows = min(height, _MAX_ROWS)
+    columns = min(width, _MAX_COLUMNS, max_cells // rows)
     if columns < min(rows, width):
-        columns = min(width, math.isqrt(most))
-        rows = min(rows, most // columns)
+        columns = min(width, math.isqrt(max_cells))
+        rows = min(rows, max_cells // columns)
     return rows, columns
 
 
-def _means(numbers: np.ndarray, rows: int, columns: int) -> tuple[np.ndarray, int]:
-    """The means of what is finite in each block, NaN where nothing is; and how many of the numbers are −∞."""
+def _pool_means(values: np.ndarray, rows: int, columns: int) -> tuple[np.ndarray, int]:
+    """Return the mean of the finite elements of each block, or NaN, and the number of elements that are −∞."""
     sums, counts, masked = [], [], 0
-    for band in _bands(numbers, rows):  # what is made of one fits into a cache: a long text's scores are gigabytes
+    for band in _bands(values, rows):  # a band fits into the cache; the scores of a long text take gigabytes
         finite = np.isfinite(band)
         if finite.all():
             sums.append(band.sum(axis=0))
@@ -111,80 +111,88 @@ def _means(numbers: np.ndarray, rows: int, columns: int) -> tuple[np.ndarray, in
             counts.append(finite.sum(axis=0, dtype=np.float32))
             masked += int(np.isneginf(band).sum())
     with np.errstate(invalid="ignore"):
-        means: np.ndarray = _joined(np.add, sums, columns) / _joined(np.add, counts, columns)
+        means: np.ndarray = _pool_columns(np.add, sums, columns) / _pool_columns(np.add, counts, columns)
     return means, masked
 
 
-def _bands(numbers: np.ndarray, rows: int) -> list[np.ndarray]:
-    """The rows of each row of cells: those of cell i of k are from ⌊i · n / k⌋ up to the next one's first."""
-    starts = np.arange(rows + 1) * len(numbers) // rows
-    return [numbers[start:stop] for start, stop in itertools.pairwise(starts)]
+def _bands(values: np.ndarray, rows: int) -> list[np.ndarray]:
+    """Split n rows into k bands; band i starts at row ⌊i · n / k⌋."""
+    starts = np.arange(rows + 1) * len(values) // rows
+    return [values[start:stop] for start, stop in itertools.pairwise(starts)]
 
 
-def _joined(join: np.ufunc, bands: Sequence[np.ndarray], columns: int) -> np.ndarray:
-    """Bands of which each is one row already, their columns joined to cells in the same way."""
-    numbers = np.stack(bands)
-    width = numbers.shape[1]
-    found: np.ndarray = join.reduceat(numbers, np.arange(columns) * width // columns, axis=1)
-    return found
+def _pool_columns(reduce: np.ufunc, bands: Sequence[np.ndarray], columns: int) -> np.ndarray:
+    """Reduce the columns of bands, each of which is one row already."""
+    values = np.stack(bands)
+    width = values.shape[1]
+    result: np.ndarray = reduce.reduceat(values, np.arange(columns) * width // columns, axis=1)
+    return result
 
 
 @dataclass
-class Map:
-    """One head's weights as bytes, of a block the largest: a byte times the largest weight, divided by 255, is one."""
+class AttentionMap:
+    """The weights of one head as bytes from 0 to 255: a weight is its byte times the largest weight, divided by 255.
+
+    Args:
+        head: index of the head.
+        cells: the bytes; a cell of a pooled map is the largest weight of its block.
+        largest: the largest weight.
+        full_size: whether the map is never pooled.
+    """
 
     head: int
     cells: np.ndarray
     largest: float
-    kept: bool
-    """Whole, also where the page would be too large."""
+    full_size: bool
 
 
-def maps(place: AttentionLayer, weights_HLM: Tensor, whole: frozenset[tuple[str, int, int]]) -> list[Map]:
-    """The maps of a layer's heads, with at most 256 x 256 cells unless wanted whole."""
-    found = []
-    for number, weights in enumerate(weights_HLM):
-        kept = (place.part, place.layer, number) in whole
-        cells = weights.numpy() if kept else _at_most(weights.numpy(), _MAP)
+def attention_maps(
+    layer: AttentionLayer, weights_HLM: Tensor, full_maps: frozenset[tuple[str, int, int]]
+) -> list[AttentionMap]:
+    """Return the maps of a layer's heads, pooled to 256 x 256 cells except the full maps."""
+    result = []
+    for head, weights in enumerate(weights_HLM):
+        full_size = (layer.part, layer.layer, head) in full_maps
+        cells = weights.numpy() if full_size else _pool_largest(weights.numpy(), _MAX_MAP)
         largest = float(cells.max()) or 1.0
-        found.append(Map(number, np.round(cells * (255 / largest)).astype(np.uint8), largest, kept))
-    return found
+        result.append(AttentionMap(head, np.round(cells * (255 / largest)).astype(np.uint8), largest, full_size))
+    return result
 
 
-def _at_most(cells: np.ndarray, size: int) -> np.ndarray:
+def _pool_largest(cells: np.ndarray, size: int) -> np.ndarray:
     rows, columns = (min(length, size) for length in cells.shape)
-    return _joined(np.maximum, [band.max(axis=0) for band in _bands(cells, rows)], columns)
+    return _pool_columns(np.maximum, [band.max(axis=0) for band in _bands(cells, rows)], columns)
 
 
-def pack(layers: Sequence[tuple[Json, list[Map]]], room: int, blobs: Blobs) -> list[Json]:
-    """All layers' maps for the page, those that need not stay whole with half as many rows and columns until all fit.
+def pack(layers: Sequence[tuple[Json, list[AttentionMap]]], max_characters: int, blobs: Blobs) -> list[Json]:
+    """Return the maps of all layers as data of the page, halving the size of pooled maps until all fit.
 
     Args:
-        layers: what is said of each layer, and its maps.
-        room: letters that they may take.
-        blobs: where their bytes go.
+        layers: the description of each layer, and its maps.
+        max_characters: largest size of all maps.
+        blobs: receives the bytes.
 
     Raises:
-        ValueError: those that stay whole leave no room for the others at their smallest.
+        ValueError: the full maps leave too little space for the others.
     """
-    every = [one for _, heads in layers for one in heads]
-    kept = {id(one): deflated(one.cells) for one in every if one.kept}
-    size = _MAP
+    every_map = [attention_map for _, maps in layers for attention_map in maps]
+    full = {id(one): deflate(one.cells) for one in every_map if one.full_size}
+    size = _MAX_MAP
     while True:
-        texts = kept | {id(one): deflated(one.cells) for one in every if not one.kept}
-        letters = sum(map(len, texts.values()))
-        if letters <= room:
+        texts = full | {id(one): deflate(one.cells) for one in every_map if not one.full_size}
+        characters = sum(map(len, texts.values()))
+        if characters <= max_characters:
             break
-        if size == _LEAST:
+        if size == _MIN_MAP:
             raise ValueError(
-                f"the attention maps take {letters / 1e6:.1f} MB of the page, which has {room / 1e6:.1f} for them: "
-                f"keep fewer maps whole than {len(kept)}"
+                f"The attention maps take {characters / 1e6:.1f} MB of the page, and the limit is "
+                f"{max_characters / 1e6:.1f} MB. Keep fewer full maps than {len(full)}."
             )
-        size //= 2  # blocks of powers of two hold whole blocks of the size before: the largest stays the largest
-        for one in every:
-            one.cells = one.cells if one.kept else _at_most(one.cells, size)
+        size //= 2  # a block of the new size contains whole blocks of the old size, so the largest weights remain
+        for one in every_map:
+            one.cells = one.cells if one.full_size else _pool_largest(one.cells, size)
     return [
-        about
+        layer
         | {
             "heads": [
                 {
@@ -194,8 +202,8 @@ def pack(layers: Sequence[tuple[Json, list[Map]]], room: int, blobs: Blobs) -> l
                     "largest": one.largest,
                     "data": blobs.add(texts[id(one)]),
                 }
-                for one in heads
+                for one in maps
             ]
         }
-        for about, heads in layers
+        for layer, maps in layers
     ]

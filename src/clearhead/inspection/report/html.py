@@ -1,4 +1,4 @@
-"""The page: one file that needs nothing else."""
+"""Write the page of a run as one self-contained HTML file."""
 
 import json
 from importlib import resources
@@ -7,23 +7,25 @@ from typing import Any
 
 from clearhead.io.atomic import atomic_file
 
-_INSIDE = ("page.css", "page.js", "cells.js", "steps.js", "figure.js", "search.js", "attention.js")
+_INLINED = ("page.css", "page.js", "cells.js", "steps.js", "figure.js", "search.js", "attention.js")
 
 
-def document(data: dict[str, Any]) -> str:
-    """The page of what was gathered, as HTML: styles, script and data inside, and no address of anything outside.
+def render_page(data: dict[str, Any]) -> str:
+    """Return the page as HTML, with styles, scripts and data inside and no external addresses.
 
-    Whatever the texts hold, it shows as text: the data is JSON without any `<`, and the script puts it into the page
-    as text alone.
+    The page is safe for any text: the data is JSON without `<`, and the scripts insert it as text nodes.
+
+    Args:
+        data: the data of `collect`.
     """
     parts = resources.files("clearhead.inspection.report")
     page = (parts / "page.html").read_text(encoding="utf-8")
-    for name in _INSIDE:
+    for name in _INLINED:
         page = page.replace(f"/* {name} */", (parts / name).read_text(encoding="utf-8"))
     return page.replace("{data}", json.dumps(data).replace("<", "\\u003c").replace("&", "\\u0026"), 1)
 
 
-def write(data: dict[str, Any], path: Path) -> None:
-    """Writes the page, whole or not at all."""
+def write_page(data: dict[str, Any], path: Path) -> None:
+    """Write the page to a file atomically."""
     with atomic_file(path) as file:
-        file.write(document(data).encode("utf-8"))
+        file.write(render_page(data).encode("utf-8"))

@@ -1,1 +1,1 @@
-"""Every step of a forward pass, recorded from outside."""
+"""Record every step of a forward pass with hooks, without changes to the model."""

@@ -1,4 +1,4 @@
-"""The steps inside attention, which a fused kernel hides, replayed from the projections that were observed."""
+"""Replay the steps of attention that a fused kernel hides, from the recorded projections."""
 
 import inspect
 from collections.abc import Iterator
@@ -10,160 +10,167 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from clearhead.equations import attention, masks, positions
-from clearhead.inspection.trace.records import Operation, Recorder, dotted
+from clearhead.inspection.trace.records import Operation, Recorder, join_path
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention, fold_rows
 from clearhead.layers.cache import CrossAttentionCache
 from clearhead.memory import check_memory
 
-# HK is the width of all heads together: the model's, D, in most models
-_PROJECT = Operation("projection", attention.project, "B L 3HK")
+# HK is the total width of all heads, which equals D in most models
+_PROJECT_QKV = Operation("projection", attention.project, "B L 3HK")
 _PROJECT_QUERIES = Operation("projection", attention.project_queries, "B L HK")
-_PROJECT_SEVERAL_QUERIES = replace(_PROJECT_QUERIES, names="n·B L HK")
+_PROJECT_BEAM_QUERIES = replace(_PROJECT_QUERIES, dimensions="n·B L HK")
 _PROJECT_MEMORY = Operation("projection", attention.project_memory, "B Lk 2HK")
 _SPLIT = Operation("split heads", attention.split_heads, "B H L d_k")
 _ROTARY = Operation("rotary", positions.rotate, "B H L d_k")
-_GROW = Operation("grow cache", attention.append_kv, "B H Lk d_k")
-_FILL = Operation("fill cache", CrossAttentionCache, "B H Lk d_k")
-_READ = Operation("read cache", CrossAttentionCache, "B H Lk d_k")
+_GROW_CACHE = Operation("grow cache", attention.append_kv, "B H Lk d_k")
+_FILL_CACHE = Operation("fill cache", CrossAttentionCache, "B H Lk d_k")
+_READ_CACHE = Operation("read cache", CrossAttentionCache, "B H Lk d_k")
 _SCORES = Operation("scores", attention.scores, "B H Lq Lk")
 _SCALED_SCORES = Operation("scores", attention.scaled_scores, "B H Lq Lk")
 _MASK = Operation("mask", attention.masked, "B H Lq Lk")
 _SOFTMAX = Operation("softmax", attention.softmax, "B H Lq Lk")
-_SUM = Operation("weighted sum", attention.weighted_sum, "B H L d_v")
+_WEIGHTED_SUM = Operation("weighted sum", attention.weighted_sum, "B H L d_v")
 _MERGE = Operation("merge", attention.merge_heads, "B L HK")
 _OUTPUT = Operation("output", attention.output, "B L D")
 
 
-def check_maps(q: Tensor, k: Tensor) -> None:
-    """Raise a ValueError where the attention maps (B, H, Lq, Lk) of one layer do not fit the memory.
+def check_map_memory(q: Tensor, k: Tensor) -> None:
+    """Raise a ValueError if the attention maps (B, H, Lq, Lk) of one layer do not fit into memory.
 
     Args:
-        q, k: queries (B, H, Lq, K) and keys (B, H, Lk, K).
+        q: queries (B, H, Lq, K).
+        k: keys (B, H, Lk, K).
     """
     (batch, heads, queries, _), keys = q.shape, k.shape[2]
     check_memory(
         3 * 4 * batch * heads * queries * keys,  # scores, masked scores and weights
         f"the attention of one layer over {queries} queries and {keys} keys",
-        "Use a shorter text, or fewer heads.",
+        "Use a shorter text or fewer heads.",
         q.device,
     )
 
 
-class _Replay:
-    """Watches one attention module; what both kinds have in common."""
+class AttentionReplay:
+    """Hooks that record the steps of one attention module.
 
-    def __init__(self, teller: Recorder, path: str, module: MultiHeadAttention | CrossAttention) -> None:
-        self.teller, self.path, self.module = teller, path, module
-        self.given: dict[str, Any] = {}
-        self.each = 1  # rows of x that stand as queries of one row of the memory
+    Args:
+        recorder: collects the steps.
+        path: path of the module.
+        module: the attention.
+    """
+
+    def __init__(self, recorder: Recorder, path: str, module: MultiHeadAttention | CrossAttention) -> None:
+        self.recorder, self.path, self.module = recorder, path, module
+        self.arguments: dict[str, Any] = {}
+        self.num_beams = 1  # rows of x for each row of the memory
 
     def hooks(self) -> Iterator[RemovableHandle]:
-        """Hooks on the module and its projections."""
-        yield self.module.register_forward_pre_hook(self._called, with_kwargs=True)
+        """Register hooks on the module and its projections, and yield their handles."""
+        yield self.module.register_forward_pre_hook(self._before_attention, with_kwargs=True)
         yield self.module.out.register_forward_pre_hook(self._before_output)
         yield self.module.out.register_forward_hook(self._after_output)
 
-    def tell(self, name: str, kind: Operation, result: Tensor, module: nn.Module | None = None) -> None:
-        """A step of this module."""
+    def record(self, step: str, operation: Operation, result: Tensor, module: nn.Module | None = None) -> None:
+        """Record a step of this module."""
         width = "D" if self.module.out.in_features == self.module.out.out_features else "H·d_k"
-        labels = [label.replace("HK", width) for label in kind.names.split()]
-        if self.each > 1:
-            labels = [f"n·{label}" if label in ("L", "Lq") else label for label in labels]
-        self.teller.tell(dotted(self.path, name), replace(kind, names=" ".join(labels)), result, module)
+        names = [name.replace("HK", width) for name in operation.dimensions.split()]
+        if self.num_beams > 1:
+            names = [f"n·{name}" if name in ("L", "Lq") else name for name in names]
+        self.recorder.record(join_path(self.path, step), replace(operation, dimensions=" ".join(names)), result, module)
 
-    def weights(self, q: Tensor, k: Tensor, mask: masks.Mask | None) -> None:
-        """The steps from queries and keys to the weights."""
-        scale, values = self.module.scale, self.teller.values
-        kind = _SCORES if scale is None else replace(_SCALED_SCORES, note=f", scale = {scale:g}")
-        check_maps(q, k)
+    def record_weights(self, q: Tensor, k: Tensor, mask: masks.Mask | None) -> None:
+        """Record the steps from queries and keys to attention weights."""
+        scale, values = self.module.scale, self.recorder.values
+        operation = _SCORES if scale is None else replace(_SCALED_SCORES, note=f", scale = {scale:g}")
+        check_map_memory(q, k)
         scores = attention.scores(q, k, scale=scale)
-        self.tell("scores", kind, scores)
-        # no mask is made where only shapes are asked for: it may be large
+        self.record("scores", operation, scores)
+        # a mask may be large: without statistics only shapes are needed
         masked = attention.masked(scores, mask) if values else scores
-        self.tell("mask", _MASK, masked)
-        self.tell("softmax", _SOFTMAX, attention.softmax(masked) if values else masked)
+        self.record("mask", _MASK, masked)
+        self.record("softmax", _SOFTMAX, attention.softmax(masked) if values else masked)
 
-    def _called(self, module: nn.Module, inputs: Any, kwargs: dict[str, Any]) -> None:
-        self.given = dict(inspect.signature(self.module.forward).bind(*inputs, **kwargs).arguments)
-        self.each = 1
+    def _before_attention(self, module: nn.Module, inputs: Any, kwargs: dict[str, Any]) -> None:
+        self.arguments = dict(inspect.signature(self.module.forward).bind(*inputs, **kwargs).arguments)
+        self.num_beams = 1
 
     def _before_output(self, out: nn.Module, inputs: Any) -> None:
         merged: Tensor = inputs[0]
-        self.tell("weighted_sum", _SUM, attention.split_heads(merged, self.module.num_heads))
-        self.tell("merge", _MERGE, merged)
+        self.record("weighted_sum", _WEIGHTED_SUM, attention.split_heads(merged, self.module.num_heads))
+        self.record("merge", _MERGE, merged)
 
     def _after_output(self, out: nn.Module, inputs: Any, output: Tensor) -> None:
-        self.tell("out", _OUTPUT, output, out)
-        self.given = {}
+        self.record("out", _OUTPUT, output, out)
+        self.arguments = {}
 
 
-class SelfReplay(_Replay):
-    """Watches self-attention."""
+class SelfReplay(AttentionReplay):
+    """Hooks that record the steps of self-attention."""
 
     module: MultiHeadAttention
 
     def hooks(self) -> Iterator[RemovableHandle]:
-        """Those of every attention, and what this kind adds."""
+        """Register hooks on the module and its projections, and yield their handles."""
         yield from super().hooks()
         yield self.module.qkv.register_forward_hook(self._after_projection)
 
     @torch.no_grad()
     def _after_projection(self, qkv: nn.Module, inputs: Any, output: Tensor) -> None:
-        self.tell("qkv", _PROJECT, output, qkv)
+        self.record("qkv", _PROJECT_QKV, output, qkv)
         module = self.module
-        parts = self.teller.seen(output).chunk(3, dim=-1)
-        q, k, _ = (attention.split_heads(part, module.num_heads) for part in parts)
-        self.tell("split_heads", _SPLIT, q)
-        cache = self.given.get("cache")
+        projections = self.recorder.detach(output).chunk(3, dim=-1)
+        q, k, _ = (attention.split_heads(x, module.num_heads) for x in projections)
+        self.record("split_heads", _SPLIT, q)
+        cache = self.arguments.get("cache")
         rows, heads, length, _ = q.shape
-        before = 0 if cache is None else cache.length
+        cached = 0 if cache is None else cache.length
         batch, queries, keys = (rows, length, length) if cache is None else cache.sizes_after(rows, length)
-        given = masks.as_mask(self.given.get("mask"), batch=batch, heads=heads, queries=queries, keys=keys)
-        mask = module.apply_window(given, keys)
+        mask = masks.as_mask(self.arguments.get("mask"), batch=batch, heads=heads, queries=queries, keys=keys)
+        mask = module.apply_window(mask, keys)
         if module.rotary is not None:
-            q, k = module.rotary(q, mask, before), module.rotary(k, mask, before)
-            self.tell("rotary", _ROTARY, q)
+            q, k = module.rotary(q, mask, cached), module.rotary(k, mask, cached)
+            self.record("rotary", _ROTARY, q)
         if cache is not None:
             k = cache.to_slots(k)
             q = fold_rows(q, k)
-            k = attention.append_kv(self.teller.seen(cache.keys), k) if before else k
-            self.tell("cache", _GROW, k)
-        self.weights(q, k, mask)
+            k = attention.append_kv(self.recorder.detach(cache.keys), k) if cached else k
+            self.record("cache", _GROW_CACHE, k)
+        self.record_weights(q, k, mask)
 
 
-class CrossReplay(_Replay):
-    """Watches cross-attention."""
+class CrossReplay(AttentionReplay):
+    """Hooks that record the steps of cross-attention."""
 
     module: CrossAttention
     keys: Tensor
 
     def hooks(self) -> Iterator[RemovableHandle]:
-        """Those of every attention, and what this kind adds."""
+        """Register hooks on the module and its projections, and yield their handles."""
         yield from super().hooks()
         yield self.module.kv.register_forward_hook(self._after_memory)
         yield self.module.q.register_forward_hook(self._after_queries)
 
-    def _called(self, module: nn.Module, inputs: Any, kwargs: dict[str, Any]) -> None:
-        super()._called(module, inputs, kwargs)
-        cache = self.given.get("cache")
+    def _before_attention(self, module: nn.Module, inputs: Any, kwargs: dict[str, Any]) -> None:
+        super()._before_attention(module, inputs, kwargs)
+        cache = self.arguments.get("cache")
         if cache is not None and cache.key_value is not None:
-            self.keys = self.teller.seen(cache.key_value[0])
-            self.tell("cache", _READ, self.keys)
+            self.keys = self.recorder.detach(cache.key_value[0])
+            self.record("cache", _READ_CACHE, self.keys)
 
     @torch.no_grad()
     def _after_memory(self, kv: nn.Module, inputs: Any, output: Tensor) -> None:
-        self.tell("kv", _PROJECT_MEMORY, output, kv)
-        self.keys = attention.split_heads(self.teller.seen(output).chunk(2, dim=-1)[0], self.module.num_heads)
-        if self.given.get("cache") is not None:
-            self.tell("cache", _FILL, self.keys)
+        self.record("kv", _PROJECT_MEMORY, output, kv)
+        self.keys = attention.split_heads(self.recorder.detach(output).chunk(2, dim=-1)[0], self.module.num_heads)
+        if self.arguments.get("cache") is not None:
+            self.record("cache", _FILL_CACHE, self.keys)
 
     @torch.no_grad()
     def _after_queries(self, linear: nn.Module, inputs: Any, output: Tensor) -> None:
         (rows, length, _), (batch, heads, keys, _) = output.shape, self.keys.shape
-        each = rows // batch
-        self.tell("q", _PROJECT_QUERIES if each == 1 else _PROJECT_SEVERAL_QUERIES, output, linear)
-        self.each = each
-        q = attention.split_heads(self.teller.seen(output).reshape(batch, each * length, -1), heads)
-        self.tell("split_heads", _SPLIT, q)
-        mask = masks.as_mask(self.given.get("mask"), batch=batch, heads=heads, queries=length, keys=keys)
-        self.weights(q, self.keys, mask)
+        num_beams = rows // batch
+        self.record("q", _PROJECT_QUERIES if num_beams == 1 else _PROJECT_BEAM_QUERIES, output, linear)
+        self.num_beams = num_beams
+        q = attention.split_heads(self.recorder.detach(output).reshape(batch, num_beams * length, -1), heads)
+        self.record("split_heads", _SPLIT, q)
+        mask = masks.as_mask(self.arguments.get("mask"), batch=batch, heads=heads, queries=length, keys=keys)
+        self.record_weights(q, self.keys, mask)

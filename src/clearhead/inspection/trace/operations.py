@@ -1,4 +1,4 @@
-"""The modules of this library, and what their results are called."""
+"""Operations of this library's modules: the name, equation and dimensions of their results."""
 
 from dataclasses import replace
 
@@ -22,23 +22,23 @@ from clearhead.models.encoder import Pooler
 TOKENS = Operation("token embedding", embedding.embed, "B L D")
 ADD = Operation("add", residual.residual_add, "B L D")
 GATE = Operation("gate", feedforward.gate, "B L F")
-SCALE = Operation("scale", embedding.scale_embeddings, "B L D")
-SCALE_DOWN = Operation("scale", embedding.scale_hidden, "B L D")
+SCALE_EMBEDDINGS = Operation("scale", embedding.scale_embeddings, "B L D")
+SCALE_HIDDEN = Operation("scale", embedding.scale_hidden, "B L D")
 
 _DROPOUT = Operation("dropout", residual.dropout, "B L D")
-_INNER = {
+_FEED_FORWARD = {
     "inner": Operation("linear", feedforward.expand, "B L F"),
-    "dropout": replace(_DROPOUT, names="B L F"),
+    "dropout": replace(_DROPOUT, dimensions="B L F"),
     "out": Operation("linear", feedforward.contract, "B L D"),
 }
-_PARTS: dict[type[nn.Module], dict[str, Operation]] = {
-    PositionwiseFeedForward: _INNER,
-    GatedFeedForward: _INNER | {"inner": replace(_INNER["inner"], names="B L 2F")},
+_BY_PARENT: dict[type[nn.Module], dict[str, Operation]] = {
+    PositionwiseFeedForward: _FEED_FORWARD,
+    GatedFeedForward: _FEED_FORWARD | {"inner": replace(_FEED_FORWARD["inner"], dimensions="B L 2F")},
     PostNorm: {"dropout": _DROPOUT},
     PreNorm: {"dropout": _DROPOUT},
     Embedding: {"dropout": _DROPOUT},
 }
-_WHOLE: dict[type[nn.Module], Operation] = {
+_BY_TYPE: dict[type[nn.Module], Operation] = {
     PositionalEncoding: Operation("positions", positions.sinusoids, "B L D"),
     LearnedPositionalEncoding: Operation("positions", positions.add_positions, "B L D"),
     TokenTypeEmbedding: Operation("token types", embedding.add_token_types, "B L D"),
@@ -54,15 +54,21 @@ _WHOLE: dict[type[nn.Module], Operation] = {
 
 
 def operation_of(parent: nn.Module | None, name: str, module: nn.Module) -> Operation | None:
-    """What a module's result is called; None for one that is told otherwise, or not at all."""
-    part = _PARTS.get(type(parent), {}).get(name) if parent is not None else None
-    kind = part or _WHOLE.get(type(module))
-    if kind is None:
+    """Return the operation of a module, or None if its hooks record other steps or none.
+
+    Args:
+        parent: the parent of the module.
+        name: name of the module in its parent.
+        module: the module.
+    """
+    by_parent = _BY_PARENT.get(type(parent), {}).get(name) if parent is not None else None
+    operation = by_parent or _BY_TYPE.get(type(module))
+    if operation is None:
         return None
     if isinstance(module, nn.GELU) and module.approximate == "tanh":
-        return replace(kind, operation="GELU (tanh)", states=feedforward.gelu_tanh)
+        return replace(operation, name="GELU (tanh)", source=feedforward.gelu_tanh)
     if isinstance(module, PositionalEncoding) and module.layout != "interleaved":
-        return replace(kind, states=positions.concatenated_sinusoids)
+        return replace(operation, source=positions.concatenated_sinusoids)
     if isinstance(module, RelativePositionBias) and not module.bidirectional:
-        return replace(kind, operation="relative bias, one way")
-    return kind
+        return replace(operation, name="relative bias, one way")
+    return operation

@@ -1,4 +1,4 @@
-"""What a trace tells: steps, each with its equation, its named shape, its values."""
+"""Records of a forward pass: steps with an equation, a named shape and statistics."""
 
 import math
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from clearhead.equations import equation_of
 
-Named = tuple[tuple[str, int], ...]
-_PART = 2**18
-"""Numbers whose statistics are taken at once."""
+NamedShape = tuple[tuple[str, int], ...]
+_CHUNK = 2**18
+"""Elements in each chunk of the statistics."""
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Mean, standard deviation and extremes of a step's numbers that are finite."""
+    """Mean, standard deviation, minimum and maximum of the finite elements of a result."""
 
     mean: float
     std: float
@@ -29,30 +29,30 @@ class Step:
     """One step of a forward pass.
 
     Args:
-        path: where in the model.
-        operation: what is done, in the field's words.
-        equation: its formula, as the equation's own file states it.
-        shape: the result's dimensions by name, such as (("B", 1), ("H", 8), ("Lq", 6), ("Lk", 6)).
-        dtype: the result's numbers, such as "float32".
-        parameters: how many trained numbers the step uses.
-        values: statistics of the result, where they were asked for.
+        path: path in the model.
+        operation: name of the operation.
+        equation: the formula from the docstring of the equation.
+        shape: named dimensions of the result, such as (("B", 1), ("H", 8), ("Lq", 6), ("Lk", 6)).
+        dtype: dtype of the result, such as "float32".
+        parameters: number of trainable parameters that the step uses.
+        values: statistics of the result, if requested.
     """
 
     path: str
     operation: str
     equation: str
-    shape: Named
+    shape: NamedShape
     dtype: str
     parameters: int
     values: Statistics | None = None
 
     @property
     def named_shape(self) -> str:
-        """The shape as people write it: [B=1, H=8, Lq=6, Lk=6]."""
+        """The shape as text: [B=1, H=8, Lq=6, Lk=6]."""
         return "[" + ", ".join(f"{name}={size}" for name, size in self.shape) + "]"
 
     def as_dict(self) -> dict[str, Any]:
-        """The step as plain JSON values; "values" is there where statistics were asked for."""
+        """Return the step as JSON values, with "values" if the step has statistics."""
         data: dict[str, Any] = {
             "path": self.path,
             "operation": self.operation,
@@ -68,9 +68,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Trace:
-    """The steps of one forward pass in order, and what the model returned.
+    """The steps of one forward pass in order, and the output of the model.
 
-    `str` gives them as a table.
+    `str` returns a table of the steps.
     """
 
     steps: tuple[Step, ...]
@@ -87,26 +87,26 @@ class Trace:
 
 @dataclass(frozen=True)
 class Operation:
-    """What all steps of a kind have in common.
+    """A kind of step.
 
     Args:
-        operation: what is done.
-        states: the function or class whose docstring states the equation.
-        names: the names of the result's dimensions, as one string.
-        note: what the equation leaves open, such as the value of a letter.
+        name: name of the operation.
+        source: function or class whose docstring states the equation.
+        dimensions: names of the result's dimensions, separated by blanks.
+        note: text after the equation, such as the value of a symbol.
     """
 
-    operation: str
-    states: object
-    names: str
+    name: str
+    source: object
+    dimensions: str
     note: str = ""
 
 
 class Recorder:
-    """Gathers the steps of a forward pass.
+    """Collects the steps of a forward pass.
 
     Args:
-        values: whether each step is told with statistics of its numbers.
+        values: whether to compute statistics of each result.
     """
 
     def __init__(self, values: bool) -> None:
@@ -114,66 +114,66 @@ class Recorder:
         self.steps: list[Step] = []
         self._counted: set[int] = set()
 
-    def seen(self, result: Tensor) -> Tensor:
-        """What was observed, to compute with: its shape alone where no values are asked for."""
-        return result.detach() if self.values else result.detach().to("meta")
+    def detach(self, x: Tensor) -> Tensor:
+        """Return a tensor for further computation: detached, and without data if no statistics are requested."""
+        return x.detach() if self.values else x.detach().to("meta")
 
-    def tell(self, path: str, kind: Operation, result: Tensor, module: nn.Module | None = None) -> None:
-        """Adds a step.
+    def record(self, path: str, operation: Operation, result: Tensor, module: nn.Module | None = None) -> None:
+        """Add a step.
 
         Args:
-            path: where in the model.
-            kind: what was done.
-            result: what came out.
-            module: what did it, if it has weights.
+            path: path in the model.
+            operation: the kind of step.
+            result: the result of the step.
+            module: the module that computed it, if it has weights.
         """
-        # a part that is called by itself may come without a batch, or with more dimensions before its own
-        labels = kind.names.split()
-        missing = result.ndim - len(labels)
-        labels = [f"N{number}" for number in range(1, missing + 1)] + labels[max(0, -missing) :]
-        equation = equation_of(kind.states)
-        if module is not None and getattr(module, "bias", module) is None:  # the bias is each equation's last term
+        # a submodule may run without a batch dimension, or with additional dimensions first
+        names = operation.dimensions.split()
+        additional = result.ndim - len(names)
+        names = [f"N{number}" for number in range(1, additional + 1)] + names[max(0, -additional) :]
+        equation = equation_of(operation.source)
+        if module is not None and getattr(module, "bias", module) is None:  # the bias is the last term
             equation = equation.rpartition(" + ")[0]
         self.steps.append(
             Step(
                 path=path,
-                operation=kind.operation,
-                equation=equation + kind.note,
-                shape=tuple(zip(labels, result.shape, strict=True)),
+                operation=operation.name,
+                equation=equation + operation.note,
+                shape=tuple(zip(names, result.shape, strict=True)),
                 dtype=str(result.dtype).removeprefix("torch."),
-                parameters=0 if module is None else self._count(module),
+                parameters=0 if module is None else self._count_parameters(module),
                 values=_statistics(result) if self.values else None,
             )
         )
 
-    def _count(self, module: nn.Module) -> int:
-        """The module's trained numbers that no step before has counted: tied ones are one."""
+    def _count_parameters(self, module: nn.Module) -> int:
+        """Count the parameters that no earlier step counted, so that tied weights count once."""
         new = [parameter for parameter in module.parameters() if id(parameter) not in self._counted]
         self._counted.update(map(id, new))
         return sum(parameter.numel() for parameter in new)
 
 
-def dotted(path: str, name: str) -> str:
-    """The path of a part."""
+def join_path(path: str, name: str) -> str:
+    """Return the path of a submodule."""
     return f"{path}.{name}" if path else name
 
 
 def _statistics(result: Tensor) -> Statistics | None:
-    """Over some numbers at a time: those of a long text's scores are gigabytes, and each copy would be as many."""
+    """Compute the statistics in chunks, because the scores of a long text take gigabytes."""
     count, mean, squares, low, high = 0, 0.0, 0.0, math.inf, -math.inf
-    for part in torch.split(result.detach().flatten(), _PART):
-        numbers = part.float()
-        if not numbers.numel():
+    for chunk in torch.split(result.detach().flatten(), _CHUNK):
+        values = chunk.float()
+        if not values.numel():
             continue
-        lowest, highest = (float(one) for one in numbers.aminmax())  # NaN where one of them is
+        lowest, highest = (float(extreme) for extreme in values.aminmax())  # NaN if an element is NaN
         if not (math.isfinite(lowest) and math.isfinite(highest)):
-            numbers = numbers[numbers.isfinite()]
-            if not numbers.numel():
+            values = values[values.isfinite()]
+            if not values.numel():
                 continue
-            lowest, highest = (float(one) for one in numbers.aminmax())
-        new, middle = numbers.numel(), float(numbers.mean())
-        count, ahead = count + new, middle - mean
-        mean += ahead * new / count
-        squares += float((numbers - middle).square_().sum()) + ahead**2 * new * (count - new) / count
+            lowest, highest = (float(extreme) for extreme in values.aminmax())
+        new, chunk_mean = values.numel(), float(values.mean())
+        count, difference = count + new, chunk_mean - mean
+        mean += difference * new / count
+        squares += float((values - chunk_mean).square_().sum()) + difference**2 * new * (count - new) / count
         low, high = min(low, lowest), max(high, highest)
     return Statistics(mean, math.sqrt(squares / count), low, high) if count else None

@@ -1,4 +1,4 @@
-"""The passes of an encoder–decoder, each with a trace of its own: the source once, then the target."""
+"""Trace the passes of an encoder–decoder: the source once, then the target."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,27 +7,28 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from clearhead.generation.generate import end_ids
 from clearhead.generation.greedy import argmax, next_tokens
-from clearhead.generation.logits_processors import processors
+from clearhead.generation.logits_processors import logits_processors
 from clearhead.generation.state import DecodingState
+from clearhead.generation.strategy import resolve_eos_ids
 from clearhead.inspection.trace.records import Trace
 from clearhead.inspection.trace.trace import traced
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.text_to_text import TextToText
 
-STEPS = 3
-"""Tokens that are decoded: enough to see a cache filled, read, and grown twice."""
+DECODER_STEPS = 3
+"""Decoded tokens: enough to fill a cache, read it, and append to it twice."""
+_MAX_TOKENS = 24
 
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """One run through a model, or through half of it.
+    """One forward pass of a model, or of its encoder or decoder.
 
     Args:
-        trace: its steps.
-        name: such as "encoder" or "decoder step 2"; "" where there is only one pass.
-        about: what went in, and came out.
+        trace: the steps.
+        name: such as "encoder" or "decoder step 2"; "" for a model with one pass.
+        about: input and output of the pass, as text.
     """
 
     trace: Trace
@@ -43,12 +44,13 @@ def teacher_forced(
     *,
     values: bool = False,
 ) -> list[ForwardPass]:
-    """The source through the encoder, and a whole target through the decoder at once, as in training.
+    """Trace the encoder on a source and the decoder on a whole target in one pass, as in training.
 
     Args:
         model: the model.
-        ids, target_ids: as in `Seq2Seq`; the target from its start token on.
-        about: what source and target are, for people.
+        ids: source ids, as in `Seq2Seq`.
+        target_ids: target ids with the start token, as in `Seq2Seq`.
+        about: descriptions of source and target.
         values: as in `trace`.
     """
     encoded = traced(model, lambda: model.encode(ids), values=values)
@@ -56,7 +58,7 @@ def teacher_forced(
     return [ForwardPass(encoded, "encoder", about[0]), ForwardPass(decoded, "decoder", about[1])]
 
 
-def of_text(
+def trace_text(
     text_to_text: TextToText,
     text: str,
     target: str | None = None,
@@ -65,32 +67,32 @@ def of_text(
     target_lang: str | None = None,
     values: bool = False,
 ) -> list[ForwardPass]:
-    """A text through the encoder, and a target through the decoder: the one given, or what the model says greedily.
+    """Trace the encoder on a text, and the decoder on a target or on the first tokens of greedy search.
 
-    What it says is shown for its first tokens only, also where it would end before, each in a pass with caches.
+    Greedy search decodes three tokens with caches, one in each pass, even if the output ends before.
 
     Args:
         text_to_text: the model with its tokenizer.
         text: the source.
         target: a target for one pass, as in `teacher_forced`.
-        source_lang, target_lang: for models that are told them.
+        source_lang, target_lang: languages, for models that need them.
         values: as in `trace`.
     """
     model, words = text_to_text.model, text_to_text.tokenizer.display_tokens
     settings, given = text_to_text.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
-    source, prompt = given.source.ids, given.source.prompt
+    source, prompt = given.source.ids, given.source.decoder_prefix
     ids, prompt_ids = torch.tensor([source]), torch.tensor([prompt])
     if target is not None:
-        about = shortened(words(source)), shortened(words(prompt))
+        about = shorten(words(source)), shorten(words(prompt))
         return teacher_forced(model, ids, prompt_ids, about, values=values)
     keep = torch.ones_like(ids, dtype=torch.bool)
     encoded = traced(model, lambda: DecodingState(model, ids, keep, prompt_ids), values=values)
-    passes = [ForwardPass(encoded, "encoder", shortened(words(source)))]
-    limit = settings.greatest_length(len(prompt), model.config.max_len)
-    changes = processors(settings, len(prompt), limit, end_ids(model, settings))
+    passes = [ForwardPass(encoded, "encoder", shorten(words(source)))]
+    limit = settings.max_target_length(len(prompt), model.config.max_len)
+    changes = logits_processors(settings, len(prompt), limit, resolve_eos_ids(model, settings))
     tokens = next_tokens(encoded.output, changes, argmax, limit, eos_ids=())
     last = prompt[-1]
-    for number in range(1, STEPS + 1):
+    for number in range(1, DECODER_STEPS + 1):
         step = traced(model, lambda: next(tokens, None), values=values)
         if step.output is None:
             break
@@ -99,6 +101,7 @@ def of_text(
     return passes
 
 
-def shortened(words: Sequence[str]) -> str:
-    """The first words of a text, and how many there are."""
-    return " ".join(words[:24]) + (f" … ({len(words)} tokens)" if len(words) > 24 else "")
+def shorten(words: Sequence[str]) -> str:
+    """Return the first tokens of a text, and the number of tokens if there are more."""
+    rest = f" … ({len(words)} tokens)" if len(words) > _MAX_TOKENS else ""
+    return " ".join(words[:_MAX_TOKENS]) + rest

@@ -1,8 +1,7 @@
-"""Every step of a real forward pass: its equation, its named shape, its values.
+"""Trace a forward pass: the equation, the named shape and the statistics of every step.
 
-The model runs as it is, with hooks on its modules. The steps inside attention that a fused kernel hides are replayed
-beside it by the explicit equations, from the projections that were observed; where no values are asked for, they are
-replayed on shapes alone.
+Hooks on the modules record the steps; the model itself does not change. The explicit equations replay the steps of
+attention that a fused kernel hides, from the recorded projections. Without statistics they replay shapes only.
 """
 
 import contextlib
@@ -16,9 +15,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from clearhead.equations import embedding
+from clearhead.generation.state import keep_outputs
 from clearhead.inspection.trace import operations
 from clearhead.inspection.trace.attention_replay import CrossReplay, SelfReplay
-from clearhead.inspection.trace.records import Operation, Recorder, Trace, dotted
+from clearhead.inspection.trace.records import Operation, Recorder, Trace, join_path
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.layers.embedding import Embedding, OutputProjection, TokenEmbedding
 from clearhead.layers.feedforward import GatedFeedForward
@@ -26,18 +26,18 @@ from clearhead.layers.residual import PostNorm, PreNorm
 
 
 def trace(model: nn.Module, *inputs: Any, values: bool = False) -> Trace:
-    """Runs a model once and tells every step of it.
+    """Run a model once and record every step.
 
-    The model's result, mode and weights stay as they are. In training mode the dropout that really happened is
-    shown, but the attention weights' own is not replayed. A model that was compiled runs uncompiled.
+    Output, mode and weights of the model do not change. In training mode the steps include the dropout of the run,
+    except that of attention weights. A compiled model runs uncompiled.
 
     Args:
-        model: any module of this library, or a module that holds some.
-        *inputs: what `model` is called with.
-        values: compute mean, spread and extremes of each step as well.
+        model: a module of this library, or a module that contains some.
+        *inputs: arguments of the model.
+        values: compute mean, standard deviation, minimum and maximum of each step.
 
     Returns:
-        The trace: `steps`, and the model's `output`.
+        The trace, with `steps` and the `output` of the model.
 
     >>> import torch; from clearhead import Encoder, trace
     >>> trace(Encoder(512, 2048, 8, 0.1, 5), torch.rand(2, 10, 512)).steps[2].named_shape
@@ -47,15 +47,15 @@ def trace(model: nn.Module, *inputs: Any, values: bool = False) -> Trace:
 
 
 def traced(model: nn.Module, run: Callable[[], Any], *, values: bool = False) -> Trace:
-    """Tells every step that a model takes while something runs: a method other than `forward`, or a step of a search.
+    """Record every step of a model while a function runs, such as `encode` or a step of a search.
 
     Args:
         model: as in `trace`.
-        run: what uses the model.
+        run: a function that calls the model.
         values: as in `trace`.
 
     Returns:
-        The trace: `steps`, and the `output` of `run`.
+        The trace, with `steps` and the `output` of `run`.
 
     >>> import torch; from clearhead import Seq2Seq, Seq2SeqConfig, traced
     >>> model, start = Seq2Seq(Seq2SeqConfig(vocab_size=100)), torch.tensor([[0]])
@@ -63,76 +63,78 @@ def traced(model: nn.Module, run: Callable[[], Any], *, values: bool = False) ->
     >>> traced(model, lambda: model.decode(start, memory, cache=cache)).steps[-1].named_shape
     '[B=1, L=1, V=100]'
     """
-    teller = Recorder(values)
-    with watching(model, teller):
+    recorder = Recorder(values)
+    with recording(model, recorder):
         output = run()
-    return Trace(tuple(teller.steps), output)
+    return Trace(tuple(recorder.steps), output)
 
 
 @contextlib.contextmanager
-def watching(model: nn.Module, teller: Recorder) -> Iterator[None]:
-    """Tells a teller every step that a model takes inside the block."""
-    with uncompiled(model) as module, _Watcher(teller).hooks(module):
+def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Record every step of a model inside the block."""
+    with keep_outputs(), uncompiled(model) as module, _ModuleHooks(recorder).hooks(module):
         yield
 
 
 @contextlib.contextmanager
 def uncompiled(model: nn.Module) -> Iterator[nn.Module]:
-    """The module that a compiled one wraps; what is compiled runs as it is written inside the block, for nobody can
-    look into a compiled one."""
+    """Run compiled models as eager ones inside the block, so that hooks can observe them; yield the module inside."""
     with contextlib.ExitStack() as stack:
-        if "torch._dynamo" in sys.modules:  # which takes a second to import; before, nothing is compiled
+        # set_stance imports torch._dynamo, which takes a second; a model is compiled only if that is loaded
+        if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        yield getattr(model, "_orig_mod", model)
+        yield getattr(model, "_orig_mod", model)  # the name that torch.compile documents for the original module
 
 
-class _Watcher:
-    """Turns what the hooks see into steps."""
+class _ModuleHooks:
+    """Hooks that record the steps of a model."""
 
-    def __init__(self, teller: Recorder) -> None:
-        self.teller = teller
-        # source and target may share their tokens: the path is that of the embedding that is running
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        # source and target may share a token embedding: its path is that of the embedding that runs
         self._embedding: tuple[str, Embedding] | None = None
 
-    # the model itself runs under whatever gradient mode the caller has: another one could choose another kernel
+    # the gradient mode of the caller stays, because it may select the kernel
     @contextlib.contextmanager
     def hooks(self, model: nn.Module) -> Iterator[None]:
-        """Hooks on every module that has something to tell, taken off at the end."""
+        """Register hooks on every module that has steps, and remove them at the end."""
         with contextlib.ExitStack() as stack:
             for path, module in model.named_modules():
-                for handle in self._hook(model, path, module):
+                for handle in self._register(model, path, module):
                     stack.callback(handle.remove)
             yield
 
-    def _hook(self, model: nn.Module, path: str, module: nn.Module) -> Iterator[RemovableHandle]:
-        above, _, name = path.rpartition(".")
-        parent = model.get_submodule(above) if path else None
-        kind = operations.operation_of(parent, name, module)
+    def _register(self, model: nn.Module, path: str, module: nn.Module) -> Iterator[RemovableHandle]:
+        parent_path, _, name = path.rpartition(".")
+        parent = model.get_submodule(parent_path) if path else None
+        operation = operations.operation_of(parent, name, module)
         if isinstance(module, MultiHeadAttention):
-            yield from SelfReplay(self.teller, path, module).hooks()
+            yield from SelfReplay(self.recorder, path, module).hooks()
         elif isinstance(module, CrossAttention):
-            yield from CrossReplay(self.teller, path, module).hooks()
+            yield from CrossReplay(self.recorder, path, module).hooks()
         elif isinstance(module, PostNorm):
-            # what reaches the norm is the sum
-            yield module.norm.register_forward_pre_hook(partial(self._before, dotted(path, "add"), operations.ADD))
+            # the input of the norm is the sum
+            yield module.norm.register_forward_pre_hook(partial(self._before, join_path(path, "add"), operations.ADD))
         elif isinstance(module, PreNorm):
-            yield module.register_forward_hook(partial(self._after, dotted(path, "add"), operations.ADD))
+            yield module.register_forward_hook(partial(self._after, join_path(path, "add"), operations.ADD))
         elif isinstance(module, GatedFeedForward):
-            yield module.dropout.register_forward_pre_hook(partial(self._before, dotted(path, "gate"), operations.GATE))
+            yield module.dropout.register_forward_pre_hook(
+                partial(self._before, join_path(path, "gate"), operations.GATE)
+            )
         elif isinstance(module, Embedding):
             yield module.register_forward_pre_hook(partial(self._before_embedding, path))
         elif isinstance(module, TokenEmbedding):
             yield module.register_forward_hook(partial(self._after_tokens, path))
-        elif kind is not None:
+        elif operation is not None:
             if isinstance(module, OutputProjection) and module.scale:
                 yield module.register_forward_pre_hook(partial(self._before_logits, path))
-            yield module.register_forward_hook(partial(self._after, path, kind))
+            yield module.register_forward_hook(partial(self._after, path, operation))
 
-    def _before(self, path: str, kind: Operation, module: nn.Module, inputs: Any) -> None:
-        self.teller.tell(path, kind, inputs[0])
+    def _before(self, path: str, operation: Operation, module: nn.Module, inputs: Any) -> None:
+        self.recorder.record(path, operation, inputs[0])
 
-    def _after(self, path: str, kind: Operation, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        self.teller.tell(path, kind, output, module)
+    def _after(self, path: str, operation: Operation, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        self.recorder.record(path, operation, output, module)
 
     def _before_embedding(self, path: str, module: nn.Module, inputs: Any) -> None:
         assert isinstance(module, Embedding)
@@ -140,13 +142,15 @@ class _Watcher:
 
     @torch.no_grad()
     def _after_tokens(self, path: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        within, whole = self._embedding or ("", None)
-        self.teller.tell(path if whole is None else dotted(within, "tokens"), operations.TOKENS, output, module)
-        if whole is not None and whole.scale:
-            scaled = embedding.scale_embeddings(self.teller.seen(output))
-            self.teller.tell(dotted(within, "scale"), operations.SCALE, scaled)
+        embedding_path, parent = self._embedding or ("", None)
+        self.recorder.record(
+            path if parent is None else join_path(embedding_path, "tokens"), operations.TOKENS, output, module
+        )
+        if parent is not None and parent.scale:
+            scaled = embedding.scale_embeddings(self.recorder.detach(output))
+            self.recorder.record(join_path(embedding_path, "scale"), operations.SCALE_EMBEDDINGS, scaled)
 
     @torch.no_grad()
     def _before_logits(self, path: str, module: nn.Module, inputs: Any) -> None:
-        scaled = embedding.scale_hidden(self.teller.seen(inputs[0]))
-        self.teller.tell(dotted(path, "scale"), operations.SCALE_DOWN, scaled)
+        scaled = embedding.scale_hidden(self.recorder.detach(inputs[0]))
+        self.recorder.record(join_path(path, "scale"), operations.SCALE_HIDDEN, scaled)

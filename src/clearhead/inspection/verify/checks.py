@@ -1,6 +1,7 @@
 """Checks of all model types: padding, batching, kernels, precision and saving must not change the results."""
 
 import copy
+import errno
 import math
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,9 +15,9 @@ from torch import Tensor, nn
 from clearhead.inspection.verify.certificate import PARITY, Check
 from clearhead.inspection.verify.measures import MEANS, TENSORS, TOKENS, Measure, Rows
 from clearhead.kernels.attention import attention_backend
-from clearhead.runtime import prepacked_linear
 from clearhead.runtime.compile import has_compiler
-from clearhead.runtime.precision import inference_copy
+from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.precision import FLOAT32
 
 CPU = torch.device("cpu")
 NOT_INSTALLED = "transformers is not installed"
@@ -26,6 +27,9 @@ LEFT_PADDING, RIGHT_PADDING = 5, 7
 """Extra padding of the padding checks."""
 
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def run_check(name: str, compute: Callable[[], tuple[Any, Any]], *measures: Measure) -> list[Check]:
     """Run a check and return one result for each measure.
 
@@ -33,11 +37,16 @@ def run_check(name: str, compute: Callable[[], tuple[Any, Any]], *measures: Meas
         name: name of the check.
         compute: returns the result and the expected result. If it raises an error, the check fails with its text.
         measures: error measures of the two.
+
+    Raises:
+        OSError: the disk is full, which is no fault of the model.
     """
     try:
         result, expected = compute()
         return [_check_error(name, measure, measure.error(result, expected)) for measure in measures]
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+            raise
         reason = next(iter(str(error).splitlines()), "")
         note = f"{type(error).__name__}: {reason}"
         return [Check(name + measure.name, measure.measured, None, measure.bound, False, note) for measure in measures]
@@ -139,15 +148,13 @@ class Checks:
             return self.states(self.model, self.rows)
 
     def _bfloat16(self) -> Rows:
-        return self.states(inference_copy(self.model, torch.bfloat16, CPU), self.rows)
+        return self.states(inference_copy(self.model, "bfloat16", CPU), self.rows)
 
     def _prepacked(self) -> list[Check]:
         name = "prepacked = plain weights"
-        if not prepacked_linear.is_supported(torch.float32):
+        if FLOAT32.converter is None or not FLOAT32.converter.supports(CPU):
             return skip_check(name, TOKENS, "this version of torch has no prepacked operators")
-        return self.compare(
-            name, lambda: self.states(inference_copy(self.model, torch.float32, CPU), self.rows), TOKENS
-        )
+        return self.compare(name, lambda: self.states(inference_copy(self.model, "float32", CPU), self.rows), TOKENS)
 
     def _compiled(self) -> list[Check]:
         name = "compiled = eager"

@@ -76,7 +76,7 @@ class EncoderChecks(Checks):
 
     def extra(self) -> list[Check]:
         architecture = checkpoints.architecture(self.folder)
-        if checkpoints.head_type(self.folder) is not None or "For" not in architecture:
+        if checkpoints.checkpoint_type(self.folder) in ("classification", "span") or "For" not in architecture:
             return []
         return skip_check(HEAD, LOGITS, f"the head of {architecture} is not supported")
 

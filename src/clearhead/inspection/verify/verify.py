@@ -47,11 +47,12 @@ def verify(model: str | Path, reference: str | None = None) -> Certificate:
 
 def _checks_of(folder: Path) -> Checks:
     """Load the model of a folder and return the checks of its type."""
-    if checkpoints.is_seq2seq(folder):
-        return Seq2SeqChecks(folder, *checkpoints.load_seq2seq(folder))
-    head = checkpoints.head_type(folder)
-    if head == "classification":
-        return HeadChecks(folder, *checkpoints.load_classifier(folder))
-    if head == "span":
-        return HeadChecks(folder, *checkpoints.load_span_classifier(folder))
-    return EncoderChecks(folder, *checkpoints.load_encoder(folder))
+    match checkpoints.checkpoint_type(folder):
+        case "seq2seq":
+            return Seq2SeqChecks(folder, *checkpoints.load_seq2seq(folder))
+        case "classification":
+            return HeadChecks(folder, *checkpoints.load_classifier(folder))
+        case "span":
+            return HeadChecks(folder, *checkpoints.load_span_classifier(folder))
+        case "encoder":
+            return EncoderChecks(folder, *checkpoints.load_encoder(folder))

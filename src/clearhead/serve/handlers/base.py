@@ -1,89 +1,138 @@
-"""A use of a model: from a request's body to jobs, and from jobs of many requests to their results."""
+"""Base class of the request handlers, and the token counts that they share."""
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Generic, TypeVar
 
-from clearhead.serve.http.errors import RefusedError
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from clearhead.serve.http.errors import InvalidRequestError
+from clearhead.serve.schemas import Options, RequestBody
+from clearhead.serve.settings import Settings
 from clearhead.tokenizers.base import TextTokenizer, Tokens
 
-Name = Literal["embed", "translate", "summarize", "answer", "classify", "view"]
+_TRUNCATE_ADVICE = "set truncate to true to cut it"
+_CHARACTERS_PER_TOKEN = 4
+"""Used to estimate the length of a text before it is tokenized."""
 
-ANSWER_TOKENS = 30
-"""Most tokens of an answer, as in `QuestionAnswerer.answers`."""
-_ADVICE = "truncate=true cuts it"
-_CHARACTERS = 4
-"""Characters to a token, for a guess before they are counted."""
+Body = TypeVar("Body", bound=RequestBody)
+PipelineT = TypeVar("PipelineT")
 
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """What is to be computed for a request.
+    """Jobs of one request.
 
     Args:
-        jobs: what `Use.perform` takes of each text, with its cost.
-        options: what is computed together has the same.
-        join: from the jobs' results to the request's, where a job is but a part; it may raise a RefusedError.
+        jobs: (payload, cost in tokens) for each input of `Handler.run`.
+        options: keyword arguments of `Handler.run`. Only jobs with equal options share a batch.
+        join: combines the results of the jobs into the results of the request. It may raise an InvalidRequestError.
     """
 
     jobs: list[tuple[Any, int]]
-    options: tuple[tuple[str, Any], ...] = ()
+    options: Options = ()
     join: Callable[[list[Any]], list[Any]] = list
 
 
-@runtime_checkable
-class Handler(Protocol):
-    """Something that a model does."""
+class Handler(ABC, Generic[Body, PipelineT]):
+    """Handle the requests of one task with one model.
 
-    def estimate(self, asked: Any) -> int:
-        """A guess of the cost of a request from the number of its characters, for what is refused is not counted first.
+    Args:
+        pipeline: the loaded model.
+        settings: settings of the server.
+    """
+
+    task: ClassVar[str]
+    """Name of the task, such as "embed"."""
+    path: ClassVar[str]
+    """Path of the route. Its last part names the operation in the API document."""
+    description: ClassVar[str]
+    """Description in the API document."""
+    request_body: ClassVar[type[RequestBody]]
+    """Schema of the request body."""
+    response_body: ClassVar[type[BaseModel] | None]
+    """Schema of the response body; None if `respond` returns a Response."""
+    media_types: ClassVar[tuple[str, ...]] = ()
+    """Content types of a response other than JSON."""
+    pipeline_types: ClassVar[tuple[type, ...]]
+    """Types of pipelines that support the task."""
+
+    def __init__(self, pipeline: PipelineT, settings: Settings) -> None:
+        self.pipeline, self.settings = pipeline, settings
+
+    @abstractmethod
+    def estimate(self, body: Body) -> int:
+        """Estimate the cost of a request in tokens from its number of characters, to reject it before tokenizing.
 
         Raises:
-            RefusedError: an option that the model does not take.
+            InvalidRequestError: the model does not support an option.
         """
 
-    def prepare(self, asked: Any) -> PreparedRequest:
-        """The work of a request; what is long is several jobs, between which others have their turn.
+    @abstractmethod
+    def prepare(self, body: Body) -> PreparedRequest:
+        """Validate and split a request into jobs. A long input becomes several jobs, so that other requests can run
+        between them.
 
         Raises:
-            RefusedError: what cannot be, such as a text that is too long.
+            InvalidRequestError: the model cannot process an input, such as a text that is too long.
         """
 
-    def perform(self, payloads: Sequence[Any], **options: Any) -> Sequence[Any]:
-        """The results of jobs with the same options, in their order."""
+    @abstractmethod
+    def run(self, payloads: Sequence[Any], **options: Any) -> Sequence[Any]:
+        """Compute jobs with the same options and return their results in order."""
+
+    @abstractmethod
+    def respond(self, body: Body, results: list[Any], num_tokens: int) -> BaseModel | Response:
+        """Return the response to a request.
+
+        Args:
+            body: the request.
+            results: joined results of its jobs.
+            num_tokens: total cost of its jobs.
+        """
+
+    def wants_stream(self, body: Body) -> bool:
+        """Return whether a request asks for a stream of events."""
+        return False
+
+    def stream(self, body: Body) -> Iterator[dict[str, Any]]:
+        """Yield the data of each event of a streamed result."""
+        raise NotImplementedError(f"{self.task} does not support streams")
 
 
 def estimate_tokens(texts: Sequence[str], limit: int | None = None) -> int:
-    """About how many tokens texts have, each of which is cut at the limit."""
-    counts = [1 + len(text) // _CHARACTERS for text in texts]
+    """Estimate the total number of tokens of texts, each truncated at a limit."""
+    counts = [1 + len(text) // _CHARACTERS_PER_TOKEN for text in texts]
     return sum(counts) if limit is None else sum(min(count, limit) for count in counts)
 
 
-def lengths(
-    tokenizer: TextTokenizer, texts: Sequence[str], limit: int | None, *, cut: bool, advice: str = _ADVICE
+def count_tokens(
+    tokenizer: TextTokenizer, texts: Sequence[str], limit: int | None, *, truncate: bool, advice: str = _TRUNCATE_ADVICE
 ) -> list[int]:
-    """How many tokens of each text the model sees.
+    """Return the number of tokens of each text that the model sees.
 
     Args:
-        tokenizer: the model's.
+        tokenizer: the tokenizer of the model.
         texts: the texts.
-        limit: how many the model takes.
-        cut: whether what is longer is cut.
-        advice: what a client is told to do about a text that is too long.
+        limit: maximum number of tokens of the model; None for no limit.
+        truncate: whether longer texts are truncated.
+        advice: how the client can fix a text that is too long.
 
     Raises:
-        RefusedError: one is too long, and may not be cut.
+        InvalidRequestError: a text is too long and `truncate` is False.
     """
-    tokens = tokenizer.encode(texts, limit if cut else None)
-    if not cut:
+    tokens = tokenizer.encode(texts, limit if truncate else None)
+    if not truncate:
         check_lengths(tokens, limit, advice)
-    return [len(one.ids) if limit is None else min(len(one.ids), limit) for one in tokens]
+    return [len(row.ids) if limit is None else min(len(row.ids), limit) for row in tokens]
 
 
-def check_lengths(tokens: Sequence[Tokens], limit: int | None, advice: str = _ADVICE) -> None:
-    """Raises a RefusedError for a text that is longer than the model takes, with what to do about it."""
-    for number, one in enumerate(tokens):
-        if limit is not None and len(one.ids) > limit:
-            raise RefusedError(
-                f"text {number}: the text has {len(one.ids)} tokens; this model takes at most {limit}; {advice}"
+def check_lengths(tokens: Sequence[Tokens], limit: int | None, advice: str = _TRUNCATE_ADVICE) -> None:
+    """Raise an InvalidRequestError for the first text that exceeds a limit, with advice for the client."""
+    for index, row in enumerate(tokens):
+        if limit is not None and len(row.ids) > limit:
+            raise InvalidRequestError(
+                f"text {index}: the text has {len(row.ids)} tokens; this model takes at most {limit}; {advice}"
             )

@@ -5,61 +5,63 @@ from collections import Counter
 from collections.abc import Hashable
 
 
-class Shares:
-    """A limit on what all clients hold, of which one client cannot use up everything.
+class FairLimit:
+    """A limit on the total usage of all clients that keeps room for new clients.
 
-    A client that already holds something may add to it only while it leaves as much free as it holds itself. One client
-    adds up to half of the limit, two add up to a third each, so that a new client finds room. The first thing that a
-    client holds may be of any size within the limit: otherwise a large request would be refused forever.
+    A client that already uses an amount can add to it only while the free amount is at least as large as its usage
+    after the addition. One client can add up to half of the limit, two can add up to a third each. The first amount of
+    a client can be as large as the limit; otherwise a large request would never be accepted.
 
     Source: Choudhury and Hahne 1998, "Dynamic queue length thresholds for shared-memory packet switches", alpha = 1
 
     Args:
-        limit: the most that all clients may hold.
+        limit: maximum total usage.
 
-    >>> shares = Shares(10)
-    >>> shares.take("greedy", 4), shares.take("greedy", 2), shares.take("new", 3)
+    >>> limit = FairLimit(10)
+    >>> limit.acquire("greedy", 4), limit.acquire("greedy", 2), limit.acquire("new", 3)
     (True, False, True)
     """
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.held = limit, 0
-        self._of: Counter[Hashable] = Counter()
+        self.limit, self.used = limit, 0
+        self._used_by: Counter[Hashable] = Counter()
 
-    def take(self, client: Hashable, amount: int, *, instead_of: int = 0) -> bool:
+    def acquire(self, client: Hashable, amount: int, *, replaces: int = 0) -> bool:
         """Reserve an amount for a client and return whether there was room.
 
         Args:
-            client: who holds it.
-            amount: how much.
-            instead_of: what the client already holds and the amount replaces. A smaller amount always has room.
+            client: the client that uses the amount.
+            amount: the amount.
+            replaces: a reserved amount of the client that is released instead. A smaller amount always has room.
         """
-        other, held = self._of[client] - instead_of, self.held - instead_of + amount
-        if amount > instead_of and (held > self.limit or (other and other + amount > self.limit - held)):
+        other, used = self._used_by[client] - replaces, self.used - replaces + amount
+        if amount > replaces and (used > self.limit or (other and other + amount > self.limit - used)):
             return False
-        self.held = held
+        self.used = used
         self._set(client, other + amount)
         return True
 
     def release(self, client: Hashable, amount: int) -> None:
-        """Return an amount that a client held."""
-        self.held -= amount
-        self._set(client, self._of[client] - amount)
+        """Release an amount of a client."""
+        self.used -= amount
+        self._set(client, self._used_by[client] - amount)
 
     def _set(self, client: Hashable, amount: int) -> None:
         if amount:
-            self._of[client] = amount
+            self._used_by[client] = amount
         else:
-            self._of.pop(client, None)  # addresses come and go
+            self._used_by.pop(client, None)  # otherwise the table would grow with every address
 
 
-def network(client: tuple[str, int] | None) -> str:
-    """Return the part of a peer's address that stands for one client: an IPv4 address, or an IPv6 network of 64 bits.
+def client_network(client: tuple[str, int] | None) -> str:
+    """Return the part of an address that identifies a client: an IPv4 address, or the /64 network of an IPv6 address.
 
-    One IPv6 client can use any address of its network.
+    An IPv6 client can use any address of its network.
 
-    >>> network(("192.0.2.7", 50000)), network(("::ffff:192.0.2.7", 50000)), network(("2001:db8::7", 50000))
-    ('192.0.2.7', '192.0.2.7', '2001:db8::')
+    >>> client_network(("192.0.2.7", 50000)), client_network(("::ffff:192.0.2.7", 50000))
+    ('192.0.2.7', '192.0.2.7')
+    >>> client_network(("2001:db8::7", 50000))
+    '2001:db8::'
     """
     try:
         address = ipaddress.ip_address(client[0] if client else "")

@@ -1,4 +1,4 @@
-"""What can be wrong with a request, and how a client is told."""
+"""Errors of requests, and the responses to them in the format of OpenAI's API."""
 
 from typing import Any
 
@@ -9,25 +9,26 @@ from starlette.exceptions import HTTPException
 
 from clearhead.finite import NonFiniteError
 
-_FIELD = 200
-"""Most characters of a field's name that are repeated."""
+_MAX_FIELD_LENGTH = 200
+"""Maximum number of characters of a field name in a message."""
+_MAX_MESSAGE_LENGTH = 2000
 
 
-class RefusedError(Exception):
-    """What was asked for is well formed, and cannot be; the message is for the client who asked.
+class InvalidRequestError(Exception):
+    """A well-formed request that the model cannot process. The message is sent to the client.
 
     Args:
-        said: the message.
-        field: the field that no text or option like that may be in, where one is wrong as such.
+        message: the problem, and how to fix it.
+        field: the field whose value is invalid for every model; None if only this model rejects it.
     """
 
-    def __init__(self, said: str, field: str | None = None) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
         self.field = field
 
 
 class OverloadedError(Exception):
-    """The queue is full, or the client's share of it.
+    """The queue, or the share of the client in it, is full.
 
     Args:
         retry_after: seconds after which there should be room.
@@ -39,52 +40,57 @@ class OverloadedError(Exception):
 
 
 class ShuttingDownError(Exception):
-    """The server is about to end, and computes nothing more."""
+    """The server is shutting down and computes nothing more."""
 
 
 class RequestAbandonedError(Exception):
-    """Nobody waits for it any more."""
+    """The client disconnected before its results were computed."""
 
 
 def error_body(
     message: str, code: str, param: str | None = None, kind: str = "invalid_request_error"
 ) -> dict[str, Any]:
-    """An error as OpenAI's clients read it."""
+    """Return the body of an error response in the format of OpenAI's API."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def non_finite_body(error: NonFiniteError) -> dict[str, Any]:
     """Return the body for a text that the model produced NaN for.
 
-    A batch numbers the texts of several clients, so the message names the client's text without a number.
+    A batch numbers the texts of several clients, so the message names the text of the client without a number.
     """
     return error_body(str(error.changed(where="")), "non_finite", kind="server_error")
 
 
-def handle_errors(app: FastAPI) -> None:
-    """Has an application answer as OpenAI's clients read it; what is not known here becomes the guard's 500."""
+def shutting_down_body() -> dict[str, Any]:
+    """Return the body for a request that the server does not finish before it shuts down."""
+    return error_body("the server is shutting down", "draining", kind="server_error")
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Add an error handler for each known exception. The middleware turns all others into status 500."""
 
     @app.exception_handler(RequestValidationError)
-    async def wrong(request: Request, error: RequestValidationError) -> JSONResponse:
-        # the fields and what is wrong with them; what was sent is not repeated
-        told: dict[str, list[str]] = {}
-        for one in error.errors():
-            told.setdefault(_field(one), []).append(str(one["msg"]).removeprefix("Value error, "))
-        said = "; ".join(f"{place}: {' or '.join(dict.fromkeys(what))}" for place, what in told.items())
-        return JSONResponse(error_body(said[:2000], "invalid_request", next(iter(told))), 422)
+    async def invalid_body(request: Request, error: RequestValidationError) -> JSONResponse:
+        # the message names the fields, but never repeats their values
+        messages: dict[str, list[str]] = {}
+        for detail in error.errors():
+            messages.setdefault(_field(detail), []).append(str(detail["msg"]).removeprefix("Value error, "))
+        message = "; ".join(f"{field}: {' or '.join(dict.fromkeys(texts))}" for field, texts in messages.items())
+        return JSONResponse(error_body(message[:_MAX_MESSAGE_LENGTH], "invalid_request", next(iter(messages))), 422)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
         if isinstance(error.__cause__, ValueError | RecursionError):
-            # FastAPI's of a body with bytes that are no Unicode, too many brackets, or too long a number
-            return JSONResponse(error_body("body: it is no JSON that can be read", "invalid_request", "body"), 422)
+            # FastAPI raises these for invalid UTF-8, too deep nesting or too long numbers
+            return JSONResponse(error_body("body: not readable as JSON", "invalid_request", "body"), 422)
         codes = {404: "not_found", 405: "method_not_allowed", 503: "not_ready"}
         kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
         body = error_body(str(error.detail), codes.get(error.status_code, "invalid_request"), kind=kind)
         return JSONResponse(body, error.status_code, headers=error.headers)
 
-    @app.exception_handler(RefusedError)
-    async def refused(request: Request, error: RefusedError) -> JSONResponse:
+    @app.exception_handler(InvalidRequestError)
+    async def invalid_request(request: Request, error: InvalidRequestError) -> JSONResponse:
         return JSONResponse(error_body(str(error), "invalid_request", error.field), 422 if error.field else 400)
 
     @app.exception_handler(NonFiniteError)
@@ -92,24 +98,25 @@ def handle_errors(app: FastAPI) -> None:
         return JSONResponse(non_finite_body(error), 500)
 
     @app.exception_handler(OverloadedError)
-    async def full(request: Request, error: OverloadedError) -> JSONResponse:
+    async def overloaded(request: Request, error: OverloadedError) -> JSONResponse:
         body = error_body(str(error), "overloaded", kind="rate_limit_error")
         return JSONResponse(body, 429, headers={"Retry-After": str(error.retry_after)})
 
     @app.exception_handler(ShuttingDownError)
-    async def ending(request: Request, error: ShuttingDownError) -> JSONResponse:
-        return JSONResponse(error_body("the server is about to end", "draining", kind="server_error"), 503)
+    async def shutting_down(request: Request, error: ShuttingDownError) -> JSONResponse:
+        return JSONResponse(shutting_down_body(), 503)
 
     @app.exception_handler(RequestAbandonedError)
     async def abandoned(request: Request, error: RequestAbandonedError) -> JSONResponse:
-        # nobody reads it; 499 is what nginx calls it, for the log and the metrics
-        return JSONResponse(error_body("the client has gone", "client_gone"), 499)
+        # no client reads it; nginx's status 499 marks it in the log and the metrics
+        return JSONResponse(error_body("the client disconnected", "client_gone"), 499)
 
 
-def _field(error: Any) -> str:
-    """The field that is wrong, with its place in lists; the names that pydantic gives its types are left out."""
-    if error["type"] == "json_invalid":
+def _field(detail: Any) -> str:
+    """Return the name of the invalid field with its list indices, without pydantic's names of union members."""
+    if detail["type"] == "json_invalid":
         return "body"
-    place: list[str | int] = [*error["loc"][1:], "body"]
-    # a field that is not known is called what the client calls it
-    return ".".join([str(place[0])[:_FIELD], *(str(one) for one in place[1:] if isinstance(one, int))])
+    location: list[str | int] = [*detail["loc"][1:], "body"]
+    # the client chooses the name of an unknown field, so it is truncated
+    indices = [str(part) for part in location[1:] if isinstance(part, int)]
+    return ".".join([str(location[0])[:_MAX_FIELD_LENGTH], *indices])

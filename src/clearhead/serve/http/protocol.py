@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with limits on what clients can hold: connections, time, answers that they do not read."""
+"""uvicorn's HTTP protocol with limits on connections, slow headers and unread responses."""
 
 import asyncio
 import socket
@@ -7,147 +7,151 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from clearhead.serve.http.client_limits import Shares, network
+from clearhead.serve.http.client_limits import FairLimit, client_network
 from clearhead.serve.http.framing import StrictConnection
 from clearhead.serve.metrics import Metrics
 
 _SLICE = 4096
-"""Bytes that are parsed at a time. Of what has come, h11 checks the size of a line only before its end has come."""
+"""Bytes that h11 parses at a time. It checks the size of a line only while the line is incomplete."""
 _RESET_SECONDS = 0.2
-"""How often a half-closed connection is checked for a reset."""
+"""Interval at which a half-closed connection is checked for a reset."""
 
 
-class Connections:
-    """What all connections have in common.
+class ConnectionLimits:
+    """Limits that all connections share.
 
     Args:
-        most: how many there may be at a time; of one address, as many as it leaves free (`Shares`).
-        header_seconds: how long one may take to send the headers of a request.
-        answer_seconds: how long one may take to take an answer.
-        held_answers: bytes of all answers that wait to be taken; beyond it the one that waits longest is given up.
-        metrics: where it is counted what was closed.
+        max_connections: maximum number of connections. Addresses share it (`FairLimit`).
+        header_seconds: time limit for a client to send the headers of a request.
+        response_seconds: time limit for a client to read a response.
+        max_unread_bytes: maximum total size of unread responses. Beyond it the oldest one is aborted.
+        metrics: counts the connections that are closed.
     """
 
     def __init__(
-        self, most: int, *, header_seconds: float, answer_seconds: float, held_answers: int, metrics: Metrics
+        self,
+        max_connections: int,
+        *,
+        header_seconds: float,
+        response_seconds: float,
+        max_unread_bytes: int,
+        metrics: Metrics,
     ) -> None:
-        self.shares, self.header_seconds, self.answer_seconds = Shares(most), header_seconds, answer_seconds
-        self.held_answers, self.metrics = held_answers, metrics
-        self._waiting: dict[BoundedHTTPProtocol, None] = {}  # in their order
+        self.limit = FairLimit(max_connections)
+        self.header_seconds, self.response_seconds = header_seconds, response_seconds
+        self.max_unread_bytes, self.metrics = max_unread_bytes, metrics
+        self._unread: dict[BoundedHTTPProtocol, None] = {}  # oldest first
 
-    def wait(self, one: "BoundedHTTPProtocol") -> None:
-        """An answer waits to be taken; one alone may, of whatever size."""
-        self._waiting[one] = None
-        while len(self._waiting) > 1 and self._held() > self.held_answers:
-            next(iter(self._waiting)).give_up()
+    def add_unread(self, connection: "BoundedHTTPProtocol") -> None:
+        """Add an unread response, and abort the oldest ones beyond the limit. A single one may have any size."""
+        self._unread[connection] = None
+        while len(self._unread) > 1 and self._unread_bytes() > self.max_unread_bytes:
+            next(iter(self._unread)).abort_response()
 
-    def forget(self, one: "BoundedHTTPProtocol") -> None:
-        """It waits no more."""
-        self._waiting.pop(one, None)
+    def remove_unread(self, connection: "BoundedHTTPProtocol") -> None:
+        """Remove a response that was read or aborted."""
+        self._unread.pop(connection, None)
 
-    def _held(self) -> int:
-        return sum(one.transport.get_write_buffer_size() for one in self._waiting)
+    def _unread_bytes(self) -> int:
+        return sum(connection.transport.get_write_buffer_size() for connection in self._unread)
 
 
 class BoundedHTTPProtocol(H11Protocol):
-    """Closes a connection that is one too many, whose headers do not come, or whose client takes no answer.
+    """Close connections beyond the limit, and those whose client is too slow to send headers or to read a response."""
 
-    Without it each would be held for ever.
-    """
-
-    shared: Connections
+    shared: ConnectionLimits
     conn: StrictConnection
-    _late: asyncio.TimerHandle | None = None
-    _untaken: asyncio.TimerHandle | None = None
-    _complete = False  # an answer of which not all is taken
+    _header_timer: asyncio.TimerHandle | None = None
+    _response_timer: asyncio.TimerHandle | None = None
+    _awaits_read = False  # the response is complete, but the client has not read all of it
     _counted = False
     _half_closed = False
     _reset_check: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begins to wait for the first request."""
+        """Accept a connection within the limit and wait for its first request."""
         super().connection_made(transport)
         self.conn = StrictConnection()
-        self._counted = self.shared.shares.take(network(self.client), 1)
+        self._counted = self.shared.limit.acquire(client_network(self.client), 1)
         if not self._counted:
-            self.shared.metrics.connections.inc()
+            self.shared.metrics.refused_connections.inc()
             transport.abort()
             return
-        # a single byte that is not taken counts, or small answers could be held for ever
+        # `pause_writing` must report every unread byte: small responses could otherwise be held forever
         transport.set_write_buffer_limits(high=0)
-        self._wait()
+        self._start_header_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Waits on until a request has begun; the time for its body is the guard's."""
-        if self._late is None and not self._complete:
-            self._wait()
+        """Parse data. The time limit of the headers ends when a request starts; the middleware limits its body."""
+        if self._header_timer is None and not self._awaits_read:
+            self._start_header_timer()
         for start in range(0, len(data), _SLICE):
             if not self.transport.is_closing():
                 super().data_received(data[start : start + _SLICE])
         if self.cycle is not None and not self.cycle.response_complete:
-            self._stop()
+            self._stop_header_timer()
 
     def on_response_complete(self) -> None:
-        """Between two requests uvicorn's own time for idle connections counts; the next one waits for this answer."""
-        self._stop()
-        self._complete = self._untaken is not None
-        if not self._complete:
+        """Wait for the client to read the response before the next request. uvicorn limits the idle time after it."""
+        self._stop_header_timer()
+        self._awaits_read = self._response_timer is not None
+        if not self._awaits_read:
             super().on_response_complete()
-            if self._half_closed and not self._owes:
+            if self._half_closed and not self._response_pending:
                 self.transport.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Still answer a client that has only finished sending.
+        """Respond to a client that has only finished sending.
 
         TCP reports a client that has closed its socket in the same way. But such a socket answers data with a reset.
-        So the first bytes of the answer, which are always the same, are sent at once: a reset then abandons the
-        request. If none comes, such as from a client behind a firewall that drops it, the request is computed in full.
+        The first bytes of every response are the same, so they are sent at once. A reset then abandons the request. If
+        none arrives, for example because a firewall drops it, the request is computed in full.
         """
-        self._half_closed = self._owes
+        self._half_closed = self._response_pending
         if self._half_closed and self._reset_check is None:
             self.transport.write(self.conn.start())
             self._check_reset()
         return self._half_closed
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a malformed request; what is malformed behind an answer that has begun closes the connection."""
+        """Respond to a malformed request, or close the connection if another response has started."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
             self._close()
 
     def pause_writing(self) -> None:
-        """The client does not take at once what is sent."""
+        """Start the time limit of a response that the client does not read at once."""
         super().pause_writing()
-        self._untaken = self.loop.call_later(self.shared.answer_seconds, self.give_up)
-        self.shared.wait(self)
+        self._response_timer = self.loop.call_later(self.shared.response_seconds, self.abort_response)
+        self.shared.add_unread(self)
 
     def resume_writing(self) -> None:
-        """It has taken all of it."""
+        """End the time limit of a response that the client has read."""
         super().resume_writing()
-        self._forget()
-        if self._complete:  # soon: the transport that calls this must not be closed in it
+        self._stop_response_timer()
+        if self._awaits_read:  # later: the transport that calls this method must not be closed in it
             self.loop.call_soon(self.on_response_complete)
 
-    def give_up(self) -> None:
-        """Ends the connection, and lets go of what was to be sent."""
-        self.shared.metrics.untaken.inc()
-        self._forget()
+    def abort_response(self) -> None:
+        """Abort the connection and discard the unread response."""
+        self.shared.metrics.unread_responses.inc()
+        self._stop_response_timer()
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Waits for nothing more."""
-        self._stop()
-        self._forget()
+        """Stop all timers and release the connection."""
+        self._stop_header_timer()
+        self._stop_response_timer()
         if self._reset_check is not None:
             self._reset_check.cancel()
         if self._counted:
-            self.shared.shares.release(network(self.client), 1)
+            self.shared.limit.release(client_network(self.client), 1)
         super().connection_lost(exc)
 
     @property
-    def _owes(self) -> bool:
-        """Whether a request has come whole and its answer is not complete."""
+    def _response_pending(self) -> bool:
+        """Whether a request is complete and its response is not."""
         return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
 
     def _check_reset(self) -> None:
@@ -160,25 +164,25 @@ class BoundedHTTPProtocol(H11Protocol):
         """Ignore Upgrade headers: there are no WebSockets, whose connections would have no limits."""
         return False
 
-    def _wait(self) -> None:
-        self._late = self.loop.call_later(self.shared.header_seconds, self._close)
+    def _start_header_timer(self) -> None:
+        self._header_timer = self.loop.call_later(self.shared.header_seconds, self._close)
 
-    def _stop(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
-    def _forget(self) -> None:
-        self.shared.forget(self)
-        if self._untaken is not None:
-            self._untaken.cancel()
-            self._untaken = None
+    def _stop_response_timer(self) -> None:
+        self.shared.remove_unread(self)
+        if self._response_timer is not None:
+            self._response_timer.cancel()
+            self._response_timer = None
 
     def _close(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
 
 
-def patient(shared: Connections) -> type[BoundedHTTPProtocol]:
-    """The protocol of connections that have this in common."""
-    return type("Patient", (BoundedHTTPProtocol,), {"shared": shared})
+def protocol_with_limits(shared: ConnectionLimits) -> type[BoundedHTTPProtocol]:
+    """Return a protocol class whose connections share limits; uvicorn creates its instances."""
+    return type("BoundedHTTPProtocol", (BoundedHTTPProtocol,), {"shared": shared})

@@ -1,4 +1,4 @@
-"""A request waits for what the other thread computes, as long as its client is there."""
+"""Wait for the results of a request, or stream them, while the client stays connected."""
 
 import asyncio
 import json
@@ -12,112 +12,125 @@ from starlette.types import Receive, Scope, Send
 
 from clearhead.finite import NonFiniteError
 from clearhead.serve.batching import Reservation
-from clearhead.serve.http.errors import RequestAbandonedError, ShuttingDownError, error_body, non_finite_body
+from clearhead.serve.http.errors import (
+    RequestAbandonedError,
+    ShuttingDownError,
+    error_body,
+    non_finite_body,
+    shutting_down_body,
+)
 
 log = logging.getLogger("clearhead.serve")
 
 
-async def results(request: Request, place: Reservation, jobs: Sequence[tuple[Hashable, Any, int]]) -> list[Any]:
-    """The results of all jobs.
+async def wait_for_results(
+    request: Request, reservation: Reservation, jobs: Sequence[tuple[Hashable, Any, int]]
+) -> list[Any]:
+    """Submit jobs and return their results in order.
+
+    Args:
+        request: the request.
+        reservation: its reservation.
+        jobs: (key, payload, cost) of each job.
 
     Raises:
-        RequestAbandonedError: the client has gone away.
-        Exception: what one of them raised.
+        RequestAbandonedError: the client disconnected.
+        Exception: the error of the first job that failed.
     """
-    futures, finished = place.submit(jobs), asyncio.Event()
-    loop, left = asyncio.get_running_loop(), len(futures)
+    futures, finished = reservation.submit(jobs), asyncio.Event()
+    loop, remaining = asyncio.get_running_loop(), len(futures)
 
-    failed: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def count(error: BaseException | None) -> None:
-        nonlocal left
-        left -= 1
+        nonlocal remaining
+        remaining -= 1
         if error is not None:
-            failed.append(error)
-        if not left or failed:  # the others are not waited for, and when their place is left not computed
+            errors.append(error)
+        if not remaining or errors:  # after an error the caller releases the reservation, which cancels the other jobs
             finished.set()
 
-    for one in futures:
-        one.add_done_callback(
-            lambda one: loop.call_soon_threadsafe(count, None if one.cancelled() else one.exception())
+    for future in futures:
+        future.add_done_callback(
+            lambda done: loop.call_soon_threadsafe(count, None if done.cancelled() else done.exception())
         )
-    # not by asyncio's futures: it writes the errors of those that nobody awaits any more into the log
-    waits: set[asyncio.Task[bool]] = {asyncio.create_task(finished.wait()), asyncio.create_task(_gone(request))}
+    # asyncio's own futures would log every error that no task awaits
+    tasks: set[asyncio.Task[bool]] = {
+        asyncio.create_task(finished.wait()),
+        asyncio.create_task(_wait_for_disconnect(request)),
+    }
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for wait in waits:
-            wait.cancel()
+        for task in tasks:
+            task.cancel()
     if not finished.is_set():
         raise RequestAbandonedError
-    if failed:
-        raise failed[0]
-    return [one.result() for one in futures]
+    if errors:
+        raise errors[0]
+    return [future.result() for future in futures]
 
 
-async def _gone(request: Request) -> bool:
-    """Waits until the client has gone away."""
+async def _wait_for_disconnect(request: Request) -> bool:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     return True
 
 
 class EventStream(StreamingResponse):
-    """Pieces of a result as server-sent events, as they are computed; the last is [DONE].
+    """Response with server-sent events, each sent as soon as it is computed. The last event is [DONE].
 
     Args:
         request: the request.
-        place: what it holds of the queue; it is left in the end, whether the client stays or goes.
-        make: gives the pieces, in the computing thread.
-        cost: of all of it.
-        told: what is told of a piece.
+        reservation: its reservation, which is released at the end of the response.
+        create: returns the iterator over the data of the events; called in the compute thread.
+        cost: total cost of the stream.
 
     Raises:
-        OverloadedError, ShuttingDownError, RefusedError: as `Place.stream`.
+        OverloadedError, ShuttingDownError, InvalidRequestError: as `Reservation.stream`.
     """
 
     def __init__(
         self,
         request: Request,
-        place: Reservation,
-        make: Callable[[], Iterator[Any]],
+        reservation: Reservation,
+        create: Callable[[], Iterator[dict[str, Any]]],
         cost: int,
-        told: Callable[[Any], dict[str, Any]],
     ) -> None:
-        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[Any]()
+        loop, items = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
-        def tell(piece: Any) -> None:
-            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+        def send_item(item: Any) -> None:
+            loop.call_soon_threadsafe(items.put_nowait, item)
 
-        place.stream(make, tell, cost)
-        self._place, self._told, self._id, self._pieces = place, told, request.scope.get("request_id"), pieces
+        reservation.stream(create, send_item, cost)
+        self._reservation, self._request_id, self._items = reservation, request.scope.get("request_id"), items
         super().__init__(self._events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the events."""
+        """Send the events."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._place.leave()
+            self._reservation.release()
 
     async def stream_response(self, send: Send) -> None:
         """Send nothing before the first event: until then the protocol can test whether the client is still there."""
-        self.body_iterator = self._events(await self._pieces.get())
+        self.body_iterator = self._events(await self._items.get())
         await super().stream_response(send)
 
-    async def _events(self, piece: Any = None) -> AsyncIterator[str]:
-        while piece is not None:
-            if isinstance(piece, Exception):
-                yield f"event: error\ndata: {json.dumps(self._wrong(piece), allow_nan=False)}\n\n"
+    async def _events(self, item: Any = None) -> AsyncIterator[str]:
+        while item is not None:
+            if isinstance(item, Exception):
+                yield f"event: error\ndata: {json.dumps(self._error_body(item), allow_nan=False)}\n\n"
                 return
-            yield f"data: {json.dumps(self._told(piece), allow_nan=False)}\n\n"
-            piece = await self._pieces.get()
+            yield f"data: {json.dumps(item, allow_nan=False)}\n\n"
+            item = await self._items.get()
         yield "data: [DONE]\n\n"
 
-    def _wrong(self, error: Exception) -> dict[str, Any]:
+    def _error_body(self, error: Exception) -> dict[str, Any]:
         if isinstance(error, ShuttingDownError):
-            return error_body("the server is about to end", "draining", kind="server_error")
+            return shutting_down_body()
         if isinstance(error, NonFiniteError):
             return non_finite_body(error)
-        log.error("request %s: a stream failed: %s", self._id, type(error).__name__)
-        return error_body(f"something went wrong here; request {self._id}", "internal_error", kind="server_error")
+        log.error("request %s: a stream failed: %s", self._request_id, type(error).__name__)
+        return error_body(f"internal error; request {self._request_id}", "internal_error", kind="server_error")

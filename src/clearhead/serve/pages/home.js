@@ -1,26 +1,26 @@
 "use strict";
 const byId = (id) => document.getElementById(id);
-const say = (text) => { byId("said").textContent = text; };
+const showMessage = (text) => { byId("message").textContent = text; };
 const headers = () => (byId("key").value ? { Authorization: `Bearer ${byId("key").value}` } : {});
 
-async function models() {
+async function loadModels() {
   const response = await fetch("/v1/models", { headers: headers() });
   if (response.status === 401) {
     byId("key-row").hidden = false;
-    say("This server wants an API key.");
+    showMessage("This server requires an API key.");
     return;
   }
-  const chosen = byId("model").value;
-  const shown = (await response.json()).data.filter((one) => one.uses.includes("view"));
-  byId("model").replaceChildren(...shown.map((one) => new Option(one.id, one.id, false, one.id === chosen)));
-  say(shown.length ? "" : "No model that can be looked into is loaded yet.");
+  const selected = byId("model").value;
+  const viewable = (await response.json()).data.filter((model) => model.uses.includes("view"));
+  byId("model").replaceChildren(...viewable.map((model) => new Option(model.id, model.id, false, model.id === selected)));
+  showMessage(viewable.length ? "" : "No model that supports this view is loaded yet.");
   document.documentElement.dataset.ready = "yes";
 }
 
-byId("key").addEventListener("change", models);
+byId("key").addEventListener("change", loadModels);
 byId("form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  say("…");
+  showMessage("…");
   try {
     const response = await fetch("/view", {
       method: "POST",
@@ -28,14 +28,14 @@ byId("form").addEventListener("submit", async (event) => {
       body: JSON.stringify({ text: byId("text").value, model: byId("model").value }),
     });
     if (!response.ok) {
-      say((await response.json()).error.message);
+      showMessage((await response.json()).error.message);
       return;
     }
     byId("view").srcdoc = await response.text();
     byId("view").hidden = false;
-    say("");
+    showMessage("");
   } catch {
-    say("The server cannot be reached.");
+    showMessage("The server did not respond.");
   }
 });
-models();
+loadModels();

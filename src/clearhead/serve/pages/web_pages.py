@@ -1,4 +1,4 @@
-"""The server's own pages, and what a browser may do on them: nothing that is not inside."""
+"""Web pages of the server, with a Content-Security-Policy that allows only their own scripts and styles."""
 
 import base64
 import functools
@@ -7,55 +7,61 @@ import re
 from importlib import resources
 from typing import Any
 
-from clearhead.inspection.report.html import document
+from clearhead.inspection.report.html import render_page
 
 _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
 def page(name: str) -> tuple[str, str]:
-    """A page and its Content-Security-Policy.
+    """Return a page and its Content-Security-Policy.
+
+    The policy allows its scripts and styles by their hashes. The home page shows reports in a frame, which inherits the
+    policy, so it allows theirs too. The page can connect only to this server.
 
     Args:
         name: "home" or "docs".
-
-    Its own script and styles are allowed by their hashes, and those of the page of a run, which is shown in a frame
-    that inherits the policy; it may ask this server, and nobody else.
     """
-    parts = resources.files("clearhead.serve.pages")
-    text = (parts / f"{name}.html").read_text(encoding="utf-8")
+    folder = resources.files("clearhead.serve.pages")
+    text = (folder / f"{name}.html").read_text(encoding="utf-8")
     for file in ("pages.css", f"{name}.js"):
-        text = text.replace(f"/* {file} */", (parts / file).read_text(encoding="utf-8"))
-    return text, _policy(text + (document({}) if name == "home" else ""), connect="'self'")
+        text = text.replace(f"/* {file} */", (folder / file).read_text(encoding="utf-8"))
+    return text, _policy(text + (render_page({}) if name == "home" else ""), connect="'self'")
 
 
-def run(name: str, made: Any, text: str) -> str:
-    """The page of a text's run through a loaded model."""
-    from clearhead.inspection.report.collect import of_model
+def report(name: str, pipeline: Any, text: str) -> str:
+    """Return the HTML report of a forward pass.
 
-    return document(of_model(name, made, text))
+    Args:
+        name: name of the model.
+        pipeline: the loaded model.
+        text: the text.
+    """
+    from clearhead.inspection.report.collect import collect
+
+    return render_page(collect(name, pipeline, text))
 
 
 @functools.cache
-def run_policy() -> str:
-    """The Content-Security-Policy of a run's page, which asks nobody."""
-    return _policy(document({}), connect="'none'")
+def report_policy() -> str:
+    """Return the Content-Security-Policy of a report, which makes no connections."""
+    return _policy(render_page({}), connect="'none'")
 
 
-def headers(policy: str) -> dict[str, str]:
-    """What is sent with a page."""
+def security_headers(policy: str) -> dict[str, str]:
+    """Return the security headers of a page with a Content-Security-Policy."""
     return {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
 
 
 def _policy(text: str, *, connect: str) -> str:
-    """What a browser may do on a page: run its own scripts and styles, known by their hashes."""
-    allowed: dict[str, list[str]] = {"script": [], "style": []}
-    for kind, inside in _INLINE.findall(text):
-        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
-        allowed[kind].append(f"'sha256-{digest}'")
+    """Return a policy that allows only the inline scripts and styles of a page."""
+    hashes: dict[str, list[str]] = {"script": [], "style": []}
+    for kind, content in _INLINE.findall(text):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        hashes[kind].append(f"'sha256-{digest}'")
     rules = {
         "default-src": "'none'",
-        "script-src": " ".join(allowed["script"]),
-        "style-src": " ".join(allowed["style"]),
+        "script-src": " ".join(hashes["script"]),
+        "style-src": " ".join(hashes["style"]),
         "connect-src": connect,
         "img-src": "data:",
         "base-uri": "'none'",

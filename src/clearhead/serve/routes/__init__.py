@@ -1,1 +1,1 @@
-"""The paths of the API."""
+"""Routes of the HTTP API."""

@@ -1,62 +1,59 @@
-"""The paths that tell of the server itself, and its pages."""
+"""Routes for health, metrics and models, and the web pages."""
 
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, Response
-from starlette.exceptions import HTTPException
 
-from clearhead.serve import schemas
-from clearhead.serve.application_state import State
+from clearhead.serve.application_state import ApplicationState
 from clearhead.serve.model_registry import LoadedModel
 from clearhead.serve.pages import web_pages
+from clearhead.serve.schemas import Health, ModelName, ModelOut, ModelsResponse
 
 
-def about(app: FastAPI, state: State) -> None:
-    """Adds health, metrics and models."""
+def add_info_routes(app: FastAPI, state: ApplicationState) -> None:
+    """Add the routes for health, metrics and models."""
 
     @app.head("/health/live", include_in_schema=False)
     @app.get("/health/live")
-    async def live() -> schemas.Health:
-        """Whether the process answers."""
-        return schemas.Health(status="alive")
+    async def live() -> Health:
+        """Report that the process is alive."""
+        return Health(status="alive")
 
     @app.head("/health/ready", include_in_schema=False)
-    @app.get("/health/ready", responses={503: {"model": schemas.Health}})
-    async def ready(response: Response) -> schemas.Health:
-        """Whether all models are loaded."""
+    @app.get("/health/ready", responses={503: {"model": Health}})
+    async def ready(response: Response) -> Health:
+        """Report whether all models are loaded."""
         response.status_code = 200 if state.ready else 503
-        return schemas.Health(status="ready" if state.ready else "loading")
+        return Health(status="ready" if state.ready else "loading")
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """For Prometheus."""
-        state.metrics.queue.set(state.batcher.waiting)
+        """Return the metrics in the text format of Prometheus."""
+        state.metrics.queue.set(state.batcher.pending_cost)
         return Response(state.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    def told(one: LoadedModel) -> schemas.ModelOut:
-        return schemas.ModelOut(id=one.name, created=state.started, uses=list(one.uses))
+    def describe(model: LoadedModel) -> ModelOut:
+        return ModelOut(id=model.name, created=state.started_at, uses=list(model.handlers))
 
     @app.get("/v1/models")
-    async def models() -> schemas.ModelsResponse:
-        """All loaded models, and what each can do."""
-        return schemas.ModelsResponse(data=[told(one) for one in list(state.served.values())])
+    async def models() -> ModelsResponse:
+        """List the loaded models and their tasks."""
+        return ModelsResponse(data=[describe(model) for model in list(state.models.values())])
 
     @app.get("/v1/models/{name:path}")
-    async def model(name: schemas.Called) -> schemas.ModelOut:
-        """A loaded model, and what it can do."""
-        if name not in state.served:
-            raise HTTPException(404, f"model {name!r} is not loaded; these are: {', '.join(state.served)}")
-        return told(state.served[name])
+    async def model(name: ModelName) -> ModelOut:
+        """Return a loaded model and its tasks."""
+        return describe(state.named_model(name))
 
 
-def pages(app: FastAPI) -> None:
-    """Adds the pages for people."""
+def add_pages(app: FastAPI) -> None:
+    """Add the home page and the page of the API document."""
 
     def add(path: str, name: str) -> None:
         text, policy = web_pages.page(name)
 
         @app.get(path, include_in_schema=False)
-        async def shown() -> HTMLResponse:
-            return HTMLResponse(text, headers=web_pages.headers(policy))
+        async def page() -> HTMLResponse:
+            return HTMLResponse(text, headers=web_pages.security_headers(policy))
 
     add("/", "home")
     add("/docs", "docs")

@@ -1,5 +1,7 @@
 """Batches in their order, from any point on: what training reads, and what a resumed run goes on reading."""
 
+import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +12,11 @@ import torch
 
 from clearhead.train.data.sampler import TokenBatchSampler
 from clearhead.train.tasks.base import Batch
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 10.0
+"""How long a stop waits for the batches of an update; a run with many of them would not end within its step."""
 
 Collate = Callable[[Sequence[int] | np.ndarray, np.random.Generator], Batch]
 
@@ -76,6 +83,7 @@ class Loader:
             steps = -(-whole // accumulate)
         self.steps = steps
         self.position = 0
+        self.stop_requested: Callable[[], bool] = lambda: False
 
     def __len__(self) -> int:
         return self.steps * self.accumulate
@@ -106,10 +114,14 @@ class Loader:
     def _step(self, planned: Iterator[tuple[int, int, np.ndarray]]) -> list[MicroBatch]:
         """The batches of one update. Each process makes all of them, and so knows what the loss is divided by."""
         made = []
+        start = time.monotonic()
         for _ in range(self.accumulate):
             number, epoch, rows = next(planned)
             draws = np.random.default_rng(np.random.SeedSequence([self._seed, epoch, number]))
             made.append((number, epoch, rows, self._collate(rows, draws)))
+            if self.stop_requested() and time.monotonic() - start > _STOP_SECONDS:
+                log.warning("stopped while batches are collected; --resume continues from the last checkpoint")
+                raise SystemExit(130)
         total = sum(batch.count for *_, batch in made)
         return [
             MicroBatch(

@@ -15,7 +15,7 @@ from clearhead.train.data.dataloader import Loader
 from clearhead.train.data.dataset import TokenizedDataset, build_store
 from clearhead.train.data.sampler import TokenBatchSampler, sequential
 from clearhead.train.distributed.process_group import ProcessGroup
-from clearhead.train.memory import check_batch
+from clearhead.train.memory import check_batch, check_update
 from clearhead.train.recipe.recipe import Files, Recipe
 from clearhead.train.tasks.base import Task
 
@@ -58,6 +58,7 @@ def loader(recipe: Recipe, task: Task[Any], data: TokenizedDataset, world: Proce
         data.lengths, batch_tokens=recipe.data.batch_tokens, seed=recipe.seed, batch_size=recipe.data.batch_size
     )
     check_batch(task.model, min(recipe.data.batch_tokens, _tokens(data, recipe)), recipe)
+    check_update(float(data.lengths.sum()) / len(batches.epoch(0)), recipe)
     loader = Loader(
         batches,
         lambda rows, draws: task.collate([data[int(row)] for row in rows], draws, learning=True),

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from clearhead.io.json import json_error
 from clearhead.train.recipe.errors import format_error
 from clearhead.train.recipe.recipe import Recipe
 
@@ -86,7 +87,7 @@ def _parse_yaml(text: str, name: str) -> Any:
     except RecursionError:
         raise ValueError(f"{name} is nested too deeply; a recipe has sections, keys and values") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number that Python cannot represent
-        raise ValueError(f"{name} is not YAML: {error}") from None
+        raise ValueError(f"{name} is not YAML: {json_error(error, text)}") from None
 
 
 def _override(data: dict[str, Any], override: str) -> None:

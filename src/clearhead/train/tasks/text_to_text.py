@@ -13,6 +13,7 @@ from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.data.records import Records, Row
 from clearhead.generation.config import GenerationConfig
+from clearhead.generation.config_files import load_generation_config
 from clearhead.io import hub
 from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
@@ -185,14 +186,14 @@ def _settings(recipe: Recipe, model: Seq2Seq) -> GenerationConfig:
     objective: TextToTextObjective = recipe.objective
     settings = GenerationConfig(beam_size=5)
     if recipe.model.start is not None:
-        settings = GenerationConfig.from_folder(hub.resolve_model(recipe.model.start))
+        settings = load_generation_config(hub.resolve_model(recipe.model.start))
     if objective.beam_size is not None:
         settings = replace(settings, beam_size=objective.beam_size)
     if objective.length_penalty is not None:
         settings = replace(settings, length_penalty=objective.length_penalty)
     if settings.max_length is None and settings.max_new_tokens is None:
         # said, for transformers stops after 20 tokens where nothing is
-        settings = replace(settings, max_length=settings.greatest_length(1, model.config.max_len))
+        settings = replace(settings, max_length=settings.max_target_length(1, model.config.max_len))
     return settings
 
 

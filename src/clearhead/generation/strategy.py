@@ -1,0 +1,151 @@
+"""Search strategies, and their registry.
+
+To add a strategy, write a class with the methods of `SearchStrategy` in its own file, register it there with
+`register_strategy`, and import the file in `generate.py`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from clearhead.generation.config import GenerationConfig
+from clearhead.generation.logits_processors import Processor, logits_processors
+from clearhead.generation.state import DecodingState, GenerationModel, Hypothesis
+
+LOG_PROBS = "log-probabilities"
+"""Name of a search's scores in error messages."""
+
+
+@dataclass(frozen=True)
+class EncodedSource:
+    """A tokenized source, with the beginning of its target.
+
+    Args:
+        ids: token ids.
+        decoder_prefix: first ids of the target: the start token, and a forced prefix after it.
+    """
+
+    ids: Sequence[int]
+    decoder_prefix: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NextToken:
+    """A chosen token.
+
+    Args:
+        target: index of its target.
+        id: token id.
+        log_prob: log-probability.
+        is_last: whether the target ends with it.
+    """
+
+    target: int
+    id: int
+    log_prob: float
+    is_last: bool
+
+
+@runtime_checkable
+class SearchStrategy(Protocol):
+    """A way to choose the tokens of targets."""
+
+    @property
+    def score_copies(self) -> int:
+        """Number of float32 copies of a step's scores that it allocates."""
+
+    def supports(self, config: GenerationConfig) -> bool:
+        """Return whether it implements what a config describes."""
+
+    def rows_per_source(self, config: GenerationConfig) -> int:
+        """Return the number of targets that it decodes for each source."""
+
+    def describe(self, config: GenerationConfig) -> str:
+        """Return the number of targets in words, for error messages, such as "5 beams"."""
+
+    def search(
+        self, model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig
+    ) -> list[list[Hypothesis]]:
+        """Return the outputs of each source, best first.
+
+        Raises:
+            NonFiniteError: the scores of a source hold NaN.
+        """
+
+    def stream(
+        self, model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig
+    ) -> Iterator[NextToken]:
+        """Yield the tokens of all targets as they are chosen.
+
+        Raises:
+            ValueError: the strategy chooses its tokens at the end only.
+            NonFiniteError: the scores of a source hold NaN.
+        """
+
+
+_registry: list[SearchStrategy] = []
+
+
+def register_strategy(strategy: SearchStrategy) -> None:
+    """Register a strategy; of those that support a config, the first one registered is used."""
+    _registry.append(strategy)
+
+
+def strategy_for(config: GenerationConfig) -> SearchStrategy:
+    """Return the strategy for a config.
+
+    Raises:
+        ValueError: none supports it.
+    """
+    for strategy in _registry:
+        if strategy.supports(config):
+            return strategy
+    raise ValueError(f"no search strategy supports {config}")
+
+
+@dataclass(frozen=True)
+class DecodingTask:
+    """A batch of sources to decode.
+
+    Args:
+        state: targets, memory and caches.
+        processors: logits processors.
+        max_length: maximum length of a target, including its prefix.
+        eos_ids: ids that end a target.
+    """
+
+    state: DecodingState
+    processors: list[Processor]
+    max_length: int
+    eos_ids: tuple[int, ...]
+
+
+def start_decoding(model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig) -> DecodingTask:
+    """Encode a batch of sources, whose decoder prefixes have the same length.
+
+    Args:
+        model: the model, in evaluation mode.
+        sources: the sources.
+        config: the options.
+
+    Raises:
+        ValueError: the lengths leave no room for a new token.
+    """
+    device = model.device
+    longest = max(len(source.ids) for source in sources)
+    rows = [[*source.ids, *[model.config.pad_id] * (longest - len(source.ids))] for source in sources]
+    lengths_B1 = torch.tensor([[len(source.ids)] for source in sources], device=device)
+    keep_BM = torch.arange(longest, device=device) < lengths_B1
+    prefix_BP = torch.tensor([source.decoder_prefix for source in sources], device=device)
+    max_length = config.max_target_length(prefix_BP.shape[1], model.config.max_len)
+    state = DecodingState(model, torch.tensor(rows, device=device), keep_BM, prefix_BP)
+    eos_ids = resolve_eos_ids(model, config)
+    processors = logits_processors(config, state.prefix_length, max_length, eos_ids)
+    return DecodingTask(state, processors, max_length, eos_ids)
+
+
+def resolve_eos_ids(model: GenerationModel, config: GenerationConfig) -> tuple[int, ...]:
+    """Return the ids that end a target: the config's, else the model's."""
+    return model.config.eos_ids if config.eos_ids is None else config.eos_ids

@@ -1,0 +1,22 @@
+"""Choose the device of a model."""
+
+import torch
+
+
+def choose_device(device: str) -> torch.device:
+    """Return the device with a name; "auto" is the accelerator if there is one, else the CPU.
+
+    Raises:
+        ValueError: a name that torch does not know, or a device that is not available.
+
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
+    if device == "auto":
+        return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+    return chosen

@@ -1,0 +1,102 @@
+"""Copies of a model for inference: in another precision, on another device, or with faster layers."""
+
+import copy
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.kernels.linear import version
+from clearhead.layers.embedding import OutputProjection
+from clearhead.runtime.compile import compile_layers
+from clearhead.runtime.precision import FLOAT32, Precision, choose_precision
+from clearhead.stacks.decoder import Decoder
+from clearhead.stacks.encoder import Encoder
+
+Model = TypeVar("Model", bound=nn.Module)
+
+_copies: WeakKeyDictionary[nn.Module, WeakSet[nn.Module]] = WeakKeyDictionary()
+
+
+def inference_copy(model: Model, precision: str | Precision, device: torch.device, *, compile: bool = False) -> Model:
+    """Return a copy of a model for inference, or the model itself if nothing would change.
+
+    Only the encoder and decoder layers change their dtype. Embeddings and heads stay in float32: lookups and small
+    matmuls gain nothing from fewer bits. On the model's own device the copy shares every tensor that stays the same.
+
+    The original is not modified, so that a later save loses no precision. The copy follows in-place changes of the
+    original, by an optimizer step or `load_state_dict`, if it is on the same device and not compiled. Make a new copy
+    after parameters were replaced.
+
+    Args:
+        model: the model, in float32.
+        precision: a precision or its name; "auto" chooses for the device.
+        device: the device of the copy.
+        compile: whether to compile the encoder layers.
+
+    Raises:
+        ValueError: an unknown precision, or no C++ compiler for `compile`.
+    """
+    if isinstance(precision, str):
+        precision = choose_precision(precision, device)
+    same_device = next(model.parameters()).device == device
+    converts = precision.converter is not None and precision.converter.supports(device)
+    unchanged = same_device and precision.dtype == FLOAT32.dtype
+    if unchanged and not converts and not compile:
+        return model
+    stacks = [module for module in model.modules() if isinstance(module, Encoder | Decoder)]
+    # `copy.deepcopy` takes from its memo what it must not copy: shared tensors, and modules that have a replacement
+    memo: dict[int, Any] = _shared_tensors(model, stacks, all_of_them=unchanged) if same_device else {}
+    if converts:
+        for module in model.modules():
+            if isinstance(module, OutputProjection):
+                memo |= _replacements(module, precision)
+    for stack in stacks:
+        stack_memo = memo | (_replacements(stack, precision) if converts else {})
+        copied = copy.deepcopy(stack, stack_memo).to(device=device, dtype=precision.dtype)
+        if same_device and not unchanged:
+            _follow_changes(copied, stack)
+        if compile and isinstance(copied, Encoder) and isinstance(stack, Encoder):
+            compile_layers(copied, copy.deepcopy(stack, dict(memo)).to(device=device, dtype=precision.dtype))
+        memo[id(stack)] = copied
+    copied_model = copy.deepcopy(model, memo).to(device)
+    _copies.setdefault(model, WeakSet()).add(copied_model)
+    return copied_model
+
+
+def inference_copies(model: nn.Module) -> list[nn.Module]:
+    """Return the copies of a model that are still in use, for tools that observe the model."""
+    return list(_copies.get(model, ()))
+
+
+def _shared_tensors(model: nn.Module, stacks: list[Encoder | Decoder], *, all_of_them: bool) -> dict[int, Tensor]:
+    """Return the tensors that a copy shares: all, or only those outside the stacks, whose dtype changes."""
+    inside = {id(parameter) for stack in stacks for parameter in stack.parameters()}
+    tensors = [*model.parameters(), *model.buffers()]
+    return {id(tensor): tensor for tensor in tensors if all_of_them or id(tensor) not in inside}
+
+
+def _replacements(module: nn.Module, precision: Precision) -> dict[int, nn.Module]:
+    assert precision.converter is not None
+    return precision.converter.convert(module, small_batch=isinstance(module, Decoder))
+
+
+def _follow_changes(copied: nn.Module, original: nn.Module) -> None:
+    """Update a stack's own parameters before each call if the original's changed in place.
+
+    Its embeddings are shared, and its prepacked layers check the original themselves.
+    """
+    originals = dict(original.named_parameters())
+    pairs = [(parameter, originals[name]) for name, parameter in copied.named_parameters() if name in originals]
+    versions = [version(source) for _, source in pairs]
+
+    def update(*_: object) -> None:
+        current = [version(source) for _, source in pairs]
+        if current != versions:
+            with torch.no_grad():
+                for parameter, source in pairs:
+                    parameter.copy_(source)
+            versions[:] = current
+
+    copied.register_forward_pre_hook(update)
