@@ -264,5 +264,5 @@ def test_odd_heads_are_refused_by_name(tmp_path):
         with pytest.raises(ValueError, match=words):
             load_classifier(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(data | {"problem_type": "regression"}))
-    with pytest.raises(ValueError, match="not probabilities"):
+    with pytest.raises(ValueError, match="no probabilities"):
         TextClassifier.from_pretrained(tmp_path)

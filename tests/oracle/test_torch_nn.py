@@ -156,7 +156,7 @@ def test_what_torch_nn_cannot_hold_is_refused():
     with pytest.raises(ValueError, match="gated"):
         to_torch_nn(EncoderLayer(8, 16, 2, 0.0, options=LayerOptions(activation="geglu")))
     odd = nn.TransformerEncoderLayer(8, 2, 16, activation=torch.tanh)
-    with pytest.raises(ValueError, match="ReLU or GELU"):
+    with pytest.raises(ValueError, match="ReLU, GELU or SiLU"):
         from_torch_nn(odd)
 
 
@@ -205,7 +205,7 @@ def test_what_an_encoder_cannot_hold_is_refused():
     for change, words in (
         (lambda them: setattr(them.layers[1], "norm_first", True), "different"),
         (lambda them: setattr(them.layers[0].norm2, "eps", 0.5), "eps"),
-        (lambda them: setattr(them.layers[0].dropout1, "p", 0.5), "dropouts"),
+        (lambda them: setattr(them.layers[0].dropout1, "p", 0.5), "dropout rates"),
         (lambda them: setattr(them, "norm", nn.LayerNorm(8, elementwise_affine=False)), "with weights"),
         (lambda them: setattr(them, "layers", nn.ModuleList()), "no layers"),
     ):

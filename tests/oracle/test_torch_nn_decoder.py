@@ -271,9 +271,9 @@ def test_what_a_decoder_cannot_hold_is_refused():
     for change, words in (
         (lambda them: setattr(them.layers[1], "norm_first", True), "different"),
         (lambda them: setattr(them.layers[0].norm3, "eps", 0.5), "eps"),
-        (lambda them: setattr(them.layers[0].dropout3, "p", 0.5), "dropouts"),
-        (lambda them: setattr(them.layers[0].multihead_attn, "dropout", 0.5), "dropouts"),
-        (lambda them: setattr(them.layers[0], "activation", torch.tanh), "ReLU or GELU"),
+        (lambda them: setattr(them.layers[0].dropout3, "p", 0.5), "dropout rates"),
+        (lambda them: setattr(them.layers[0].multihead_attn, "dropout", 0.5), "dropout rates"),
+        (lambda them: setattr(them.layers[0], "activation", torch.tanh), "ReLU, GELU or SiLU"),
         (lambda them: setattr(them, "norm", nn.LayerNorm(8, elementwise_affine=False)), "with weights"),
         (lambda them: setattr(them, "layers", nn.ModuleList([nn.Linear(2, 2)])), "Linear"),
     ):
