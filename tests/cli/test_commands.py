@@ -278,7 +278,7 @@ def test_convert(tiny_bert, tmp_path):
         ("c.masks.padding(t.ones(2, 3, dtype=t.int64))", "ids != pad_id"),
     ],
 )
-def test_python_users_get_a_value_error_that_helps(tiny_bert, code, words):
+def test_wrong_types_raise_helpful_value_error(tiny_bert, code, words):
     # without the shape checks of the test run, as a user has it
     script = f"""
 import clearhead as c, torch as t

@@ -79,7 +79,7 @@ def folder(tmp_path_factory, tiny_bert):
     (folder / "squad.json").write_text(json.dumps({"version": "v2.0", **squad}))
     recipe = training_recipe(folder)
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    recipe["regularize"]["distillation"] = {"teacher": str(folder / "marian"), "sequence": True}
+    recipe["regularize"]["distillation"] = {"teacher": str(folder / "marian"), "sequence_level": True}
     (folder / "distillation.yaml").write_text(yaml.safe_dump(recipe))
     return folder
 

@@ -138,9 +138,9 @@ def test_sizes_in_a_recipe(tmp_path, key):
 def test_the_batches_of_an_update(tmp_path, batches):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(told(tmp_path)))
-    line = too_large("train", path, f"training.accumulate={batches}", "-q")
+    line = too_large("train", path, f"training.gradient_accumulation_steps={batches}", "-q")
     assert f"an update of {batches} batches needs at least" in line
-    assert "GiB are available. Choose a smaller training.accumulate." in line
+    assert "GiB are available. Choose a smaller training.gradient_accumulation_steps." in line
 
 
 def test_a_width_whose_bytes_no_address_can_count(tmp_path):
@@ -152,7 +152,7 @@ def test_a_width_whose_bytes_no_address_can_count(tmp_path):
 
 
 def test_a_batch_in_training(tmp_path, monkeypatch):
-    from clearhead.train.recipe.load import recipe_of
+    from clearhead.train.recipe.load import parse_recipe
     from clearhead.train.trainer import train
 
     data = told(tmp_path)
@@ -161,7 +161,7 @@ def test_a_batch_in_training(tmp_path, monkeypatch):
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device: 2**16 if device else 2**40)
     monkeypatch.setattr("clearhead.train.tasks.initialize.check_size", lambda *_: None)
     with pytest.raises(ValueError, match=r"training with a batch of \d+ tokens needs at least .* data.batch_tokens"):
-        train(recipe_of(data, "tiny"))
+        train(parse_recipe(data, "tiny"))
 
 
 @pytest.mark.parametrize(

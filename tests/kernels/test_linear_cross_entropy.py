@@ -130,7 +130,7 @@ def test_nothing_to_learn_from_is_zero_with_zero_gradients():
 def test_without_gradients_no_gradient_is_computed(monkeypatch):
     (hidden, weight, bias), targets = parts(9, 4, 7)
     wanted = plain(hidden, weight, targets, bias)
-    monkeypatch.setattr(chunked._Projection, "add", None)
+    monkeypatch.setattr(chunked._Projection, "accumulate", None)
     with torch.no_grad():
         loss = linear_cross_entropy(hidden, weight, targets, bias)
         pair = chunked_vocabulary_loss(r_drop, [hidden, hidden + 1], [weight, weight])

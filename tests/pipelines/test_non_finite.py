@@ -1,4 +1,4 @@
-"""NaN and infinity in a model's outputs are an error that names the text, its line and the model."""
+"""NaN or infinity in a model's outputs raises an error that names the text, its line and the model."""
 
 import pickle
 import shutil
@@ -19,7 +19,7 @@ TEXTS = ["hello world", "the old bridge", "after the storm", "this is a test"]
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Models of which only texts with the word storm overflow, or all."""
+    """Models that overflow for texts with the word storm, or for all texts."""
     place = tmp_path_factory.mktemp("overflow")
     for name in ("bert", "classifier", "reader", "broken", "long", "translator", "broken-translator"):
         (place / name).mkdir()
@@ -59,14 +59,14 @@ def test_a_vector(folders, pooling, normalize):
     assert all(np.isfinite(vector).all() for vector in good)
 
 
-def test_a_norm_that_overflows_gives_no_zeros(folders):
+def test_overflowing_norm_raises(folders):
     plain = encoder(folders, "long").encode(TEXTS, normalize=False)
     assert np.isfinite(plain).all()
     with pytest.raises(NonFiniteError):
         encoder(folders, "long").encode(TEXTS, normalize=True)
 
 
-def test_tokens_and_streams(folders):
+def test_encode_tokens_and_stream(folders):
     made = encoder(folders)
     with pytest.raises(NonFiniteError) as error:
         made.encode_tokens(made.tokenize(TEXTS))
@@ -76,7 +76,7 @@ def test_tokens_and_streams(folders):
     said(error, "text 12: ", "'after the storm'")
 
 
-def test_a_long_text_is_shortened_and_the_precision_is_part_of_the_advice(folders):
+def test_message_shortens_text_and_suggests_float32(folders):
     made = TextEncoder.from_pretrained(folders / "bert", precision="bfloat16", device="cpu")
     with pytest.raises(NonFiniteError) as error:
         made.encode(["the storm\n" * 1000])
@@ -122,7 +122,7 @@ def test_answers(folders):
     assert made.answers(pairs[:1], max_length=12, stride=2)
 
 
-def test_an_error_passes_between_processes_and_a_finite_array_passes():
+def test_error_is_picklable_and_finite_array_passes():
     error = NonFiniteError("vector", 3, text="a", where="b", model="c", precision="bfloat16")
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
@@ -153,7 +153,7 @@ def test_encode_names_file_and_line(folders, lines, output):
     assert "standard input, line 2: " in line
 
 
-def test_encode_names_the_line_of_a_resumed_run(folders, lines):
+def test_resumed_encode_names_line(folders, lines):
     source, output = lines / "long.txt", lines / "v.npy"
     good = "hello\n" * 5000
     source.write_text(good + "after the storm\n" + "hello\n" * 10, encoding="utf-8")

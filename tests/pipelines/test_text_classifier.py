@@ -1,4 +1,4 @@
-"""`classify`: transformers' probabilities, a line a text."""
+"""`TextClassifier` and `classify`: probabilities equal transformers'."""
 
 import inspect
 import json
@@ -32,7 +32,7 @@ def logits(folder, theirs):
         return theirs(tokens["input_ids"], attention_mask=tokens["attention_mask"]).logits
 
 
-def test_probabilities_are_transformers(pair):
+def test_probabilities_equal_transformers(pair):
     folder, theirs = pair
     expected = logits(folder, theirs).softmax(dim=-1)
     classifier = TextClassifier.from_pretrained(folder, precision="float32", device="cpu")
@@ -52,7 +52,7 @@ def test_probabilities_are_transformers(pair):
         inspect.unwrap(TextClassifier.classify)(classifier, "hello")
 
 
-def test_several_labels_may_be_right(tmp_path):
+def test_multi_label_classification(tmp_path):
     theirs = make("bert", tmp_path, "ForSequenceClassification", problem_type="multi_label_classification", **LABELS)
     classifier = TextClassifier.from_pretrained(tmp_path, precision="float32", device="cpu")
     expected = logits(tmp_path, theirs).sigmoid()
@@ -63,7 +63,7 @@ def test_several_labels_may_be_right(tmp_path):
     assert again.classify(TEXTS) == classifier.classify(TEXTS)
 
 
-def test_bfloat16_says_nearly_the_same(pair):
+def test_bfloat16_is_close_to_transformers(pair):
     folder, theirs = pair
     classifier = TextClassifier.from_pretrained(folder, precision="bfloat16", device="cpu")
     assert next(classifier.inference_model.encoder.encoder.parameters()).dtype == torch.bfloat16

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from safetensors.torch import load_file
 
-from clearhead.train.recipe.load import recipe_of
+from clearhead.train.recipe.load import parse_recipe
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.trainer import train
 
@@ -66,17 +66,17 @@ def told(folder, output="run"):
         "regularize": {
             "dropout": 0.1,
             "label_smoothing": 0.1,
-            "augmentation": {"token_masking": 0.1, "shuffling": 2},
+            "augmentation": {"token_masking": 0.1, "local_shuffle": 2},
             "early_stopping": {"patience": 50},
         },
         "optimizer": {"learning_rate": 3e-3, "warmup_steps": 4},
         "training": {
             "steps": 12,
-            "accumulate": 2,
+            "gradient_accumulation_steps": 2,
             "precision": "float32",
             "device": "cpu",
             "keep_last": 3,
-            "final": "average",
+            "final_weights": "average",
             "log_every": 1,
         },
         "validation": {"every": 3},
@@ -96,7 +96,7 @@ def changed(data, changes):
 
 def tiny(folder, output="run", **changes) -> Recipe:
     """The tiny recipe, with changes: training__steps=5."""
-    return recipe_of(
+    return parse_recipe(
         changed(told(folder, output), {key.replace("__", "."): value for key, value in changes.items()}), "tiny"
     )
 
@@ -121,7 +121,7 @@ def trained_until(recipe, moment, *, resume=False):
             raise Killed
 
     try:
-        train(recipe, resume=resume, advance=advance)
+        train(recipe, resume=resume, on_step=advance)
     except Killed:
         return
     raise AssertionError("the moment never came")

@@ -9,9 +9,9 @@ import torch
 from clearhead.data.records import Records
 from clearhead.tokenizers.bpe import train_bpe
 from clearhead.train import trainer
-from clearhead.train.lightning_module import TrainingModule
-from clearhead.train.recipe.load import recipe_of
-from clearhead.train.tasks import task_of
+from clearhead.train.loop.lightning_module import TrainingModule
+from clearhead.train.recipe.load import parse_recipe
+from clearhead.train.tasks.registry import create_task
 
 WORDS = {
     "red": "rot",
@@ -86,10 +86,10 @@ def recipe(folder, task, output="run", *, held_out=False, **sections):
     }
     if held_out:
         told["data"]["validation"] = told["data"]["train"]
-    if not {"start", "encoder", "decoder"} & set(sections.get("model", {})):
+    if not {"init_from", "init_encoder_from", "init_decoder_from"} & set(sections.get("model", {})):
         told["tokenizer"] = {"path": str(folder / name)}
         sections["model"] = SIZES | sections.get("model", {})
-    return recipe_of(told | sections, "the recipe")
+    return parse_recipe(told | sections, "the recipe")
 
 
 def ready(told, folder):
@@ -99,9 +99,9 @@ def ready(told, folder):
         (learner, examples)
     """
     torch.manual_seed(told.seed)
-    task = task_of(told, folder)
-    teacher = trainer._teacher(task, told)
-    trainer._prepare(task.model, told)
+    task = create_task(told, folder)
+    teacher = trainer.load_teacher(task, told)
+    trainer.prepare_for_training(task.model, told)
     learner = TrainingModule(task, told, 4, teacher)
     learner._trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
     records = Records(told.data.train, fields=task.fields)
@@ -113,6 +113,6 @@ def _array(value):
     return value if isinstance(value, int | float) else np.asarray(value)
 
 
-def batch_of(learner, examples, learning=False, seed=0):
+def batch_of(learner, examples, training=False, seed=0):
     """Some examples as the task puts them together."""
-    return learner.task.collate(examples, np.random.default_rng(seed), learning=learning)
+    return learner.task.collate(examples, np.random.default_rng(seed), training=training)

@@ -7,8 +7,10 @@ import yaml
 from support.command import clearhead, refused, started
 from support.training_data import recipe, write_data
 
-from clearhead.train.ablation import SWITCHES, ablate, toggled
-from clearhead.train.recipe.recipe import Augmentation, EarlyStopping
+from clearhead.train.ablation import ablate, toggled
+from clearhead.train.regularizers import ablations
+from clearhead.train.regularizers.augmentation import Augmentation
+from clearhead.train.regularizers.early_stopping import EarlyStopping
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def test_table_numbers_and_picture(data, tmp_path):
     assert len(weights) == 8
     # finished runs are not run again
     times = [path.stat().st_mtime_ns for path in weights]
-    assert "holds an ablation already" in refused("ablate", path, *changes)
+    assert "already contains an ablation" in refused("ablate", path, *changes)
     status, out, _ = clearhead("ablate", path, *changes, "--resume", "--json", "--quiet")
     assert (status, json.loads(out)) == (0, effects)
     assert [path.stat().st_mtime_ns for path in weights] == times
@@ -74,12 +76,12 @@ def test_a_run_that_diverges_is_reported(data, tmp_path):
 
 def test_what_there_is_not_is_refused(data, tmp_path):
     path = written(data, tmp_path)
-    assert "there is no regulariser 'droput'; did you mean dropout?" in refused("ablate", path, "--without", "droput")
+    assert "unknown regularizer 'droput'; did you mean dropout?" in refused("ablate", path, "--without", "droput")
     assert not (tmp_path / "out").exists()
     for options, message in [
-        ({"without": ["dropout"]}, "dropout is off in the recipe already"),
-        ({"with_": ["layer_norm"]}, "layer_norm is on in the recipe already"),
-        ({"with_": ["distillation"]}, "distillation needs a teacher"),
+        ({"without": ["dropout"]}, "dropout is already off in the recipe"),
+        ({"with_": ["layer_norm"]}, "layer_norm is already on in the recipe"),
+        ({"with_": ["distillation"]}, "distillation needs settings"),
         ({}, "nothing to compare"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -89,7 +91,7 @@ def test_what_there_is_not_is_refused(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in SWITCHES if name not in ("distillation", "attention_masking", "layer_norm")]
+    "name", [name for name in ablations() if name not in ("distillation", "attention_masking", "layer_norm")]
 )
 def test_a_regulariser_that_is_off_is_switched_on_and_off_again(data, tmp_path, name):
     off = told(data, tmp_path, regularize={"dropout": {"attention": 0.1}})  # r_drop wants some
@@ -100,7 +102,7 @@ def test_a_regulariser_that_is_off_is_switched_on_and_off_again(data, tmp_path, 
         assert on.regularize.early_stopping == EarlyStopping(patience=3)
     if name != "dropout":  # which is on already, elsewhere
         assert toggled(on, name, on=False) == off
-    with pytest.raises(ValueError, match=f"{name} is on in the recipe already"):
+    with pytest.raises(ValueError, match=f"{name} is already on in the recipe"):
         toggled(on, name, on=True)
 
 

@@ -11,9 +11,9 @@ from support.training import losses, metrics, tiny, weights
 from torch import nn
 
 from clearhead.train import trainer as running
-from clearhead.train.checkpointing import CheckpointManager
-from clearhead.train.metrics_logger import MetricsLogger, read_metrics
-from clearhead.train.tasks.base import better
+from clearhead.train.loop.checkpointing import CheckpointManager
+from clearhead.train.loop.metrics_logger import MetricsLogger, read_metrics
+from clearhead.train.regularizers.early_stopping import is_better
 from clearhead.train.trainer import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -28,14 +28,14 @@ def steps(run):
 def validated(monkeypatch, scores):
     """Lets validation find these losses, one after the other."""
     found = iter(scores)
-    monkeypatch.setattr(running, "validation", lambda *rest: lambda: {"loss": next(found)})
+    monkeypatch.setattr(running, "build_validator", lambda *rest: lambda: {"loss": next(found)})
 
 
 def test_batches_accumulated_learn_what_one_large_batch_learns(folder):
     changes = {**WITHOUT_CHANCE, "data__validation": None, "regularize__early_stopping": False, "training__epochs": 3}
-    changes |= {"training__steps": None, "training__final": "last", "data__batch_tokens": 10_000}
-    train(tiny(folder, "large", **changes, training__accumulate=1))
-    train(tiny(folder, "small", **changes, training__accumulate=8, data__batch_size=6))
+    changes |= {"training__steps": None, "training__final_weights": "last", "data__batch_tokens": 10_000}
+    train(tiny(folder, "large", **changes, training__gradient_accumulation_steps=1))
+    train(tiny(folder, "small", **changes, training__gradient_accumulation_steps=8, data__batch_size=6))
     assert len(losses(folder / "large")) == len(losses(folder / "small")) == 3
     assert losses(folder / "small") == pytest.approx(losses(folder / "large"), rel=1e-5)
     one, other = weights(folder / "large"), weights(folder / "small")
@@ -73,7 +73,12 @@ def test_the_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
 
 def test_the_best_is_kept_beside_the_last(folder, monkeypatch):
     validated(monkeypatch, [5.0, 4.0, 3.0, 3.5, 3.4, 3.9, 9.0])
-    changes = {"validation__every": 1, "training__steps": 6, "training__keep_last": 2, "training__final": "best"}
+    changes = {
+        "validation__every": 1,
+        "training__steps": 6,
+        "training__keep_last": 2,
+        "training__final_weights": "best",
+    }
     trained = train(tiny(folder, "best", **changes))
     assert steps(folder / "best") == [3, 5, 6]
     best = load_file(folder / "best" / "checkpoints" / "step-00000003.safetensors")
@@ -83,13 +88,13 @@ def test_the_best_is_kept_beside_the_last(folder, monkeypatch):
 
 
 def test_a_measure_that_gets_better_upwards_selects(folder):
-    changes = {"validation__scores": ["chrf"], "validation__select": "chrf", "validation__max_new_tokens": 5}
-    train(tiny(folder, "chrf", training__steps=6, training__final="best", **changes))
+    changes = {"validation__metrics": ["chrf"], "validation__monitor": "chrf", "validation__max_new_tokens": 5}
+    train(tiny(folder, "chrf", training__steps=6, training__final_weights="best", **changes))
     found = {int(row["step"]): float(row["chrf"]) for row in metrics(folder / "chrf") if row["chrf"]}
     highest = max(found.values())
     assert min(step for step, value in found.items() if value == highest) in steps(folder / "chrf")
-    with pytest.raises(ValueError, match="validation.select is 'chrv', which is not measured; did you mean chrf"):
-        train(tiny(folder, "chrv", **(changes | {"validation__select": "chrv"})))
+    with pytest.raises(ValueError, match="validation.monitor is 'chrv', which is not computed; did you mean chrf"):
+        train(tiny(folder, "chrv", **(changes | {"validation__monitor": "chrv"})))
 
 
 @pytest.mark.parametrize(
@@ -108,18 +113,18 @@ def test_it_stops_early_after_so_many_validations_without_a_better_one(
 ):
     validated(monkeypatch, scores)
     stopping = {"patience": patience, "min_delta": min_delta}
-    changes = {"validation__every": 1, "regularize__early_stopping": stopping, "training__final": "last"}
+    changes = {"validation__every": 1, "regularize__early_stopping": stopping, "training__final_weights": "last"}
     trained = train(tiny(folder, f"early-{len(scores)}-{patience}-{min_delta}", training__steps=20, **changes))
     assert (trained.step, trained.stopped_early, trained.finished) == (stop, True, True)
 
 
 @given(st.floats(-5, 5), st.floats(-5, 5), st.floats(0, 1))
 def test_better(new, old, delta):
-    assert better("loss", new, old, delta) == (new < old - delta)
-    assert better("bleu", new, old, delta) == (new > old + delta)
-    assert better("bleu", new, math.nan)
-    assert not better("bleu", math.nan, old)
-    assert not better("loss", math.nan, math.nan)
+    assert is_better("loss", new, old, delta) == (new < old - delta)
+    assert is_better("bleu", new, old, delta) == (new > old + delta)
+    assert is_better("bleu", new, math.nan)
+    assert not is_better("bleu", math.nan, old)
+    assert not is_better("loss", math.nan, math.nan)
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.sets(st.integers(1, 12)), st.none() | st.integers(1, 12))
@@ -129,17 +134,17 @@ def test_a_shelf_keeps_the_last_the_best_and_where_it_stopped(tmp_path_factory, 
     models = {}
     for step in range(1, 13):
         models[step] = nn.Linear(width, 2)
-        passing = step == stop
-        shelf.write(models[step], step, best=step in best and not passing, passing=passing)
+        temporary = step == stop
+        shelf.save(models[step], step, best=step in best and not temporary, temporary=temporary)
         (run / "checkpoints" / ".state.ckpt.abc.part").write_bytes(b"half")
         (run / ".metrics.csv.abc.part").write_bytes(b"half")
-        shelf.tidy()
+        shelf.prune()
     regular = [step for step in range(1, 13) if step != stop]
     wanted = {*regular[-keep:], *([stop] if stop else []), *([max(best - {stop})] if best - {stop} else [])}
     assert steps(run) == sorted(wanted)
     assert list(run.rglob(".*.part")) == []
     assert shelf.last == regular[-keep:]
-    assert shelf.newest() == [12]
+    assert shelf.latest() == [12]
     mean = nn.Linear(width, 2)
     shelf.load(mean, shelf.last)
     every = torch.stack([models[step].weight.detach().double() for step in shelf.last])
@@ -153,14 +158,14 @@ def test_a_journal_goes_on_as_if_it_had_never_ended(tmp_path):
         place.mkdir(exist_ok=True)
         journal = MetricsLogger(place, ["bleu"], begun)
         for step in numbers:
-            journal.add(step, values)
-            journal.add(step, {"validation_loss": 1 / 3, "bleu": float(step)})
+            journal.log(step, values)
+            journal.log(step, {"validation_loss": 1 / 3, "bleu": float(step)})
         return journal
 
     write(tmp_path / "whole", range(1, 7), 0).close()
     write(tmp_path / "parts", range(1, 6), 0)  # killed: never closed
     with (tmp_path / "parts" / "metrics.csv").open("a") as file:
-        file.write("6,0,0.1")  # in the middle of a line
+        file.save("6,0,0.1")  # in the middle of a line
     write(tmp_path / "parts", range(4, 7), 3).close()
     written = (tmp_path / "parts" / "metrics.csv").read_bytes()
     assert written == (tmp_path / "whole" / "metrics.csv").read_bytes()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.training_data import batch_of, ready, recipe, write_data
 
-from clearhead.train.data.dataloader import Loader
+from clearhead.train.data.dataloader import TrainingDataLoader
 from clearhead.train.data.sampler import TokenBatchSampler
 from clearhead.train.tasks.base import Batch
 
@@ -30,17 +30,23 @@ def loader(run, rank=0, world=1):
 
     def collate(rows, draws):
         ids = torch.tensor([[int(row), int(draws.integers(10**6))] for row in rows])
-        return Batch({"row and draw": ids}, count=int(lengths[rows].sum()), tokens=2 * len(rows))
+        return Batch({"row and draw": ids}, count=int(lengths[rows].sum()), num_tokens=2 * len(rows))
 
     batches = TokenBatchSampler(lengths, batch_tokens=10**6, batch_size=run["size"], seed=run["seed"])
-    return Loader(
-        batches, collate, seed=run["seed"], accumulate=run["accumulate"], rank=rank, world=world, **run["length"]
+    return TrainingDataLoader(
+        batches,
+        collate,
+        seed=run["seed"],
+        accumulation_steps=run["accumulate"],
+        rank=rank,
+        world_size=world,
+        **run["length"],
     )
 
 
 def told(part):
     content = None if part.batch is None else part.batch["row and draw"].tolist()
-    return content, part.total, part.number, part.step, part.epoch, part.places
+    return content, part.loss_divisor, part.index, part.step, part.epoch, part.rows
 
 
 @given(runs, st.data())
@@ -62,12 +68,12 @@ def test_from_any_position_the_rest_is_the_same(run, data):
 @given(runs)
 def test_batches_are_numbered_and_each_epoch_has_every_row_once(run):
     parts = list(loader(run))
-    assert [part.number for part in parts] == list(range(len(parts)))
-    assert [part.step for part in parts] == [part.number // run["accumulate"] + 1 for part in parts]
+    assert [part.index for part in parts] == list(range(len(parts)))
+    assert [part.step for part in parts] == [part.index // run["accumulate"] + 1 for part in parts]
     epochs = [part.epoch for part in parts]
     assert epochs == sorted(epochs)
     for epoch in set(epochs) - set(epochs[-1:]):
-        rows = [row for part in parts if part.epoch == epoch for row in part.places]
+        rows = [row for part in parts if part.epoch == epoch for row in part.rows]
         assert sorted(rows) == list(range(run["rows"]))
     draws = [draw for part in parts for _, draw in part.batch["row and draw"].tolist()]
     assert len(set(draws)) >= 0.9 * len(draws)  # anew in each batch and epoch
@@ -92,7 +98,7 @@ def test_shares_of_processes_join_to_the_whole(run, world):
 def test_the_total_is_that_of_all_batches_of_the_update(run):
     parts = list(loader(run))
     for part in parts:
-        assert part.total == sum(other.batch.count for other in parts if other.step == part.step)
+        assert part.loss_divisor == sum(other.batch.count for other in parts if other.step == part.step)
 
 
 @pytest.mark.parametrize(("pairs", "world"), [(5, 2), (4, 3), (2, 4)])
@@ -111,6 +117,6 @@ def test_a_pair_is_told_from_the_whole_batch_in_every_process(tmp_path, pairs, w
         loss.backward()
         return loss, [weight.grad for weight in learner.model.parameters() if weight.grad is not None]
 
-    shares = [batch.share(rank, world) for rank in range(world)]
+    shares = [batch.shard(rank, world) for rank in range(world)]
     found = measured([share for share in shares if share is not None])
     torch.testing.assert_close(found, measured([batch]), rtol=1e-4, atol=1e-3)

@@ -36,7 +36,7 @@ def test_transformers_cuts_sources_and_targets_where_we_do(data, tmp_path):
 def test_settings_of_a_start_stay_where_the_recipe_says_nothing(data, tmp_path):
     objective = {"beam_size": 3, "length_penalty": 0.5}
     first = train(recipe(data, "text-to-text", tmp_path / "first", objective=objective, training={"steps": 1})).folder
-    start = {"model": {"start": str(first)}, "training": {"steps": 1}}
+    start = {"model": {"init_from": str(first)}, "training": {"steps": 1}}
     kept = _told(train(recipe(data, "text-to-text", tmp_path / "kept", **start)).folder)
     assert (kept["num_beams"], kept["length_penalty"]) == (3, 0.5)
     start = start | {"training": {"steps": 1}, "objective": {"beam_size": 1}}

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from support import forks
 from support.training import outcome, same, write_tiny
 
-from clearhead.train.checkpointing import is_finite, read_state
+from clearhead.train.loop.checkpointing import is_finite, read_state
 
 WRITTEN = "the checkpoint could not be written ({}); the one before is whole"
 
@@ -56,17 +56,17 @@ def terminate_while_collecting():
     from clearhead.train.data import dataloader
 
     dataloader._STOP_SECONDS = 0.2
-    collect = dataloader.Loader._step
+    collect = dataloader.TrainingDataLoader._update
 
     def begun(*arguments):
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
         return collect(*arguments)
 
-    dataloader.Loader._step = begun
+    dataloader.TrainingDataLoader._update = begun
 
 
 def test_a_signal_stops_the_collection_of_a_long_update(folder):
-    changes = {"training__accumulate": 100_000, "training__steps": 1, "optimizer__warmup_steps": 0}
+    changes = {"training__gradient_accumulation_steps": 100_000, "training__steps": 1, "optimizer__warmup_steps": 0}
     status, said, run = ended(folder, "collecting", hook=terminate_while_collecting, **changes)
     assert status == 130
     assert "clearhead: stopped while batches are collected; --resume continues from the last checkpoint" in said

@@ -36,8 +36,8 @@ def learned(files, task, folder, *, steps, rate=0.005, **sections):
 
 @pytest.mark.parametrize("layout", ["marian", "bart"])
 def test_text_to_text(data, tmp_path, layout):
-    validation = {"scores": ["bleu"], "max_new_tokens": 30}
-    model = {"layout": layout, "num_layers": 1}
+    validation = {"metrics": ["bleu"], "max_new_tokens": 30}
+    model = {"architecture": layout, "num_layers": 1}
     folder, scores, rows = learned(
         data, "text-to-text", tmp_path, steps=260, rate=0.01, validation=validation, model=model
     )

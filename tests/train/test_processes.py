@@ -50,12 +50,12 @@ def alike(folder, one, other):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"training__accumulate": 2, "regularize__gradient_clipping": 0.5},
+        {"training__gradient_accumulation_steps": 2, "regularize__gradient_clipping": 0.5},
         # the second process has no rows at all; the penalty is not halved for that
-        {"training__accumulate": 1, "data__batch_size": 1, "regularize__l2_penalty": 0.1},
-        {"training__shard": True, "training__accumulate": 2, "regularize__gradient_clipping": 0.5},
-        pytest.param({"training__accumulate": 1, "data__batch_size": 3}, marks=pytest.mark.slow),
-        pytest.param({"training__accumulate": 3, "data__batch_size": 1}, marks=pytest.mark.slow),
+        {"training__gradient_accumulation_steps": 1, "data__batch_size": 1, "regularize__l2_penalty": 0.1},
+        {"training__fsdp": True, "training__gradient_accumulation_steps": 2, "regularize__gradient_clipping": 0.5},
+        pytest.param({"training__gradient_accumulation_steps": 1, "data__batch_size": 3}, marks=pytest.mark.slow),
+        pytest.param({"training__gradient_accumulation_steps": 3, "data__batch_size": 1}, marks=pytest.mark.slow),
     ],
     ids=["accumulated", "rows for one", "sharded", "uneven", "accumulated rows for one"],
 )
@@ -97,17 +97,17 @@ def test_a_checkpoint_goes_on_with_any_number_of_processes(folder, first, then, 
     name = request.node.callspec.id.replace(" ", "-")
     train(tiny(folder, f"{name}-whole", **WITHOUT_CHANCE))
     stop = [partial(forks.signalled, 5, signal.SIGTERM)] + [None] * (first[0] - 1)
-    ends = together(folder, name, hooks=stop, training__shard=first[1], **WITHOUT_CHANCE)
+    ends = together(folder, name, hooks=stop, training__fsdp=first[1], **WITHOUT_CHANCE)
     assert [status for status, _ in ends] == [130] * first[0], ends
-    ends = together(folder, name, "--resume", hooks=[None] * then[0], training__shard=then[1], **WITHOUT_CHANCE)
+    ends = together(folder, name, "--resume", hooks=[None] * then[0], training__fsdp=then[1], **WITHOUT_CHANCE)
     assert [status for status, _ in ends] == [0] * then[0], ends
     alike(folder, f"{name}-whole", name)
 
 
 def test_what_does_not_go_with_shards_is_said(folder):
     for name, value in (("layer_drop", 0.1), ("l2_penalty", 0.1)):
-        with pytest.raises(ValueError, match=f"training.shard and regularize.{name} do not go together"):
-            train(tiny(folder, "never", training__shard=True, **{f"regularize__{name}": value}))
+        with pytest.raises(ValueError, match=f"training.fsdp: is incompatible with regularize.{name}"):
+            train(tiny(folder, "never", training__fsdp=True, **{f"regularize__{name}": value}))
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ SHORT = (
     "training.epochs=null",
     "optimizer.warmup_steps=1",
     "validation.every=2",
-    "validation.examples=4",
+    "validation.max_examples=4",
 )
 
 
@@ -103,7 +103,7 @@ def test_nothing_held_out_is_trained_on():
 
 @pytest.mark.slow
 def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
-    short = ("training.steps=4", "validation.every=2", "validation.examples=2", "training.log_every=1")
+    short = ("training.steps=4", "validation.every=2", "validation.max_examples=2", "training.log_every=1")
     run("train", "translation", *short, folder=tmp_path / "run")
     whole = (tmp_path / "run" / "model.safetensors").read_bytes()
     out = run("train", "translation", *short, "--resume", folder=tmp_path / "run")
@@ -117,7 +117,7 @@ def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
 def test_a_warm_up_that_the_training_never_leaves_is_refused_by_its_key(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     changes = ["training.epochs=1", "optimizer.warmup_steps=500", f"output={tmp_path / 'run'}"]
-    with pytest.raises(ValueError, match=r"optimizer.warmup_steps is 500, and the whole training has \d+ steps"):
+    with pytest.raises(ValueError, match=r"optimizer.warmup_steps is 500, but the training has \d+ steps"):
         train(read_recipe(TINY / "classification.yaml", changes))
 
 
@@ -165,14 +165,14 @@ def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
     tiny = flat(read_recipe(TINY / f"{name}.yaml"))
     changes = [f"{key}={value}" for key, value in tiny.items() if key.startswith(("data.train", "data.validation"))]
     if name == "summarization":
-        changes += ["data.columns.target=headline", f"model.encoder={runs('classification')}"]
+        changes += ["data.columns.target=headline", f"model.init_encoder_from={runs('classification')}"]
     if name == "generative-answers":
-        changes += [f"model.start={runs('generative-answers')}"]
+        changes += [f"model.init_from={runs('generative-answers')}"]
     if name in ("span-answers", "classification", "sentence-embeddings"):
-        changes += [f"model.start={runs('classification')}"]
+        changes += [f"model.init_from={runs('classification')}"]
     if name == "distillation":
         changes += [f"{key}={runs('translation')}" for key in ("regularize.distillation.teacher", "tokenizer.path")]
-    short = [*SHORT, "data.batch_tokens=512", "training.accumulate=1", "training.save_every=2"]
+    short = [*SHORT, "data.batch_tokens=512", "training.gradient_accumulation_steps=1", "training.save_every=2"]
     recipe = read_recipe(ROOT / "recipes" / f"{name}.yaml", [*changes, *short, f"output={tmp_path / 'run'}"])
     assert (distill if name == "distillation" else train)(recipe).step == 2
     OPENED_BY[name].from_pretrained(str(tmp_path / "run"), device="cpu")
@@ -276,7 +276,7 @@ def test_a_student_learns_from_its_teacher(learned, tmp_path):
 @pytest.mark.slow
 def test_the_regression_variant_learns_scores(tmp_path):
     changes = [
-        *("objective.loss=regression", "validation.select=spearman", "data.columns.score=score"),
+        *("objective.loss=regression", "validation.monitor=spearman", "data.columns.score=score"),
         *("data.train=recipes/tiny/data/scored-train.csv", "data.validation=recipes/tiny/data/scored-valid.csv"),
     ]
     run("train", "sentence-embeddings", "--quiet", *changes, folder=tmp_path / "run")

@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from support.training_data import batch_of, ready, recipe, write_data
 from torch.nn import functional
 
+from clearhead.equations import losses
 from clearhead.kernels import linear
 from clearhead.layers.norm import LayerNorm, RMSNorm
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.train import regularizers
-from clearhead.train.data.dataloader import Loader, MicroBatch
-from clearhead.train.data.loaders import stores, validation
+from clearhead.train.data.dataloader import MicroBatch, TrainingDataLoader
+from clearhead.train.data.loaders import build_datasets, build_validator
 from clearhead.train.data.sampler import TokenBatchSampler
-from clearhead.train.recipe.recipe import Dropout, Optimizer
+from clearhead.train.recipe.sections import OptimizerSection
+from clearhead.train.regularizers.distillation import distillation_loss
+from clearhead.train.regularizers.weight_decay import create_optimizer, decayed_parameters
+from clearhead.train.tasks.predictions import task_loss
 
 PLACES = ("attention", "feed_forward", "residual", "embedding")
 
@@ -36,8 +39,8 @@ def logits_of(guess):
     return guess.output(guess.hidden_ND) if hasattr(guess, "hidden_ND") else guess.logits_NC
 
 
-def guessed(learner, batch):
-    return learner.task.guess(learner.model, batch, masked=True)
+def guessed(learner, batch, mask_padding=True):
+    return learner.task.predict(learner.model, batch, mask_padding=mask_padding)
 
 
 def kl(one, other):
@@ -75,7 +78,7 @@ def _probes(model):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("layout", ["marian", "bart", "t5"])
 def test_dropout_is_where_it_is_asked_for_and_nowhere_else(data, place, layout):
-    learner, _ = learner_of(data, model={"layout": layout}, dropout={place: 0.5})
+    learner, _ = learner_of(data, model={"architecture": layout}, dropout={place: 0.5})
     for name, probes in _probes(learner.model).items():
         for probe in probes:
             assert torch.equal(probe(), probe()) == (name != place), name
@@ -99,8 +102,7 @@ def test_a_head_has_the_residual_rate(data):
 
 @given(rate=st.floats(0.05, 0.95))
 def test_dropout_leaves_out_its_share_and_scales_the_rest(data, rate):
-    model = _small()
-    regularizers.set_dropout(model, Dropout(embedding=rate))
+    model = _small(drop_prob=0.0, embedding_drop_prob=rate)
     ids = torch.randint(0, 50, (20, 20))
     whole = model.eval().source_embedding(ids)
     dropped = model.train().source_embedding(ids)
@@ -151,9 +153,9 @@ def test_later_target_tokens_never_matter(data, masking):
     batch = batch_of(learner, examples)
     given = batch["given"].clone()
     given[:, 3:] = 17
-    one = learner.task.guess(learner.model, batch, masked=masking).hidden_ND
+    one = learner.task.predict(learner.model, batch, mask_padding=masking).hidden_ND
     other = replace(batch, tensors={**batch.tensors, "given": given})
-    two = learner.task.guess(learner.model, other, masked=masking).hidden_ND
+    two = learner.task.predict(learner.model, other, mask_padding=masking).hidden_ND
     places = torch.arange(given.shape[1]).expand_as(given)[batch["target_keep"]]
     torch.testing.assert_close(one[places < 3], two[places < 3])
     assert not torch.allclose(one[places >= 3], two[places >= 3])
@@ -164,21 +166,21 @@ def test_a_teacher_never_sees_padding(data, tmp_path):
     told = {"teacher": str(folder), "weight": 1.0}
     learner, examples = learner_of(data, attention_masking=False, distillation=told)
     batch = batch_of(learner, examples)
-    student = learner._guess(learner.model, batch)
-    wanted = learner.task.guess(learner._teacher[0], batch, masked=True)
-    torch.testing.assert_close(learner._loss(batch), regularizers.distillation_loss(student, wanted, 2.0))
+    student = guessed(learner, batch, mask_padding=False)
+    wanted = learner.task.predict(learner._teacher[0], batch, mask_padding=True)
+    torch.testing.assert_close(learner._loss(batch), distillation_loss(student, wanted, 2.0))
 
 
 # weight decay and the penalty
 
 
 def _one_step(model, decay, penalty, steps=1, rate=0.1):
-    optimizer = regularizers.optimizer(model, Optimizer(learning_rate=rate), decay)
+    optimizer = create_optimizer(model, OptimizerSection(learning_rate=rate), decay)
     for _ in range(steps):
         optimizer.zero_grad()
         loss = sum(parameter.sum() * 0.0 for parameter in model.parameters())
         if penalty:
-            loss = loss + regularizers.losses.l2_penalty(regularizers.decayed_parameters(model), penalty)
+            loss = loss + losses.l2_penalty(decayed_parameters(model), penalty)
         loss.backward()
         optimizer.step()
 
@@ -202,7 +204,9 @@ def test_the_penalty_s_gradient_is_lambda_w(data):
     gradients = []
     for penalty in (0.0, 0.3):
         learner, examples = learner_of(data, l2_penalty=penalty)
-        part = MicroBatch(batch_of(learner, examples), tokens=100, total=100, number=0, step=1, epoch=0, places=())
+        part = MicroBatch(
+            batch_of(learner, examples), num_tokens=100, loss_divisor=100, index=0, step=1, epoch=0, rows=()
+        )
         learner.training_step(part, 0).backward()
         gradients.append({name: parameter.grad for name, parameter in learner.model.named_parameters()})
     for name, parameter in learner.model.named_parameters():
@@ -213,12 +217,10 @@ def test_the_penalty_s_gradient_is_lambda_w(data):
 def test_under_adam_the_penalty_is_divided_by_its_own_size_and_decay_is_not():
     decayed, punished = _small(), _small()
     punished.load_state_dict(decayed.state_dict())
-    before = [matrix.detach().clone() for matrix in regularizers.decayed_parameters(decayed)]
+    before = [matrix.detach().clone() for matrix in decayed_parameters(decayed)]
     _one_step(decayed, decay=1e-3, penalty=0.0)
     _one_step(punished, decay=0.0, penalty=1e-3)
-    for matrix, held, old in zip(
-        regularizers.decayed_parameters(decayed), regularizers.decayed_parameters(punished), before, strict=True
-    ):
+    for matrix, held, old in zip(decayed_parameters(decayed), decayed_parameters(punished), before, strict=True):
         torch.testing.assert_close(matrix, old * (1 - 0.1 * 1e-3))
         large = old.abs() > 1e-3  # ε counts where the gradient λ w is small
         torch.testing.assert_close(held[large], (old - 0.1 * old.sign())[large], rtol=0, atol=1e-3)
@@ -232,7 +234,7 @@ def test_under_plain_descent_penalty_and_decay_are_the_same():
     decayed = start.clone().requires_grad_()
     for _ in range(5):
         (gradient,) = torch.autograd.grad(
-            (data @ punished).square().mean() + regularizers.losses.l2_penalty([punished], strength), punished
+            (data @ punished).square().mean() + losses.l2_penalty([punished], strength), punished
         )
         punished = (punished - rate * gradient).detach().requires_grad_()
         (gradient,) = torch.autograd.grad((data @ decayed).square().mean(), decayed)
@@ -298,7 +300,7 @@ def test_r_drop_is_nothing_where_both_passes_are_the_same(data):
     learner, examples = learner_of(data, r_drop=3.0, dropout=0.3)
     batch = batch_of(learner, examples)
     learner.model.eval()
-    torch.testing.assert_close(learner._loss(batch), regularizers.task_loss(guessed(learner, batch)))
+    torch.testing.assert_close(learner._loss(batch), task_loss(guessed(learner, batch)))
 
 
 # distillation
@@ -320,7 +322,7 @@ def test_distillation_is_the_formula(data, tmp_path, task, weight, temperature):
     told = {"teacher": str(_teacher(data, tmp_path, task)), "weight": weight, "temperature": temperature}
     learner, examples = learner_of(data, task, distillation=told)
     batch = batch_of(learner, examples)
-    mine, theirs = guessed(learner, batch), learner.task.guess(learner._teacher[0], batch, masked=True)
+    mine, theirs = guessed(learner, batch), learner.task.predict(learner._teacher[0], batch, mask_padding=True)
     own = functional.cross_entropy(logits_of(mine).double(), mine.targets_N, reduction="sum")
     pull = temperature**2 * kl(logits_of(theirs) / temperature, logits_of(mine) / temperature)
     assert pull > 1e-3
@@ -335,7 +337,7 @@ def test_a_student_comes_to_guess_as_its_teacher_whatever_the_data_say(data, tmp
     batch = replace(batch, tensors={**batch.tensors, "wanted": random_targets})
     teacher = learner._teacher[0]
     before = {name: parameter.clone() for name, parameter in teacher.named_parameters()}
-    wanted = logits_of(learner.task.guess(teacher, batch, masked=True))
+    wanted = logits_of(learner.task.predict(teacher, batch, mask_padding=True))
     first = kl(wanted, logits_of(guessed(learner, batch)))
     optimizer = torch.optim.Adam(learner.model.parameters(), 0.01)
     for _ in range(60):
@@ -352,14 +354,14 @@ def test_hidden_states_are_pulled(data, tmp_path):
     told = {"teacher": str(_teacher(data, tmp_path)), "weight": 0.0, "hidden_weight": 0.5}
     learner, examples = learner_of(data, distillation=told)
     batch = batch_of(learner, examples)
-    mine, theirs = guessed(learner, batch), learner.task.guess(learner._teacher[0], batch, masked=True)
+    mine, theirs = guessed(learner, batch), learner.task.predict(learner._teacher[0], batch, mask_padding=True)
     apart = (mine.hidden_ND - theirs.hidden_ND).square().mean(-1).sum()
-    torch.testing.assert_close(learner._loss(batch), regularizers.task_loss(mine) + 0.5 * apart)
+    torch.testing.assert_close(learner._loss(batch), task_loss(mine) + 0.5 * apart)
 
 
 def test_a_teacher_of_another_width_is_refused_where_hidden_states_count(data, tmp_path):
     told = {"teacher": str(_teacher(data, tmp_path, d_model=32)), "hidden_weight": 1.0}
-    with pytest.raises(ValueError, match="hidden states of 32 numbers, this model's have 16"):
+    with pytest.raises(ValueError, match="hidden states of width 32, this model of width 16"):
         learner_of(data, distillation=told)
     learner_of(data, distillation=told | {"hidden_weight": 0.0})
 
@@ -379,7 +381,7 @@ def test_a_teacher_with_other_labels_is_refused(data, tmp_path):
         objective={"labels": ["short", "long"]},
         regularize={"distillation": {"teacher": str(folder)}},
     )
-    with pytest.raises(ValueError, match=r"has the labels long, short; this model has short, long"):
+    with pytest.raises(ValueError, match=r"has the labels long, short, this model has short, long"):
         ready(told, data / "run")
 
 
@@ -388,8 +390,7 @@ def test_a_teacher_with_other_labels_is_refused(data, tmp_path):
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.8])
 def test_layer_drop_leaves_out_its_share_of_the_layers(rate):
-    model = _small()
-    regularizers.set_layer_drop(model, rate)
+    model = _small(layer_drop=rate, decoder_layer_drop=rate)
     ran = []
     for layer in [*model.encoder.layers, *model.decoder.layers]:
         layer.register_forward_hook(lambda *_: ran.append(1))
@@ -406,8 +407,7 @@ def test_layer_drop_leaves_out_its_share_of_the_layers(rate):
 
 
 def test_a_layer_that_is_left_out_learns_nothing():
-    model = _small().train()
-    regularizers.set_layer_drop(model, 0.5)
+    model = _small(layer_drop=0.5, decoder_layer_drop=0.5).train()
     ran = set()
     for number, layer in enumerate(model.encoder.layers):
         layer.register_forward_hook(lambda *_, number=number: ran.add(number))
@@ -455,9 +455,9 @@ SIDES = {
 
 @pytest.mark.parametrize("task", list(SIDES))
 def test_augmentation_changes_its_share_of_the_inputs_and_nothing_else(data, task):
-    learner, examples = learner_of(data, task, augmentation={"noise": 0.3})
+    learner, examples = learner_of(data, task, augmentation={"token_replacement": 0.3})
     examples = examples * 20
-    plain, noisy = batch_of(learner, examples), batch_of(learner, examples, learning=True)
+    plain, noisy = batch_of(learner, examples), batch_of(learner, examples, training=True)
     inputs = {name for name, _ in SIDES[task]}
     for name in set(plain.tensors) - inputs:
         assert torch.equal(plain[name], noisy[name]), name
@@ -475,7 +475,7 @@ def test_masked_tokens_become_the_mask_or_the_unknown_token(data, told, task, to
     learner, examples = learner_of(data, task, augmentation=told)
     examples = examples * 20
     ((name, _),) = SIDES[task]
-    plain, masked = batch_of(learner, examples), batch_of(learner, examples, learning=True)
+    plain, masked = batch_of(learner, examples), batch_of(learner, examples, training=True)
     changed = plain[name] != masked[name]
     assert (masked[name][changed] == learner.task.tokenizer.token_id(token)).all()
     words = sum(len(_content(learner, row.tolist())) for row in plain[name])
@@ -483,17 +483,17 @@ def test_masked_tokens_become_the_mask_or_the_unknown_token(data, told, task, to
     assert 0.5 * 0.2 < int(changed.sum()) / words < 1.2 * 0.2
 
 
-@pytest.mark.parametrize("told", [{"token_swapping": 0.5}, {"shuffling": 3}])
+@pytest.mark.parametrize("told", [{"token_swapping": 0.5}, {"local_shuffle": 3}])
 def test_moved_tokens_are_all_still_there(data, told):
     learner, examples = learner_of(data, augmentation=told)
-    plain, moved = batch_of(learner, examples), batch_of(learner, examples, learning=True)
+    plain, moved = batch_of(learner, examples), batch_of(learner, examples, training=True)
     assert not torch.equal(plain["source"], moved["source"])
     assert torch.equal(plain["source"].sort().values, moved["source"].sort().values)
 
 
 def test_deleted_tokens_are_fewer_and_in_order(data):
     learner, examples = learner_of(data, augmentation={"token_deletion": 0.5})
-    made = batch_of(learner, examples, learning=True)
+    made = batch_of(learner, examples, training=True)
     left = 0
     for example, ids, keep in zip(examples, made["source"], made["source_keep"], strict=True):
         remaining = iter(example["source"].tolist())
@@ -503,13 +503,13 @@ def test_deleted_tokens_are_fewer_and_in_order(data):
 
 
 def test_each_epoch_is_augmented_anew_and_alike_when_it_is_repeated(data):
-    learner, examples = learner_of(data, augmentation={"noise": 0.5})
+    learner, examples = learner_of(data, augmentation={"token_replacement": 0.5})
     lengths = np.array([[len(example["source"]), len(example["target"])] for example in examples], dtype=np.int32)
 
     def epochs():
-        loader = Loader(
+        loader = TrainingDataLoader(
             TokenBatchSampler(lengths, batch_tokens=10_000, seed=1),
-            lambda rows, draws: learner.task.collate([examples[int(row)] for row in rows], draws, learning=True),
+            lambda rows, draws: learner.task.collate([examples[int(row)] for row in rows], draws, training=True),
             seed=1,
             steps=None,
             epochs=2,
@@ -534,7 +534,7 @@ def test_held_out_examples_are_never_augmented(data, tmp_path):
         data,
         "text-to-text",
         data={"validation": held},
-        regularize={"augmentation": {"noise": 0.9}, "label_smoothing": 0.5, "dropout": 0.5},
+        regularize={"augmentation": {"token_replacement": 0.9}, "label_smoothing": 0.5, "dropout": 0.5},
     )
     learner, examples = ready(told, data / "run")
     seen = []
@@ -545,9 +545,9 @@ def test_held_out_examples_are_never_augmented(data, tmp_path):
         return collate(*arguments, **options)
 
     learner.task.collate = watched
-    _, held_out = stores(told, learner.task, tmp_path)
+    _, held_out = build_datasets(told, learner.task, tmp_path)
     assert held_out is not None
-    measure = validation(learner.task, held_out, told)
+    measure = build_validator(learner.task, held_out, told)
     assert measure() == measure()
     assert seen
     assert not any(options["learning"] for options in seen)
@@ -561,11 +561,11 @@ def test_held_out_examples_are_never_augmented(data, tmp_path):
 
 def test_scores_under_autocast_are_those_of_the_model_as_it_is_used(data, tmp_path, monkeypatch):
     monkeypatch.setattr(linear, "is_supported", lambda dtype: False)  # its products are not cast, whatever is asked for
-    told = recipe(data, "sentence-embeddings", held_out=True, validation={"select": "spearman"})
+    told = recipe(data, "sentence-embeddings", held_out=True, validation={"monitor": "spearman"})
     learner, _ = ready(told, data / "run")
-    _, held_out = stores(told, learner.task, tmp_path)
+    _, held_out = build_datasets(told, learner.task, tmp_path)
     assert held_out is not None
-    measure = validation(learner.task, held_out, told)
+    measure = build_validator(learner.task, held_out, told)
     plain = measure()
     with torch.autocast("cpu", torch.bfloat16):
         low = measure()

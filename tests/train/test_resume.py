@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 from support import forks
 from support.training import KILLED, metrics, outcome, same, tiny, trained_until, weights, write_tiny
 
-from clearhead.train.checkpointing import read_state
+from clearhead.train.loop.checkpointing import read_state
 from clearhead.train.trainer import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -143,7 +143,7 @@ def test_a_moved_run_goes_on(begun, folder, whole):
 
 def test_another_recipe_is_refused_and_nothing_touched(begun, folder):
     before = {path: path.stat().st_mtime_ns for path in (begun / "run").rglob("*")}
-    with pytest.raises(ValueError, match="is of another recipe and cannot be gone on with") as refusal:
+    with pytest.raises(ValueError, match="has another recipe and cannot be resumed") as refusal:
         resumed(begun, folder, training__steps=13, tokenizer__vocab_size=330, regularize__augmentation=False)
     said = str(refusal.value)
     assert "training.steps: 12 became 13" in said
@@ -163,7 +163,7 @@ def test_other_data_is_refused_and_the_same_elsewhere_is_not(folder, tmp_path, n
     text, times = file.read_text(), file.stat()
     file.write_text(text.replace("house", "hoUse", 1))
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time as before
-    with pytest.raises(ValueError, match="the data of the run in .*/run, or its tokenizer, is no longer the same"):
+    with pytest.raises(ValueError, match="the data of the run in .*/run, or its tokenizer, changed"):
         train(recipe, resume=True)
     file.write_text(text)  # another time of change, the same examples
     assert train(recipe, resume=True).finished
@@ -173,7 +173,7 @@ def test_another_number_of_threads_is_refused(begun, folder):
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:
-        with pytest.raises(ValueError, match=rf"computed with {threads} threads, and now there are {threads + 1}: .*"):
+        with pytest.raises(ValueError, match=rf"used {threads} threads, and now there are {threads + 1}: .*"):
             resumed(begun, folder)
     finally:
         torch.set_num_threads(threads)
@@ -190,9 +190,13 @@ def test_a_checkpoint_of_the_version_before_is_resumed(begun, folder, whole):
 
 
 def test_a_folder_with_a_run_is_not_begun_anew(begun, folder):
-    with pytest.raises(ValueError, match="run holds a run already; --resume goes on with it, another output begins"):
+    with pytest.raises(
+        ValueError, match="run already contains a run; use --resume to continue it, or choose another output"
+    ):
         train(tiny(begun))
-    with pytest.raises(ValueError, match="there is no checkpoint .*/nothing/checkpoints/state.ckpt to go on from"):
+    with pytest.raises(
+        ValueError, match="no checkpoint to resume from: .*/nothing/checkpoints/state.ckpt does not exist"
+    ):
         train(tiny(begun, "nothing"), resume=True)
     assert not (begun / "nothing").exists()
 
@@ -237,7 +241,7 @@ def test_broken_checkpoints_are_refused(begun, folder):
     path.write_bytes(whole)
     state = read_state(path)
     torch.save(state | {"clearhead": state["clearhead"] | {"format": 99, "version": "7.0"}}, path)
-    with pytest.raises(ValueError, match="is of format 99, written by clearhead 7.0; this is clearhead .*format is 1"):
+    with pytest.raises(ValueError, match="has format 99, written by clearhead 7.0; clearhead .* requires format 1"):
         resumed(begun, folder)
     torch.save({"weights": torch.zeros(2)}, path)
     with pytest.raises(ValueError, match="is not a checkpoint of clearhead"):

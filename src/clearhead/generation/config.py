@@ -56,7 +56,7 @@ class GenerationConfig:
         renormalize_logits: whether the processed scores are turned into log-probabilities again.
         bad_words_ids: token id sequences that must not occur.
         forced_bos_token_id: id of the first new token, such as a language; None for none.
-        forced_eos_token_id: ids, one of which ends a target of the maximum length; () for none.
+        forced_eos_token_id: ids of which one is forced at the end of a target of the maximum length; () for none.
         num_return_sequences: number of outputs for each text: samples, or the best hypotheses, if there are enough.
         do_sample: draw each token at random instead of searching.
         temperature: logits are divided by this before drawing.

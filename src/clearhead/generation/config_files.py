@@ -33,7 +33,7 @@ _NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
     "max_time": (),
     "token_healing": (False,),
 }
-"""Keys of unsupported options, with the values besides null that leave the output unchanged."""
+"""Keys of unsupported options, with the values that leave the output unchanged, in addition to null."""
 
 _IGNORED_KEYS = frozenset(
     {
@@ -120,7 +120,7 @@ def config_from_dict(data: Mapping[str, Any], beam_size: int, origin: str) -> Ge
 
     Args:
         data: the keys and values.
-        beam_size: the default, if there is no num_beams.
+        beam_size: the default without num_beams.
         origin: the file, for error messages.
 
     Raises:

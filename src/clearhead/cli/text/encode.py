@@ -101,18 +101,9 @@ def encode(
     ] = False,
 ) -> None:
     """Texts, one a line, to vectors. The input is streamed: it may be of any size."""
-    from clearhead.corpus.writers import check_output
     from clearhead.data.corpus import Corpus
 
-    if workers is not None and engine is EngineOption.local:
-        raise ValueError("--workers goes with --engine ray")
-    if engine is EngineOption.ray:
-        if output is None or sources is None:
-            raise ValueError("--engine ray takes files, and a folder as --output: each file becomes one there")
-    elif output is not None:
-        check_output(output)
-    elif resume:
-        raise ValueError("--resume goes with --output: what went to standard output is not here any more")
+    _check_options(sources, output, resume, engine, workers)
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
     # torch comes after what can go wrong without it
     from clearhead.corpus.encode import encode_corpus
@@ -146,11 +137,54 @@ def encode(
         if output is None:
             counts = _to_standard_output(encoder, corpus, choices, advance)
         elif engine is EngineOption.ray:
-            counts = encode_shards(corpus.sources, output, job, encoder, workers=workers, advance=advance)
+            counts = encode_shards(corpus.sources, output, job, encoder, workers=workers, on_step=advance)
         else:
-            counts = encode_corpus(encoder, corpus, output, choices, resume=resume, advance=advance)
-    seconds = time.perf_counter() - start
-    summary = {
+            counts = encode_corpus(encoder, corpus, output, choices, resume=resume, on_step=advance)
+    summary = _summary(encoder, counts, computed, time.perf_counter() - start, truncate_dim, model)
+    summary["output"] = None if output is None else str(output)
+    if as_json:
+        typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
+    elif not quiet:
+        typer.echo(_sentence(summary), err=True)
+
+
+def _check_options(
+    sources: list[str] | None, output: Path | None, resume: bool, engine: EngineOption, workers: int | None
+) -> None:
+    from clearhead.corpus.writers import check_output
+
+    if workers is not None and engine is EngineOption.local:
+        raise ValueError("--workers goes with --engine ray")
+    if engine is EngineOption.ray:
+        if output is None or sources is None:
+            raise ValueError("--engine ray takes files, and a folder as --output: each file becomes one there")
+    elif output is not None:
+        check_output(output)
+    elif resume:
+        raise ValueError("--resume goes with --output: what went to standard output is not here any more")
+
+
+def _to_standard_output(
+    encoder: "TextEncoder", corpus: "Corpus", choices: "EncodeOptions", advance: "Callable[[int, int], None]"
+) -> "EncodingStats":
+    from clearhead.corpus.encode import EncodingStats, locate_errors
+    from clearhead.corpus.writers import json_lines
+
+    counts, seen = EncodingStats(), 0
+    for some in locate_errors(encoder.stream(corpus, choices), corpus):
+        for line in json_lines(some.texts, some.vectors):
+            sys.stdout.buffer.write(line.encode("utf-8"))
+        sys.stdout.buffer.flush()
+        counts = counts.add_batch(some)
+        advance(corpus.bytes_read - seen, some.num_tokens)
+        seen = corpus.bytes_read
+    return counts
+
+
+def _summary(
+    encoder: "TextEncoder", counts: "EncodingStats", computed: int, seconds: float, truncate_dim: int | None, model: str
+) -> dict[str, Any]:
+    return {
         **vars(counts),
         "dimensions": encoder.width(truncate_dim),
         "seconds": round(seconds, 3),
@@ -158,29 +192,7 @@ def encode(
         "model": model,
         "precision": encoder.precision.name,
         "device": str(encoder.device),
-        "output": None if output is None else str(output),
     }
-    if as_json:
-        typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
-    elif not quiet:
-        typer.echo(_sentence(summary), err=True)
-
-
-def _to_standard_output(
-    encoder: "TextEncoder", corpus: "Corpus", choices: "EncodeOptions", advance: "Callable[[int, int], None]"
-) -> "EncodingStats":
-    from clearhead.corpus.encode import EncodingStats, with_lines
-    from clearhead.corpus.writers import json_lines
-
-    counts, seen = EncodingStats(), 0
-    for some in with_lines(encoder.stream(corpus, choices), corpus):
-        for line in json_lines(some.texts, some.vectors):
-            sys.stdout.buffer.write(line.encode("utf-8"))
-        sys.stdout.buffer.flush()
-        counts = counts.plus(some)
-        advance(corpus.bytes_read - seen, some.num_tokens)
-        seen = corpus.bytes_read
-    return counts
 
 
 def _sentence(summary: dict[str, Any]) -> str:

@@ -38,7 +38,7 @@ def ablate(
     from clearhead.train.ablation import ablate as run
 
     with progress(quiet) as advance, naming_recipe(recipe):
-        effects = run(read, without=_names(without), with_=_names(with_), seeds=seeds, resume=resume, advance=advance)
+        effects = run(read, without=_names(without), with_=_names(with_), seeds=seeds, resume=resume, on_step=advance)
     if as_json:
         from dataclasses import asdict
 

@@ -21,5 +21,5 @@ def distill(
     from clearhead.train.distillation import distill as run
 
     with progress(quiet) as advance, naming_recipe(recipe):
-        trained = run(read, resume=resume, advance=advance)
+        trained = run(read, resume=resume, on_step=advance)
     report(trained)

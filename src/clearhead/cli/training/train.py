@@ -43,7 +43,7 @@ def train(
     from clearhead.train.trainer import train as run
 
     with progress(quiet) as advance, naming_recipe(recipe):
-        trained = run(read, resume=resume, advance=advance)
+        trained = run(read, resume=resume, on_step=advance)
     report(trained)
 
 
