@@ -42,7 +42,7 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
     """BERT's pretraining without next-sentence prediction, as in RoBERTa.
 
     Equation: L = − Σ_{i masked} ln P(x_i | the others)
-    Source: Devlin et al. 2018, "BERT", Section 3.1; masks are drawn anew in each epoch (Liu et al. 2019, Section 4.1)
+    Source: Devlin et al. 2018, "BERT", Section 3.1; new masks in each epoch (Liu et al. 2019, Section 4.1)
 
     Args:
         recipe: the recipe.
