@@ -261,7 +261,7 @@ def test_bfloat16_and_a_saved_folder(pair, tmp_path):
     reader.save_pretrained(tmp_path)
     assert QuestionAnswerer.from_pretrained(tmp_path, device="cpu").answers(PAIRS) == reader.answers(PAIRS)
     half = QuestionAnswerer.from_pretrained(tmp_path, precision="bfloat16", device="cpu")
-    assert next(half.inference_model.body.encoder.parameters()).dtype == torch.bfloat16
+    assert next(half.inference_model.encoder.encoder.parameters()).dtype == torch.bfloat16
     score = {(one.start, one.end): one.score for one in reader.answer(QUESTION, SHORT, n_best=10**6).n_best}
     for one in half.answer(QUESTION, SHORT, n_best=10).n_best:
         assert one.score == pytest.approx(score[one.start, one.end], rel=0.5)

@@ -68,8 +68,8 @@ def test_multi_label_classification(tmp_path):
 def test_bfloat16_is_close_to_transformers(pair):
     folder, theirs = pair
     classifier = TextClassifier.from_pretrained(folder, precision="bfloat16", device="cpu")
-    assert next(classifier.inference_model.body.encoder.parameters()).dtype == torch.bfloat16
-    assert next(classifier.model.body.encoder.parameters()).dtype == torch.float32
+    assert next(classifier.inference_model.encoder.encoder.parameters()).dtype == torch.bfloat16
+    assert next(classifier.model.encoder.encoder.parameters()).dtype == torch.float32
     rows = torch.tensor([list(output.probabilities.values()) for output in classifier.classify(TEXTS)])
     torch.testing.assert_close(rows, logits(folder, theirs).softmax(dim=-1), atol=0.1, rtol=0)
 

@@ -42,7 +42,7 @@ SHORT = (
 
 
 def run(verb, name, *arguments, folder):
-    """A tiny recipe through the command, from the checkout's root as its comment says; gives what it printed."""
+    """Run a tiny recipe with the command, from the repository root as in its comment; return the output."""
     status, out, err = clearhead(verb, TINY / f"{name}.yaml", f"output={folder}", *arguments, cwd=ROOT)
     assert status == 0, err
     assert out.startswith(f"{folder}  step ")
@@ -142,9 +142,9 @@ def runs(tmp_path_factory):
 
 @pytest.mark.parametrize("name", OPENED_BY)
 def test_a_tiny_run_writes_a_model_that_opens(runs, name):
-    told = json.loads((runs(name) / "training.json").read_text(encoding="utf-8"))
-    assert told["step"] == 2
-    assert told["scores"]["loss"] > 0
+    result = json.loads((runs(name) / "training.json").read_text(encoding="utf-8"))
+    assert result["step"] == 2
+    assert result["scores"]["loss"] > 0
     OPENED_BY[name].from_pretrained(str(runs(name)), device="cpu")
 
 
@@ -178,7 +178,7 @@ def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
     OPENED_BY[name].from_pretrained(str(tmp_path / "run"), device="cpu")
 
 
-# what the comments in recipes/tiny promise
+# scores in the comments of recipes/tiny
 EXPECTED = {
     "translation": ("bleu", 90),
     "summarization": ("rouge_l", 95),
@@ -201,7 +201,7 @@ def test_the_comment_says_the_score_to_expect(name):
 
 @pytest.fixture
 def learned(tmp_path_factory):
-    """The folder of a tiny recipe, the whole of it, through the command."""
+    """Folder of a complete tiny recipe, trained with the command."""
 
     def folder(name):
         return once(tmp_path_factory, f"learned-{name}", lambda place: run("train", name, "--quiet", folder=place))
@@ -228,18 +228,18 @@ def answers(folder):
     context = "Anna painted the boat in Oslo on Monday. Buses were late.\n"
     asked = ("--question", "Who painted the boat?", "--context", "-")
     assert opened("answer", "--model", folder, *asked, stdin=context) == "Anna\n"
-    told = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", folder, "--json")
-    assert json.loads(told)["exact_match"] > 70
+    output = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", folder, "--json")
+    assert json.loads(output)["exact_match"] > 70
 
 
 def classifies(folder):
-    told = opened("classify", "-", "--model", folder, stdin="The soup was not very fresh.\n")
-    assert told.startswith("complaint")
+    output = opened("classify", "-", "--model", folder, stdin="The soup was not very fresh.\n")
+    assert output.startswith("complaint")
 
 
 def compares(folder):
-    told = opened("evaluate similarity", TINY / "data/scored-valid.csv", "--model", folder, "--json")
-    assert json.loads(told)["spearman"] > 0.85
+    output = opened("evaluate similarity", TINY / "data/scored-valid.csv", "--model", folder, "--json")
+    assert json.loads(output)["spearman"] > 0.85
 
 
 def encodes(folder):
