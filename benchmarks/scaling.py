@@ -46,7 +46,7 @@ def parameters(size):
     layers = [
         sum(p.numel() for p in module.parameters())
         for module in model.modules()
-        if isinstance(module, EncoderLayer | DecoderLayer)  # what training.shard divides one by one
+        if isinstance(module, EncoderLayer | DecoderLayer)  # what training.fsdp divides one by one
     ]
     return sum(p.numel() for p in model.parameters()), sum(layers), max(layers)
 

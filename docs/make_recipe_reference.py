@@ -1,4 +1,4 @@
-"""Writes docs/recipe.md, every key of a recipe, from the classes that check recipes.
+"""Write docs/recipe.md and the table of regularizers in docs/training.md from the classes that check recipes.
 
 python docs/make_recipe_reference.py
 """
@@ -14,52 +14,77 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from clearhead.train.recipe import recipe
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.regularizers import REGULARIZERS
+from clearhead.train.regularizers.base import false_to_none
+from clearhead.train.regularizers.dropout import expand_rate
+from clearhead.train.tasks.registry import TASKS
 
 PAGE = Path(__file__).parent / "recipe.md"
+TRAINING_PAGE = Path(__file__).parent / "training.md"
+TABLE_BEGIN = "<!-- regularizers: written by docs/make_recipe_reference.py -->\n\n"
+TABLE_END = "\n<!-- end of regularizers -->\n"
 HEAD = """# Every key of a recipe
 
 A recipe is a YAML file of sections. `clearhead train recipe.yaml key=value …` changes keys from the command line, with
-dots between sections and keys: `training.steps=100`, `regularize.dropout.attention=0.1`, `data.train.source=my.en`. A
-key that there is not, a value of another type and keys that do not go together are refused before anything is computed.
-How it all fits together: [training](training.md).
+dots between sections and keys: `training.steps=100`, `regularize.dropout.attention=0.1`, `data.train.source=my.en`.
+Unknown keys, values of a wrong type and incompatible keys are errors, reported before anything is computed. How to
+train a model: [training](training.md).
 
-`docs/make_recipe_reference.py` writes this page from `src/clearhead/train/recipe/recipe.py`; a test compares them.
+`docs/make_recipe_reference.py` writes this page from the classes in `src/clearhead/train`; a test compares them.
 """
 
 
 def page() -> str:
-    """The whole page."""
-    parts = [HEAD, *(section(name, kind) for name, kind in sections(recipe.Recipe, ""))]
-    for task, kind in recipe.OBJECTIVES.items():
-        parts.append(section(f"objective, where the task is {task}", kind))
+    """Return the whole page."""
+    parts = [HEAD, *(section(name, schema) for name, schema in sections(Recipe, ""))]
+    for name, task in TASKS.items():
+        parts.append(section(f"objective of the task {name}", task.objective))
     return "\n".join(parts)
 
 
-def sections(kind: type[BaseModel], before: str) -> Iterator[tuple[str, type[BaseModel]]]:
-    """A section and those within it, each with its place."""
-    yield before or "At the top", kind
-    for name, field in kind.model_fields.items():
-        for inner in _within(field.annotation):
-            yield from sections(inner, f"{before}.{name}".lstrip("."))
+def with_regularizers(text: str) -> str:
+    """Return docs/training.md with the current table of regularizers."""
+    before, _, rest = text.partition(TABLE_BEGIN)
+    _, _, after = rest.partition(TABLE_END)
+    return before + TABLE_BEGIN + regularizer_table() + TABLE_END + after
 
 
-def section(name: str, kind: type[BaseModel]) -> str:
-    """A section's title, what it is for, and its keys."""
-    told, meanings = explained(kind)
+def regularizer_table() -> str:
+    """Return the table of all regularizers."""
+    rows = ["| switch | on | off | source | code |", "|---|---|---|---|---|"]
+    for entry in REGULARIZERS:
+        cells = [f"`{entry.name}`", entry.equation, entry.without, entry.source, f"`{entry.code}`"]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def sections(schema: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield a section and its subsections, each with its path."""
+    yield path or "Top level", schema
+    for name, field in schema.model_fields.items():
+        for inner in _subsections(field.annotation):
+            yield from sections(inner, f"{path}.{name}".lstrip("."))
+
+
+def section(name: str, schema: type[BaseModel]) -> str:
+    """Return the heading of a section, its purpose and its keys."""
+    purpose, meanings = docstring_parts(schema)
     title = name if " " in name else f"`{name}`"
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
-    for key, field in kind.model_fields.items():
-        short = [_SHORT[told.func] for told in field.metadata if isinstance(told, BeforeValidator)]
-        value = " or ".join(dict.fromkeys([*values(field.annotation, field.metadata), *short]))
+    for key, field in schema.model_fields.items():
+        shorthand = [_SHORTHANDS[part.func] for part in field.metadata if isinstance(part, BeforeValidator)]
+        value = " or ".join(dict.fromkeys([*values(field.annotation, field.metadata), *shorthand]))
+        if schema is Recipe and key == "task":
+            value = ", ".join(f"`{task}`" for task in TASKS)
         cells = [f"`{key}`", value, default(field), meanings[key]]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join([f"## {title}", "", told, "", *rows, ""])
+    return "\n".join([f"## {title}", "", purpose, "", *rows, ""])
 
 
-def explained(kind: type[BaseModel]) -> tuple[str, dict[str, str]]:
-    """What a class's docstring says of it, and of each key."""
-    told, _, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n\nArgs:\n")
+def docstring_parts(schema: type[BaseModel]) -> tuple[str, dict[str, str]]:
+    """Return the purpose of a class and the meaning of each key, from its docstring."""
+    purpose, _, rest = inspect.cleandoc(schema.__doc__ or "").partition("\n\nArgs:\n")
     meanings: dict[str, str] = {}
     keys: list[str] = []
     for line in rest.partition("\n\n")[0].splitlines():
@@ -69,14 +94,14 @@ def explained(kind: type[BaseModel]) -> tuple[str, dict[str, str]]:
             meanings |= dict.fromkeys(keys, entry[2])
         else:
             meanings |= {key: f"{meanings[key]} {line.strip()}" for key in keys}
-    return " ".join(told.split()), meanings
+    return " ".join(purpose.split()), meanings
 
 
 def values(annotation: Any, metadata: list[Any]) -> Iterator[str]:
-    """The values that a key takes, in words."""
+    """Yield the types of values that a key accepts, in words."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        bounds = [bound for told in inner[1:] for bound in getattr(told, "metadata", [told])]
+        bounds = [bound for part in inner[1:] for bound in getattr(part, "metadata", [part])]
         yield from values(inner[0], bounds)
     elif origin in (Union, types.UnionType):
         for option in inner:
@@ -87,56 +112,57 @@ def values(annotation: Any, metadata: list[Any]) -> Iterator[str]:
     elif origin is list:
         yield f"a list of {' or '.join(values(inner[0], []))}"
     elif origin is tuple:
-        yield f"[{', '.join(' or '.join(values(one, [])) for one in inner)}]"
+        yield f"[{', '.join(' or '.join(values(part, [])) for part in inner)}]"
     elif origin is dict:
-        yield "keys with values"
+        yield "a mapping"
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield "a section"
     else:
-        yield _WORDS[annotation] + _bounds(metadata)
+        yield _TYPES[annotation] + _bounds(metadata)
 
 
-_SHORT = {recipe._off: "false", recipe._one_rate: "one rate or false"}
-_WORDS = {str: "text", bool: "true or false", int: "whole number", float: "number", Any: "a section"}
+_SHORTHANDS = {false_to_none: "false", expand_rate: "one rate or false"}
+_TYPES = {str: "string", bool: "true or false", int: "integer", float: "number", Any: "a section"}
 
 
 def _bounds(metadata: list[Any]) -> str:
-    said = []
+    limits = []
     for bound in metadata:
         match bound:
             case Ge(ge=limit):
-                said.append(f"≥ {limit:g}")
+                limits.append(f"≥ {limit:g}")
             case Gt(gt=limit):
-                said.append(f"> {limit:g}")
+                limits.append(f"> {limit:g}")
             case Le(le=limit):
-                said.append(f"≤ {limit:g}")
+                limits.append(f"≤ {limit:g}")
             case Lt(lt=limit):
-                said.append(f"< {limit:g}")
-    return f" {' and '.join(said)}" if said else ""
+                limits.append(f"< {limit:g}")
+    return f" {' and '.join(limits)}" if limits else ""
 
 
 def default(field: FieldInfo) -> str:
-    """What holds where a recipe does not say anything."""
+    """Return a key's default value as text."""
     value = field.default
     if field.is_required():
-        return "needed"
+        return "required"
     if isinstance(value, BaseModel):
-        said = ", ".join(f"{key}: {one}" for key, one in value if one != type(value).model_fields[key].default)
-        return f"{{{said}}}" if value.model_fields_set else "its own"
+        items = ", ".join(f"{key}: {item}" for key, item in value if item != type(value).model_fields[key].default)
+        return f"{{{items}}}" if value.model_fields_set else "its defaults"
     if value is None:
         return "—"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
         return str(list(value))
-    return f"`{value}`" if isinstance(value, str) and value else f"{value}" if value != "" else "nothing"
+    return f"`{value}`" if isinstance(value, str) and value else f"{value}" if value != "" else "empty"
 
 
-def _within(annotation: Any) -> list[type[BaseModel]]:
+def _subsections(annotation: Any) -> list[type[BaseModel]]:
     options = [annotation, *get_args(annotation)]
-    options += [one for option in get_args(annotation) for one in get_args(option)]
+    options += [inner for option in get_args(annotation) for inner in get_args(option)]
     return [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
 
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    TRAINING_PAGE.write_text(with_regularizers(TRAINING_PAGE.read_text(encoding="utf-8")), encoding="utf-8")

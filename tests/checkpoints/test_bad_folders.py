@@ -1,4 +1,4 @@
-"""Each broken folder gives one message that names the file or the tensor."""
+"""Broken model folders: one message names the file or the tensor."""
 
 import json
 import pickle
@@ -53,10 +53,10 @@ def test_missing_unexpected_and_misshapen_tensors(folder):
         folder,
         lambda tensors: tensors.update({NAME: torch.zeros(32, 48), "embeddings.position_ids": torch.zeros(1, 24)}),
     )
-    load_encoder(folder)  # what old files hold and what follows from the config
+    load_encoder(folder)  # buffers of old files, which follow from the config
 
 
-def test_tensors_of_other_kinds_and_broken_numbers(folder):
+def test_tensors_of_other_dtypes_and_non_finite_values(folder):
     name = "encoder.layer.0.attention.self.key.bias"
     change_weights(folder, lambda tensors: tensors.update({name: torch.zeros(32, dtype=torch.int64)}))
     refused(folder, name, "torch.int64")
@@ -66,7 +66,7 @@ def test_tensors_of_other_kinds_and_broken_numbers(folder):
     refused(folder, name, "twice")
 
 
-def test_odd_values_in_the_files_beside_the_weights(folder):
+def test_invalid_values_in_json_files(folder):
     pooling = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
     (folder / "modules.json").write_text(json.dumps([pooling]))
     (folder / "1_Pooling").mkdir()
@@ -93,7 +93,7 @@ def test_odd_values_in_the_files_beside_the_weights(folder):
 
 
 @pytest.mark.parametrize("kept", ["tokenizer.json", "vocab.txt"])
-def test_a_folder_with_one_tokenizer_file_is_saved_so_that_others_open_it(folder, tmp_path, kept):
+def test_folder_with_one_tokenizer_file_is_saved_for_other_libraries(folder, tmp_path, kept):
     from sentence_transformers import SentenceTransformer
 
     expected = TextEncoder.from_pretrained(folder, precision="float32").encode(["a", "b c"])
@@ -125,7 +125,7 @@ def test_odd_tokenizer_configs(folder, changes, words):
         TextEncoder.from_pretrained(folder)
 
 
-def test_a_part_of_a_stacked_tensor_is_named(folder):
+def test_missing_part_of_a_stacked_tensor(folder):
     name = "encoder.layer.0.attention.self.key.weight"
     change_weights(folder, lambda tensors: tensors.update({name: torch.zeros(31, 32)}))
     refused(folder, name, "(31, 32)", "(32, 32)")
@@ -171,7 +171,7 @@ def test_broken_json(folder):
     refused(folder, "expected an object")
 
 
-def test_unknown_architectures_and_keys_that_change_the_maths(folder):
+def test_unknown_architectures_and_keys_that_change_the_result(folder):
     original = (folder / "config.json").read_text()
     for changes, words in (
         ({"model_type": "llama"}, ("'llama'", "bert")),
@@ -282,13 +282,13 @@ def test_tied_and_sharded_pickles_convert(tmp_path):
         ("not a name!", "neither a folder nor a model id"),
     ],
 )
-def test_models_that_are_nowhere(name, words):
+def test_models_that_do_not_exist(name, words):
     with pytest.raises(ValueError, match=words) as error:
         hub.resolve_model(name)
     assert "\n" not in str(error.value)
 
 
-def test_a_file_is_no_model(tmp_path):
+def test_file_is_not_a_model(tmp_path):
     (tmp_path / "model.bin").write_text("")
     with pytest.raises(ValueError, match="is a file"):
         hub.resolve_model(tmp_path / "model.bin")
@@ -300,7 +300,7 @@ def test_a_changed_default_package_is_refused(minilm_folder, monkeypatch):
         hub.resolve_model("all-MiniLM-L6-v2")
 
 
-def test_sentence_transformers_parts_that_are_not_understood(folder):
+def test_unsupported_sentence_transformers_modules(folder):
     modules = [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}]
     pooling = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
     dense = {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
@@ -321,7 +321,7 @@ def test_sentence_transformers_parts_that_are_not_understood(folder):
     refused(folder, "do_lower_case")
 
 
-def test_a_hub_model_is_fetched_by_its_id(tiny_bert, monkeypatch):
+def test_hub_model_is_downloaded_by_id(tiny_bert, monkeypatch):
     asked = {}
 
     def fetch(name, *, revision, allow_patterns):
@@ -348,7 +348,7 @@ def change_json(path, change):
     path.write_text(json.dumps(data))
 
 
-def test_tokens_beyond_the_embedding_are_refused_with_the_files_name(folder):
+def test_tokens_without_embedding_are_refused(folder):
     size = json.loads((folder / "config.json").read_text())["vocab_size"]
     original = (folder / "tokenizer.json").read_text()
     added = {"id": size, "content": "<new>", "single_word": False, "lstrip": False, "rstrip": False}
@@ -367,12 +367,12 @@ def test_tokens_beyond_the_embedding_are_refused_with_the_files_name(folder):
     refused(folder, "vocab.txt", "'zebra'", f"id {size}", f"0 to {size - 1}")
 
 
-def test_a_tokenizer_with_gaps_in_its_ids_trains(folder, tmp_path):
+def test_tokenizer_with_gaps_in_its_ids_trains(folder, tmp_path):
     from support.training_data import recipe, write_data
 
-    from clearhead.train.tasks import task_of
+    from clearhead.train.tasks.registry import create_task
 
     write_data(tmp_path)
     change_json(tmp_path / "encoder" / "tokenizer.json", lambda data: data["model"]["vocab"].update({"zebra": 400}))
-    task = task_of(recipe(tmp_path, "masked-language-model"), tmp_path)
+    task = create_task(recipe(tmp_path, "masked-language-model"), tmp_path)
     assert task.plan.vocab_size == 401

@@ -1,4 +1,4 @@
-"""Token ids that an encoder–decoder's files name and its embeddings do not have."""
+"""Token ids in the files of an encoder–decoder without an embedding."""
 
 import json
 
@@ -55,7 +55,7 @@ def test_special_ids_of_generation_config(folder, key):
         refused(folder, "generation_config.json")
 
 
-def test_the_vocabularies_files(folder, tmp_path):
+def test_ids_in_vocabulary_files(folder, tmp_path):
     size = json.loads((folder / "config.json").read_text())["vocab_size"]
     change(folder / "vocab.json", zebra=size + 3)
     refused(folder, "vocab.json", "'zebra'", f"id {size + 3}", f"0 to {size - 1}")
@@ -81,8 +81,8 @@ def test_the_ids_of_added_tokens(folder):
     refused(folder, "tokenizer_config.json", "added_tokens_decoder")
 
 
-def test_target_vocabularies_of_their_own(tmp_path):
-    # <pad> is 149 in the target's vocabulary, and source and target share it
+def test_separate_target_vocabulary(tmp_path):
+    # <pad> is 149 in the target vocabulary; source and target share it
     sizes = {"vocab_size": 150, "decoder_vocab_size": 150, "share_encoder_decoder_embeddings": False}
     marian(tmp_path, separate=True, **sizes)
     TextToText.from_pretrained(tmp_path)
@@ -91,8 +91,8 @@ def test_target_vocabularies_of_their_own(tmp_path):
     refused(tmp_path, "target_vocab.json", "'zebra'", f"id {size + 3}")
 
 
-def test_a_special_token_beyond_the_embeddings_is_a_warning(tmp_path, caplog):
-    """As <mask> of facebook/bart-large-cnn, whose config.json counts one token fewer than its tokenizer."""
+def test_special_token_without_embedding_is_a_warning(tmp_path, caplog):
+    """Like <mask> of facebook/bart-large-cnn, whose config.json has one token fewer than its tokenizer."""
     from support.tiny import VOCABULARY, make_bert
 
     make_bert(tmp_path)

@@ -1,4 +1,4 @@
-"""BERT equals transformers', layer by layer, and what is saved opens there again."""
+"""BERT equals transformers' in each layer, and opens there after saving."""
 
 import json
 
@@ -18,7 +18,7 @@ BOUND = 1e-5
 
 
 def hidden_states(model, ids, mask=None, token_types=None):
-    """The output of the embedding and of each layer."""
+    """Return the output of the embedding and of each layer."""
     seen = []
     parts = [model.embedding, *model.encoder.layers]
     hooks = [part.register_forward_hook(lambda _module, _inputs, output: seen.append(output)) for part in parts]
@@ -30,7 +30,7 @@ def hidden_states(model, ids, mask=None, token_types=None):
 
 
 def assert_within(ours, theirs, keep=None):
-    """Each token's vector, to 1e-5 of its norm."""
+    """Compare the vector of each token, to 1e-5 of its norm."""
     distance = (ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)
     if keep is not None:
         distance = distance[keep]
@@ -72,7 +72,7 @@ def test_all_hidden_states_equal_transformers(tmp_path, changes):
 
 
 @pytest.mark.parametrize("length", [1, 24])
-def test_length_one_and_maximal_without_a_mask(tiny_bert, length):
+def test_minimum_and_maximum_length_without_mask(tiny_bert, length):
     theirs, (ours, _) = AutoModel.from_pretrained(tiny_bert).eval(), load_encoder(tiny_bert)
     ids = torch.randint(60, (2, length))
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_length_one_and_maximal_without_a_mask(tiny_bert, length):
 
 @given(st.integers(1, 20), st.integers(1, 4), st.integers(0, 99))
 @settings(max_examples=20)
-def test_padding_on_the_left_changes_nothing(tiny_bert, length, padding, seed):
+def test_left_padding_does_not_change_the_result(tiny_bert, length, padding, seed):
     ours, _ = load_encoder(tiny_bert)
     ids = torch.randint(60, (1, length), generator=torch.Generator().manual_seed(seed))
     padded = torch.cat([torch.zeros(1, padding, dtype=torch.long), ids], dim=1)
@@ -92,7 +92,7 @@ def test_padding_on_the_left_changes_nothing(tiny_bert, length, padding, seed):
         assert_within(ours(padded, masks.padding(keep))[:, padding:], ours(ids))
 
 
-def test_saved_it_opens_in_transformers_with_the_same_tensors(tiny_bert, tmp_path):
+def test_saved_model_opens_in_transformers_with_the_same_tensors(tiny_bert, tmp_path):
     TextEncoder.from_pretrained(tiny_bert, precision="float32").save_pretrained(tmp_path / "saved")
     before, after = load_file(tiny_bert / "model.safetensors"), load_file(tmp_path / "saved" / "model.safetensors")
     assert before.keys() == after.keys()
@@ -109,7 +109,7 @@ def test_saved_it_opens_in_transformers_with_the_same_tensors(tiny_bert, tmp_pat
     assert {key: written[key] for key in same} == {key: read[key] for key in same}
 
 
-def test_a_sentence_transformers_folder_both_ways(tiny_bert, tmp_path):
+def test_sentence_transformers_folder_round_trip(tiny_bert, tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
@@ -147,7 +147,7 @@ def test_a_sentence_transformers_folder_both_ways(tiny_bert, tmp_path):
         assert TextEncoder.from_pretrained(tmp_path / f"{pooling}-again").settings == ours.settings
 
 
-def test_a_prompt_may_be_left_out_of_the_pooling(tiny_bert, tmp_path):
+def test_pooling_without_the_prompt(tiny_bert, tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
@@ -195,7 +195,7 @@ def test_half_precision_files_are_read_in_float32(tmp_path, tiny_bert):
     assert {parameter.dtype for parameter in ours.parameters()} == {torch.float32}
 
 
-def test_config_round_trip_and_what_bert_cannot_hold():
+def test_config_round_trip_and_unsupported_fields():
     bert = ENCODER_FAMILIES["bert"]
     config = EncoderConfig(
         vocab_size=50, d_model=16, num_heads=2, ffn_hidden=32, num_layers=1, max_len=9, positions="learned",
@@ -209,7 +209,7 @@ def test_config_round_trip_and_what_bert_cannot_hold():
             bert.write_config(changed)
 
 
-def test_fresh_models_draw_as_their_paper_says():
+def test_initial_weights_follow_the_paper():
     sizes = {"vocab_size": 3000, "d_model": 64, "num_heads": 4, "ffn_hidden": 256, "num_layers": 2}
     bert = EncoderModel(EncoderConfig(**sizes, initializer_range=0.02, pooler=True))
     paper = EncoderModel(EncoderConfig(**sizes))

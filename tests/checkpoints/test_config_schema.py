@@ -1,4 +1,4 @@
-"""A family plans new models: what it plans it can hold, and transformers opens it."""
+"""New configs of each family: the family can store them, and transformers opens them."""
 
 from dataclasses import fields, replace
 
@@ -56,7 +56,7 @@ T5 = {
 
 
 def parts_of(family):
-    """Some parts of a plan that the family can hold; only the sizes are always given, for its own are large."""
+    """Draw fields that the family can store; sizes are always given, because the defaults are large."""
     free = dict(BOTH) | OF_ONE.get(family, {})
     if family in SEQ2SEQ_FAMILIES:
         free |= DECODING
@@ -68,7 +68,7 @@ def parts_of(family):
 
 
 def enlivened(model):
-    """Weights that are all different: zeros and ones would hide a swap."""
+    """Randomize all weights: zeros and ones would hide a swap."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3)
@@ -82,7 +82,7 @@ def assert_within(ours, theirs, bound=2e-5):
 @pytest.mark.parametrize("name", ENCODERS)
 @given(data=st.data())
 @settings(max_examples=4)
-def test_a_planned_encoder_opens_in_transformers(name, data, tmp_path):
+def test_new_encoder_opens_in_transformers(name, data, tmp_path):
     parts = data.draw(parts_of(name))
     config = ENCODER_FAMILIES[name].make_config(**parts)
     assert {part: getattr(config, part) for part in parts} == parts
@@ -102,7 +102,7 @@ def test_a_planned_encoder_opens_in_transformers(name, data, tmp_path):
 @pytest.mark.parametrize("name", SEQ2SEQ_FAMILIES)
 @given(data=st.data())
 @settings(max_examples=4)
-def test_a_planned_encoder_decoder_opens_in_transformers(name, data, tmp_path):
+def test_new_encoder_decoder_opens_in_transformers(name, data, tmp_path):
     parts = data.draw(parts_of(name))
     config = SEQ2SEQ_FAMILIES[name].make_config(**parts)
     assert {part: getattr(config, part) for part in parts} == parts
@@ -110,7 +110,7 @@ def test_a_planned_encoder_decoder_opens_in_transformers(name, data, tmp_path):
     SEQ2SEQ_FAMILIES[name].save(model, tmp_path)
     theirs = getattr(transformers, KINDS[name][1]).from_pretrained(tmp_path).eval()
     ids, target = torch.randint(8, (2, 11)), torch.randint(8, (2, 7))
-    # transformers counts M2M100's positions from the ids: no padding token in a text
+    # transformers counts M2M100's positions from the ids, so texts have no padding token
     ids[ids == config.pad_id], target[target == config.pad_id] = 8 - config.pad_id // 8, 8 - config.pad_id // 8
     keep = torch.arange(11) < torch.tensor([[11], [5]])
     with torch.no_grad():
@@ -122,7 +122,7 @@ def test_a_planned_encoder_decoder_opens_in_transformers(name, data, tmp_path):
 
 
 @pytest.mark.parametrize("sizes", [(20, 30), (30, 20)])
-def test_a_new_marian_may_have_two_vocabularies(sizes, tmp_path):
+def test_new_marian_with_two_vocabularies(sizes, tmp_path):
     parts = {"vocab_size": sizes[0], "target_vocab_size": sizes[1], "share_embeddings": False}
     config = SEQ2SEQ_FAMILIES["marian"].make_config(**parts, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1)
     assert (config.pad_id, config.start_id, config.tie_output) == (19, 19, True)
@@ -134,7 +134,7 @@ def test_a_new_marian_may_have_two_vocabularies(sizes, tmp_path):
         assert_within(model(ids, target), theirs(input_ids=ids, decoder_input_ids=target, use_cache=False).logits)
 
 
-def test_what_is_not_given_is_as_the_family_has_it():
+def test_defaults_of_the_families():
     plan = {
         name: family.make_config(vocab_size=60000) for name, family in {**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES}.items()
     }
@@ -152,7 +152,7 @@ def test_what_is_not_given_is_as_the_family_has_it():
     assert (plan["mt5"].activation, plan["mt5"].tie_output, plan["mt5"].output_scale) == ("geglu_tanh", False, False)
 
 
-def test_parts_that_follow_from_others():
+def test_derived_defaults():
     assert SEQ2SEQ_FAMILIES["marian"].make_config(vocab_size=10).start_id == 9
     assert SEQ2SEQ_FAMILIES["marian"].make_config(vocab_size=10, pad_id=3).start_id == 3
     assert SEQ2SEQ_FAMILIES["bart"].make_config(vocab_size=10, eos_ids=(5, 6)).start_id == 5
@@ -192,15 +192,15 @@ def test_parts_that_follow_from_others():
         ("modernbert", {"windows": (3, 4), "num_layers": 2}, "the same window in all local layers"),
     ],
 )
-def test_a_part_that_a_family_cannot_hold_is_named(family, parts, words):
+def test_unsupported_field_is_named(family, parts, words):
     with pytest.raises(ValueError, match=words):
         {**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES}[family].make_config(**{"vocab_size": 12, **parts})
 
 
 @given(data=st.data())
 @settings(max_examples=50)
-def test_a_plan_is_made_as_asked_or_refused_with_a_value_error(data, tmp_path):
-    """Any single part of any plan: what is planned can be written."""
+def test_any_field_is_stored_or_refused(data, tmp_path):
+    """A config with any single field can be saved, or raises a ValueError."""
     name = data.draw(st.sampled_from(list({**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES})))
     family = {**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES}[name]
     kind = EncoderConfig if name in ENCODER_FAMILIES else Seq2SeqConfig

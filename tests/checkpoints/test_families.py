@@ -1,4 +1,4 @@
-"""Every family equals transformers, in every hidden state and every head, and goes back as it came."""
+"""Each encoder family equals transformers in all hidden states and heads, and round-trips."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ from clearhead.equations.positions import positions_after_padding, relative_buck
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def pair(request, tmp_path_factory):
-    """(family, folder, transformers' model, ours)"""
+    """Return (family, folder, transformers' model, our model)."""
     folder = tmp_path_factory.mktemp(request.param)
     theirs = make(request.param, folder)
     return request.param, folder, theirs, load_encoder(folder)[0]
@@ -30,7 +30,7 @@ def assert_within(ours, theirs, keep, bound=1e-5):
 
 
 def batch(lengths, seed, vocabulary, pad_id):
-    """Ids with padding on the right; literal padding tokens may stand inside a text."""
+    """Return ids with right padding; texts may contain literal padding tokens."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(vocabulary, (len(lengths), max(lengths)), generator=generator)
     keep = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
@@ -58,7 +58,7 @@ def test_all_hidden_states(pair, lengths, seed):
     for hook in hooks:
         hook.remove()
     assert_within(last, expected.last_hidden_state, keep)
-    # the last of transformers' list is after the final norm
+    # transformers' last hidden states are after the final norm
     found[-1] = last
     assert len(found) == len(expected.hidden_states)
     for one, other in zip(found, expected.hidden_states, strict=True):
@@ -67,7 +67,7 @@ def test_all_hidden_states(pair, lengths, seed):
         torch.testing.assert_close(ours.pooler(last).detach(), expected.pooler_output, atol=1e-5, rtol=1e-5)
 
 
-def test_a_literal_padding_token_in_a_text(pair):
+def test_literal_padding_token_in_a_text(pair):
     _, _, theirs, ours = pair
     pad = ours.config.pad_id
     ids = torch.tensor([[2, 9, pad, 10, pad, 11, 3], [2, 9, pad, 10, 3, pad, pad]])
@@ -77,7 +77,7 @@ def test_a_literal_padding_token_in_a_text(pair):
         assert_within(ours(ids, masks.padding(keep)), expected, keep)
 
 
-def test_saved_it_opens_in_transformers_with_the_same_tensors(pair, tmp_path):
+def test_saved_model_opens_in_transformers_with_the_same_tensors(pair, tmp_path):
     family, folder, theirs, ours = pair
     _, loaded = load_encoder(folder)
     loaded.save(ours, tmp_path)
@@ -110,7 +110,7 @@ def test_modernbert_mean_pooled_classification(tmp_path):
 def check_classifier(family, tmp_path, theirs):
     ours, loaded = load_classifier(tmp_path / "theirs")
     assert ours.head_config.labels == ("good", "bad", "odd")
-    ids, keep = batch([3, 40, 17, 1], 1, ours.body.config.vocab_size, ours.body.config.pad_id)
+    ids, keep = batch([3, 40, 17, 1], 1, ours.encoder.config.vocab_size, ours.encoder.config.pad_id)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long()).logits
         found = ours(ids, masks.padding(keep))
@@ -122,17 +122,17 @@ def check_classifier(family, tmp_path, theirs):
     with torch.no_grad():
         assert torch.equal(again(ids, attention_mask=keep.long()).logits, expected)
     assert again.config.id2label == {0: "good", 1: "bad", 2: "odd"}
-    # the same folder serves as an encoder
+    # the same folder loads as an encoder
     with torch.no_grad():
         body = load_encoder(tmp_path / "theirs")[0](ids, masks.padding(keep))
-        assert_within(body, ours.body(ids, masks.padding(keep)), keep, 1e-6)
+        assert_within(body, ours.encoder(ids, masks.padding(keep)), keep, 1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_span_heads(family, tmp_path):
     theirs = make(family, tmp_path / "theirs", "ForQuestionAnswering")
     ours, loaded = load_span_classifier(tmp_path / "theirs")
-    ids, keep = batch([3, 40, 17, 1], 1, ours.body.config.vocab_size, ours.body.config.pad_id)
+    ids, keep = batch([3, 40, 17, 1], 1, ours.encoder.config.vocab_size, ours.encoder.config.pad_id)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long())
         begin, end = ours(ids, masks.padding(keep))
@@ -153,12 +153,12 @@ def load_classifier_of_another(tmp_path, family):
     load_classifier(tmp_path / "plain")
 
 
-def test_modernbert_as_transformers_4_writes_it(tmp_path):
+def test_modernbert_written_by_transformers_4(tmp_path):
     theirs = make("modernbert", tmp_path, layer_types=["sliding_attention", "full_attention"] * 2)
     data = json.loads((tmp_path / "config.json").read_text())
     five, _ = load_encoder(tmp_path)
     assert five.config.windows == (4, None, 4, None)
-    # the same weights under the keys of transformers 4, where the first layer is always a global one
+    # the same weights with the keys of transformers 4, whose first layer is always global
     for key in ("layer_types", "rope_parameters"):
         del data[key]
     four = data | {"global_attn_every_n_layers": 2, "global_rope_theta": 5000.0, "local_rope_theta": 300.0}
@@ -181,10 +181,10 @@ def test_modernbert_as_transformers_4_writes_it(tmp_path):
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "yarn"),
         ({"hidden_activation": "relu"}, "hidden_activation='relu'"),
         ({"layer_types": ["full_attention", "chunked_attention"] * 2}, "chunked_attention"),
-        ({"layer_types": ["full_attention"]}, "windows say one radius a layer"),
+        ({"layer_types": ["full_attention"]}, "Expected one window"),
     ],
 )
-def test_modernberts_that_are_not_understood(tmp_path, changes, words):
+def test_unsupported_modernbert_configs(tmp_path, changes, words):
     make("modernbert", tmp_path)
     data = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(data | changes))
@@ -193,7 +193,7 @@ def test_modernberts_that_are_not_understood(tmp_path, changes, words):
 
 
 @pytest.mark.parametrize("family", ["roberta", "mpnet"])
-def test_the_longest_text_leaves_room_for_the_offset(family, tmp_path):
+def test_longest_text_with_position_offset(family, tmp_path):
     make(family, tmp_path)
     ours, _ = load_encoder(tmp_path)
     assert ours.config.max_len == 40
@@ -208,7 +208,7 @@ def test_the_longest_text_leaves_room_for_the_offset(family, tmp_path):
 
 @given(length=st.integers(1, 300), buckets=st.sampled_from([8, 32, 64]))
 @settings(max_examples=15)
-def test_relative_buckets_are_transformers(length, buckets):
+def test_relative_buckets_equal_transformers(length, buckets):
     place = torch.arange(length)
     theirs = transformers.models.mpnet.modeling_mpnet.MPNetEncoder.relative_position_bucket(
         place[None, :] - place[:, None], num_buckets=buckets
@@ -216,12 +216,12 @@ def test_relative_buckets_are_transformers(length, buckets):
     assert torch.equal(relative_buckets(length, length, buckets), theirs)
 
 
-def test_positions_after_padding_count_what_is_not_padding():
+def test_positions_after_padding_skip_padding():
     ids = torch.tensor([[1, 5, 6, 1, 7, 1], [5, 5, 5, 5, 5, 5]])
     assert positions_after_padding(ids, 1).tolist() == [[1, 2, 3, 1, 4, 1], [2, 3, 4, 5, 6, 7]]
 
 
-def test_saved_with_its_pooling_it_opens_in_sentence_transformers(pair, tmp_path):
+def test_saved_pooling_opens_in_sentence_transformers(pair, tmp_path):
     from sentence_transformers import SentenceTransformer
 
     _, folder, _, _ = pair
@@ -251,7 +251,7 @@ def test_modernbert_heads_of_every_kind(tmp_path, changes):
     check_classifier("modernbert", tmp_path, theirs)
 
 
-def test_odd_heads_are_refused_by_name(tmp_path):
+def test_invalid_heads_are_refused(tmp_path):
     make("bert", tmp_path, "ForSequenceClassification")
     data = json.loads((tmp_path / "config.json").read_text())
     for changes, words in (
@@ -264,5 +264,5 @@ def test_odd_heads_are_refused_by_name(tmp_path):
         with pytest.raises(ValueError, match=words):
             load_classifier(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(data | {"problem_type": "regression"}))
-    with pytest.raises(ValueError, match="not probabilities"):
+    with pytest.raises(ValueError, match="no probabilities"):
         TextClassifier.from_pretrained(tmp_path)

@@ -1,4 +1,4 @@
-"""Masked language models equal transformers in every family, and go back as they came."""
+"""Masked language models of each family equal transformers, and round-trip."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ def opened(family, folder):
 
 
 def lively(family, folder, **changes):
-    """transformers' model with a bias of the output that is not zero, saved."""
+    """Save and return transformers' model with a non-zero output bias."""
     theirs = make(family, folder, "ForMaskedLM", **changes)
     with torch.no_grad():
         theirs.get_output_embeddings().bias.normal_()
@@ -41,17 +41,17 @@ def lively(family, folder, **changes):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_and_the_way_back(family, tmp_path):
+def test_logits_and_round_trip(family, tmp_path):
     theirs = lively(family, tmp_path / "theirs")
     ours, loaded = load_masked_lm(tmp_path / "theirs")
-    ids, keep = batch(ours.body.config)
+    ids, keep = batch(ours.encoder.config)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long()).logits
         assert_within(ours(ids, masks.padding(keep))[keep], expected[keep])
         hidden = ours.hidden(ids, masks.padding(keep))
     parts = torch.nn.functional.linear(hidden, ours.output.tokens.weight, ours.output.bias)
     assert_within(parts.detach()[keep], expected[keep])
-    assert ours.output.tokens is ours.body.embedding.tokens
+    assert ours.output.tokens is ours.encoder.embedding.tokens
     assert not ours.training
     save_masked_lm(ours, loaded, tmp_path / "saved")
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "saved"))
@@ -61,10 +61,10 @@ def test_logits_and_the_way_back(family, tmp_path):
         assert torch.equal(opened(family, tmp_path / "saved")(ids, attention_mask=keep.long()).logits, expected)
     auto = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "saved")
     assert type(auto) is type(theirs)
-    # the same folder serves as an encoder
+    # the same folder loads as an encoder
     with torch.no_grad():
         body = load_encoder(tmp_path / "saved")[0](ids, masks.padding(keep))
-        assert torch.equal(body, ours.body(ids, masks.padding(keep)))
+        assert torch.equal(body, ours.encoder(ids, masks.padding(keep)))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_logits_and_the_way_back(family, tmp_path):
         ("modernbert", "ForSequenceClassification"),
     ],
 )
-def test_where_no_head_is_a_new_one_is_drawn_and_said(family, kind, tmp_path, caplog):
+def test_missing_head_is_initialized_with_a_warning(family, kind, tmp_path, caplog):
     make(family, tmp_path / "theirs", kind)
     encoder, loaded = load_encoder(tmp_path / "theirs")
     torch.manual_seed(1)
@@ -90,8 +90,8 @@ def test_where_no_head_is_a_new_one_is_drawn_and_said(family, kind, tmp_path, ca
     assert abs(ours.head.dense.weight.std() - 0.3) < 0.03, "the config's initializer_range"
     ids, keep = batch(encoder.config)
     with torch.no_grad():
-        assert torch.equal(ours.body(ids, masks.padding(keep)), encoder(ids, masks.padding(keep)))
-        assert torch.equal(ours.body(ids), other.body(ids))
+        assert torch.equal(ours.encoder(ids, masks.padding(keep)), encoder(ids, masks.padding(keep)))
+        assert torch.equal(ours.encoder(ids), other.encoder(ids))
     save_masked_lm(ours, loaded, tmp_path / "saved")
     with torch.no_grad():
         expected = opened(family, tmp_path / "saved")(ids, attention_mask=keep.long()).logits
@@ -114,7 +114,7 @@ def test_where_no_head_is_a_new_one_is_drawn_and_said(family, kind, tmp_path, ca
 def test_heads_of_every_kind(family, changes, tmp_path):
     theirs = lively(family, tmp_path / "theirs", **changes)
     ours, loaded = load_masked_lm(tmp_path / "theirs")
-    ids, keep = batch(ours.body.config)
+    ids, keep = batch(ours.encoder.config)
     save_masked_lm(ours, loaded, tmp_path / "saved")
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long()).logits[keep]
@@ -122,12 +122,12 @@ def test_heads_of_every_kind(family, changes, tmp_path):
         assert_within(opened(family, tmp_path / "saved")(ids, attention_mask=keep.long()).logits[keep], expected)
 
 
-def test_modernbert_without_a_bias_of_the_scores(tmp_path):
+def test_modernbert_without_output_bias(tmp_path):
     theirs = make("modernbert", tmp_path / "theirs", "ForMaskedLM", decoder_bias=False)
     ours, loaded = load_masked_lm(tmp_path / "theirs")
     assert ours.output.bias is None
     save_masked_lm(ours, loaded, tmp_path / "saved")
-    ids, keep = batch(ours.body.config)
+    ids, keep = batch(ours.encoder.config)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long()).logits[keep]
         assert_within(opened("modernbert", tmp_path / "saved")(ids, attention_mask=keep.long()).logits[keep], expected)
@@ -140,7 +140,7 @@ def changed(folder, change):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "modernbert"])
-def test_a_tied_output_may_stand_in_the_file_again(family, tmp_path):
+def test_file_may_repeat_a_tied_output(family, tmp_path):
     lively(family, tmp_path)
     ours, loaded = load_masked_lm(tmp_path)
     form, embedding = loaded.masked_lm, ours.output.tokens.weight.detach()
@@ -156,7 +156,7 @@ def test_a_tied_output_may_stand_in_the_file_again(family, tmp_path):
         load_masked_lm(tmp_path)
 
 
-def test_a_broken_head_is_named(tmp_path):
+def test_broken_head_is_refused(tmp_path):
     lively("bert", tmp_path)
     changed(tmp_path, lambda tensors: tensors.update({"cls.predictions.decoder.bias": torch.zeros(75)}))
     with pytest.raises(ValueError, match=r"tensors cls\.predictions\.bias and cls\.predictions\.decoder\.bias differ"):
@@ -176,7 +176,7 @@ def test_a_broken_head_is_named(tmp_path):
             load_masked_lm(tmp_path)
 
 
-def test_a_head_that_a_family_cannot_hold_is_refused(tmp_path):
+def test_unsupported_head_is_refused(tmp_path):
     sizes = {"vocab_size": 20, "d_model": 8, "ffn_hidden": 8, "num_heads": 2, "num_layers": 1}
     plan = OURS["bert"].make_config(**sizes)
     for head in ({"activation": "relu"}, {"dense_bias": False}, {"output_bias": False}):
@@ -187,7 +187,7 @@ def test_a_head_that_a_family_cannot_hold_is_refused(tmp_path):
         new_masked_lm(EncoderModel(plan), OURS["roberta"])
 
 
-def test_a_frozen_embedding_is_a_frozen_output():
+def test_frozen_embedding_freezes_the_output():
     sizes = {"vocab_size": 20, "d_model": 8, "ffn_hidden": 8, "num_heads": 2, "num_layers": 1}
     model = new_masked_lm(EncoderModel(OURS["bert"].make_config(**sizes, pooler=True)), OURS["bert"])
     freeze(model, "embeddings")

@@ -1,4 +1,4 @@
-"""New heads on an encoder, for every family: transformers opens what is saved."""
+"""New heads on an encoder of each family: transformers opens the saved model."""
 
 import pytest
 import torch
@@ -23,21 +23,21 @@ def batch(config):
 
 
 def assert_within(ours, theirs, bound=1e-5):
-    # of the largest: three logits of one text can nearly cancel, and what was rounded is as large as in the others
+    # relative to the largest logit: the three logits of a text can nearly cancel, with a normal rounding error
     assert (ours - theirs).norm(dim=-1).max() < bound * theirs.norm(dim=-1).max()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_fresh_classifier_opens_in_transformers(name, tmp_path):
+def test_new_classifier_opens_in_transformers(name, tmp_path):
     make(name, tmp_path / "body")
     encoder, family = load_encoder(tmp_path / "body")
     model = new_classifier(encoder, family, ["good", "bad", "odd"])
-    assert model.body.pooler is None
+    assert model.encoder.pooler is None
     assert not model.training
     assert all(parameter.requires_grad for parameter in model.parameters())
     ids, keep = batch(encoder.config)
     with torch.no_grad():
-        assert torch.equal(model.body(ids, masks.padding(keep)), encoder(ids, masks.padding(keep)))
+        assert torch.equal(model.encoder(ids, masks.padding(keep)), encoder(ids, masks.padding(keep)))
         found = model(ids, masks.padding(keep))
     family.save_with_head(model, tmp_path / "saved")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
@@ -45,12 +45,12 @@ def test_a_fresh_classifier_opens_in_transformers(name, tmp_path):
         assert_within(found, theirs(ids, attention_mask=keep.long()).logits)
     assert theirs.config.id2label == {0: "good", 1: "bad", 2: "odd"}
     again, _ = load_classifier(tmp_path / "saved")
-    assert (again.head_config, again.body.config) == (model.head_config, model.body.config)
+    assert (again.head_config, again.encoder.config) == (model.head_config, model.encoder.config)
     assert all(torch.equal(tensor, again.state_dict()[key]) for key, tensor in model.state_dict().items())
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_fresh_span_reader_opens_in_transformers(name, tmp_path):
+def test_new_span_classifier_opens_in_transformers(name, tmp_path):
     make(name, tmp_path / "body")
     encoder, family = load_encoder(tmp_path / "body")
     model = new_span_classifier(encoder, family)
@@ -66,7 +66,7 @@ def test_a_fresh_span_reader_opens_in_transformers(name, tmp_path):
     assert load_span_classifier(tmp_path / "saved")[0].head_config == model.head_config
 
 
-def test_a_berts_pooler_is_the_first_map_of_its_classification(tmp_path):
+def test_bert_pooler_becomes_the_first_layer_of_the_classifier(tmp_path):
     make("bert", tmp_path / "body")
     encoder, family = load_encoder(tmp_path / "body")
     model = new_classifier(encoder, family, ["a", "b"])
@@ -82,7 +82,7 @@ def tiny(name="bert", **parts):
     return EncoderModel(OURS[name].make_config(**(sizes | parts)))
 
 
-def test_the_head_is_drawn_anew_and_the_encoder_stays_as_it_is():
+def test_new_head_is_random_and_the_encoder_is_copied():
     encoder = tiny(initializer_range=0.05, d_model=64, pooler=True)
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     torch.manual_seed(1)
@@ -97,7 +97,7 @@ def test_the_head_is_drawn_anew_and_the_encoder_stays_as_it_is():
 
 
 @pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
-def test_the_problem_is_kept(problem, tmp_path):
+def test_problem_type_is_stored(problem, tmp_path):
     model = new_classifier(tiny(), OURS["bert"], ["a", "b"], problem)
     OURS["bert"].save_with_head(model, tmp_path)
     assert load_classifier(tmp_path)[0].head_config.problem == problem

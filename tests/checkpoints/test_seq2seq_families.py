@@ -1,4 +1,4 @@
-"""Every encoder–decoder family equals transformers, and goes back as it came."""
+"""Each encoder–decoder family equals transformers, and round-trips."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ UNTIED = [kind for kind in FAMILIES if "t5" not in kind]
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def pair(request, tmp_path_factory):
-    """(kind, folder, transformers' model, ours, its family)"""
+    """Return (kind, folder, transformers' model, our model, its family)."""
     folder = tmp_path_factory.mktemp(request.param.replace(" ", "-"))
     theirs = make(request.param, folder)
     return request.param, folder, theirs, *load_seq2seq(folder)
@@ -55,7 +55,7 @@ def test_logits(pair, lengths, target, seed):
         assert_within(ours(ids, target_ids, masks.padding(keep)), expected)
 
 
-def test_padding_on_the_left_changes_nothing(pair):
+def test_left_padding_does_not_change_the_result(pair):
     *_, ours, _ = pair
     ids, keep = batch([6, 9], 3, ours.config)
     target, _ = batch([5, 5], 4, ours.config)
@@ -68,7 +68,7 @@ def test_padding_on_the_left_changes_nothing(pair):
         torch.testing.assert_close(ours(left, target, masks.padding(places)), right, atol=2e-5, rtol=1e-5)
 
 
-def test_saved_it_opens_in_transformers_with_the_same_tensors(pair, tmp_path):
+def test_saved_model_opens_in_transformers_with_the_same_tensors(pair, tmp_path):
     kind, folder, theirs, ours, family = pair
     family.save(ours, tmp_path)
     before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "model.safetensors")
@@ -85,7 +85,7 @@ def test_saved_it_opens_in_transformers_with_the_same_tensors(pair, tmp_path):
 
 
 @pytest.mark.parametrize("kind", UNTIED)
-def test_an_output_of_its_own(kind, tmp_path):
+def test_untied_output(kind, tmp_path):
     theirs = make(kind, tmp_path, tie_word_embeddings=False)
     ours, family = load_seq2seq(tmp_path)
     assert not ours.config.tie_output
@@ -100,7 +100,7 @@ def test_an_output_of_its_own(kind, tmp_path):
 
 
 def changed(folder, target, change):
-    """A copy of a folder with its tensors changed."""
+    """Copy a folder with changed tensors."""
     target.mkdir(exist_ok=True)
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
@@ -109,7 +109,7 @@ def changed(folder, target, change):
     return target
 
 
-def test_a_tied_matrix_may_stand_in_the_file_under_each_of_its_names(pair, tmp_path):
+def test_file_may_repeat_a_tied_matrix(pair, tmp_path):
     kind, folder, _, ours, family = pair
     if kind == "marian two vocabularies":
         pytest.skip("its embeddings are two")
@@ -128,7 +128,7 @@ def test_a_tied_matrix_may_stand_in_the_file_under_each_of_its_names(pair, tmp_p
         assert torch.equal(one, other)
 
 
-def test_a_tensor_that_is_missing_misshapen_or_unexpected_is_named(pair, tmp_path):
+def test_missing_misshapen_and_unexpected_tensors(pair, tmp_path):
     _, folder, _, _, family = pair
     names = load_file(folder / "model.safetensors")
     name = next(name for name in names if "decoder" in name and name.split(".")[-2] in ("k", "k_proj"))
@@ -141,7 +141,7 @@ def test_a_tensor_that_is_missing_misshapen_or_unexpected_is_named(pair, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["marian", "bart", "pegasus"])
-def test_a_bias_of_the_logits_may_be_left_out(kind, tmp_path):
+def test_file_may_omit_the_output_bias(kind, tmp_path):
     make(kind, tmp_path)
     again, _ = load_seq2seq(changed(tmp_path, tmp_path / "a", lambda tensors: tensors.pop("final_logits_bias")))
     assert not again.output.bias.any()
@@ -180,7 +180,7 @@ def test_positions_in_the_file_must_be_the_sinusoids(kind, tmp_path):
         ),
     ],
 )
-def test_a_config_that_is_not_understood_is_refused(kind, change, message, tmp_path):
+def test_unsupported_config_is_refused(kind, change, message, tmp_path):
     make(kind, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text()) | change
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -188,7 +188,7 @@ def test_a_config_that_is_not_understood_is_refused(kind, change, message, tmp_p
         load_seq2seq(tmp_path)
 
 
-def test_an_encoder_is_no_encoder_decoder_and_the_other_way_round(tiny_bert, tmp_path):
+def test_encoder_and_encoder_decoder_are_distinguished(tiny_bert, tmp_path):
     with pytest.raises(ValueError, match="an encoder without a decoder. To generate text, use"):
         load_seq2seq(tiny_bert)
     make("t5", tmp_path)
@@ -196,7 +196,7 @@ def test_an_encoder_is_no_encoder_decoder_and_the_other_way_round(tiny_bert, tmp
         load_encoder(tmp_path)
 
 
-def test_a_plan_that_a_family_cannot_hold_is_refused(tmp_path):
+def test_unsupported_config_of_a_family_is_refused(tmp_path):
     from clearhead import Seq2Seq, Seq2SeqConfig
     from clearhead.checkpoints import SEQ2SEQ_FAMILIES
 
@@ -224,7 +224,7 @@ def test_t5_ties_and_scales_in_every_combination(tied, scaled, tmp_path):
 
 
 @pytest.mark.parametrize("kind", UNTIED)
-def test_an_output_of_its_own_that_is_missing_is_named(kind, tmp_path):
+def test_missing_untied_output(kind, tmp_path):
     make(kind, tmp_path, tie_word_embeddings=False)
     with pytest.raises(ValueError, match=r"tensor lm_head\.weight is missing, but config\.json has"):
         load_seq2seq(changed(tmp_path, tmp_path / "a", lambda tensors: tensors.pop("lm_head.weight")))

@@ -1,4 +1,4 @@
-"""Model folders made to harm: pickles that run code, names and links that lead out of the folder."""
+"""Malicious model folders: pickles with code, and paths and links out of the folder."""
 
 import io
 import json
@@ -18,7 +18,7 @@ ADVICE = ("weights_only", "add_safe_globals", "safe_globals", "arbitrary code ex
 
 
 class Bomb:
-    """Runs a command when it is unpickled."""
+    """Object that runs a command when it is unpickled."""
 
     def __init__(self, flag):
         self.flag = flag
@@ -28,7 +28,7 @@ class Bomb:
 
 
 def tar(bomb):
-    """The format of torch before 0.1.10."""
+    """Format of torch before 0.1.10."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as file:
         for name in ("sys_info", "pickle", "tensors", "storages"):
@@ -78,7 +78,7 @@ def check(message, flag, *words):
 
 
 @pytest.mark.parametrize("kind", CODE)
-def test_convert_runs_no_code_and_never_suggests_to(tmp_path, kind):
+def test_convert_runs_no_code_and_does_not_suggest_it(tmp_path, kind):
     flag = tmp_path / "ran"
     (tmp_path / "pytorch_model.bin").write_bytes(CODE[kind](Bomb(flag)))
     message = refused("convert", tmp_path)
@@ -94,13 +94,13 @@ def test_convert_of_a_damaged_file(tmp_path, kind):
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
-    """A run of which a checkpoint is written."""
+    """Return a run with a checkpoint."""
     folder = tmp_path_factory.mktemp("begun")
     trained_until(tiny_recipe(folder), lambda step: step == 4)
     return folder
 
 
-def test_a_resume_runs_no_code_and_never_suggests_to(begun, tmp_path):
+def test_resume_runs_no_code_and_does_not_suggest_it(begun, tmp_path):
     shutil.copytree(begun / "run", tmp_path / "run")
     recipe, flag = write_tiny(tmp_path), tmp_path / "ran"
     state = tmp_path / "run" / "checkpoints" / "state.ckpt"
@@ -114,7 +114,7 @@ def test_a_resume_runs_no_code_and_never_suggests_to(begun, tmp_path):
 
 
 def shard(folder, name, index):
-    """Names one file for all weights of a folder in an index; gives the index and the weights' file."""
+    """Write an index with one file for all weights of a folder; return the index and the file of the weights."""
     weights = folder / ("model.safetensors" if index.startswith("model") else "pytorch_model.bin")
     tensors = load_file(folder / "model.safetensors")
     if index.startswith("pytorch"):
@@ -125,7 +125,7 @@ def shard(folder, name, index):
 
 
 def opened(folder, index):
-    """Reads the weights that an index names, by the command that reads such a file; gives its message or None."""
+    """Read the weights in an index with the command for such a file; return its message or None."""
     command = ["encode", "--model", folder, "--quiet"] if index.startswith("model") else ["convert", folder]
     status, _, err = clearhead(*command, stdin=b"one\n")
     assert status in (0, 1), err
@@ -155,7 +155,7 @@ def test_the_index_of_shards_names_only_files_in_the_folder(tiny_bert, tmp_path,
         assert index in message, message
         assert f"{name!r}" in message, message
         assert not (folder / "model.safetensors").exists()
-    # files and links inside the folder are read
+    # files and links inside the folder are allowed
     shutil.move(outside / "a.bin", folder / "here.bin")
     (folder / "inner.bin").symlink_to("here.bin")
     for name in ("inner.bin", "here.bin"):
@@ -185,7 +185,7 @@ def test_the_hubs_cache_keeps_its_files_behind_links(tiny_bert, tmp_path, index)
         assert opened(folder, index) is None
         if index.startswith("pytorch"):
             (snapshot / "model.safetensors").unlink()
-    # another model's folder is outside
+    # the folder of another model is outside
     other = tmp_path / "models--someone--other" / "blobs"
     other.mkdir(parents=True)
     shutil.copy(snapshot / "weights-00001-of-00001", other / "0")

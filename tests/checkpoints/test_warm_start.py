@@ -1,4 +1,4 @@
-"""Warm-started encoder–decoders: one half is the checkpoint's, the other is new, and transformers opens them."""
+"""Warm starts: one half is pretrained, the other is new, and transformers opens the model."""
 
 import math
 
@@ -47,13 +47,13 @@ def assert_opens(kind, family, model, folder):
 
 
 @pytest.mark.parametrize("name", HELD)
-def test_the_memory_is_what_the_encoder_gives(name, tmp_path):
+def test_encoder_output_is_unchanged(name, tmp_path):
     encoder, model = warm(name, tmp_path / "encoder")
     ids, keep, _ = batch(model.config)
     mask = masks.padding(keep)
     with torch.no_grad():
         expected = encoder(ids, mask)[keep]
-        # tiny random embeddings have a variance of 0.3: BART's greater epsilon is next to nothing
+        # with the variance of tiny random embeddings, 0.3, BART's greater epsilon is negligible
         assert_within(model.encode(ids, mask)[keep], expected, 1e-3)
         for module in model.modules():
             if isinstance(module, LayerNorm):
@@ -67,7 +67,7 @@ def test_the_memory_is_what_the_encoder_gives(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", HELD)
-def test_an_encoder_under_a_fresh_decoder_opens_as_bart(name, tmp_path):
+def test_encoder_with_new_decoder_opens_as_bart(name, tmp_path):
     _, model = warm(name, tmp_path / "encoder")
     assert_opens("bart", BART, model, tmp_path / "saved")
     data = transformers.AutoConfig.from_pretrained(tmp_path / "saved")
@@ -82,7 +82,7 @@ def test_an_encoder_under_a_fresh_decoder_opens_as_bart(name, tmp_path):
         ("modernbert", "its positions are not learned; its attention has windows; .* gated"),
     ],
 )
-def test_an_encoder_that_bart_cannot_hold_is_refused_with_the_reason(name, reason, tmp_path):
+def test_encoder_that_bart_cannot_store_is_refused(name, reason, tmp_path):
     with pytest.raises(ValueError, match=reason):
         warm(name, tmp_path)
 
@@ -95,7 +95,7 @@ def test_minilm_keeps_its_hidden_states_within_the_documented_bound(minilm_folde
     with torch.no_grad():
         found, expected = model.encode(ids), encoder(ids)
     assert_within(found, expected, 0.007)
-    assert not torch.allclose(found, expected, rtol=1e-5, atol=1e-6), "the two epsilons are told apart"
+    assert not torch.allclose(found, expected, rtol=1e-5, atol=1e-6), "the two epsilons differ"
 
 
 def stacks_differ(one, other, half):
@@ -103,7 +103,7 @@ def stacks_differ(one, other, half):
     return [not torch.equal(a, b) for (name, a), b in pairs if name.endswith("qkv.weight")]
 
 
-def test_the_fresh_half_differs_by_seed_and_the_kept_one_does_not(tmp_path):
+def test_only_the_new_half_depends_on_the_seed(tmp_path):
     make_encoder("bert", tmp_path)
     encoder, family = load_encoder(tmp_path)
     models = []
@@ -123,7 +123,7 @@ def test_the_fresh_half_differs_by_seed_and_the_kept_one_does_not(tmp_path):
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in LIKE_OTHERS else []) for kind in KINDS]
 )
-def test_one_half_drawn_anew(kind, half, tmp_path):
+def test_one_half_is_reinitialized(kind, half, tmp_path):
     make(kind, tmp_path / "old")
     old, family = load_seq2seq(tmp_path / "old")
     torch.manual_seed(1)
@@ -153,7 +153,7 @@ def test_one_half_drawn_anew(kind, half, tmp_path):
 
 
 def trained(model, part):
-    """The names of the parameters that three steps change when a part is frozen."""
+    """Return the names of the parameters that three steps change with a frozen part."""
     freeze(model, part)
     model.train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -193,7 +193,7 @@ def test_frozen_parts_stay(kind, part, moving, still, tmp_path):
     assert not {name for name in changed if name.startswith(still)}
 
 
-def test_what_cannot_be_frozen_or_drawn_is_said(tmp_path):
+def test_invalid_parts_to_freeze_or_initialize(tmp_path):
     encoder, model = warm("bert", tmp_path)
     freeze(encoder, "embeddings")
     assert {name.split(".")[0] for name, p in encoder.named_parameters() if not p.requires_grad} == {"embedding"}

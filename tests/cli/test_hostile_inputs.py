@@ -76,7 +76,7 @@ def test_a_row_without_a_label(tmp_path, tiny_bert, name, row, empty):
     path.write_text(LABELS[name].format(empty))
     columns = {"text": "text", "label": "label"} if name == "a.csv" else None
     told = {"task": "classification", "output": "run", "data": {"train": str(path), "columns": columns}}
-    told |= {"model": {"start": str(tiny_bert)}, "training": {"steps": 1}}
+    told |= {"model": {"init_from": str(tiny_bert)}, "training": {"steps": 1}}
     recipe = tmp_path / "recipe.yaml"
     for labels in (None, ["good", "bad"]):
         recipe.write_text(json.dumps(told | ({"objective": {"labels": labels}} if labels else {})))
@@ -312,7 +312,14 @@ def test_integers_beyond_64_bits(texts, tmp_path, tiny_bert):
 
 
 @pytest.mark.parametrize(
-    "key", ["tokenizer.vocab_size", "training.accumulate", "training.steps", "data.batch_tokens", "model.d_model"]
+    "key",
+    [
+        "tokenizer.vocab_size",
+        "training.gradient_accumulation_steps",
+        "training.steps",
+        "data.batch_tokens",
+        "model.d_model",
+    ],
 )
 @pytest.mark.parametrize("value", [2**63, BIG])
 def test_recipe_values_beyond_64_bits(tmp_path, key, value):

@@ -14,7 +14,7 @@ import yaml
 from support import forks
 from support.command import refused
 from support.seq2seq import make
-from support.training import told as training_recipe
+from support.training import spec as training_recipe
 
 from clearhead.cli.main import app
 from clearhead.io.locks import LOCK_NAME, folder_lock, writer_lock
@@ -79,7 +79,7 @@ def folder(tmp_path_factory, tiny_bert):
     (folder / "squad.json").write_text(json.dumps({"version": "v2.0", **squad}))
     recipe = training_recipe(folder)
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    recipe["regularize"]["distillation"] = {"teacher": str(folder / "marian"), "sequence": True}
+    recipe["regularize"]["distillation"] = {"teacher": str(folder / "marian"), "sequence_level": True}
     (folder / "distillation.yaml").write_text(yaml.safe_dump(recipe))
     return folder
 

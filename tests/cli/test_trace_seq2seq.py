@@ -93,7 +93,7 @@ def test_t5_shows_its_own_equations(tmp_path):
     assert not any("b_" in step["equation"] for step in steps if step["operation"] == "projection")
 
 
-def test_random_encoder_decoder_on_words():
+def test_a_fresh_one_on_words():
     passes = by_pass(traced("the old bridge", "--seq2seq", "--target", "the new bridge is"))
     assert list(passes) == ["encoder", "decoder"]
     named = {step["path"]: dict(step["shape"]) for step in passes["decoder"]}
@@ -101,12 +101,12 @@ def test_random_encoder_decoder_on_words():
     assert (cross["Lq"], cross["Lk"], named["output"]["V"]) == (5, 3, 6)
 
 
-def test_refuses_conflicting_arguments(tiny_bert, marian):
-    assert "needs an encoder–decoder" in refused("trace", "a", "--target", "b")
+def test_what_does_not_go_together_is_refused(tiny_bert, marian):
+    assert "only for encoder–decoders" in refused("trace", "a", "--target", "b")
     for words, arguments in (
-        ("has no decoder: remove --target", {"text": "a", "model": str(tiny_bert), "target": "b"}),
-        ("creates a random encoder–decoder", {"text": "a", "model": str(marian[0]), "seq2seq": True}),
-        ("needs a text", {"seq2seq": True, "target": "b"}),
+        ("is an encoder; --target is only for encoder–decoders", {"text": "a", "model": str(tiny_bert), "target": "b"}),
+        ("only for random weights", {"text": "a", "model": str(marian[0]), "seq2seq": True}),
+        ("requires a text", {"seq2seq": True, "target": "b"}),
         ("no words", {"text": "a", "seq2seq": True, "target": " "}),
     ):
         with pytest.raises(ValueError, match=words):

@@ -75,15 +75,15 @@ def test_a_trace_is_told_languages_too(multilingual):
 
 
 def test_who_is_told_no_languages_says_so(tiny_bert):
-    message = "is an encoder, which has no languages"
+    message = "is an encoder; --source-lang and --target-lang are only for encoder–decoders"
     assert message in refused("view", TEXT, "--model", tiny_bert, "--target-lang", "de")
     assert message in refused("trace", TEXT, "--model", tiny_bert, "--source-lang", "de")
-    assert "need a --model" in refused("trace", TEXT, "--target-lang", "de")
+    assert "--source-lang and --target-lang require --model" in refused("trace", TEXT, "--target-lang", "de")
 
 
 def test_an_encoder_searches_no_output(tiny_bert, tmp_path):
     given = ["view", TEXT, "--model", tiny_bert, "--beam-size", "3", "-o", tmp_path / "a.html"]
-    assert "is an encoder, which has no search: remove --beam-size" in refused(*given)
+    assert "is an encoder; --beam-size is only for encoder–decoders" in refused(*given)
 
 
 def test_beams_are_the_checkpoints_unless_asked_for(tmp_path):
@@ -104,7 +104,7 @@ def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     (plain,) = made.generate([TEXT], return_details=True)
     forbidden = plain.token_ids[1]
-    made.generation_config = made.generation_config.updated(
+    made.generation_config = made.settings.updated(
         forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3
     )
     for beams in (4, 1):

@@ -107,7 +107,7 @@ def test_an_error_in_the_input_comes_after_what_stood_before_it(encoder):
 @pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
 @pytest.mark.parametrize("stop", [1, 3, 7])
 def test_resumed_it_ends_in_the_same_bytes(encoder, corpus, tmp_path, name, stop):
-    whole = encode_corpus(encoder, Corpus([corpus]), tmp_path / f"whole-{name}", window=12)
+    whole = encode_corpus(encoder, Corpus([corpus]), tmp_path / f"whole-{name}", window_texts=12)
     assert whole == EncodingStats(100, sum(len(t.ids) for t in encoder.tokenize(sentences(100))), 0)
     calls = 0
 
@@ -119,14 +119,19 @@ def test_resumed_it_ends_in_the_same_bytes(encoder, corpus, tmp_path, name, stop
 
     output = tmp_path / name
     with pytest.raises(KeyboardInterrupt):
-        encode_corpus(encoder, Corpus([corpus]), output, window=12, advance=interrupt)
+        encode_corpus(encoder, Corpus([corpus]), output, window_texts=12, on_step=interrupt)
     assert not output.exists()
     # what a kill in the middle of a write leaves behind the last border
     with (tmp_path / f".{name}.part").open("ab") as part:
         part.write(b"half a window")
     seen = []
     counts = encode_corpus(
-        encoder, Corpus([corpus]), output, window=12, resume=True, advance=lambda done, tokens: seen.append(tokens)
+        encoder,
+        Corpus([corpus]),
+        output,
+        window_texts=12,
+        resume=True,
+        on_step=lambda done, tokens: seen.append(tokens),
     )
     assert counts == whole
     assert len(seen) == 9 - stop
@@ -139,7 +144,7 @@ def interrupted(encoder, corpus, output, options=None):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        encode_corpus(encoder, corpus, output, options, window=12, advance=interrupt)
+        encode_corpus(encoder, corpus, output, options, window_texts=12, on_step=interrupt)
 
 
 def test_a_resume_with_another_model_option_or_input_is_refused(encoder, corpus, tmp_path, minilm):
@@ -148,7 +153,7 @@ def test_a_resume_with_another_model_option_or_input_is_refused(encoder, corpus,
 
     def resume(words, who=encoder, source=corpus, options=None, window=12):
         with pytest.raises(ValueError, match=words):
-            encode_corpus(who, Corpus([source]), output, options, window=window, resume=True)
+            encode_corpus(who, Corpus([source]), output, options, window_texts=window, resume=True)
 
     cls = EncodeOptions(pooling="cls")
     resume('pooling was "cls" and is now null')
@@ -286,12 +291,12 @@ def test_a_full_disk_can_be_resumed(corpus, tiny_bert, tmp_path, name, encoder):
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         with pytest.raises(OSError, match="File too large"):
-            encode_corpus(encoder, Corpus([corpus]), tmp_path / name, window=12, resume=True)
+            encode_corpus(encoder, Corpus([corpus]), tmp_path / name, window_texts=12, resume=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         signal.signal(signal.SIGXFSZ, previous)
     assert not (tmp_path / name).exists()
-    assert encode_corpus(encoder, Corpus([corpus]), tmp_path / name, window=12, resume=True).texts == 100
+    assert encode_corpus(encoder, Corpus([corpus]), tmp_path / name, window_texts=12, resume=True).texts == 100
 
 
 def test_an_input_is_never_written_over(encoder, tmp_path):
@@ -309,7 +314,7 @@ def test_a_run_that_fails_at_once_does_not_cost_an_interrupted_one(encoder, corp
     with pytest.raises(ValueError, match="not UTF-8"):
         encode_corpus(encoder, Corpus([bad]), tmp_path / "v.npy")
     (tmp_path / ".v.npy.abcdefgh.part").write_bytes(b"left by a kill while the file was made")
-    assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy", window=12, resume=True).texts == 100
+    assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy", window_texts=12, resume=True).texts == 100
     assert sorted(os.listdir(tmp_path)) == ["bad.txt", "texts.txt", "v.npy"]
 
 
@@ -350,7 +355,7 @@ def test_no_other_run_comes_between_the_first_read_and_the_last_rename(
         "the output is written": (PartFile, "finish"),
     }[moment]
     monkeypatch.setattr(*target, then(getattr(*target)))
-    encode_corpus(encoder, Corpus([corpus]), output, window=12, resume=True)
+    encode_corpus(encoder, Corpus([corpus]), output, window_texts=12, resume=True)
     for status, _, err in others[1]:
         assert status == 1
         assert f"v.npy is being written by process {os.getpid()} since" in err

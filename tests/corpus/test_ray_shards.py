@@ -65,7 +65,7 @@ def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
     (tmp_path / "out" / "b.parquet").unlink()
     status, _, err = started(*given)
     assert status == 0, err
-    assert "3 of 4 shards are there already" in err
+    assert "3 of 4 shards are already encoded" in err
     assert "20 texts" in err
     assert (tmp_path / "out" / "a.parquet").stat().st_mtime_ns == before
     check(tmp_path / "out", shards, bert)
@@ -131,12 +131,12 @@ def test_what_cannot_be_is_said_before_any_work(bert, tmp_path):
         return refused("encode", *given)
 
     assert "takes files, and a folder as --output" in said(tmp_path / "a.txt", *ray)
-    assert "--workers goes with --engine ray" in said(tmp_path / "a.txt", "--workers", 2)
+    assert "--workers requires --engine ray" in said(tmp_path / "a.txt", "--workers", 2)
     assert "would both become" in said(tmp_path / "a.txt", tmp_path / "deep" / "a.txt", *ray, "--output", out)
     assert "b.parquet" in said(tmp_path / "a.txt", tmp_path / "b.parquet", *ray, "--output", out)
     assert "c.parquet" in said(tmp_path / "a.txt", tmp_path / "c.parquet", *ray, "--output", out)
     assert "holds Parquet files of others" in said(tmp_path / "a.txt", *ray, "--output", tmp_path)
-    assert "standard input is no shard" in said("-", *ray, "--output", out)
+    assert "standard input cannot be a shard" in said("-", *ray, "--output", out)
     assert not out.exists()
 
 
@@ -169,7 +169,7 @@ def test_what_was_begun_with_another_shard_begins_anew(bert, tmp_path):
 
     encoder = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
     with pytest.raises(KeyboardInterrupt):
-        encode_corpus(encoder, Corpus([shard]), place, advance=stop)
+        encode_corpus(encoder, Corpus([shard]), place, on_step=stop)
     assert place.with_name(".a.parquet.resume.json").exists()
     shard.write_text("hello\nworld\n", encoding="utf-8")
     status, _, err = cluster(tmp_path, bert, "--precision", "float32")
@@ -185,7 +185,7 @@ def job_of(model, **changes):
 def ray(monkeypatch):
     """A cluster of this process, of which a test says how many processors it has."""
     ray = pytest.importorskip("ray")
-    monkeypatch.setattr(ray_workers, "_STARTS", 1)
+    monkeypatch.setattr(ray_workers, "_MAX_RESTARTS", 1)
 
     def start(processors):
         ray.init(num_cpus=processors, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
@@ -198,8 +198,8 @@ def ray(monkeypatch):
 def test_workers_that_cannot_start_say_why_and_leave_the_queue(bert, tmp_path, ray):
     ray(1)
     shards = {str(tmp_path / f"{n}.txt"): tmp_path / f"{n}.parquet" for n in range(3)}
-    with pytest.raises(ValueError, match="no worker is left, 3 shards wait; the last one: no such model folder"):
-        list(ray_workers.RayPool(shards, job_of(tmp_path / "nowhere"), None).work())
+    with pytest.raises(ValueError, match="no worker is left for 3 shards; the last error: no such model folder"):
+        list(ray_workers.RayPool(shards, job_of(tmp_path / "nowhere"), None).run())
 
 
 @pytest.mark.slow
@@ -210,18 +210,18 @@ def test_a_shard_that_kills_its_workers_leaves_the_others(bert, tmp_path, ray, m
         return EncodingStats(1, 1, 0)
 
     ray(1)
-    monkeypatch.setattr(ray_workers, "_DEATHS", 2)
+    monkeypatch.setattr(ray_workers, "_MAX_DEATHS", 2)
     monkeypatch.setattr(ray_workers.Worker, "encode", fatal)
     shards = {name: tmp_path / name for name in ("bad", "good")}
-    found = dict(ray_workers.RayPool(shards, job_of(bert), 1).work())
+    found = dict(ray_workers.RayPool(shards, job_of(bert), 1).run())
     assert found["good"] == EncodingStats(1, 1, 0)
-    assert "bad: 2 workers died on it, the last one so: The actor is dead because its worker" in str(found["bad"])
+    assert "bad: 2 workers died on it; the last error: The actor is dead because its worker" in str(found["bad"])
 
 
 @pytest.mark.slow
 def test_a_cluster_without_processors_is_said(bert, tmp_path, ray):
     ray(0)
-    with pytest.raises(ValueError, match="the Ray cluster has 0 CPUs, and a worker takes one; 1 are wanted"):
+    with pytest.raises(ValueError, match="the Ray cluster has 0 CPUs, but 1 workers need one each"):
         ray_workers.RayPool({"a": tmp_path / "a.parquet"}, job_of(bert), None)
 
 

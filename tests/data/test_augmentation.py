@@ -1,4 +1,4 @@
-"""Ids changed at random: by the seed alone, at the rate that was asked for, and never the protected ones."""
+"""Augmentation: reproducible, at the given rate, and without changing protected ids."""
 
 import numpy as np
 import pytest
@@ -56,12 +56,12 @@ def long_text(length=100_000, seed=5):
 
 
 def near(found, expected, count):
-    """Within five standard deviations of a share of so many draws."""
+    """Check that a count is within five standard deviations of its expectation."""
     assert abs(found - expected) < 5 * np.sqrt(expected * (1 - expected) / count) + 1e-9, (found, expected)
 
 
 @given(ids=texts, seed=seeds, rate=rates)
-def test_the_same_seed_gives_the_same_and_the_argument_stays(augment, ids, seed, rate):
+def test_same_seed_gives_the_same_result_without_side_effects(augment, ids, seed, rate):
     before = ids.copy()
     ids.flags.writeable = False
     first, second = augment(ids, random(seed), rate), augment(ids, random(seed), rate)
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_and_the_argument_stays(augment, ids, seed,
 
 
 @given(ids=texts, seed=seeds, rate=rates)
-def test_protected_ids_stay_and_none_comes_in(augment, ids, seed, rate):
+def test_protected_ids_are_neither_changed_nor_inserted(augment, ids, seed, rate):
     found = augment(ids, random(seed), rate)
     closed = np.isin(ids, PROTECTED)
     assert found[np.isin(found, PROTECTED)].tolist() == ids[closed].tolist()
@@ -82,11 +82,11 @@ def test_protected_ids_stay_and_none_comes_in(augment, ids, seed, rate):
 
 
 @given(ids=texts, seed=seeds)
-def test_a_rate_of_nothing_changes_nothing(augment, ids, seed):
+def test_rate_zero_changes_nothing(augment, ids, seed):
     assert augment(ids, random(seed), 0.0).tolist() == ids.tolist()
 
 
-def test_another_seed_gives_something_else(augment):
+def test_result_depends_on_the_seed(augment):
     ids = long_text(200)
     assert augment(ids, random(0), 0.5).tolist() != augment(ids, random(1), 0.5).tolist()
 
@@ -103,7 +103,7 @@ def test_swapping_and_shuffling_keep_all_tokens(ids, seed, rate):
     distance=st.integers(0, 9),
     rate=rates,
 )
-def test_how_far_a_token_moves(seed, closed, distance, rate):
+def test_maximum_distance_of_a_move(seed, closed, distance, rate):
     ids = np.arange(len(closed))
     protected = {place for place, is_closed in enumerate(closed) if is_closed}
     found = local_shuffle(ids, random(seed), distance=distance, protected=protected)
@@ -113,7 +113,7 @@ def test_how_far_a_token_moves(seed, closed, distance, rate):
         assert sorted(found[:place]) == list(range(place))
 
 
-def test_shuffling_reaches_the_distance_and_not_more():
+def test_local_shuffle_reaches_the_distance():
     ids = np.arange(20_000)
     for distance in (1, 2, 3):
         moved = local_shuffle(ids, random(2), distance=distance) - ids
@@ -154,7 +154,7 @@ def test_spans_have_a_mean_length_of_three():
     near(np.mean(np.array(lengths) == 1), 1 / 3, len(lengths))
 
 
-def test_noise_draws_from_all_that_is_not_protected():
+def test_replacement_draws_from_all_unprotected_ids():
     drawn = token_replacement(long_text(), random(6), vocab_size=VOCABULARY, rate=1.0, protected=[*PROTECTED, 99, -1])
     counts = np.bincount(drawn, minlength=VOCABULARY)
     assert counts[list(PROTECTED)].sum() == 0
@@ -165,7 +165,7 @@ def test_noise_draws_from_all_that_is_not_protected():
         token_replacement(drawn, random(6), vocab_size=3, rate=0.1, protected=PROTECTED)
 
 
-def test_deletion_leaves_one():
+def test_deletion_keeps_one_token():
     found = {
         tuple(token_deletion(np.array([1, 7, 8, 2]), random(seed), rate=1.0, protected=[1, 2])) for seed in range(9)
     }
@@ -174,7 +174,7 @@ def test_deletion_leaves_one():
 
 
 @given(ids=texts, seed=seeds, rate=rates)
-def test_the_labels_of_a_masked_text_are_what_was_there(ids, seed, rate):
+def test_labels_are_the_masked_ids(ids, seed, rate):
     inputs, labels = mask_tokens(ids, random(seed), mask_id=MASK, vocab_size=VOCABULARY, protected=PROTECTED, rate=rate)
     chosen = labels != -100
     assert labels[chosen].tolist() == ids[chosen].tolist()
@@ -193,7 +193,7 @@ def test_eighty_ten_ten():
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
-def test_rates_that_are_none(rate):
+def test_invalid_rates(rate):
     for name, augment in AUGMENTATIONS.items():
         if name != "local_shuffle":
             with pytest.raises(ValueError, match="rate must be from 0 to 1"):

@@ -1,4 +1,4 @@
-"""Rows with named fields: what stands in the files comes back, and what is wrong with them is said."""
+"""Rows with named fields: files round-trip, and errors name file and line."""
 
 import csv
 import gzip
@@ -35,7 +35,7 @@ def squad(answers):
 
 
 @given(rows=st.lists(st.tuples(line, line), min_size=1), end=st.sampled_from(["\n", "\r\n"]), packed=st.booleans())
-def test_parallel_lines_stay_beside_each_other(tmp_path_factory, rows, end, packed):
+def test_parallel_lines_stay_aligned(tmp_path_factory, rows, end, packed):
     folder = tmp_path_factory.mktemp("rows")
     files = {}
     for place, field in enumerate(["source", "target"]):
@@ -52,7 +52,7 @@ def test_parallel_lines_stay_beside_each_other(tmp_path_factory, rows, end, pack
 
 
 @given(st.lists(st.tuples(cell, cell), min_size=1))
-def test_quoted_cells_hold_anything(tmp_path_factory, rows):
+def test_quoted_fields_round_trip(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("rows") / "a.csv"
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("label", "text"), *rows])
@@ -70,7 +70,7 @@ def test_json_lines_and_parquet_give_the_same(tmp_path_factory, rows):
     assert values(Records([folder / "a.jsonl", folder / "a.parquet"], fields=FIELDS)) == rows * 2
 
 
-def test_only_tabs_part_and_only_line_feeds_end_a_row(tmp_path):
+def test_only_tabs_and_line_feeds_separate(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_bytes('"a\x0b\x0c\x1c\u2028\t1\r\n\nb, \r b"\t\n'.encode())
     records = Records(path, fields=FIELDS)
@@ -89,7 +89,7 @@ def test_columns_by_name_and_by_number(tmp_path):
     assert values(Records(tmp_path / "a.jsonl", fields=FIELDS, columns={"text": "body"})) == [("yes", "1")]
 
 
-def test_numbers_become_the_text_that_stands_for_them(tmp_path):
+def test_numbers_become_text(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": 5.0, "label": 123456789012345678901}\n')
     assert values(Records(tmp_path / "a.jsonl", fields=FIELDS)) == [("5.0", "123456789012345678901")]
     table = pyarrow.table({"text": pyarrow.array([0.1], pyarrow.float32()), "label": [-3]})
@@ -108,7 +108,7 @@ def test_plain_lines_are_one_field(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
-def test_squads_layout(tmp_path, name):
+def test_squad_format(tmp_path, name):
     fields = ["question", "context", "answer", "answer_start"]
 
     def written(answers):
@@ -153,7 +153,7 @@ def test_misaligned_files_are_refused_before_the_first_row(tmp_path):
     source = {"source": tmp_path / "en", "target": tmp_path / "de"}
     with pytest.raises(ValueError, match=r"de has 5 lines, but .*en has 7: its line 6 is '6 is .+u2028 here'"):
         next(iter(Records(source, fields=["source", "target"])))
-    # the second files do not make good what the first ones lack, and are looked at before the first ones are read
+    # all files are checked before the first row; lines of the second files do not replace missing ones of the first
     source = {"source": [tmp_path / "en", tmp_path / "de"], "target": [tmp_path / "de", tmp_path / "en"]}
     refused("de has 5 lines", source, ["source", "target"])
     source = {"source": [tmp_path / "en", tmp_path / "en"], "target": [tmp_path / "en", tmp_path / "de"]}

@@ -1,4 +1,4 @@
-"""Long texts in parts: nothing is lost, nothing is too long, and cuts stand where sentences end."""
+"""Splitting of long texts at sentence boundaries, without loss and within the limit."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,12 +27,12 @@ def test_sentences():
 
 
 @given(st.text(alphabet="ab .!?\n", max_size=80))
-def test_no_character_but_blanks_is_lost(text):
+def test_only_whitespace_is_lost(text):
     assert "".join("".join(sentences(text)).split()) == "".join(text.split())
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 12))
-def test_parts_are_short_enough_whole_and_alike(lengths, limit):
+def test_parts_are_complete_and_of_similar_length(lengths, limit):
     text = " ".join(" ".join(["w"] * length) + "." for length in lengths)
     parts = split_by_tokens(text, words, limit)
     assert all(count <= limit for count in words(parts))
@@ -45,5 +45,5 @@ def test_parts_are_short_enough_whole_and_alike(lengths, limit):
         assert max(words(parts)) - min(words(parts)) <= 1
 
 
-def test_a_word_that_is_too_long_is_cut():
+def test_overlong_word_is_split():
     assert split_by_tokens("aaaabbbb", lambda texts: [len(text) for text in texts], 4) == ["aaaa", "bbbb"]

@@ -1,4 +1,4 @@
-"""How to generate: what a call says, what a checkpoint's files say, and what neither may say."""
+"""`GenerationConfig`: options of a call, files of a checkpoint, and invalid values."""
 
 import json
 
@@ -16,8 +16,8 @@ def folder(tmp_path, generation=None, config=None):
     return tmp_path
 
 
-def test_a_generation_config_is_read_as_it_says(tmp_path):
-    said = {
+def test_every_key_is_read_and_written(tmp_path):
+    data = {
         "num_beams": 4,
         "max_length": 142,
         "min_length": 56,
@@ -36,7 +36,7 @@ def test_a_generation_config_is_read_as_it_says(tmp_path):
         "transformers_version": "5.0.0",
         "_from_model_config": True,
     }
-    read = load_generation_config(folder(tmp_path, said))
+    read = load_generation_config(folder(tmp_path, data))
     assert read == GenerationConfig(
         beam_size=4,
         max_length=142,
@@ -54,34 +54,34 @@ def test_a_generation_config_is_read_as_it_says(tmp_path):
     save_generation_config(read, tmp_path, pad_id=1, start_id=0, eos_ids=(0,))
     assert load_generation_config(tmp_path) == read
     theirs = transformers.GenerationConfig.from_pretrained(tmp_path)
-    for key, value in said.items():
+    for key, value in data.items():
         if key not in ("bos_token_id", "transformers_version", "_from_model_config"):
             assert getattr(theirs, key) == value, key
 
 
-def test_what_transformers_writes_is_understood(tmp_path):
+def test_file_written_by_transformers(tmp_path):
     transformers.GenerationConfig(num_beams=3, no_repeat_ngram_size=2).save_pretrained(tmp_path)
     folder(tmp_path)
     assert load_generation_config(tmp_path) == GenerationConfig(beam_size=3, no_repeat_ngram_size=2)
 
 
-def test_older_files_say_it_in_the_models_config(tmp_path):
+def test_older_files_have_the_keys_in_config_json(tmp_path):
     config = {"model_type": "bart", "num_beams": 2, "max_length": 62, "force_bos_token_to_be_generated": True}
     read = load_generation_config(folder(tmp_path, config=config | {"bos_token_id": 0}))
     assert read == GenerationConfig(beam_size=2, max_length=62, forced_bos_token_id=0)
 
 
-def test_beams_are_five_where_nobody_says():
+def test_default_beam_size_is_five():
     assert GenerationConfig().beam_size == 5
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("data", "message"),
     [
-        ({"num_beam_groups": 2}, "num_beam_groups=2, which changes what is generated and is not supported"),
+        ({"num_beam_groups": 2}, "num_beam_groups=2, which changes the output and is not supported"),
         ({"typical_p": 0.9}, "typical_p=0.9, which changes"),
         ({"suppress_tokens": [4]}, r"suppress_tokens=\[4\], which changes"),
-        ({"fancy": 1}, "fancy=1, which is not known here"),
+        ({"fancy": 1}, "fancy=1, which is unknown"),
         ({"num_beams": 0}, "beam_size must be a whole number of at least 1; got 0"),
         ({"eos_token_id": "x"}, "token ids are whole numbers"),
         ({"min_length": 9, "max_length": 3}, "min_length=9 is more than max_length=3"),
@@ -90,12 +90,12 @@ def test_beams_are_five_where_nobody_says():
         ({"bad_words_ids": [[]]}, "bad_words_ids holds sequences"),
     ],
 )
-def test_a_file_that_is_not_understood_is_refused(said, message, tmp_path):
+def test_unsupported_file_raises(data, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        load_generation_config(folder(tmp_path, said))
+        load_generation_config(folder(tmp_path, data))
 
 
-def test_what_a_call_says_counts():
+def test_options_of_a_call_override_the_config():
     settings = GenerationConfig(beam_size=4, max_length=20, min_length=3)
     assert settings.updated(beam_size=None, max_new_tokens=None) == settings
     assert settings.updated(max_new_tokens=7).max_length is None
@@ -127,11 +127,11 @@ def test_what_a_call_says_counts():
         ({"max_length": 100}, 3, 60, 60),
     ],
 )
-def test_the_greatest_length(options, prompt, longest, length):
+def test_max_target_length(options, prompt, longest, length):
     assert GenerationConfig(**options).max_target_length(prompt, longest) == length
 
 
-def test_lengths_that_leave_nothing_are_refused():
+def test_lengths_without_room_for_a_token_raise():
     with pytest.raises(ValueError, match="nothing can be generated"):
         GenerationConfig(max_length=3).max_target_length(3, None)
     with pytest.raises(ValueError, match="at least 9 new tokens and at most 5"):

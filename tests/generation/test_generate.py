@@ -1,4 +1,4 @@
-"""Token for token what transformers generates, with the same scores."""
+"""Searches return the tokens and scores of transformers."""
 
 import copy
 from dataclasses import replace
@@ -30,7 +30,7 @@ RULES = [(power, rule) for power in (-0.5, 0.0, 1.0, 2.0) for rule in (True, Fal
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def pair(request, tmp_path_factory):
-    """(transformers' model, ours); they end with a token that they say now and then."""
+    """(transformers' model, ours); their end token is one that they generate now and then."""
     folder = tmp_path_factory.mktemp("lively")
     theirs = make(request.param, folder, lively=True)
     ours = load_seq2seq(folder)[0]
@@ -39,8 +39,8 @@ def pair(request, tmp_path_factory):
 
     def lengths(end):
         ours.config = replace(ours.config, eos_ids=(end,))
-        found = search(ours, ids, keep, {"beam_size": 2, "num_return_sequences": 2})
-        return len({len(one.ids) for best in found for one in best})
+        outputs = search(ours, ids, keep, {"beam_size": 2, "num_return_sequences": 2})
+        return len({len(one.ids) for best in outputs for one in best})
 
     end = max(sorted(said), key=lengths)
     theirs.generation_config.eos_token_id = theirs.config.eos_token_id = end
@@ -56,22 +56,22 @@ def sources(config, seed=1, lengths=(9, 5, 7, 3)):
 
 
 def search(model, ids, keep, options, prompt=None, forbidden=True):
-    """Ours: for each sentence its hypotheses, best first."""
+    """Return our hypotheses of each sentence, best first."""
     if prompt is None:
         prompt = torch.full((len(ids), 1), model.config.start_id)
     options = dict(options)
     if options.get("forced_eos_token_id") is True:
         options["forced_eos_token_id"] = model.config.eos_ids
-    if forbidden:  # what stands for padding has no place of its own in some families: no trained model says it
+    if forbidden:  # some families have no position for padding: trained models never generate it
         options["bad_words_ids"] = [*options.get("bad_words_ids", []), [model.config.pad_id]]
-    told = GenerationConfig(beam_size=1).updated(max_length=LONGEST, **options)
+    config = GenerationConfig(beam_size=1).updated(max_length=LONGEST, **options)
     ends = model.config.eos_ids
     decoding = DecodingState(model, ids, keep, prompt)
-    limit = told.max_target_length(decoding.prefix_length, None)
-    changes = logits_processors(told, decoding.prefix_length, limit, ends)
-    if told.beam_size == 1:
-        return [[one] for one in greedy_search(decoding, changes, limit, ends, told.length_penalty)]
-    return beam_search(decoding, changes, told, limit, ends)
+    limit = config.max_target_length(decoding.prefix_length, None)
+    changes = logits_processors(config, decoding.prefix_length, limit, ends)
+    if config.beam_size == 1:
+        return [[one] for one in greedy_search(decoding, changes, limit, ends, config.length_penalty)]
+    return beam_search(decoding, changes, config, limit, ends)
 
 
 def theirs_search(model, ids, keep, options, **given):
@@ -80,7 +80,7 @@ def theirs_search(model, ids, keep, options, **given):
     if options.get("forced_eos_token_id") is True:
         options["forced_eos_token_id"] = model.config.eos_token_id
     options["bad_words_ids"] = [*options.get("bad_words_ids", []), [model.config.pad_token_id]]
-    found = model.generate(
+    outputs = model.generate(
         input_ids=ids,
         attention_mask=keep.long(),
         num_beams=beams,
@@ -92,16 +92,16 @@ def theirs_search(model, ids, keep, options, **given):
         **given,
     )
     each = options.get("num_return_sequences", 1)
-    sequences = found.sequences.view(len(ids), each, -1)
-    scores = found.sequences_scores.view(len(ids), each) if beams > 1 else None
+    sequences = outputs.sequences.view(len(ids), each, -1)
+    scores = outputs.sequences_scores.view(len(ids), each) if beams > 1 else None
     return sequences, scores
 
 
 def assert_same(model, ours, theirs, prompt=1):
     sequences, scores = theirs
     ends = (model.config.pad_id, *model.config.eos_ids)
-    for sentence, found in enumerate(ours):
-        for rank, hypothesis in enumerate(found):
+    for sentence, outputs in enumerate(ours):
+        for rank, hypothesis in enumerate(outputs):
             row = sequences[sentence, rank].tolist()[prompt:]
             assert list(hypothesis.ids) == row[: len(hypothesis.ids)]
             assert all(number in ends for number in row[len(hypothesis.ids) :])
@@ -123,17 +123,17 @@ def check_beams(pair, beams, power, rule, changes):
     ids, keep = sources(ours.config, seed=4)
     options = {"beam_size": beams, "length_penalty": power, "early_stopping": rule, **changes}
     options["num_return_sequences"] = min(beams, 2)
-    found = search(ours, ids, keep, options)
-    assert_same(ours, found, theirs_search(theirs, ids, keep, options))
-    return found
+    outputs = search(ours, ids, keep, options)
+    assert_same(ours, outputs, theirs_search(theirs, ids, keep, options))
+    return outputs
 
 
-def test_beams_with_every_rule(pair):
+def test_beams_with_every_stopping_rule(pair):
     lengths = set()
     for number, (power, rule) in enumerate(RULES):
-        found = check_beams(pair, 4, power, rule, CHANGES[number % len(CHANGES)])
-        lengths |= {len(hypothesis.ids) for best in found for hypothesis in best}
-    assert len(lengths) > 2  # else nothing was decided by lengths
+        outputs = check_beams(pair, 4, power, rule, CHANGES[number % len(CHANGES)])
+        lengths |= {len(hypothesis.ids) for best in outputs for hypothesis in best}
+    assert len(lengths) > 2  # otherwise the length penalty had no effect
 
 
 @pytest.mark.slow
@@ -145,14 +145,14 @@ def test_beams_in_every_combination(pair, beams, changes):
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_a_prefix_and_two_ends(pair, beams):
+def test_forced_prefix_and_two_end_tokens(pair, beams):
     theirs, ours = pair
     ids, keep = sources(ours.config)
     prompt = torch.tensor([[ours.config.start_id, 5, 17 + row] for row in range(4)])
     options = {"beam_size": beams}
     expected = theirs_search(theirs, ids, keep, options, decoder_input_ids=prompt)
     assert_same(ours, search(ours, ids, keep, options, prompt), expected, prompt=3)
-    # several ends, so that more candidates are looked at
+    # several end tokens require more candidates
     other = search(ours, ids, keep, {"no_repeat_ngram_size": 2})[1][0].ids[0]
     several = copy.copy(ours)
     several.config = replace(ours.config, eos_ids=(*ours.config.eos_ids, other))
@@ -164,8 +164,8 @@ def test_one_beam_is_greedy(pair):
     _, ours = pair
     ids, keep = sources(ours.config)
     prompt = torch.full((4, 1), ours.config.start_id)
-    told = GenerationConfig(beam_size=1)
-    beams = beam_search(DecodingState(ours, ids, keep, prompt), [], told, LONGEST, ours.config.eos_ids)
+    config = GenerationConfig(beam_size=1)
+    beams = beam_search(DecodingState(ours, ids, keep, prompt), [], config, LONGEST, ours.config.eos_ids)
     greedy = greedy_search(DecodingState(ours, ids, keep, prompt), [], LONGEST, ours.config.eos_ids, 1.0)
     assert [best[0].ids for best in beams] == [one.ids for one in greedy]
     for best, one in zip(beams, greedy, strict=True):
@@ -175,7 +175,7 @@ def test_one_beam_is_greedy(pair):
 
 @given(st.integers(0, 2**16), st.lists(st.integers(1, 12), min_size=1, max_size=5), st.sampled_from([1, 3]))
 @settings(max_examples=6)
-def test_a_sentence_does_not_depend_on_its_batch(pair, seed, lengths, beams):
+def test_output_does_not_depend_on_batch(pair, seed, lengths, beams):
     _, ours = pair
     ids, keep = sources(ours.config, seed, lengths)
     together = search(ours, ids, keep, {"beam_size": beams})
@@ -186,21 +186,21 @@ def test_a_sentence_does_not_depend_on_its_batch(pair, seed, lengths, beams):
             assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
-def test_sources_of_several_lengths_are_encoded_without_their_padding(pair, monkeypatch):
+def test_sources_of_different_lengths_are_encoded_packed(pair, monkeypatch):
     _, ours = pair
     ids, keep = sources(ours.config)
-    prompt, seen, encode = torch.full((len(ids), 1), ours.config.start_id), [], ours.encode
+    prompt, records, encode = torch.full((len(ids), 1), ours.config.start_id), [], ours.encode
     with torch.inference_mode():
         expected = encode(ids, masks.padding(keep))
-        monkeypatch.setattr(ours, "encode", lambda ids, mask: seen.append(ids.shape) or encode(ids, mask))
+        monkeypatch.setattr(ours, "encode", lambda ids, mask: records.append(ids.shape) or encode(ids, mask))
         decoding = DecodingState(ours, ids, keep, prompt)
-    assert seen == [(1, int(keep.sum()))]
+    assert records == [(1, int(keep.sum()))]
     torch.testing.assert_close(decoding.memory[keep], expected[keep], atol=1e-5, rtol=1e-5)
     assert not decoding.memory[~keep].any()
 
 
-def test_scores_are_the_models(pair):
-    """The log-probabilities are those of the tokens under teacher forcing."""
+def test_log_probs_equal_teacher_forcing(pair):
+    """The log-probabilities of a search equal those of teacher forcing."""
     _, ours = pair
     ids, keep = sources(ours.config)
     for options in ({}, {"beam_size": 3, "num_return_sequences": 3, "length_penalty": 0.7}):
@@ -215,14 +215,14 @@ def test_scores_are_the_models(pair):
                 assert one.score == pytest.approx(float(expected.sum()) / len(one.ids) ** power, abs=1e-3)
 
 
-def test_finished_sentences_leave(pair):
+def test_finished_sentences_are_dropped(pair):
     _, ours = pair
     ids, keep = sources(ours.config)
     for beams in (1, 3):
         rows = []
         decoding = DecodingState(ours, ids, keep, torch.full((4, 1), ours.config.start_id))
         inner, ours_decode = decoding.model, decoding.model.decode
-        # what comes first ends the first sentence at once
+        # with this end token the first sentence ends at once
         first = int(ours(ids[:1, :9], torch.tensor([[ours.config.start_id]]))[0, 0].argmax())
 
         def counted(new, *args, rows=rows, ours_decode=ours_decode):
@@ -231,33 +231,33 @@ def test_finished_sentences_leave(pair):
 
         inner.decode = counted
         try:
-            told = GenerationConfig(beam_size=beams, max_length=LONGEST)
+            config = GenerationConfig(beam_size=beams, max_length=LONGEST)
             if beams == 1:
                 greedy_search(decoding, [], LONGEST, [first], 1.0)
             else:
-                beam_search(decoding, [], told, LONGEST, [first])
+                beam_search(decoding, [], config, LONGEST, [first])
         finally:
             del inner.decode
-        assert all(shape[1] == 1 for shape in rows)  # with caches a step computes one token
-        assert rows[0][0] == 4  # a sentence's beams are alike until their first tokens are chosen
+        assert all(shape[1] == 1 for shape in rows)  # a step with a cache computes one token
+        assert rows[0][0] == 4  # all beams of a sentence share one row in the first step
         assert beams == 1 or rows[1][0] in (3 * beams, 4 * beams)
         assert beams > 1 or rows[-1][0] < 4 or len(rows) == 1
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_who_looks_on_keeps_what_was_seen(pair, beams):
-    """A search writes into the scores that it is given, but not into those that a hook may hold."""
+def test_keep_outputs_leaves_outputs_unchanged(pair, beams):
+    """A search writes into the logits, but not inside `keep_outputs`."""
     _, ours = pair
     ids, keep = sources(ours.config)
-    seen, copies = [], []
+    records, copies = [], []
 
     def hook(module, inputs, output):
-        seen.append(output)
+        records.append(output)
         copies.append(output.clone())
 
     handle = ours.output.register_forward_hook(hook)
     with keep_outputs():
-        found = search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})
+        outputs = search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})
     handle.remove()
-    assert all(torch.equal(one, copy) for one, copy in zip(seen, copies, strict=True))
-    assert found == search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})
+    assert all(torch.equal(one, copy) for one, copy in zip(records, copies, strict=True))
+    assert outputs == search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})

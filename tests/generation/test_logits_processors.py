@@ -1,4 +1,4 @@
-"""Each processor says what transformers' says, for any scores and any tokens."""
+"""Each logits processor equals that of transformers, for any scores and tokens."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def same(ours, expected):
 
 
 @given(cases(), st.sampled_from([0.5, 1.2, 3.0]))
-def test_penalise_repetition(case, penalty):
+def test_penalize_repetition(case, penalty):
     scores, ids, _ = case
     before = scores.clone()
     same(
@@ -71,7 +71,7 @@ def test_forbid_early_end(case, least):
 
 
 @given(cases())
-def test_force(case):
+def test_force_tokens(case):
     scores, ids, _ = case
     same(force_tokens(scores, ids, position=1, allowed=[3]), theirs.ForcedBOSTokenLogitsProcessor(3)(ids, scores))
     same(
@@ -81,7 +81,7 @@ def test_force(case):
 
 
 @given(cases(), st.sampled_from([0.3, 1.0, 2.5]), st.integers(0, 12), st.sampled_from([0.1, 0.5, 0.9, 1.0]))
-def test_coolest(case, temperature, top_k, top_p):
+def test_warp_logits(case, temperature, top_k, top_p):
     scores, ids, _ = case
     expected = theirs.TemperatureLogitsWarper(temperature)(ids, scores)
     if top_k:
@@ -92,8 +92,8 @@ def test_coolest(case, temperature, top_k, top_p):
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_what_is_forbidden_is_forbidden_only_where_it_would_complete(size):
+def test_only_completing_tokens_are_forbidden(size):
     ids = torch.tensor([[1, 2, 3, 1, 2], [4, 4, 4, 4, 4]])
-    found = forbid_repeated_ngrams(torch.zeros(2, VOCABULARY), ids, size=size)
-    banned = [set((row == float("-inf")).nonzero()[:, 0].tolist()) for row in found]
+    scores = forbid_repeated_ngrams(torch.zeros(2, VOCABULARY), ids, size=size)
+    banned = [set((row == float("-inf")).nonzero()[:, 0].tolist()) for row in scores]
     assert banned == ([{1, 2, 3}, {4}] if size == 1 else [{3}, {4}])

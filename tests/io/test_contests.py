@@ -16,5 +16,5 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", ["encode", "train", "export", "mixed"])
-def test_no_contest_breaks_a_file(folder, kind, seed):
+def test_concurrent_writers_do_not_break_a_file(folder, kind, seed):
     getattr(contests, kind)(folder, random.Random(f"{kind} {seed}"), seed)

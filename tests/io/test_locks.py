@@ -40,7 +40,7 @@ def holding(output, kind="file"):
 
 
 @pytest.mark.parametrize(("lock", "kind"), [(writer_lock, "file"), (folder_lock, "folder")])
-def test_a_second_process_is_refused_and_told_who_writes(tmp_path, lock, kind):
+def test_second_process_is_refused_with_the_holder(tmp_path, lock, kind):
     output = tmp_path / "out"
     with holding(output, kind) as process:
         with pytest.raises(OutputBusyError) as refusal, lock(output):
@@ -56,7 +56,7 @@ def test_a_second_process_is_refused_and_told_who_writes(tmp_path, lock, kind):
     assert os.listdir(tmp_path) == (["out"] if kind == "folder" else [])
 
 
-def test_no_update_is_lost_among_many_processes(tmp_path):
+def test_no_update_is_lost_with_many_processes(tmp_path):
     path = tmp_path / "count"
     path.write_text("0")
     processes = [subprocess.Popen([sys.executable, "-c", COUNT, str(path), "100"]) for _ in range(6)]
@@ -85,7 +85,7 @@ def test_threads_of_one_process_exclude_each_other(tmp_path):
     assert most == 1
 
 
-def test_a_writer_waits_as_long_as_it_is_told(tmp_path):
+def test_writer_waits_for_the_given_time(tmp_path):
     done = threading.Event()
 
     def hold():
@@ -114,7 +114,7 @@ def test_a_folder_has_one_lock_by_whatever_name(tmp_path):
             pass
 
 
-def test_the_name_of_a_killed_process_is_not_given(tmp_path):
+def test_killed_process_is_not_named(tmp_path):
     with holding(tmp_path / "out") as process:
         process.kill()
     assert json.loads((tmp_path / ".out.lock").read_text())["pid"] == process.pid
@@ -142,7 +142,7 @@ def test_a_file_lock_and_a_folder_lock_of_one_folder_exclude_each_other(tmp_path
             pass
 
 
-def test_the_lock_inside_a_folder_suffices_where_its_parent_is_read_only(tmp_path, monkeypatch):
+def test_lock_inside_a_folder_with_read_only_parent(tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
     acquire = locks._acquire
 
@@ -151,7 +151,7 @@ def test_the_lock_inside_a_folder_suffices_where_its_parent_is_read_only(tmp_pat
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(output))
         return acquire(path, output, wait)
 
-    with holding(tmp_path / "out") as process:  # of a process to which the parent is not read-only
+    with holding(tmp_path / "out") as process:  # of a process that can write to the parent
         monkeypatch.setattr(locks, "_acquire", read_only)
         with pytest.raises(OutputBusyError, match=f"process {process.pid}"), folder_lock(tmp_path / "out"):
             pass
@@ -160,7 +160,7 @@ def test_the_lock_inside_a_folder_suffices_where_its_parent_is_read_only(tmp_pat
         pass
 
 
-def test_the_lock_of_a_folder_that_was_replaced_meanwhile_stays(tmp_path):
+def test_lock_of_a_replaced_folder_is_kept(tmp_path):
     with folder_lock(tmp_path / "out"):
         (tmp_path / "out").rename(tmp_path / "old")
         (tmp_path / "out").mkdir()
@@ -168,7 +168,7 @@ def test_the_lock_of_a_folder_that_was_replaced_meanwhile_stays(tmp_path):
     assert (tmp_path / "out" / LOCK_NAME).exists()
 
 
-def test_a_folder_that_was_created_for_nothing_is_removed(tmp_path):
+def test_empty_created_folder_is_removed(tmp_path):
     with folder_lock(tmp_path / "run"):
         assert os.listdir(tmp_path / "run") == [LOCK_NAME]
     assert os.listdir(tmp_path) == []
@@ -178,7 +178,7 @@ def test_a_folder_that_was_created_for_nothing_is_removed(tmp_path):
     assert os.listdir(tmp_path) == ["run"]
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_unwritable_path_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     for lock in (writer_lock, folder_lock):
         with pytest.raises(OSError, match=r"file/out|file'") as error, lock(tmp_path / "file" / "out"):

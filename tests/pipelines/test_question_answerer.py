@@ -1,4 +1,4 @@
-"""Answers as spans: transformers' logits and a search that tries every span."""
+"""Extractive answers equal transformers' logits with an exhaustive search over spans."""
 
 import inspect
 import math
@@ -45,7 +45,7 @@ def bert(folder):
 
 
 def every_span(theirs, tokenizer, question, context, longest=30, stride=None, max_length=36):
-    """{(start, end): probability} over all windows, and the least probability of no answer."""
+    """{(start, end): probability} over all windows, and the minimum probability of no answer."""
     around = len(tokenizer(question, "")["input_ids"])
     room = max_length - around
     stride = room // 2 if stride is None else min(stride, room // 2)
@@ -59,7 +59,7 @@ def every_span(theirs, tokenizer, question, context, longest=30, stride=None, ma
         return_offsets_mapping=True,
         return_token_type_ids=True,
     )
-    found, none = {}, 1.0
+    spans, none = {}, 1.0
     for number, ids in enumerate(cut["input_ids"]):
         types = {"token_type_ids": torch.tensor([cut["token_type_ids"][number]])}
         typed = theirs.config.model_type == "bert"
@@ -74,25 +74,25 @@ def every_span(theirs, tokenizer, question, context, longest=30, stride=None, ma
             for j in context_places:
                 if i <= j < i + longest:
                     span = cut["offset_mapping"][number][i][0], cut["offset_mapping"][number][j][1]
-                    found[span] = max(found.get(span, 0.0), float(begin[i] * end[j]))
-    return found, none, len(cut["input_ids"])
+                    spans[span] = max(spans.get(span, 0.0), float(begin[i] * end[j]))
+    return spans, none, len(cut["input_ids"])
 
 
 @pytest.mark.parametrize(("question", "context"), PAIRS)
-def test_every_span_is_searched(pair, question, context):
+def test_search_considers_every_span(pair, question, context):
     reader, theirs, tokenizer = pair
-    found, none, windows = every_span(theirs, tokenizer, question, context)
+    spans, none, windows = every_span(theirs, tokenizer, question, context)
     assert (windows > 1) == (context == LONG)
-    best = sorted(found.values(), reverse=True)
+    best = sorted(spans.values(), reverse=True)
     answer = reader.answer(question, context, n_best=12)
     assert (answer.text, answer.score) == (answer.n_best[0].text, answer.n_best[0].score)
     assert len({(one.start, one.end) for one in answer.n_best}) == min(12, len(best))
     for one, score in zip(answer.n_best, best, strict=False):
         assert one.score == pytest.approx(score, rel=1e-4)
-        assert found[one.start, one.end] == pytest.approx(one.score, rel=1e-4)
+        assert spans[one.start, one.end] == pytest.approx(one.score, rel=1e-4)
         assert context[one.start : one.end] == one.text != ""
     everything = reader.answer(question, context, n_best=10**6, allow_no_answer=True).n_best
-    assert len(everything) == len(found) + 1
+    assert len(everything) == len(spans) + 1
     (nothing,) = [one for one in everything if not one.text]
     assert (nothing.start, nothing.end) == (None, None)
     assert nothing.score == pytest.approx(none, rel=1e-4)
@@ -101,19 +101,19 @@ def test_every_span_is_searched(pair, question, context):
 
 
 @pytest.mark.parametrize(("longest", "stride", "max_length"), [(1, 0, 36), (3, 5, 20), (30, 2, 12), (30, 128, 30)])
-def test_the_options_reach_the_search(bert, folder, longest, stride, max_length):
+def test_search_uses_options(bert, folder, longest, stride, max_length):
     theirs = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
     reader, tokenizer = bert, AutoTokenizer.from_pretrained(folder)
-    found, _, _ = every_span(theirs, tokenizer, QUESTION, LONG, longest, stride, max_length)
+    spans, _, _ = every_span(theirs, tokenizer, QUESTION, LONG, longest, stride, max_length)
     answer = reader.answer(
         QUESTION, LONG, max_answer_length=longest, stride=stride, max_length=max_length, n_best=10**6
     )
-    assert {(one.start, one.end) for one in answer.n_best} == set(found)
+    assert {(one.start, one.end) for one in answer.n_best} == set(spans)
     for one in answer.n_best:
-        assert one.score == pytest.approx(found[one.start, one.end], rel=1e-4)
+        assert one.score == pytest.approx(spans[one.start, one.end], rel=1e-4)
 
 
-def test_batches_change_nothing(pair):
+def test_answers_do_not_depend_on_batches(pair):
     reader, _, _ = pair
     alone = [reader.answer(*one) for one in PAIRS]
     for batch_tokens in (1, 100):
@@ -122,7 +122,7 @@ def test_batches_change_nothing(pair):
         assert [one.score for one in together] == pytest.approx([one.score for one in alone], rel=1e-5)
 
 
-def test_more_pairs_than_are_computed_together(bert):
+def test_more_pairs_than_one_chunk(bert):
     contexts = ["storm", "hello world", "a"]
     alone = [bert.answer("a?", context, max_length=12) for context in contexts]
     many = bert.answers((("a?", context) for context in contexts * 100), max_length=12)
@@ -134,7 +134,7 @@ words = st.text(st.sampled_from("ab.?! \t\né中😀ﬁİ\u200b\u0301"), min_siz
 
 
 @given(st.lists(words, min_size=1, max_size=4), st.booleans(), st.integers(1, 9))
-def test_an_answer_is_a_piece_of_its_context(bert, parts, no_answer, longest):
+def test_answer_is_substring_of_context(bert, parts, no_answer, longest):
     context = "x" + " ".join(parts)
     for one in bert.answer(
         "a?", context, n_best=5, allow_no_answer=no_answer, max_answer_length=longest, max_length=16, stride=3
@@ -152,28 +152,28 @@ def test_an_answer_is_a_piece_of_its_context(bert, parts, no_answer, longest):
     st.integers(1, 14),
     st.integers(1, 90),
 )
-def test_the_search_is_that_over_all_spans(logits, longest, count):
+def test_best_spans_equals_search_over_all_spans(logits, longest, count):
     begin, end = (np.array(part) for part in logits)
     size = len(begin) - 1
-    # tokens as byte-level tokenizers give them, with the blank before
+    # tokens of a byte-level tokenizer include the space before a word
     context = " ab" * size
     offsets = [(3 * place, 3 * place + 3) for place in range(size)]
-    found, none = best_spans(begin, end, offsets, context, max_length=longest, n_best=count)
+    best, none = best_spans(begin, end, offsets, context, max_length=longest, n_best=count)
     p, q = (np.exp(part) / np.exp(part).sum() for part in (begin, end))
     spans = {(3 * i + 1, 3 * j + 3): p[i + 1] * q[j + 1] for i in range(size) for j in range(i, min(size, i + longest))}
     assert math.exp(none) == pytest.approx(p[0] * q[0])
-    assert [math.exp(span.log_prob) for span in found] == pytest.approx(sorted(spans.values(), reverse=True)[:count])
-    assert all(math.exp(span.log_prob) == pytest.approx(spans[span.start, span.end]) for span in found)
+    assert [math.exp(span.log_prob) for span in best] == pytest.approx(sorted(spans.values(), reverse=True)[:count])
+    assert all(math.exp(span.log_prob) == pytest.approx(spans[span.start, span.end]) for span in best)
 
 
-def test_a_span_that_several_tokens_give_counts_once():
-    # a character of two tokens, each with the whole character as its place
-    found, _ = best_spans(np.array([0.0, 2, 1]), np.array([0.0, 1, 2]), [(0, 1), (0, 1)], "😀", max_length=5, n_best=9)
-    assert [(span.start, span.end) for span in found] == [(0, 1)]
-    assert math.exp(found[0].log_prob) == pytest.approx((math.e**2 / (1 + math.e + math.e**2)) ** 2)
+def test_equal_spans_of_different_tokens_count_once():
+    # a character of two tokens, whose offsets are both those of the character
+    spans, _ = best_spans(np.array([0.0, 2, 1]), np.array([0.0, 1, 2]), [(0, 1), (0, 1)], "😀", max_length=5, n_best=9)
+    assert [(span.start, span.end) for span in spans] == [(0, 1)]
+    assert math.exp(spans[0].log_prob) == pytest.approx((math.e**2 / (1 + math.e + math.e**2)) ** 2)
 
 
-def test_the_threshold_is_a_difference_of_logits(bert):
+def test_threshold_is_difference_of_logits(bert):
     answer, nothing = (bert.answer(QUESTION, SHORT, n_best=1, allow_no_answer=told) for told in (False, True))
     likely = bert.answer(QUESTION, SHORT, allow_no_answer=True, no_answer_threshold=-1e9)
     assert likely.text == ""
@@ -186,7 +186,7 @@ def test_the_threshold_is_a_difference_of_logits(bert):
 
 @pytest.mark.parametrize("kind", ["roberta", "modernbert", "xlm-roberta"])
 def test_other_tokenizers(tmp_path, kind):
-    """Byte-level and sentencepiece-like tokenizers: their own pairs, and offsets without the blanks before words."""
+    """Byte-level and sentencepiece-like tokenizers: their own pair formats, and offsets without the spaces before words."""
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -230,7 +230,7 @@ def test_other_tokenizers(tmp_path, kind):
 
 
 @given(st.text("abcdef ", min_size=1, max_size=120), st.integers(0, 12), st.integers(6, 40))
-def test_windows_are_transformers(bert, folder, text, stride, max_length):
+def test_windows_equal_transformers(bert, folder, text, stride, max_length):
     theirs = BertTokenizerFast(str(folder / "vocab.txt"))
     context = f"z {text}"
     room = max_length - 4
@@ -245,7 +245,7 @@ def test_windows_are_transformers(bert, folder, text, stride, max_length):
         assert window.offsets == offsets[3:-1]
 
 
-def test_a_tokenizer_may_say_that_there_are_no_types(folder, tmp_path):
+def test_tokenizer_without_token_types(folder, tmp_path):
     folder = shutil.copytree(folder, tmp_path / "model")
     with_types = QuestionAnswerer.from_pretrained(folder, device="cpu").answer(QUESTION, SHORT)
     config = (folder / "tokenizer_config.json").read_text()
@@ -261,7 +261,7 @@ def test_bfloat16_and_a_saved_folder(pair, tmp_path):
     reader.save_pretrained(tmp_path)
     assert QuestionAnswerer.from_pretrained(tmp_path, device="cpu").answers(PAIRS) == reader.answers(PAIRS)
     half = QuestionAnswerer.from_pretrained(tmp_path, precision="bfloat16", device="cpu")
-    assert next(half.inference_model.body.encoder.parameters()).dtype == torch.bfloat16
+    assert next(half.inference_model.encoder.encoder.parameters()).dtype == torch.bfloat16
     score = {(one.start, one.end): one.score for one in reader.answer(QUESTION, SHORT, n_best=10**6).n_best}
     for one in half.answer(QUESTION, SHORT, n_best=10).n_best:
         assert one.score == pytest.approx(score[one.start, one.end], rel=0.5)
@@ -284,7 +284,7 @@ def test_bfloat16_and_a_saved_folder(pair, tmp_path):
         (QUESTION, SHORT, {"no_answer_threshold": math.nan}, "no_answer_threshold is a number; got nan"),
     ],
 )
-def test_bad_input_is_one_clear_error(bert, question, context, options, words):
+def test_invalid_input_raises_clear_error(bert, question, context, options, words):
     answers = inspect.unwrap(QuestionAnswerer.answers)
     with pytest.raises(ValueError, match=words):
         answers(bert, [(question, context)], **options)
@@ -296,8 +296,8 @@ def test_errors_name_the_pair(bert):
         answers(bert, [(QUESTION, "a")] * 300 + [(QUESTION, "")])
 
 
-def test_python_users_get_a_value_error_that_helps(folder):
-    # without the checks of types in the test run, as a user has it
+def test_wrong_types_raise_helpful_value_error(folder):
+    # in a process without the runtime type checks of the tests
     script = f"""
 from clearhead import QuestionAnswerer
 reader = QuestionAnswerer.from_pretrained({str(folder)!r}, device="cpu")

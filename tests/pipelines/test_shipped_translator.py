@@ -1,4 +1,4 @@
-"""The translator inside the package: what it says, what its card says, and that other libraries open it."""
+"""The translator inside the package: translations, model card, and parity with other libraries."""
 
 import hashlib
 import re
@@ -36,18 +36,18 @@ def test_ten_sentences(translator):
     assert translator.generate(ENGLISH.read_text(encoding="utf-8").splitlines()) == GERMAN
 
 
-def test_it_is_what_translates_when_no_model_is_named():
+def test_it_is_the_default_model_of_translate():
     status, out, err = started("translate", "--precision", "float32", ENGLISH)
     assert (status, err) == (0, "")
     assert out.splitlines() == GERMAN
 
 
-def test_its_card_names_its_weights_and_whose_sentences_it_learned_from():
+def test_model_card_names_weights_and_training_data():
     card = (FOLDER / "MODEL_CARD.md").read_text(encoding="utf-8")
-    found = hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
-    assert re.findall(r"\b[0-9a-f]{64}\b", card) == [found]
-    for said in ("CC BY 2.0", "tatoeba.org", "manythings.org/anki", "recipes/tatoeba-en-de.yaml", "BLEU", "chrF"):
-        assert said in card
+    digest = hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
+    assert re.findall(r"\b[0-9a-f]{64}\b", card) == [digest]
+    for phrase in ("CC BY 2.0", "tatoeba.org", "manythings.org/anki", "recipes/tatoeba-en-de.yaml", "BLEU", "chrF"):
+        assert phrase in card
 
 
 def test_it_is_small():
@@ -55,7 +55,7 @@ def test_it_is_small():
 
 
 @pytest.mark.parametrize("beams", [1, 5])
-def test_transformers_says_the_same_tokens(translator, beams):
+def test_tokens_equal_transformers(translator, beams):
     transformers = pytest.importorskip("transformers")
     texts = [line for name in ("everyday", "sentences") for line in lines(ENGLISH.with_name(f"{name}.txt"))]
     tokenizer = transformers.AutoTokenizer.from_pretrained(FOLDER)
@@ -72,18 +72,18 @@ def test_transformers_says_the_same_tokens(translator, beams):
 
 
 @pytest.mark.parametrize("beams", [1, 5])
-def test_ctranslate2_says_the_same(translator, beams, tmp_path):
+def test_texts_equal_ctranslate2(translator, beams, tmp_path):
     ctranslate2, transformers = pytest.importorskip("ctranslate2"), pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(FOLDER)
     converted = ctranslate2.converters.TransformersConverter(str(FOLDER)).convert(str(tmp_path / "converted"))
     theirs = ctranslate2.Translator(converted, compute_type="float32")
     texts = lines(ENGLISH)
     rows = [tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids) for text in texts]
-    found = [
+    translations = [
         tokenizer.decode(tokenizer.convert_tokens_to_ids(output.hypotheses[0]))
         for output in theirs.translate_batch(rows, beam_size=beams)
     ]
-    assert found == translator.generate(texts, beam_size=beams)
+    assert translations == translator.generate(texts, beam_size=beams)
 
 
 def lines(path):

@@ -1,4 +1,4 @@
-"""Texts to vectors: equal to sentence-transformers, and the same vector whatever stands beside a text."""
+"""Vectors equal those of sentence-transformers, and do not depend on the rest of the batch."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ SENTENCES = [
     "word " * 400,
 ]
 
-# what breaks programs that handle text: written for this test, after the kinds of the Big List of Naughty Strings
+# difficult texts, written for this test after the categories of the Big List of Naughty Strings
 NAUGHTY = [
     "", " ", "\t", "\u3000", "\x00", "\x07\x1b[31m", "\ufeff", "\u200b\u200d", "e\u0301\u0301\u0301", "👩‍👩‍👧‍👦", "🏳️‍🌈" * 50,
     "\u202eright to left", "مرحبا", "שלום", "漢字かな交じり文", "ﷺ", "\U0010ffff", "\ufffd", "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢",
@@ -51,11 +51,11 @@ def test_bfloat16_keeps_the_cosine(minilm, minilm_folder):
     cosines = (half.encode(SENTENCES) * minilm.encode(SENTENCES)).sum(axis=1)
     assert cosines.min() > 0.9995
     assert half.precision.dtype == torch.bfloat16
-    # what is kept for saving has lost nothing
+    # the model for saving keeps its precision
     assert next(half.model.encoder.parameters()).dtype == torch.float32
 
 
-def test_auto_is_bfloat16_only_where_the_processor_multiplies_it(monkeypatch):
+def test_auto_is_bfloat16_only_on_processors_with_bfloat16_matmul(monkeypatch):
     cpu = torch.device("cpu")
     for name, expected in (("avx512_bf16", torch.bfloat16), ("amx_bf16", torch.bfloat16), ("avx2", torch.float32)):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda name=name: {name: True})
@@ -95,7 +95,7 @@ text = st.lists(words, max_size=40).map(" ".join)
 
 @given(st.lists(text, min_size=1, max_size=12), st.integers(0, 2**16), st.sampled_from([16, 100, 2048, 100_000]))
 @settings(max_examples=12)
-def test_batch_order_and_padding_change_no_vector(minilm, texts, seed, batch_tokens):
+def test_vectors_do_not_depend_on_batch_order_and_padding(minilm, texts, seed, batch_tokens):
     together = minilm.encode(texts, normalize=False)
     order = np.random.default_rng(seed).permutation(len(texts))
     shuffled = minilm.encode([texts[index] for index in order], normalize=False, batch_tokens=batch_tokens)
@@ -120,7 +120,7 @@ def test_a_million_characters(minilm):
         assert np.isfinite(minilm.encode([million])).all()
 
 
-def test_no_texts_give_an_empty_array_of_the_right_width(minilm):
+def test_no_texts_return_empty_array_of_correct_width(minilm):
     assert minilm.encode([]).shape == (0, 384)
     assert minilm.encode([], truncate_dim=7).shape == (0, 7)
     assert minilm.encode([], pooling="tokens") == []
@@ -148,7 +148,7 @@ def test_options_out_of_range_are_refused(minilm, changes):
         minilm.encode(["a"], **changes)
 
 
-def test_a_bar_is_drawn_on_standard_error_only_when_asked(minilm, capsys):
+def test_progress_bar_on_standard_error_only_if_requested(minilm, capsys):
     minilm.encode(["a"])
     assert capsys.readouterr().err == ""
     minilm.encode(["a"], show_progress=True)

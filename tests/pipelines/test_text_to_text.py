@@ -1,4 +1,4 @@
-"""Texts to texts: every family's own folder, against transformers with its own tokenizer where it can open it."""
+"""`TextToText` equals transformers, with the folder of each family and its own tokenizer."""
 
 import json
 
@@ -34,23 +34,23 @@ def translator(marian):
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_the_texts_are_transformers(marian, beams):
+def test_texts_equal_transformers(marian, beams):
     folder, theirs, ours = marian
     tokenizer = AutoTokenizer.from_pretrained(folder)
     real = [text for text in TEXTS if text.strip()]
     inputs = tokenizer(real, return_tensors="pt", padding=True)
     ids = theirs.generate(**inputs, num_beams=beams, max_new_tokens=12)
     expected = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    found = ours.generate(TEXTS, beam_size=beams, max_new_tokens=12)
-    assert [text for text, source in zip(found, TEXTS, strict=True) if source.strip()] == expected
-    assert [text for text, source in zip(found, TEXTS, strict=True) if not source.strip()] == ["", ""]
+    outputs = ours.generate(TEXTS, beam_size=beams, max_new_tokens=12)
+    assert [text for text, source in zip(outputs, TEXTS, strict=True) if source.strip()] == expected
+    assert [text for text, source in zip(outputs, TEXTS, strict=True) if not source.strip()] == ["", ""]
 
 
 def test_details(translator):
     plain = translator.generate(TEXTS, beam_size=3, max_new_tokens=8)
-    found = translator.generate(TEXTS, beam_size=3, max_new_tokens=8, num_return_sequences=3, return_details=True)
-    assert [one.text for one in found] == plain
-    for one, source in zip(found, TEXTS, strict=True):
+    outputs = translator.generate(TEXTS, beam_size=3, max_new_tokens=8, num_return_sequences=3, return_details=True)
+    assert [one.text for one in outputs] == plain
+    for one, source in zip(outputs, TEXTS, strict=True):
         if not source.strip():
             assert one == Generated("", (), (), (), 0.0)
             continue
@@ -66,29 +66,29 @@ def test_details(translator):
 
 @given(st.lists(st.sampled_from([*TEXTS, "x", "storm " * 9]), max_size=6), st.sampled_from([{}, {"beam_size": 1}]))
 @settings(max_examples=6)
-def test_one_output_for_each_text_whatever_its_company(translator, texts, options):
-    found = translator.generate(texts, max_new_tokens=5, **options)
-    assert len(found) == len(texts)
-    assert found == [translator.generate([text], max_new_tokens=5, **options)[0] for text in texts]
+def test_outputs_do_not_depend_on_other_texts(translator, texts, options):
+    outputs = translator.generate(texts, max_new_tokens=5, **options)
+    assert len(outputs) == len(texts)
+    assert outputs == [translator.generate([text], max_new_tokens=5, **options)[0] for text in texts]
 
 
-def test_prefixes_are_forced_and_cost_nothing(translator):
+def test_prefixes_are_forced_and_do_not_count(translator):
     texts = [TEXTS[0], TEXTS[2], TEXTS[4]]
     prefixes = ["Die alte Brücke", "", "Ist"]
-    found = translator.generate(texts, prefixes=prefixes, beam_size=3, max_new_tokens=6, return_details=True)
-    for one, prefix in zip(found, prefixes, strict=True):
+    outputs = translator.generate(texts, prefixes=prefixes, beam_size=3, max_new_tokens=6, return_details=True)
+    for one, prefix in zip(outputs, prefixes, strict=True):
         assert one.text.startswith(prefix)
         assert len(one.token_ids) <= 6
         assert translator.tokenizer.decode([*translator.tokenizer.target_ids(prefix), *one.token_ids]) == one.text
     (alone,) = translator.generate(texts[:1], prefixes=prefixes[:1], beam_size=3, max_new_tokens=6, return_details=True)
-    assert alone.token_ids == found[0].token_ids
+    assert alone.token_ids == outputs[0].token_ids
     with pytest.raises(ValueError, match=r"each text has a prefix.*text 1 has none"):
         translator.generate(texts, prefixes=["Die"])
     with pytest.raises(ValueError, match="3 texts and more prefixes"):
         translator.generate(texts, prefixes=[*prefixes, "Das"])
 
 
-def test_samples_follow_the_seed_and_nothing_else(translator):
+def test_samples_depend_on_seed_only(translator):
     def sampled(texts, seed, **options):
         return translator.generate(texts, do_sample=True, seed=seed, max_new_tokens=10, **options)
 
@@ -108,7 +108,7 @@ def test_samples_follow_the_seed_and_nothing_else(translator):
     )
 
 
-def test_what_is_drawn_has_the_models_distribution():
+def test_samples_have_the_models_distribution():
     from clearhead import GenerationConfig
     from clearhead.generation.sampling import Sampler
 
@@ -122,7 +122,7 @@ def test_what_is_drawn_has_the_models_distribution():
 
 @pytest.mark.parametrize("options", [{}, {"do_sample": True, "seed": 3}])
 @pytest.mark.parametrize("prefix", ["", "Die alte"])
-def test_a_stream_is_the_output_in_pieces(translator, options, prefix):
+def test_stream_equals_generate(translator, options, prefix):
     tokens = list(translator.stream(TEXTS[0], max_new_tokens=9, prefix=prefix, **options))
     (whole,) = translator.generate(
         TEXTS[:1], max_new_tokens=9, prefixes=[prefix], return_details=True, **({"beam_size": 1} | options)
@@ -136,7 +136,7 @@ def test_a_stream_is_the_output_in_pieces(translator, options, prefix):
     assert list(translator.stream(" ")) == []
 
 
-def test_a_stream_gives_no_half_characters(tmp_path):
+def test_stream_emits_whole_characters(tmp_path):
     folders.bart(tmp_path, lively=True)
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     for seed in range(3):
@@ -145,16 +145,16 @@ def test_a_stream_gives_no_half_characters(tmp_path):
         assert "".join(pieces) == model.generate(TEXTS[:1], **options)[0]
 
 
-def test_texts_that_are_too_long_are_named(translator, caplog):
+def test_warning_names_truncated_text(translator, caplog):
     long = "storm " * 200
-    found = translator.generate([TEXTS[0], long], max_new_tokens=3, return_details=True)
-    assert [one.truncated for one in found] == [False, True]
+    outputs = translator.generate([TEXTS[0], long], max_new_tokens=3, return_details=True)
+    assert [one.truncated for one in outputs] == [False, True]
     assert "text 1 is longer than the 60 tokens that this model takes: it was cut" in caplog.text
     with pytest.raises(ValueError, match="text 1 is longer than the 60 tokens"):
         translator.generate([TEXTS[0], long], strict=True)
 
 
-def test_a_stream_of_texts_is_read_in_windows(translator):
+def test_generate_iter_reads_in_windows(translator):
     read = []
 
     def source():
@@ -168,7 +168,7 @@ def test_a_stream_of_texts_is_read_in_windows(translator):
     assert [first.text, *(one.text for one in outputs)] == translator.generate(TEXTS * 2, max_new_tokens=4)
 
 
-def test_options_that_are_wrong_are_refused(translator):
+def test_invalid_options_raise(translator):
     with pytest.raises(ValueError, match="beam_size must be a whole number of at least 1; got 0"):
         translator.generate(["x"], beam_size=0)
     with pytest.raises(ValueError, match="min_length=9 is more than max_length=4"):
@@ -182,7 +182,7 @@ def test_options_that_are_wrong_are_refused(translator):
     assert translator.generate([]) == []
 
 
-def test_a_saved_folder_gives_the_same_texts(marian, tmp_path):
+def test_saved_folder_generates_equal_texts(marian, tmp_path):
     *_, ours = marian
     ours.save_pretrained(tmp_path)
     again = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
@@ -196,17 +196,17 @@ def test_bfloat16_keeps_the_float32_weights(marian, tmp_path):
     assert low.generate(TEXTS[:1], max_new_tokens=4)
     assert {tensor.dtype for tensor in low.model.parameters()} == {torch.float32}
     assert next(low.inference_model.decoder.parameters()).dtype == torch.bfloat16
-    # nothing is held twice
+    # embeddings are shared
     assert low.inference_model.target_embedding.tokens.weight is low.model.target_embedding.tokens.weight
 
 
 @pytest.mark.parametrize("family", ["mbart", "mbart50", "nllb", "m2m100"])
-def test_models_that_are_told_languages(family, tmp_path):
+def test_models_that_require_languages(family, tmp_path):
     theirs = folders.m2m100(tmp_path) if family == "m2m100" else folders.plain(family, tmp_path)
     ours = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     languages = ours.tokenizer.languages
     source, target = languages[1], languages[3]
-    (found,) = ours.generate(
+    (output,) = ours.generate(
         TEXTS[:1], source_lang=source, target_lang=target, beam_size=2, max_new_tokens=6, return_details=True
     )
     directed = ours.tokenizer.for_languages(source, target)
@@ -215,10 +215,10 @@ def test_models_that_are_told_languages(family, tmp_path):
     if family == "mbart":  # the target begins with its language
         options = {"decoder_start_token_id": ours.tokenizer.token_id(target)}
     else:
-        assert found.token_ids[0] == ours.tokenizer.token_id(f"__{target}__" if family == "m2m100" else target)
+        assert output.token_ids[0] == ours.tokenizer.token_id(f"__{target}__" if family == "m2m100" else target)
     expected = theirs.generate(input_ids=ids, num_beams=2, max_new_tokens=6, **options)
-    assert expected[0, 1 : 1 + len(found.token_ids)].tolist() == list(found.token_ids)
-    # with a prefix the language comes first, and is not counted
+    assert expected[0, 1 : 1 + len(output.token_ids)].tolist() == list(output.token_ids)
+    # the language precedes the forced prefix, and does not count as a new token
     (after,) = ours.generate(TEXTS[:1], target_lang=target, prefixes=["Die"], max_new_tokens=3, return_details=True)
     assert after.text.startswith("Die")
     assert len(after.token_ids) <= 3
@@ -230,7 +230,7 @@ def test_models_that_are_told_languages(family, tmp_path):
         ours.generate(TEXTS)
 
 
-def test_the_first_mbart_starts_with_the_language(tmp_path):
+def test_mbart_starts_with_the_language(tmp_path):
     folders.plain("mbart", tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     generation = json.loads((tmp_path / "generation_config.json").read_text())
@@ -239,27 +239,27 @@ def test_the_first_mbart_starts_with_the_language(tmp_path):
     for name, data in (("config.json", config), ("generation_config.json", generation)):
         (tmp_path / name).write_text(json.dumps(data | {"decoder_start_token_id": romanian}))
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    seen = []
+    decoded = []
     inner = model.inference_model.decode
-    model.inference_model.decode = lambda ids, *rest: (seen.append(ids[0].tolist()), inner(ids, *rest))[1]
+    model.inference_model.decode = lambda ids, *rest: (decoded.append(ids[0].tolist()), inner(ids, *rest))[1]
     model.generate(TEXTS[:1], beam_size=1, max_new_tokens=2)
-    assert seen[0] == [romanian]
-    seen.clear()
+    assert decoded[0] == [romanian]
+    decoded.clear()
     model.generate(TEXTS[:1], beam_size=1, max_new_tokens=2, target_lang="de_DE")
-    assert seen[0] == [german]
+    assert decoded[0] == [german]
 
 
-def test_marian_is_told_its_target_in_the_text(tmp_path):
+def test_marian_reads_target_language_from_text(tmp_path):
     folders.marian(tmp_path, codes=("deu", "nld"))
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     assert model.tokenizer.languages == ("deu", "nld")
-    said = model.generate([TEXTS[0]], target_lang="nld", max_new_tokens=6)
-    assert model.generate([f">>nld<< {TEXTS[0]}"], max_new_tokens=6) == said
+    expected = model.generate([TEXTS[0]], target_lang="nld", max_new_tokens=6)
+    assert model.generate([f">>nld<< {TEXTS[0]}"], max_new_tokens=6) == expected
     with pytest.raises(ValueError, match="Choose the target language: deu, nld"):
         model.generate([TEXTS[0]])
 
 
-def test_t5_is_told_its_task_in_words(tmp_path):
+def test_t5_task_prefix_and_options(tmp_path):
     task = {"prefix": "translate: ", "num_beams": 2, "max_length": 9, "early_stopping": True}
     folders.plain("t5", tmp_path, task_specific_params={"translation_en_to_de": task})
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
@@ -272,7 +272,7 @@ def test_t5_is_told_its_task_in_words(tmp_path):
         model.for_task("translation_en_to_fr")
 
 
-def test_tasks_are_saved_and_refused_where_not_understood(tmp_path):
+def test_tasks_are_saved_and_unsupported_ones_raise(tmp_path):
     tasks = {"summarization": {"prefix": "summarize: ", "max_length": 9}, "odd": {"diversity_penalty": 0.7}}
     folders.plain("t5", tmp_path, task_specific_params=tasks)
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
@@ -283,7 +283,7 @@ def test_tasks_are_saved_and_refused_where_not_understood(tmp_path):
         model.for_task("odd")
 
 
-def test_prefixes_that_cannot_be_forced_are_said(translator, caplog):
+def test_warning_names_prefix_that_cannot_be_tokenized(translator, caplog):
     translator.generate(TEXTS[:1], prefixes=["\U0001f309 Die"], max_new_tokens=3)
     assert "text 0: the model's tokenizer cannot write the prefix '\U0001f309 Die': it became" in caplog.text
     with pytest.raises(ValueError, match="text 0: the model's tokenizer cannot write the prefix"):
@@ -297,21 +297,21 @@ def test_prefixes_that_cannot_be_forced_are_said(translator, caplog):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"length_penalty": 1000.0}, "length_penalty lies within ±30; got 1000.0"),
-        ({"length_penalty": float("inf")}, "length_penalty lies within ±30"),
-        ({"forced_bos_token_id": -1}, "forced_bos_token_id holds -1; token ids lie in 0"),
-        ({"bad_words_ids": [[99999]]}, "bad_words_ids holds 99999; token ids lie in 0"),
+        ({"length_penalty": 1000.0}, "length_penalty must be within ±30; got 1000.0"),
+        ({"length_penalty": float("inf")}, "length_penalty must be within ±30"),
+        ({"forced_bos_token_id": -1}, "forced_bos_token_id holds -1; token ids are 0 to"),
+        ({"bad_words_ids": [[99999]]}, "bad_words_ids holds 99999; token ids are 0 to"),
         ({"forced_eos_token_id": 99999}, "forced_eos_token_id holds 99999"),
     ],
 )
-def test_numbers_that_are_out_of_range_are_refused(translator, options, message):
+def test_values_out_of_range_raise(translator, options, message):
     with pytest.raises(ValueError, match=message):
         translator.generate(TEXTS[:1], **options)
 
 
-def test_there_may_be_fewer_hypotheses_than_were_asked_for(translator):
+def test_fewer_hypotheses_than_requested(translator):
     end = translator.model.config.eos_ids[0]
     options = {"beam_size": 4, "num_return_sequences": 4, "max_new_tokens": 1, "forced_eos_token_id": end}
-    (found,) = translator.generate(TEXTS[:1], return_details=True, **options)
-    assert [one.token_ids for one in found.n_best] == [(end,)]
-    assert not found.complete  # the end was forced
+    (output,) = translator.generate(TEXTS[:1], return_details=True, **options)
+    assert [one.token_ids for one in output.n_best] == [(end,)]
+    assert not output.complete  # the end was forced

@@ -1,5 +1,7 @@
-"""Layers that PyTorch's compiler writes anew: the plain ones' numbers, kept between runs. In processes of their own, for
-the compiler cannot read functions whose shapes the tests check."""
+"""Compiled layers equal eager layers, and are cached between runs.
+
+They run in their own processes: the compiler cannot trace functions whose shapes the tests check.
+"""
 
 import os
 import subprocess
@@ -60,7 +62,7 @@ for precision, bound in (("float32", 1e-5), ("bfloat16", 0.05)):
 @pytest.mark.slow
 @COMPILER
 @pytest.mark.parametrize(("name", "layers"), [("bert", 9), ("modernbert", 1), ("mpnet", 1)])
-def test_compiled_is_eager_for_any_lengths_and_more_layers_than_the_compiler_takes(name, layers, tmp_path):
+def test_compiled_equals_eager_for_any_length_and_many_layers(name, layers, tmp_path):
     make(name, tmp_path / "model")
     command = [sys.executable, "-c", COMPILED_IS_EAGER, str(tmp_path / "model"), str(layers)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path))
@@ -69,7 +71,7 @@ def test_compiled_is_eager_for_any_lengths_and_more_layers_than_the_compiler_tak
 
 @pytest.mark.slow
 @COMPILER
-def test_the_command_compiles_once(tiny_bert, tmp_path):
+def test_command_compiles_once(tiny_bert, tmp_path):
     (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     outputs, written = [], []
     for number, told in enumerate([["--compile"], ["--compile"], []]):
@@ -87,7 +89,7 @@ def test_the_command_compiles_once(tiny_bert, tmp_path):
     np.testing.assert_allclose(outputs[0], outputs[2], atol=1e-5)
 
 
-def test_without_a_compiler_it_is_said(tiny_bert, monkeypatch):
+def test_missing_compiler_raises(tiny_bert, monkeypatch):
     monkeypatch.setattr(compile.shutil, "which", lambda name: None)
     with pytest.raises(ValueError, match=r"C\+\+ compiler.*--compile"):
         TextEncoder.from_pretrained(tiny_bert, compile=True)

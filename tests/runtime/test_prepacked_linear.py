@@ -1,4 +1,4 @@
-"""Prepacked linear maps: the plain ones' numbers, alone and in whole models."""
+"""Prepacked linear layers equal torch.nn's, alone and in whole models."""
 
 import ctypes
 import os
@@ -18,13 +18,13 @@ from clearhead.kernels import linear as kernels
 from clearhead.layers.embedding import OutputProjection, TokenEmbedding
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.prepacked_linear import PrepackedLinear, PrepackedOutputProjection
-from clearhead.train.regularizers import remove_norms
+from clearhead.train.regularizers.layer_norm import remove_norms
 
 ACTIVATIONS = [None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()]
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(not kernels.is_supported(torch.float32), reason="no oneDNN operators in this torch")
 FEW = pytest.mark.skipif(
-    not kernels.small_batch_is_faster(torch.float32), reason="MKL's order pays on no such processor"
+    not kernels.small_batch_is_faster(torch.float32), reason="MKL's layout is not faster on this processor"
 )
 HALF = pytest.mark.skipif(not kernels.is_supported(torch.bfloat16), reason="this processor packs no bfloat16")
 
@@ -32,16 +32,16 @@ HALF = pytest.mark.skipif(not kernels.is_supported(torch.bfloat16), reason="this
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), pytest.param(torch.bfloat16, 0.06, marks=HALF)])
 @given(st.integers(0, 9), st.integers(1, 40), st.integers(1, 40), st.sampled_from(ACTIVATIONS), st.booleans())
 @settings(max_examples=40)
-def test_it_is_the_plain_map(dtype, bound, rows, inputs, outputs, activation, bias):
+def test_equals_linear_and_activation(dtype, bound, rows, inputs, outputs, activation, bias):
     linear, x = nn.Linear(inputs, outputs, bias=bias), torch.randn(2, rows, inputs)
     with torch.inference_mode():
         plain = linear(x) if activation is None else activation(linear(x))
-        found = PrepackedLinear(linear, dtype, activation)(x.to(dtype))
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.float(), plain, atol=bound, rtol=bound)
+        result = PrepackedLinear(linear, dtype, activation)(x.to(dtype))
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.float(), plain, atol=bound, rtol=bound)
 
 
-def test_a_row_does_not_depend_on_the_others():
+def test_row_does_not_depend_on_other_rows():
     linear, x = PrepackedLinear(nn.Linear(48, 40), torch.float32, nn.GELU()), torch.randn(100, 48)
     with torch.inference_mode():
         together = linear(x)
@@ -51,19 +51,19 @@ def test_a_row_does_not_depend_on_the_others():
 @FEW
 @given(st.integers(0, 300), st.integers(1, 80), st.integers(1, 80), st.booleans(), st.integers(1, 2))
 @settings(max_examples=60)
-def test_packed_for_few_rows_it_is_the_plain_map_of_any_number(rows, inputs, outputs, bias, threads):
+def test_small_batch_packing_equals_linear_for_any_number_of_rows(rows, inputs, outputs, bias, threads):
     linear, x = nn.Linear(inputs, outputs, bias=bias), torch.randn(rows, 1, inputs)
     packed, before = PrepackedLinear(linear, torch.float32, small_batch=True), torch.get_num_threads()
     with torch.inference_mode():
-        found = packed(x)
-        torch.testing.assert_close(found, linear(x), atol=1e-5, rtol=1e-5)
+        result = packed(x)
+        torch.testing.assert_close(result, linear(x), atol=1e-5, rtol=1e-5)
         torch.set_num_threads(threads)
         try:
             alone = packed(x[: rows // 2])
         finally:
             torch.set_num_threads(before)
-    # to the bit, but for a row alone with a small matrix
-    assert float((alone - found[: rows // 2]).norm()) <= 1e-6 * (1 + float(alone.norm()))
+    # bit-identical, except for a single row with a small matrix
+    assert float((alone - result[: rows // 2]).norm()) <= 1e-6 * (1 + float(alone.norm()))
     with torch.no_grad():
         linear.weight.mul_(2)
     with torch.inference_mode():
@@ -72,16 +72,16 @@ def test_packed_for_few_rows_it_is_the_plain_map_of_any_number(rows, inputs, out
 
 @FEW
 @pytest.mark.parametrize("rows", [1, 5, 128, 300])
-def test_it_is_the_packed_weight_that_multiplies_any_number_of_rows(rows):
+def test_small_batch_packing_uses_the_packed_weight(rows):
     weight, x, packed = torch.randn(40, 48), torch.randn(rows, 48), kernels.SmallBatchPackedWeight(torch.float32)
     with torch.inference_mode():
-        found = packed.matmul(x, weight)
-        assert torch.equal(packed._multiply(x, torch.zeros_like(weight), kernels.NO_ACTIVATION), found)
-        torch.testing.assert_close(found, functional.linear(x, weight), atol=1e-4, rtol=1e-4)
+        result = packed.matmul(x, weight)
+        assert torch.equal(packed._multiply(x, torch.zeros_like(weight), kernels.NO_ACTIVATION), result)
+        torch.testing.assert_close(result, functional.linear(x, weight), atol=1e-4, rtol=1e-4)
 
 
 @FEW
-def test_a_decoder_is_packed_for_few_rows_and_an_encoder_for_many():
+def test_only_decoders_are_packed_for_small_batches():
     plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1, activation="gelu")
     runs = inference_copy(Seq2Seq(plan).eval(), "float32", CPU)
 
@@ -96,7 +96,7 @@ def test_a_decoder_is_packed_for_few_rows_and_an_encoder_for_many():
     assert few(low) == {False}
 
 
-def test_wrong_products_for_few_rows_are_found_and_others_serve(monkeypatch):
+def test_self_test_detects_wrong_small_batch_matmul(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True}, raising=False)
     monkeypatch.setattr(kernels.SmallBatchPackedWeight, "_multiply", lambda self, x, weight, name: x @ weight.T)
     assert not kernels.small_batch_is_faster.__wrapped__(torch.float32)
@@ -110,14 +110,14 @@ def test_wrong_products_for_few_rows_are_found_and_others_serve(monkeypatch):
     assert not kernels.small_batch_is_faster.__wrapped__(torch.float32)
 
 
-def test_a_view_that_is_not_contiguous_is_read_right():
+def test_input_may_be_noncontiguous():
     linear, x = nn.Linear(8, 4), torch.randn(3, 5, 16)
     with torch.inference_mode():
-        found = PrepackedLinear(linear, torch.float32)(x.transpose(0, 1)[..., ::2])
-        torch.testing.assert_close(found, linear(x.transpose(0, 1)[..., ::2]))
+        result = PrepackedLinear(linear, torch.float32)(x.transpose(0, 1)[..., ::2])
+        torch.testing.assert_close(result, linear(x.transpose(0, 1)[..., ::2]))
 
 
-def test_a_changed_weight_is_packed_anew():
+def test_changed_weight_is_repacked():
     linear, x = nn.Linear(8, 4), torch.randn(3, 8)
     packed = PrepackedLinear(linear, torch.float32)
     with torch.inference_mode():
@@ -129,10 +129,10 @@ def test_a_changed_weight_is_packed_anew():
         torch.testing.assert_close(packed(x), linear(x))
 
 
-@pytest.mark.parametrize("few_rows", [False, pytest.param(True, marks=FEW)])
-def test_a_bias_of_zeros_that_becomes_another_is_added(few_rows):
+@pytest.mark.parametrize("small_batch", [False, pytest.param(True, marks=FEW)])
+def test_changed_zero_bias_is_added(small_batch):
     linear, x = nn.Linear(8, 4), torch.randn(3, 8)
-    packed = PrepackedLinear(linear, torch.float32, small_batch=few_rows)
+    packed = PrepackedLinear(linear, torch.float32, small_batch=small_batch)
     with torch.no_grad():
         linear.bias.zero_()
     with torch.inference_mode():
@@ -143,7 +143,7 @@ def test_a_bias_of_zeros_that_becomes_another_is_added(few_rows):
         torch.testing.assert_close(packed(x), linear(x))
 
 
-def test_gradients_are_refused_instead_of_wrong():
+def test_recording_gradients_raises():
     with pytest.raises(RuntimeError, match="inference_mode"):
         PrepackedLinear(nn.Linear(3, 3), torch.float32)(torch.randn(2, 3))
 
@@ -152,21 +152,21 @@ def test_gradients_are_refused_instead_of_wrong():
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("vocabulary", [9, 5000])
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), pytest.param(torch.bfloat16, 0.1, marks=HALF)])
-def test_the_best_logits_are_exact_in_16_bits_too(dtype, bound, vocabulary, bias, scale):
+def test_best_logits_are_exact_in_bfloat16(dtype, bound, vocabulary, bias, scale):
     output = OutputProjection(TokenEmbedding(vocabulary, 16), bias=bias, scale=scale)
     if bias:
         nn.init.normal_(output.bias)
     h = torch.randn(3, 1, 16).bfloat16()
     with torch.inference_mode():
         plain, best = output(h.float()), 5
-        found = PrepackedOutputProjection(output, dtype)(h)
-        torch.testing.assert_close(found, plain, atol=bound, rtol=bound)
-        torch.testing.assert_close(found.topk(best), plain.topk(best), atol=1e-5, rtol=1e-5)
+        result = PrepackedOutputProjection(output, dtype)(h)
+        torch.testing.assert_close(result, plain, atol=bound, rtol=bound)
+        torch.testing.assert_close(result.topk(best), plain.topk(best), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_an_activation_stands_in_the_product_only_where_it_is_cheap_there(monkeypatch, capability, activation):
+def test_activation_is_fused_only_where_faster(monkeypatch, capability, activation):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     plan = EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1, activation=activation)
     model = EncoderModel(plan).eval()
@@ -180,7 +180,7 @@ def test_an_activation_stands_in_the_product_only_where_it_is_cheap_there(monkey
 
 @pytest.mark.parametrize("packs", [True, False])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_what_is_changed_in_place_is_used_by_siblings_as_a_whole(monkeypatch, precision, packs):
+def test_inference_copy_follows_changes_in_place(monkeypatch, precision, packs):
     if not packs:
         monkeypatch.setattr(kernels, "is_supported", lambda dtype: False)
     plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=2, relative_buckets=8)
@@ -201,7 +201,7 @@ def test_what_is_changed_in_place_is_used_by_siblings_as_a_whole(monkeypatch, pr
     torch.testing.assert_close(logits(runs), logits(inference_copy(model, precision, CPU)), rtol=0, atol=0)
 
 
-def test_models_share_their_weights_with_their_siblings():
+def test_inference_copies_share_weights():
     model = EncoderModel(EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=2)).eval()
     exact, low = inference_copy(model, "float32", CPU), inference_copy(model, "bfloat16", CPU)
     assert {id(p) for p in exact.parameters() if p.numel()} < {id(p) for p in model.parameters()}
@@ -221,16 +221,16 @@ def test_models_share_their_weights_with_their_siblings():
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_models_without_norms_run_packed(precision):
+def test_models_without_norms(precision):
     model = Seq2Seq(Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1)).eval()
     remove_norms(model)
     ids = torch.randint(50, (2, 5))
     with torch.inference_mode():
-        found, wanted = inference_copy(model, precision, CPU)(ids, ids), model(ids, ids)
-    assert float((found - wanted).norm()) <= (1e-5 if precision == "float32" else 0.05) * float(wanted.norm())
+        result, expected = inference_copy(model, precision, CPU)(ids, ids), model(ids, ids)
+    assert float((result - expected).norm()) <= (1e-5 if precision == "float32" else 0.05) * float(expected.norm())
 
 
-def test_where_the_operators_are_wrong_or_absent_the_plain_maps_serve(monkeypatch):
+def test_unsupported_operators_keep_linear_layers(monkeypatch):
     monkeypatch.setattr(kernels, "is_supported", lambda dtype: False)
     model = Seq2Seq(Seq2SeqConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1)).eval()
     assert inference_copy(model, "float32", CPU) is model
@@ -238,7 +238,7 @@ def test_where_the_operators_are_wrong_or_absent_the_plain_maps_serve(monkeypatc
     assert not any(isinstance(part, PrepackedLinear | PrepackedOutputProjection) for part in low.modules())
 
 
-def test_wrong_operators_are_found(monkeypatch):
+def test_self_test_detects_wrong_operators(monkeypatch):
     matmul = kernels.PackedWeight.matmul
     monkeypatch.setattr(kernels.PackedWeight, "matmul", lambda self, *inputs: matmul(self, *inputs) * 1.01)
     assert not kernels.is_supported.__wrapped__(torch.float32)
@@ -250,23 +250,23 @@ def test_wrong_operators_are_found(monkeypatch):
     assert not kernels.is_supported.__wrapped__(torch.bfloat16)
 
 
-def test_what_is_usable_is_so_under_autocast_too():
+def test_self_test_passes_under_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         assert kernels.is_supported.__wrapped__(torch.float32)
 
 
-MANY_NUMBERS_OF_ROWS = """
+MANY_ROW_COUNTS = """
 import ctypes
 import torch
 from torch import nn
 from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.prepacked_linear import PrepackedLinear
 
-class Held(ctypes.Structure):
+class MallInfo(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "a b c d e f g in_use i j".split()]
 
 libc = ctypes.CDLL(None)
-libc.mallinfo2.restype = Held
+libc.mallinfo2.restype = MallInfo
 configure_allocator()
 linear = PrepackedLinear(nn.Linear(256, 256), torch.float32)
 with torch.inference_mode():
@@ -279,14 +279,14 @@ print(libc.mallinfo2().in_use - before)
 
 
 @pytest.mark.skipif(
-    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="asks glibc what is held"
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc's mallinfo2"
 )
-def test_the_kernels_of_many_numbers_of_rows_are_not_all_kept():
-    # a process of its own: how many are kept is settled before its first product
-    told = {name: value for name, value in os.environ.items() if "CACHE_CAPACITY" not in name}
-    run = subprocess.run([sys.executable, "-c", MANY_NUMBERS_OF_ROWS], env=told, capture_output=True, text=True)
+def test_kernel_cache_is_bounded():
+    # in a new process: the size of the cache is fixed at the first matmul
+    environment = {name: value for name, value in os.environ.items() if "CACHE_CAPACITY" not in name}
+    run = subprocess.run([sys.executable, "-c", MANY_ROW_COUNTS], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert int(run.stdout) < 5e6  # a hundred more: 56 MB, were they kept
+    assert int(run.stdout) < 5e6  # keeping a hundred more kernels would take 56 MB
 
 
 HUGE_PAGES = """
@@ -299,7 +299,7 @@ print(sum(int(line.split()[1]) for line in Path("/proc/self/smaps").read_text().
 """
 
 
-def test_large_tensors_stand_on_huge_pages_where_the_system_gives_them():
+def test_large_tensors_use_huge_pages_if_available():
     switch = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not switch.exists() or "[never]" in switch.read_text():
         pytest.skip("this system gives no huge pages")

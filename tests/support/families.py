@@ -1,4 +1,4 @@
-"""Tiny random models of every family, made by transformers on the spot."""
+"""Tiny random encoders of each family, built by transformers."""
 
 import torch
 import transformers
@@ -15,7 +15,7 @@ SIZES = {
     "max_position_embeddings": 40,
     "initializer_range": 0.3,
 }
-# RoBERTa's padding is id 1: here the letter of the vocabulary that stands there, [UNK]
+# RoBERTa's padding id is 1, which is [UNK] in this vocabulary
 CHANGES = {
     "bert": {},
     "roberta": {"max_position_embeddings": 42, "layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1},
@@ -36,7 +36,7 @@ FAMILIES = list(NAMES)
 
 
 def make(family, folder, kind="Model", **changes):
-    """Writes a tiny random model of a family into a folder; gives the transformers model."""
+    """Write a tiny random model of a family and its tokenizer into a folder; return transformers' model."""
     torch.manual_seed(0)
     sizes = dict(SIZES)
     if family == "distilbert":

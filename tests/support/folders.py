@@ -1,4 +1,4 @@
-"""Whole folders of tiny encoder–decoders: random weights by transformers, with a trained tokenizer beside them."""
+"""Model folders of tiny random encoder–decoders with trained tokenizers."""
 
 import json
 
@@ -8,7 +8,7 @@ from support.seq2seq import make
 
 
 def marian(folder, *, codes=(), separate=False, **changes):
-    """A Marian folder; gives transformers' model."""
+    """Write a Marian folder; return transformers' model."""
     spm.marian(folder, codes=codes, separate=separate)
     vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
     pad, size = vocabulary["<pad>"], len(vocabulary)
@@ -18,7 +18,7 @@ def marian(folder, *, codes=(), separate=False, **changes):
 
 
 def plain(family, folder, kind=None, **changes):
-    """A T5, Pegasus, mBART, mBART-50 or NLLB folder with a sentencepiece model; gives transformers' model."""
+    """Write a T5, Pegasus, mBART, mBART-50 or NLLB folder with a sentencepiece model; return transformers' model."""
     config = {"src_lang": "en_XX"} if family.startswith("mbart") else {}
     spm.plain(family, folder, **config)
     kind = kind or {"mbart50": "mbart", "nllb": "m2m_100"}.get(family, family)
@@ -27,13 +27,13 @@ def plain(family, folder, kind=None, **changes):
 
 
 def m2m100(folder, **changes):
-    """An M2M100 folder; gives transformers' model."""
+    """Write an M2M100 folder; return transformers' model."""
     spm.m2m100(folder)
     size = max(load_tokenizer(folder, "m2m_100").pieces) + 1
     return make("m2m_100", folder, **({"vocab_size": size} | changes))
 
 
 def bart(folder, **changes):
-    """A BART folder; gives transformers' model."""
+    """Write a BART folder; return transformers' model."""
     spm.bart(folder)
     return make("bart", folder, **({"vocab_size": 400} | changes))

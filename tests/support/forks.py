@@ -106,17 +106,17 @@ def kill_after(seconds):
 
 def at_batch(number, action=kill):
     """Before a batch is computed."""
-    from clearhead.train.lightning_module import TrainingModule
+    from clearhead.train.loop.lightning_module import TrainingModule
 
-    _before(TrainingModule, "training_step", lambda learner, part, index: part.number == number, action)
+    _before(TrainingModule, "training_step", lambda module, micro_batch, index: micro_batch.index == number, action)
 
 
 def at_state(step, action=kill):
     """The weights of a step are written, the state that names them is not."""
-    from clearhead.train.checkpointing import WholeCheckpoints
+    from clearhead.train.loop.checkpointing import AtomicCheckpointIO
 
     _before(
-        WholeCheckpoints,
+        AtomicCheckpointIO,
         "save_checkpoint",
         lambda self, checkpoint, *rest, **options: _step(checkpoint) == step,
         action,
@@ -125,7 +125,7 @@ def at_state(step, action=kill):
 
 def in_state(step):
     """Half of a state is written."""
-    from clearhead.train import checkpointing
+    from clearhead.train.loop import checkpointing
 
     save = checkpointing.torch.save
 
@@ -150,9 +150,9 @@ def in_validation(number):
 
 def in_store():
     """Some examples are written, the store is not whole."""
-    from clearhead.train.data.dataset import _Writer
+    from clearhead.train.data.writer import DatasetWriter
 
-    _before(_Writer, "finish", lambda *rest: True, kill)
+    _before(DatasetWriter, "finish", lambda *rest: True, kill)
 
 
 def before_model():
@@ -164,9 +164,9 @@ def before_model():
 
 def after_save(step, action=kill):
     """A checkpoint is whole, those that it replaces are still there."""
-    from clearhead.train.checkpointing import CheckpointManager
+    from clearhead.train.loop.checkpointing import CheckpointManager
 
-    _before(CheckpointManager, "tidy", lambda manager: manager.last[-1:] == [step], action)
+    _before(CheckpointManager, "prune", lambda manager: manager.last[-1:] == [step], action)
 
 
 def signalled(number, sent):
@@ -187,9 +187,9 @@ def signalled_twice(number):
 
 def full_from(step):
     """From a step's checkpoint on, no file gets any longer than 2,000 bytes: a disk that is full."""
-    from clearhead.train.checkpointing import CheckpointManager
+    from clearhead.train.loop.checkpointing import CheckpointManager
 
-    _before(CheckpointManager, "write", lambda shelf, model, now, **rest: now == step, fill)
+    _before(CheckpointManager, "save", lambda manager, model, now, **rest: now == step, fill)
 
 
 def full_journal(number):
@@ -235,12 +235,12 @@ def save_wrongly():
 
 def poison(number):
     """A batch whose loss is no number."""
-    from clearhead.train.lightning_module import TrainingModule
+    from clearhead.train.loop.lightning_module import TrainingModule
 
     loss = TrainingModule._loss
 
     def poisoned(self, batch):
-        return loss(self, batch) * (float("nan") if self._at.number == number else 1.0)
+        return loss(self, batch) * (float("nan") if self._current.index == number else 1.0)
 
     TrainingModule._loss = poisoned
 

@@ -78,7 +78,7 @@ def eager_bert():
 class MeanOfAll(nn.Module):
     """Mean over all positions, or over real tokens."""
 
-    def __init__(self, body, masked=False):
+    def __init__(self, body, mask_padding=False):
         super().__init__()
         self.body, self.config, self.masked = body, body.config, masked
 

@@ -10,7 +10,7 @@ from support.linting import CAUSAL, PAD
 class LengthFirstEncoder(nn.Module):
     """An encoder with the length first inside; batch or length first outside, or a mean over real tokens."""
 
-    def __init__(self, *, first=True, pooled=False, masked=True):
+    def __init__(self, *, first=True, pooled=False, mask_padding=True):
         super().__init__()
         self.first, self.pooled, self.masked = first, pooled, masked
         self.embedding = nn.Embedding(20, 8, padding_idx=PAD)
@@ -91,7 +91,7 @@ class Layers(nn.Module):
 class Prefixed(nn.Module):
     """A learned token before the text; pooling by this token or by the mean over it and real tokens."""
 
-    def __init__(self, pool, masked=True):
+    def __init__(self, pool, mask_padding=True):
         super().__init__()
         self.pool, self.masked = pool, masked
         self.embedding, self.first = nn.Embedding(20, 8, padding_idx=PAD), nn.Parameter(torch.randn(8))

@@ -1,4 +1,4 @@
-"""Tiny random encoder–decoders of every family, made by transformers on the spot."""
+"""Tiny random encoder–decoders of each family, built by transformers."""
 
 import torch
 import transformers
@@ -57,13 +57,13 @@ FAMILIES = list(KINDS)
 
 
 def make(kind, folder, *, lively=False, **changes):
-    """Writes a tiny random model of a family into a folder; gives the transformers model.
+    """Write a tiny random model of a family into a folder; return transformers' model.
 
     Args:
         kind: one of FAMILIES.
-        folder: where to.
-        lively: what it generates varies and ends at different lengths; a random model mostly repeats one token.
-        changes: of its config.
+        folder: the folder.
+        lively: whether generated texts vary in content and length; a random model mostly repeats one token.
+        changes: changed fields of the config.
     """
     torch.manual_seed(0)
     config_class, model_class, sizes = KINDS[kind]
@@ -86,7 +86,7 @@ def make(kind, folder, *, lively=False, **changes):
 
 
 def _enliven(model):
-    """Sublayers that outweigh neither the token nor each other, and an end token that comes now and then."""
+    """Scale the sublayers so that none dominates, and the end token so that it occurs sometimes."""
     for name, parameter in model.named_parameters():
         if any(part in name for part in ("fc2.weight", "out_proj.weight", "wo.weight", ".o.weight")):
             parameter.mul_(0.6 if "decoder" in name and ("self_attn" in name or "SelfAttention" in name) else 0.3)

@@ -1,4 +1,4 @@
-"""Tiny sentencepiece models, trained on the spot, and the tokenizers that transformers makes of them."""
+"""Tiny sentencepiece models, trained on a few sentences, and transformers' tokenizers for them."""
 
 import functools
 import io
@@ -45,7 +45,7 @@ TEXTS = [
 
 @functools.cache
 def spm(text=ENGLISH, kind="unigram", size=120, t5=False, symbols=()):
-    """A sentencepiece model's bytes."""
+    """Return the bytes of a sentencepiece model."""
     model = io.BytesIO()
     ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1} if t5 else {}
     sentencepiece.SentencePieceTrainer.train(
@@ -62,13 +62,13 @@ def spm(text=ENGLISH, kind="unigram", size=120, t5=False, symbols=()):
 
 
 def pieces(data):
-    """The pieces of a sentencepiece model, with their scores."""
+    """Return the pieces of a sentencepiece model with their scores."""
     model = sentencepiece.SentencePieceProcessor(model_proto=data)
     return [(model.id_to_piece(number), model.get_score(number)) for number in range(model.get_piece_size())]
 
 
 def charsmap(data):
-    """A sentencepiece model's table of character normalisations: field 2 of its field 3."""
+    """Return the character normalization table of a sentencepiece model: field 2 of its field 3."""
     return _field(_field(data, 3), 2)
 
 
@@ -77,7 +77,7 @@ def write_json(path, data):
 
 
 def marian(folder, *, codes=(), separate=False, **config):
-    """The files of a Marian tokenizer, as the conversion from Marian's own files writes them."""
+    """Write the files of a Marian tokenizer, as the conversion from Marian's files does."""
     source, target = spm(ENGLISH), spm(GERMAN, "bpe", 150)
     tokens = [piece for piece, _ in pieces(source) + ([] if separate else pieces(target))]
     write_json(folder / "vocab.json", _marian_vocabulary([*tokens, *(f">>{code}<<" for code in codes)]))
@@ -91,7 +91,7 @@ def marian(folder, *, codes=(), separate=False, **config):
 
 
 def m2m100(folder, **config):
-    """The files of an M2M100 tokenizer, laid out as the published ones."""
+    """Write the files of an M2M100 tokenizer, in the format of the published ones."""
     data = spm(ENGLISH + GERMAN, "bpe", 200)
     words = ["<s>", "<pad>", "</s>", "<unk>", *(piece for piece, _ in pieces(data)[3:])]
     write_json(folder / "vocab.json", {word: number for number, word in enumerate(words)})
@@ -104,7 +104,7 @@ def m2m100(folder, **config):
 
 
 def plain(family, folder, **config):
-    """A folder with a sentencepiece model only."""
+    """Write a folder with only a sentencepiece model."""
     t5 = family in ("t5", "pegasus")
     data = spm(ENGLISH + GERMAN, "bpe" if family == "nllb" else "unigram", 200, t5)
     name = "spiece.model" if t5 else "sentencepiece.bpe.model"
@@ -154,7 +154,7 @@ def theirs(family, *, published=True, **options):
 
 
 def bart(folder, **config):
-    """The plain files of a BART tokenizer: byte-level BPE, trained by `tokenizers`."""
+    """Write the files of a BART tokenizer: byte-level BPE, trained by `tokenizers`."""
     backend = ByteLevelBPETokenizer()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     backend.train_from_iterator(
@@ -166,7 +166,7 @@ def bart(folder, **config):
 
 
 def bart_theirs(folder, **options):
-    """transformers' tokenizer of the same files; a blank before <mask> belongs to it, as in the published one."""
+    """Return transformers' tokenizer of the same files; a space before <mask> belongs to it, as in the published one."""
     mask = AddedToken("<mask>", lstrip=True, special=True, normalized=False)
     return transformers.BartTokenizer(
         vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"), mask_token=mask, **options

@@ -1,4 +1,4 @@
-"""Tiny random models, made by transformers on the spot."""
+"""Tiny random BERT models, built by transformers."""
 
 import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast
@@ -22,14 +22,14 @@ def bert_config(**changes):
         "intermediate_size": 48,
         "max_position_embeddings": 24,
         "hidden_act": "gelu",
-        # larger than usual, so that a wrong step shows in the output
+        # larger than usual, so that an error is visible in the output
         "initializer_range": 0.4,
     }
     return BertConfig(**(sizes | changes))
 
 
 def make_bert(folder, *, pooler=True, seed=0, model_class=BertModel, **changes):
-    """Writes a tiny random BERT with its tokenizer into a folder, and gives the folder back."""
+    """Write a tiny random BERT with its tokenizer into a folder; return the folder."""
     torch.manual_seed(seed)
     model = model_class(bert_config(**changes), **({} if pooler else {"add_pooling_layer": False}))
     with torch.no_grad():  # transformers starts norms and biases at 1 and 0, which would hide a swap of them

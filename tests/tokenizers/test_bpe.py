@@ -1,4 +1,4 @@
-"""Tokenizers that are learnt: texts come back, transformers opens them alike, and a text cannot spell a special token."""
+"""Trained tokenizers: texts round-trip, transformers gives the same ids, and texts cannot spell special tokens."""
 
 import inspect
 import json
@@ -18,7 +18,7 @@ from clearhead.tokenizers.tokenizer import Tokenizer
 
 LINES = (ENGLISH + GERMAN).splitlines()
 LITERALS = ["<s> </s> <pad> <unk>", "[CLS] [PAD][MASK]", "a</s>b <0x41><pad>", "</s>", ">>de<< x"]
-# what Unicode has added since this Python is normalised by the library alone
+# only the library normalizes characters that are newer than this Python's Unicode
 texts = st.text(st.characters(exclude_categories=("Cs", "Cn"), exclude_characters="▁"))
 
 
@@ -36,7 +36,7 @@ def ids_of(tokenizer, text):
 
 @given(text=texts | st.sampled_from(TEXTS).map(lambda text: text.replace("▁", "")) | st.sampled_from(LITERALS))
 @pytest.mark.parametrize("layout", TRAINED)
-def test_texts_come_back(layout, text):
+def test_encode_and_decode_round_trip(layout, text):
     tokenizer = TRAINED[layout]
     text = unicodedata.normalize("NFC", text)
     ids = ids_of(tokenizer, text)
@@ -55,7 +55,7 @@ def test_lower_case(text):
         assert once == text.lower()
 
 
-def test_spaces_of_tokenised_text_stay():
+def test_spaces_of_tokenized_text_are_kept():
     text = 'zwei junge , weisse Männer sind " draussen " ( im Freien ) .'
     assert TRAINED["encoder-decoder"].decode(ids_of(TRAINED["encoder-decoder"], text)) == text
 
@@ -70,7 +70,7 @@ def test_ids_of_an_encoder_decoder():
     assert tokenizer.target_ids("the bridge") == ids[:-1]
     assert ids_of(tokenizer, "") == [0]
     assert tokenizer.special_ids == {0, 1, size - 1}
-    # the same word at the start and within
+    # the same word at the start and inside
     assert tokenizer.target_ids("bridge") == tokenizer.target_ids("the bridge")[1:]
 
 
@@ -87,7 +87,7 @@ def test_ids_of_an_encoder():
 
 
 @pytest.mark.parametrize("layout", TRAINED)
-def test_transformers_opens_it_alike(layout, tmp_path):
+def test_saved_tokenizer_equals_transformers(layout, tmp_path):
     ours = TRAINED[layout]
     ours.save(tmp_path, None)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
@@ -110,23 +110,23 @@ def test_transformers_opens_it_alike(layout, tmp_path):
     assert [ids_of(back, text) for text in LITERALS] == [ids_of(ours, text) for text in LITERALS]
 
 
-def test_literals_of_other_checkpoints_stay_as_they_were(tiny_bert):
-    """A literal [PAD] is the special token for them, as in transformers, unless their config says otherwise."""
+def test_literal_special_tokens_of_other_checkpoints(tiny_bert):
+    """A literal [PAD] is the special token, as in transformers, unless the config disables it."""
     tokenizer = Tokenizer.from_folder(tiny_bert)
     assert ids_of(tokenizer, "a [PAD]") == AutoTokenizer.from_pretrained(tiny_bert)("a [PAD]")["input_ids"]
     assert tokenizer.token_id("[PAD]") in ids_of(tokenizer, "a [PAD]")
 
 
-def test_a_text_cannot_teach_special_tokens():
+def test_no_special_token_is_learned_from_a_text():
     lines = ["</s> <pad> <unk> <0x41> [CLS]"] * 50 + ["▁▁ ▁"] * 50
     tokenizer = train_bpe(lines, vocab_size=1000)
     assert tokenizer.decode(ids_of(tokenizer, lines[0])) == lines[0]
-    # a learnt <0x41> would be decoded to A
+    # a learned <0x41> would be decoded to A
     assert "<0x41>" not in tokenizer.ids_to_tokens(ids_of(tokenizer, lines[0]))
 
 
 def test_same_texts_same_vocabulary(tmp_path):
-    """Also in another process: the library's tables are hashed with a seed of their own."""
+    """Also in another process: the library hashes its tables with a random seed."""
     code = (
         "import sys; from clearhead.tokenizers.bpe import train_bpe\n"
         "print(train_bpe(sys.stdin.read().splitlines(), vocab_size=400).backend.to_str())"
@@ -140,7 +140,7 @@ def test_same_texts_same_vocabulary(tmp_path):
     assert len(merges) > 50
 
 
-def test_merges_are_of_the_most_frequent_pairs():
+def test_most_frequent_pairs_are_merged():
     """By hand: in "ab xab yab" a b comes three times, every other pair once."""
     tokenizer = train_bpe(["ab xab yab"], vocab_size=265)  # 3 special, 256 bytes, ▁ a b x y, and one merge
     assert json.loads(tokenizer.backend.to_str())["model"]["merges"] == [["a", "b"]]
@@ -157,7 +157,7 @@ def test_small_texts_give_small_vocabularies(caplog):
 def test_tokens_per_word():
     tokenizer = train_bpe(["the old bridge"] * 2, vocab_size=400)
     assert tokens_per_word(tokenizer, ["the old bridge", "", "the bridge"]) == 1
-    # a word of letters that were never joined
+    # a word of letters that were never merged
     assert tokens_per_word(tokenizer, ["bh"]) == 3
     with pytest.raises(ValueError, match="no words"):
         tokens_per_word(tokenizer, [" "])

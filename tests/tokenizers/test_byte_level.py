@@ -1,4 +1,4 @@
-"""Tokens of bytes, as people read them."""
+"""Byte-level tokens in readable form."""
 
 import re
 
@@ -23,8 +23,8 @@ def trained(size, decoder=None):
 
 
 @pytest.mark.parametrize("size", [258, 266, 330])
-def test_a_texts_tokens_are_its_pieces(size):
-    """From bytes alone to words: what is not a whole character is in hex."""
+def test_decoded_tokens_form_the_text(size):
+    """Vocabularies from bytes to words: incomplete characters are in hexadecimal."""
     tokenizer = trained(size)
     shown = tokenizer.display_tokens(tokenizer.encode([TEXT])[0].ids)
     raw = b"".join(
@@ -37,7 +37,7 @@ def test_a_texts_tokens_are_its_pieces(size):
     assert (len(shown) == len(TEXT.encode())) == (size == 258)
 
 
-def test_every_byte_is_told_as_itself():
+def test_every_byte_is_decoded():
     tokenizer = trained(258)
     for byte in range(256):
         (number,) = tokenizer.encode([chr(byte)])[0].ids if byte < 128 else [None]
@@ -47,18 +47,18 @@ def test_every_byte_is_told_as_itself():
     assert decode_byte_level("ðŁĳ") == "<0xF0><0x9F><0x91>"
 
 
-def test_tokens_that_were_added_are_no_bytes():
+def test_added_tokens_are_not_decoded():
     tokenizer = trained(258)
     assert tokenizer.display_tokens([tokenizer.token_id("<s>"), tokenizer.token_id("Ã¼")]) == ["<s>", "Ã¼"]
     assert decode_byte_level("→") == "→"
 
 
-def test_other_vocabularies_are_shown_as_they_are():
+def test_tokens_of_other_vocabularies_are_unchanged():
     plain = Tokenizer(Backend(models.WordLevel({"Ġa": 0, "Ã¼": 1}, "Ġa")))
     assert plain.display_tokens([0, 1, 7]) == plain.ids_to_tokens([0, 1, 7]) == ["Ġa", "Ã¼", ""]
     assert trained(330, decoders.Sequence([decoders.Fuse(), decoders.ByteLevel()])).display_tokens([]) == []
 
 
-def test_a_byte_level_decoder_in_a_sequence_is_seen():
+def test_byte_level_decoder_in_a_sequence():
     tokenizer = trained(330, decoders.Sequence([decoders.ByteLevel(), decoders.Fuse()]))
     assert "▁Brücke" in tokenizer.display_tokens(tokenizer.encode([TEXT])[0].ids)

@@ -1,4 +1,4 @@
-"""The tokenizers of encoder-decoder checkpoints, against transformers'."""
+"""Tokenizers of encoder–decoder checkpoints equal transformers'."""
 
 import importlib.util
 import json
@@ -23,7 +23,7 @@ CASES = [
     *PLAIN,
     *(f"{family}-json" for family in PLAIN),
 ]
-# U+0085 at the end of a text: a blank to the `tokenizers` library, an unknown character to sentencepiece
+# U+0085 at the end of a text is a space in the `tokenizers` library, and an unknown character in sentencepiece
 parts = st.one_of(
     st.text(st.characters(exclude_characters="\x85"), max_size=12),
     st.text(" \t\n▁aeT.ü漢", max_size=12),
@@ -34,7 +34,7 @@ texts = st.lists(parts, max_size=5).map(lambda found: "".join(found).encode("utf
 
 
 def pair(case, folder):
-    """Our tokenizer and transformers', from the same files."""
+    """Return our tokenizer and transformers', from the same files."""
     family, _, kind = case.partition("-")
     if family in CLASSES:
         if family == "marian":
@@ -60,7 +60,7 @@ def both(request, tmp_path_factory):
     return pair(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def test_ids_words_and_truncation_are_transformers(both):
+def test_ids_tokens_and_truncation_equal_transformers(both):
     ours, theirs = both
     assert isinstance(ours, TextTokenizer)
 
@@ -82,7 +82,7 @@ def test_ids_words_and_truncation_are_transformers(both):
     assert ours.encode([]) == []
 
 
-def test_decoded_text_is_transformers(both):
+def test_decoded_text_equals_transformers(both):
     ours, theirs = both
     known = [number for number in range(len(theirs)) if ours.ids_to_tokens([number]) != [""]]
 
@@ -98,7 +98,7 @@ def test_decoded_text_is_transformers(both):
     assert ours.ids_to_tokens([10**6]) == [""]
 
 
-def test_special_tokens_are_transformers(both):
+def test_special_tokens_equal_transformers(both):
     ours, theirs = both
     assert ours.special_ids >= set(theirs.all_special_ids)
     assert ours.decode(sorted(ours.special_ids)) == ""
@@ -142,7 +142,7 @@ def test_a_saved_tokenizer_opens_in_transformers(both, tmp_path):
         ("nllb-json", "deu_Latn", "zul_Latn", ["deu_Latn", "</s>"]),
     ],
 )
-def test_languages_are_told_as_transformers_does(tmp_path, family, source, target, words):
+def test_language_tokens_equal_transformers(tmp_path, family, source, target, words):
     ours, theirs = pair(family, tmp_path)
     told = ours.for_languages(source, target)
     theirs.src_lang = source
@@ -154,20 +154,20 @@ def test_languages_are_told_as_transformers_does(tmp_path, family, source, targe
         cut = theirs(text, truncation=True, max_length=5)["input_ids"]
         assert told.tokenizer.encode([text], max_length=5)[0].ids == cut
     assert told.tokenizer.languages == ours.languages
-    # what a translation pipeline of transformers forces
+    # the token that transformers' translation pipeline forces
     inputs = theirs._build_translation_inputs("x", src_lang=source, tgt_lang=target, return_tensors=None)
-    # the first mBART starts with its target instead
+    # the first mBART starts the target with its language instead
     assert (told.forced_bos_token_id or told.start_id) == inputs["forced_bos_token_id"]
-    # the other tokenizer is as it was
+    # the original tokenizer is unchanged
     assert ours.encode(["x"])[0].ids != told.tokenizer.encode(["x"])[0].ids
-    # the languages are kept in the saved files
+    # the saved files contain the languages
     told.tokenizer.save(tmp_path, None)
     again = load_tokenizer(tmp_path, TYPES.get(family.split("-")[0], family.split("-")[0]))
     assert again.encode(["x"]) == told.tokenizer.encode(["x"])
     assert again.for_languages(None, None).forced_bos_token_id == told.forced_bos_token_id
 
 
-def test_the_languages_of_the_families(tmp_path):
+def test_languages_of_the_families(tmp_path):
     found = {}
     for family in ("m2m_100", "mbart", "mbart50", "nllb", "t5", "pegasus"):
         (tmp_path / family).mkdir()
@@ -184,7 +184,7 @@ def test_the_languages_of_the_families(tmp_path):
 
 @pytest.mark.parametrize("written", ["TokenizersBackend", "class with Fast", None])
 @pytest.mark.parametrize("family", ["mbart", "mbart50", "nllb"])
-def test_families_that_share_a_model_type_are_told_apart(tmp_path, family, written):
+def test_families_with_the_same_model_type(tmp_path, family, written):
     reference = spm.theirs(family)
     reference.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
@@ -201,7 +201,7 @@ def test_config_json_may_name_the_tokenizer_class(tmp_path):
     assert len(load_tokenizer(tmp_path, "mbart").languages) == len(languages.MBART50_CODES)
 
 
-def test_nllbs_older_layout_puts_the_language_last(tmp_path):
+def test_legacy_nllb_puts_the_language_last(tmp_path):
     reference = spm.theirs("nllb", legacy_behaviour=True)
     reference.save_pretrained(tmp_path / "json")
     (tmp_path / "plain").mkdir()
@@ -212,7 +212,7 @@ def test_nllbs_older_layout_puts_the_language_last(tmp_path):
         assert ours.ids_to_tokens(ours.encode([""])[0].ids) == ["</s>", "eng_Latn"]
 
 
-def test_marian_is_told_the_target_in_front_of_the_text(tmp_path):
+def test_marian_prepends_the_target_language(tmp_path):
     ours, theirs = pair("marian-codes", tmp_path)
     assert ours.languages == ("fra", "deu")
     told = ours.for_languages(None, "deu")
@@ -228,7 +228,7 @@ def test_marian_is_told_the_target_in_front_of_the_text(tmp_path):
         ours.for_languages(None, None)
 
 
-def test_a_marian_of_two_languages_knows_none(tmp_path):
+def test_bilingual_marian_has_no_language_tokens(tmp_path):
     ours, _ = pair("marian", tmp_path)
     assert ours.languages == ()
     assert ours.for_languages(None, None).forced_bos_token_id is None
@@ -293,7 +293,7 @@ def test_a_broken_sentencepiece_model_is_named(tmp_path, data):
         ("tokenizer_config.json", {"additional_special_tokens": [["x"]]}, r"has a special token \['x'\]"),
     ],
 )
-def test_odd_marian_files(tmp_path, name, data, words):
+def test_invalid_marian_files(tmp_path, name, data, words):
     spm.write_json(spm.marian(tmp_path) / name, data)
     with pytest.raises(ValueError, match=words):
         load_tokenizer(tmp_path, "marian")
@@ -307,7 +307,7 @@ def test_odd_marian_files(tmp_path, name, data, words):
         ("m2m_100", {"language_codes": "mine"}, "language_codes='mine'. Use one of: m2m100, wmt21"),
     ],
 )
-def test_odd_layouts(tmp_path, family, config, words):
+def test_invalid_tokenizer_configs(tmp_path, family, config, words):
     pair(family, tmp_path)
     spm.write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": None} | config)
     with pytest.raises(ValueError, match=words):
@@ -322,7 +322,7 @@ def test_without_sentencepiece_the_extra_is_named(tmp_path, monkeypatch):
         load_tokenizer(tmp_path, "marian")
 
 
-def test_what_is_no_text_and_too_short_a_length(tmp_path):
+def test_invalid_texts_and_lengths(tmp_path):
     ours = load_tokenizer(spm.m2m100(tmp_path), "m2m_100")
     with pytest.raises(ValueError, match="text 1 has half a surrogate pair at character 2"):
         ours.encode(["a", "ab\ud800"])
@@ -330,7 +330,7 @@ def test_what_is_no_text_and_too_short_a_length(tmp_path):
         ours.encode(["a"], max_length=2)
 
 
-def test_sentinels_that_the_model_holds_are_not_added(tmp_path):
+def test_existing_sentinels_are_not_added(tmp_path):
     spm.plain("t5", tmp_path)
     held = spm.spm(spm.ENGLISH, "unigram", 150, True, symbols=("<extra_id_0>", "<extra_id_1>"))
     (tmp_path / "spiece.model").write_bytes(held)
@@ -342,18 +342,18 @@ def test_sentinels_that_the_model_holds_are_not_added(tmp_path):
 
 
 @pytest.mark.parametrize(("said", "meant"), [(512, 512), (10**30, None), (True, None), (None, None)])
-def test_the_longest_input(tmp_path, said, meant):
+def test_maximum_length(tmp_path, said, meant):
     assert load_tokenizer(spm.marian(tmp_path, model_max_length=said), "marian").max_length == meant
 
 
-def test_mt5_has_no_sentinels_of_its_own(tmp_path):
+def test_mt5_without_sentinels(tmp_path):
     ours = load_tokenizer(spm.plain("t5", tmp_path, extra_ids=0), "mt5")
     assert ours.token_id("<extra_id_0>") is None
     assert max(ours.special_ids) == 2
 
 
-def test_tokens_of_the_config_are_found_in_texts(tmp_path):
-    """Tokens that were added to a vocabulary, with ids of their own or behind the others."""
+def test_added_tokens_are_matched_in_texts(tmp_path):
+    """Added tokens with ids in the config, or after the other ids."""
     spm.m2m100(tmp_path)
     added = {"900": {"content": "<note>", "special": False}, "899": {"content": "<note>s", "special": False}}
     config = {"added_tokens_decoder": added, "sep_token": None}
@@ -381,14 +381,14 @@ def test_barts_plain_files(tmp_path, prefix):
         load_tokenizer(tmp_path, "bart")
 
 
-def test_default_clean_up_leaves_barts_blanks_alone(tmp_path):
+def test_default_clean_up_keeps_barts_spaces(tmp_path):
     theirs = spm.bart_theirs(spm.bart(tmp_path), clean_up_tokenization_spaces=True)
     ours = load_tokenizer(tmp_path, "bart")
     ids = theirs("The old bridge . It was")["input_ids"]
     assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True) == "The old bridge . It was"
 
 
-def test_special_tokens_that_only_the_config_names_are_special(tmp_path):
+def test_special_tokens_of_the_config(tmp_path):
     backend = spm.theirs("t5").backend_tokenizer
     data = json.loads(backend.to_str())
     data["added_tokens"] = []
@@ -400,7 +400,7 @@ def test_special_tokens_that_only_the_config_names_are_special(tmp_path):
     assert ours.ids_to_tokens(ours.encode(["a<pad>"])[0].ids)[-2:] == ["<pad>", "</s>"]
 
 
-def test_an_encoders_tokenizer_opens_as_before(tiny_bert):
+def test_tokenizer_of_an_encoder(tiny_bert):
     ours = load_tokenizer(tiny_bert, "bert")
     assert isinstance(ours, Tokenizer)
     assert not isinstance(ours, SentencePieceTokenizer)

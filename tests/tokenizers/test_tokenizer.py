@@ -1,4 +1,4 @@
-"""Lines, tokens, batches."""
+"""Lines, tokenizers and batches."""
 
 import inspect
 import io
@@ -18,7 +18,7 @@ line = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"
 
 
 @given(st.lists(line, min_size=1), st.sampled_from(["\n", "\r\n"]), st.booleans())
-def test_lines_come_back_whatever_stands_in_them(tmp_path_factory, lines, end, ended):
+def test_lines_round_trip(tmp_path_factory, lines, end, ended):
     path = tmp_path_factory.mktemp("lines") / "a.txt"
     body = end.join(lines) + (end if ended else "")
     path.write_bytes(b"\xef\xbb\xbf" + body.encode())
@@ -47,7 +47,7 @@ def test_standard_input(monkeypatch):
 
 
 @given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 600))
-def test_batches_hold_every_text_once_within_the_budget(lengths, budget):
+def test_batches_contain_each_text_once_within_the_limit(lengths, budget):
     batches = list(token_batches(lengths, budget))
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
@@ -58,13 +58,13 @@ def test_batches_hold_every_text_once_within_the_budget(lengths, budget):
     assert order == sorted(order, reverse=True)
 
 
-def test_a_budget_below_one_is_refused():
+def test_limit_below_one_is_refused():
     with pytest.raises(ValueError, match="batch_tokens must be at least 1; got 0"):
         list(token_batches([1], 0))
 
 
 @pytest.mark.parametrize("source", ["tokenizer.json", "vocab.txt"])
-def test_tokens_are_transformers_from_either_file(tiny_bert, tmp_path, source):
+def test_tokens_equal_transformers_from_either_file(tiny_bert, tmp_path, source):
     theirs = BertTokenizer(str(tiny_bert / "vocab.txt"))
     (tmp_path / source).write_bytes((tiny_bert / source).read_bytes())
     ours = Tokenizer.from_folder(tmp_path)
@@ -95,13 +95,13 @@ def test_threads_may_share_a_tokenizer(minilm):
         assert list(threads.map(tokenized, [5, 9, 40, None])) == [{5}, {9}, {40}, {402}]
 
 
-def test_the_packages_fixed_padding_and_truncation_are_off(minilm):
+def test_fixed_padding_and_truncation_are_disabled(minilm):
     (tokens,) = minilm.tokenizer.encode(["word " * 200])
     assert len(tokens.ids) == 202
     assert len(minilm.tokenize(["word " * 2000])[0].ids) == 256
 
 
-def test_what_is_no_text_is_named(minilm):
+def test_invalid_texts(minilm):
     tokenizer = minilm.tokenizer
     with pytest.raises(ValueError, match="text 1 is a int"):
         inspect.unwrap(Tokenizer.encode)(tokenizer, ["a", 3])

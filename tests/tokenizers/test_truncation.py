@@ -1,4 +1,4 @@
-"""A long text is tokenized no further than its tokens are used, and its tokens are those of the whole text."""
+"""Only the beginning of a long text is tokenized, with the tokens of the whole text."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -63,7 +63,7 @@ def replace(pattern, by="▁"):
 
 
 def built():
-    """Tokenizers of the `tokenizers` library by name, and whether beginnings are enough."""
+    """Return tokenizers by name, and whether a beginning of a text is sufficient."""
     pre, norm = pre_tokenizers, normalizers
     nmt = norm.Sequence([norm.Nmt(), norm.NFKC(), replace(Regex(" {2,}"), " ")])
     word_piece = trainers.WordPieceTrainer(vocab_size=150, special_tokens=["[UNK]"], show_progress=False)
@@ -116,14 +116,14 @@ NAMES = [*built(), "bert", "own", "own encoder", "marian", "m2m_100", "bart", "t
 
 
 def whole(tokenizer, texts, length):
-    """Ids of the whole texts, truncated, and whether they were truncated."""
+    """Return the truncated ids of the whole texts, and whether they were truncated."""
     special = 0 if isinstance(tokenizer, Tokenizer) else len(tokenizer.prefix_ids) + len(tokenizer.suffix_ids)
     return [(tokens.ids, tokens.truncated) for tokens in tokenizer._encode(texts, length - special)]
 
 
 @pytest.fixture
 def short():
-    """First beginnings of a character a token, so that most are cut near the last token, and grow."""
+    """Start with one character for each token, so that most splits are near the last token, and beginnings grow."""
     before, truncation._CHARACTERS = truncation._CHARACTERS, 1
     yield
     truncation._CHARACTERS = before
@@ -133,14 +133,14 @@ def short():
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "dropout"])
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(JOINED | LETTERS, min_size=1, max_size=3), length=st.integers(4, 9))
-def test_the_tokens_are_those_of_the_whole_text(made, name, texts, length):
+def test_tokens_equal_those_of_the_whole_text(made, name, texts, length):
     tokenizer, _ = made[name]
     found = [(tokens.ids, tokens.truncated) for tokens in tokenizer.encode(texts, length)]
     assert found == whole(tokenizer, texts, length)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_more_is_tokenized_than_is_used(made, name, monkeypatch):
+def test_only_the_used_beginning_is_tokenized(made, name, monkeypatch):
     tokenizer, cuts = made[name]
     handed = []
     original = type(tokenizer)._encode
@@ -165,13 +165,13 @@ def test_a_beginning_grows_until_it_has_enough_tokens(made):
 
 
 @pytest.mark.parametrize("name", ["bert", "marian"])
-def test_half_a_surrogate_pair_is_found_behind_the_beginning(made, name):
+def test_half_a_surrogate_pair_after_the_beginning(made, name):
     tokenizer, _ = made[name]
     with pytest.raises(ValueError, match="text 1 has half a surrogate pair at character 60000"):
         tokenizer.encode(["hello", "hello " * 10_000 + "\ud800"], 10)
 
 
-def test_a_component_that_is_not_known_is_not_cut():
+def test_unknown_component_is_not_split():
     backend = Backend(models.WordLevel({"a": 0}, unk_token="a"))
     assert not truncation.splits_at_spaces(backend)
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Digits()])
@@ -184,7 +184,7 @@ def test_a_component_that_is_not_known_is_not_cut():
 
 
 @pytest.mark.parametrize("text", ["a" * 300_000, "日本語" * 100_000, "日" + "ab1" * 100_000 + "日" * 9])
-def test_a_text_without_blanks_is_cut_where_that_is_certain(made, text, monkeypatch):
+def test_text_without_spaces_is_split_if_certain(made, text, monkeypatch):
     tokenizer, _ = made["bert"]
     expected = whole(tokenizer, [text], 20)
     handed = []
@@ -197,7 +197,7 @@ def test_a_text_without_blanks_is_cut_where_that_is_certain(made, text, monkeypa
     assert sum(map(len, handed)) < 2000
 
 
-def test_a_text_without_a_certain_cut_is_refused_before_it_fills_the_memory(made, monkeypatch):
+def test_unsplittable_text_is_refused_by_the_memory_check(made, monkeypatch):
     tokenizer, _ = made["byte level"]
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device=None: 2**30)
     with pytest.raises(ValueError, match=r"10,000,000 characters .* needs at least 1\.7 GiB of memory; 1\.0 GiB"):

@@ -1,4 +1,4 @@
-"""`clearhead ablate`: the same training with and without each regulariser."""
+"""`clearhead ablate` compares the same training with and without each regularizer."""
 
 import json
 
@@ -7,8 +7,10 @@ import yaml
 from support.command import clearhead, refused, started
 from support.training_data import recipe, write_data
 
-from clearhead.train.ablation import SWITCHES, ablate, toggled
-from clearhead.train.recipe.recipe import Augmentation, EarlyStopping
+from clearhead.train.ablation import ablate, toggled
+from clearhead.train.regularizers import ablations
+from clearhead.train.regularizers.augmentation import Augmentation
+from clearhead.train.regularizers.early_stopping import EarlyStopping
 
 
 @pytest.fixture(scope="module")
@@ -16,13 +18,13 @@ def data(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def told(data, folder, **sections):
+def spec(data, folder, **sections):
     return recipe(data, "classification", output=folder / "out", held_out=True, **sections)
 
 
 def written(data, folder, **sections):
     path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(told(data, folder, **sections).model_dump(mode="json")), encoding="utf-8")
+    path.write_text(yaml.safe_dump(spec(data, folder, **sections).model_dump(mode="json")), encoding="utf-8")
     return path
 
 
@@ -52,7 +54,7 @@ def test_table_numbers_and_picture(data, tmp_path):
     assert len(weights) == 8
     # finished runs are not run again
     times = [path.stat().st_mtime_ns for path in weights]
-    assert "holds an ablation already" in refused("ablate", path, *changes)
+    assert "already contains an ablation" in refused("ablate", path, *changes)
     status, out, _ = clearhead("ablate", path, *changes, "--resume", "--json", "--quiet")
     assert (status, json.loads(out)) == (0, effects)
     assert [path.stat().st_mtime_ns for path in weights] == times
@@ -62,7 +64,7 @@ def test_table_numbers_and_picture(data, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_diverges_is_reported(data, tmp_path):
-    wild = told(data, tmp_path, optimizer={"learning_rate": 1.0}, model={"num_layers": 6}, training={"steps": 12})
+    wild = spec(data, tmp_path, optimizer={"learning_rate": 1.0}, model={"num_layers": 6}, training={"steps": 12})
     effects = ablate(wild, without=["layer_norm"], seeds=2)
     assert [(effect.name, effect.diverged) for effect in effects] == [
         ("as the recipe says", 0),
@@ -74,25 +76,25 @@ def test_a_run_that_diverges_is_reported(data, tmp_path):
 
 def test_what_there_is_not_is_refused(data, tmp_path):
     path = written(data, tmp_path)
-    assert "there is no regulariser 'droput'; did you mean dropout?" in refused("ablate", path, "--without", "droput")
+    assert "unknown regularizer 'droput'; did you mean dropout?" in refused("ablate", path, "--without", "droput")
     assert not (tmp_path / "out").exists()
     for options, message in [
-        ({"without": ["dropout"]}, "dropout is off in the recipe already"),
-        ({"with_": ["layer_norm"]}, "layer_norm is on in the recipe already"),
-        ({"with_": ["distillation"]}, "distillation needs a teacher"),
+        ({"without": ["dropout"]}, "dropout is already off in the recipe"),
+        ({"with_": ["layer_norm"]}, "layer_norm is already on in the recipe"),
+        ({"with_": ["distillation"]}, "distillation needs settings"),
         ({}, "nothing to compare"),
     ]:
         with pytest.raises(ValueError, match=message):
-            ablate(told(data, tmp_path), **options)
+            ablate(spec(data, tmp_path), **options)
     with pytest.raises(ValueError, match=r"data.validation is missing"):
         ablate(recipe(data, "classification"), without=["layer_norm"])
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in SWITCHES if name not in ("distillation", "attention_masking", "layer_norm")]
+    "name", [name for name in ablations() if name not in ("distillation", "attention_masking", "layer_norm")]
 )
 def test_a_regulariser_that_is_off_is_switched_on_and_off_again(data, tmp_path, name):
-    off = told(data, tmp_path, regularize={"dropout": {"attention": 0.1}})  # r_drop wants some
+    off = spec(data, tmp_path, regularize={"dropout": {"attention": 0.1}})  # r_drop wants some
     on = toggled(off, name, on=True)
     if name == "augmentation":
         assert on.regularize.augmentation == Augmentation(token_masking=0.1)
@@ -100,13 +102,13 @@ def test_a_regulariser_that_is_off_is_switched_on_and_off_again(data, tmp_path, 
         assert on.regularize.early_stopping == EarlyStopping(patience=3)
     if name != "dropout":  # which is on already, elsewhere
         assert toggled(on, name, on=False) == off
-    with pytest.raises(ValueError, match=f"{name} is on in the recipe already"):
+    with pytest.raises(ValueError, match=f"{name} is already on in the recipe"):
         toggled(on, name, on=True)
 
 
 @pytest.mark.parametrize("name", ["attention_masking", "layer_norm"])
 def test_a_regulariser_that_is_on_is_switched_off_and_on_again(data, tmp_path, name):
-    on = told(data, tmp_path)
+    on = spec(data, tmp_path)
     off = toggled(on, name, on=False)
     assert not getattr(off.regularize, name)
     assert toggled(off, name, on=True) == on

@@ -1,4 +1,4 @@
-"""Examples on disk: what went in comes out, whole or not at all."""
+"""Tokenized datasets on disk return what was written, and appear atomically."""
 
 import os
 import pickle
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from clearhead.data.records import Row
 from clearhead.io.locks import writer_lock
 from clearhead.train.data import dataset as module
-from clearhead.train.data.dataset import TokenizedDataset, build_store
+from clearhead.train.data.dataset import TokenizedDataset, build_dataset
 
 token = st.integers(-(2**31), 2**31 - 1)
 tokens = st.lists(token, max_size=6)
@@ -44,7 +44,7 @@ def no_rows():
 
 @given(st.lists(st.lists(example, max_size=3), min_size=1, max_size=20), st.integers(1, 4), st.none() | st.just(8))
 @settings(max_examples=25)
-def test_what_went_in_comes_out(tmp_path_factory, monkeypatch, found, chunk, budget):
+def test_reading_returns_what_was_written(tmp_path_factory, monkeypatch, found, chunk, budget):
     monkeypatch.setattr(module, "CHUNK_ROWS", chunk)
     folder = tmp_path_factory.mktemp("stores") / "deep" / "store"
     every = [one for some in found for one in some]
@@ -57,11 +57,15 @@ def test_what_went_in_comes_out(tmp_path_factory, monkeypatch, found, chunk, bud
 
     if not kept:
         with pytest.raises(ValueError, match="no examples are left"):
-            build_store(folder, given_rows, examples, key="k", budget=budget)
+            build_dataset(folder, given_rows, examples, key="k", max_tokens=budget)
         assert os.listdir(folder.parent) == []
         return
-    built = build_store(folder, iter(given_rows), examples, key="k", budget=budget)
-    for store in (built, build_store(folder, no_rows(), examples, key="k", budget=budget), TokenizedDataset(folder)):
+    built = build_dataset(folder, iter(given_rows), examples, key="k", max_tokens=budget)
+    for store in (
+        built,
+        build_dataset(folder, no_rows(), examples, key="k", max_tokens=budget),
+        TokenizedDataset(folder),
+    ):
         assert len(store) == len(kept)
         assert store.fields == ("source", "target")
         assert store.lengths.dtype == np.int32
@@ -72,14 +76,14 @@ def test_what_went_in_comes_out(tmp_path_factory, monkeypatch, found, chunk, bud
         ]
         assert read == kept
         assert [list(one) for one in read] == [list(one) for one in kept]
-        reasons = {"no tokens": len(every) - len(full), f"longer than the batch budget of {budget} tokens": 0}
-        reasons[f"longer than the batch budget of {budget} tokens"] = len(full) - len(kept)
+        reasons = {"no tokens": len(every) - len(full), f"longer than the batch limit of {budget} tokens": 0}
+        reasons[f"longer than the batch limit of {budget} tokens"] = len(full) - len(kept)
         assert store.skipped == {reason: count for reason, count in reasons.items() if count}
     assert os.listdir(folder.parent) == ["store"]
 
 
 def test_examples_are_views_and_a_pickle_is_small(tmp_path):
-    store = build_store(tmp_path / "store", rows(2000), letters, key="k")
+    store = build_dataset(tmp_path / "store", rows(2000), letters, key="k")
     again = pickle.loads(pickle.dumps(store))
     assert len(pickle.dumps(store)) < 1000
     assert store[-1]["ids"].tolist() == again[1999]["ids"].tolist() == [5] * 5
@@ -91,82 +95,82 @@ def test_examples_are_views_and_a_pickle_is_small(tmp_path):
             store[place]
 
 
-def test_another_key_or_budget_builds_anew(tmp_path):
+def test_another_key_or_limit_rebuilds(tmp_path):
     folder = tmp_path / "store"
-    first = build_store(folder, rows(3), letters, key="a")
-    assert len(build_store(folder, rows(4), letters, key="b")) == 4
-    assert first[2]["ids"].tolist() == [3] * 3  # whoever reads the old one goes on
-    assert len(build_store(folder, rows(9), letters, key="b", budget=5)) == 7
-    with pytest.raises(ValueError, match=r"a.txt, line 6: longer than the batch budget of 5 tokens; mend"):
-        build_store(folder, rows(9), letters, key="b", budget=5, strict=True)
-    assert TokenizedDataset(folder).skipped == {"longer than the batch budget of 5 tokens": 2}
+    first = build_dataset(folder, rows(3), letters, key="a")
+    assert len(build_dataset(folder, rows(4), letters, key="b")) == 4
+    assert first[2]["ids"].tolist() == [3] * 3  # readers of the old one continue
+    assert len(build_dataset(folder, rows(9), letters, key="b", max_tokens=5)) == 7
+    with pytest.raises(ValueError, match=r"a.txt, line 6: longer than the batch limit of 5 tokens; fix"):
+        build_dataset(folder, rows(9), letters, key="b", max_tokens=5, strict=True)
+    assert TokenizedDataset(folder).skipped == {"longer than the batch limit of 5 tokens": 2}
     assert os.listdir(tmp_path) == ["store"]
     with pytest.raises(ValueError, match="line 1: no tokens"):
-        build_store(tmp_path / "other", rows(1), lambda some: [[{"ids": []}]], key="a", strict=True)
-    with pytest.raises(ValueError, match="the rows gave none"):
-        build_store(tmp_path / "other", [], letters, key="a")
+        build_dataset(tmp_path / "other", rows(1), lambda some: [[{"ids": []}]], key="a", strict=True)
+    with pytest.raises(ValueError, match="the rows have none"):
+        build_dataset(tmp_path / "other", [], letters, key="a")
 
 
-def test_examples_that_differ_are_a_mistake_of_the_program(tmp_path):
+def test_examples_with_different_fields_fail_an_assertion(tmp_path):
     def examples(chunk):
-        return [[{"ids": [1], "label": 1.0 if row.where.endswith("7") else 1}] for row in chunk]
+        return [[{"ids": [1], "label": 1.0 if row.location.endswith("7") else 1}] for row in chunk]
 
     with pytest.raises(AssertionError, match="examples differ"):
-        build_store(tmp_path / "store", rows(9), examples, key="a")
+        build_dataset(tmp_path / "store", rows(9), examples, key="a")
     with pytest.raises(AssertionError, match="without a sequence"):
-        build_store(tmp_path / "store", rows(9), lambda chunk: [[{"label": 1}] for _ in chunk], key="a")
+        build_dataset(tmp_path / "store", rows(9), lambda chunk: [[{"label": 1}] for _ in chunk], key="a")
     for bad in ([1.5], [2**31]):
         with pytest.raises((TypeError, OverflowError)):
-            build_store(tmp_path / "store", rows(1), lambda chunk, bad=bad: [[{"ids": bad}]], key="a")
+            build_dataset(tmp_path / "store", rows(1), lambda chunk, bad=bad: [[{"ids": bad}]], key="a")
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_no_store_is_not_replaced(tmp_path):
+def test_other_folders_are_not_replaced(tmp_path):
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "a.txt").write_text("mine")
     for place in (tmp_path / "papers", tmp_path / "papers" / "a.txt"):
-        with pytest.raises(ValueError, match="is there already and is no store of examples"):
-            build_store(place, no_rows(), letters, key="a")
+        with pytest.raises(ValueError, match="exists and is not a tokenized dataset"):
+            build_dataset(place, no_rows(), letters, key="a")
     assert (tmp_path / "papers" / "a.txt").read_text() == "mine"
     (tmp_path / "empty").mkdir()
-    assert len(build_store(tmp_path / "empty", rows(3), letters, key="a")) == 3
-    with pytest.raises(ValueError, match="is no store of examples"):
+    assert len(build_dataset(tmp_path / "empty", rows(3), letters, key="a")) == 3
+    with pytest.raises(ValueError, match="is not a tokenized dataset"):
         TokenizedDataset(tmp_path / "papers")
 
 
-def test_a_damaged_store_is_built_anew(tmp_path):
+def test_a_damaged_dataset_is_rebuilt(tmp_path):
     folder = tmp_path / "store"
     for name, content in (
         ("tokens-0.bin", b"1234"),
         ("clearhead-store.json", b"{"),
         ("clearhead-store.json", b'{"format": 0}'),
     ):
-        build_store(folder, rows(3), letters, key="a")
+        build_dataset(folder, rows(3), letters, key="a")
         (folder / name).write_bytes(content)
-        with pytest.raises(ValueError, match="damaged|no store|another version"):
+        with pytest.raises(ValueError, match="damaged|not a tokenized dataset|another version"):
             TokenizedDataset(folder)
-        assert len(build_store(folder, rows(3), letters, key="a")) == 3
+        assert len(build_dataset(folder, rows(3), letters, key="a")) == 3
     (folder / "starts.bin").unlink()
-    assert TokenizedDataset(build_store(folder, rows(3), letters, key="a").folder)[2]["ids"].tolist() == [3] * 3
+    assert TokenizedDataset(build_dataset(folder, rows(3), letters, key="a").folder)[2]["ids"].tolist() == [3] * 3
 
 
 BUILD = """
 import sys, pathlib
 from clearhead.data.records import Row
-from clearhead.train.data.dataset import build_store
+from clearhead.train.data.dataset import build_dataset
 def rows():
     for number in range(10**9):
         if number == 5000: print("half", flush=True)
         yield Row({}, "here")
-build_store(pathlib.Path(sys.argv[1]), rows(), lambda chunk: [[{"ids": [1] * 50}] for _ in chunk], key="endless")
+build_dataset(pathlib.Path(sys.argv[1]), rows(), lambda chunk: [[{"ids": [1] * 50}] for _ in chunk], key="endless")
 """
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_kill_leaves_no_half_store(tmp_path, before):
+def test_a_kill_leaves_no_partial_dataset(tmp_path, before):
     folder = tmp_path / "store"
     if before:
-        build_store(folder, rows(3), letters, key="a")
+        build_dataset(folder, rows(3), letters, key="a")
     with subprocess.Popen([sys.executable, "-c", BUILD, str(folder)], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"half\n"
         process.send_signal(signal.SIGKILL)
@@ -174,13 +178,13 @@ def test_a_kill_leaves_no_half_store(tmp_path, before):
     assert (tmp_path / ".store.part").is_dir()
     assert folder.exists() == before
     if before:
-        assert len(build_store(folder, no_rows(), letters, key="a")) == 3
-    assert len(build_store(folder, rows(5), letters, key="b")) == 5
+        assert len(build_dataset(folder, no_rows(), letters, key="a")) == 3
+    assert len(build_dataset(folder, rows(5), letters, key="b")) == 5
     assert os.listdir(tmp_path) == ["store"]
 
 
 def test_an_interrupt_or_a_bad_row_leaves_what_was_there(tmp_path):
-    build_store(tmp_path / "store", rows(3), letters, key="a")
+    build_dataset(tmp_path / "store", rows(3), letters, key="a")
     for error in (KeyboardInterrupt, ValueError, OSError):
 
         def broken(error=error):
@@ -188,18 +192,18 @@ def test_an_interrupt_or_a_bad_row_leaves_what_was_there(tmp_path):
             raise error("a.txt, line 2501")
 
         with pytest.raises(error, match=r"^a.txt, line 2501$"):
-            build_store(tmp_path / "store", broken(), letters, key="b")
+            build_dataset(tmp_path / "store", broken(), letters, key="b")
         assert os.listdir(tmp_path) == ["store"]
-        assert len(build_store(tmp_path / "store", no_rows(), letters, key="a")) == 3
+        assert len(build_dataset(tmp_path / "store", no_rows(), letters, key="a")) == 3
 
 
 @pytest.mark.parametrize("limit", [100, 9_000])
-def test_a_full_disk_names_the_place(tmp_path, limit):
+def test_a_full_disk_names_the_folder(tmp_path, limit):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         with pytest.raises(OSError, match=rf"File too large: '{tmp_path}/store'"):
-            build_store(tmp_path / "store", rows(2500), letters, key="b")
+            build_dataset(tmp_path / "store", rows(2500), letters, key="b")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         signal.signal(signal.SIGXFSZ, previous)
@@ -207,14 +211,14 @@ def test_a_full_disk_names_the_place(tmp_path, limit):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+def test_a_folder_that_is_not_writable_is_named(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(PermissionError, match="store"):
-        build_store(tmp_path / "store", rows(3), letters, key="b")
+        build_dataset(tmp_path / "store", rows(3), letters, key="b")
     tmp_path.chmod(0o700)
 
 
-def test_the_rows_are_never_held_whole(tmp_path):
+def test_rows_are_read_in_chunks(tmp_path):
     asked = []
 
     def endless():
@@ -227,10 +231,10 @@ def test_the_rows_are_never_held_whole(tmp_path):
         assert len(chunk) <= module.CHUNK_ROWS
         return letters(chunk)
 
-    assert len(build_store(tmp_path / "store", endless(), examples, key="b")) == 5500
+    assert len(build_dataset(tmp_path / "store", endless(), examples, key="b")) == 5500
 
 
-def test_of_two_at_once_one_builds_and_the_other_waits(tmp_path):
+def test_of_two_processes_one_builds_and_the_other_waits(tmp_path):
     started, finish = threading.Event(), threading.Event()
     found = []
 
@@ -240,7 +244,7 @@ def test_of_two_at_once_one_builds_and_the_other_waits(tmp_path):
         yield from rows(3)
 
     def build(given_rows):
-        found.append(build_store(tmp_path / "store", given_rows, letters, key="a"))
+        found.append(build_dataset(tmp_path / "store", given_rows, letters, key="a"))
 
     first = threading.Thread(target=build, args=[slow()])
     first.start()
@@ -257,7 +261,7 @@ def test_of_two_at_once_one_builds_and_the_other_waits(tmp_path):
     assert os.listdir(tmp_path) == ["store"]
 
 
-def test_who_has_waited_keeps_the_next_one_waiting(tmp_path):
+def test_a_process_that_waited_holds_the_lock_itself(tmp_path):
     inside, leave = [threading.Event() for _ in range(3)], [threading.Event() for _ in range(3)]
 
     def enter(number):

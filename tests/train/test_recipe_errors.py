@@ -1,15 +1,18 @@
-"""What is wrong with a recipe or its data is said in one line, before anything is computed."""
+"""Errors in a recipe or its data are reported in one line, before anything is computed."""
 
 import os
 import re
 import subprocess
+from typing import get_args
 
 import pytest
 import yaml
 from support.command import COMMAND, refused, started
 from support.training_data import recipe, write_data
 
-from clearhead.train.recipe.load import read_recipe, recipe_of
+from clearhead.train.recipe.load import parse_recipe, read_recipe
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.renamed import RENAMED_KEYS
 from clearhead.train.trainer import train
 
 
@@ -19,17 +22,17 @@ def data(tmp_path_factory):
 
 
 def changed(**changes):
-    """A recipe as YAML has it, with keys set (section__key) or taken away (...)."""
-    told = {"task": "text-to-text", "output": "run", "data": {"train": "a.tsv"}, "training": {"steps": 3}}
+    """Return a recipe as in YAML, with keys set (section__key) or removed (...)."""
+    spec = {"task": "text-to-text", "output": "run", "data": {"train": "a.tsv"}, "training": {"steps": 3}}
     if changes.get("task") is ...:
-        del told["task"], changes["task"]
+        del spec["task"], changes["task"]
     for key, value in changes.items():
         *sections, last = key.split("__")
-        inner = told
+        inner = spec
         for section in sections:
             inner = inner.setdefault(section, {})
         inner.pop(last, None) if value is ... else inner.update({last: value})
-    return told
+    return spec
 
 
 TEACHER = {"teacher": "a", "hidden_weight": 1.0}
@@ -38,70 +41,91 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"taks": "x"}, "there is no key taks; did you mean task?"),
-        ({"data__trian": "x"}, "there is no key data.trian; did you mean train?"),
-        ({"regularize__droput": 0.1}, "there is no key regularize.droput; did you mean dropout?"),
-        ({"regularize__dropout": {"residul": 0.1}}, "no key regularize.dropout.residul; did you mean residual?"),
+        ({"taks": "x"}, "unknown key taks; did you mean task?"),
+        ({"data__trian": "x"}, "unknown key data.trian; did you mean train?"),
+        ({"regularize__droput": 0.1}, "unknown key regularize.droput; did you mean dropout?"),
+        ({"regularize__dropout": {"residul": 0.1}}, "unknown key regularize.dropout.residul; did you mean residual?"),
         ({"regularize__distillation": {"temprature": 1}}, "distillation.temprature; did you mean temperature?"),
-        ({"objective": {"prefx": "a"}}, "there is no key objective.prefx; did you mean prefix?"),
-        ({"task": ...}, "task is missing"),
-        ({"data__train": ...}, "data.train is missing"),
-        ({"data__train": ["a", 3]}, "data.train.1 is 3: a text is wanted"),
-        ({"data__max_length": "long"}, "data.max_length is 'long': a whole number is wanted"),
-        ({"training__steps": 1.5}, "training.steps is 1.5: a whole number is wanted"),
-        ({"regularize__layer_norm": "maybe"}, "regularize.layer_norm is 'maybe': true or false is wanted"),
-        ({"regularize__r_drop": True}, "regularize.r_drop: true does not say what; a value is wanted"),
-        ({"regularize__early_stopping": True}, "regularize.early_stopping: true does not say what"),
+        ({"objective": {"prefx": "a"}}, "unknown key objective.prefx; did you mean prefix?"),
+        ({"task": ...}, "task is required"),
+        ({"data__train": ...}, "data.train is required"),
+        ({"data__train": ["a", 3]}, "data.train.1 is 3: expected a string"),
+        ({"data__max_length": "long"}, "data.max_length is 'long': expected an integer"),
+        ({"training__steps": 1.5}, "training.steps is 1.5: expected an integer"),
+        ({"regularize__layer_norm": "maybe"}, "regularize.layer_norm is 'maybe': expected true or false"),
+        ({"regularize__r_drop": True}, "regularize.r_drop: expected a value, got true"),
+        ({"regularize__early_stopping": True}, "regularize.early_stopping: expected a value, got true"),
         ({"regularize__weight_decay": float("nan")}, "regularize.weight_decay is nan: it should be a finite number"),
         ({"regularize__label_smoothing": 1.0}, "regularize.label_smoothing is 1.0: it should be less than 1"),
         ({"seed": -1}, "seed is -1"),
-        ({"training__epochs": 2}, "training: either steps or epochs"),
-        ({"validation__scores": ["bleu"]}, "validation.scores: need data.validation"),
-        ({"validation__select": "bleu"}, "validation.select: needs data.validation"),
-        ({"training__final": "best"}, "training.final: best needs data.validation"),
-        ({"regularize__early_stopping": {}}, "regularize.early_stopping: needs data.validation"),
+        ({"training__epochs": 2}, "training: exactly one of steps and epochs"),
+        ({"validation__metrics": ["bleu"]}, "validation.metrics: require data.validation"),
+        ({"validation__monitor": "bleu"}, "validation.monitor: requires data.validation"),
+        ({"training__final_weights": "best"}, "training.final_weights: best requires data.validation"),
+        ({"regularize__early_stopping": {}}, "regularize.early_stopping: requires data.validation"),
         ({"regularize__r_drop": 1, "regularize__dropout": False}, "regularize.r_drop: compares two passes"),
-        ({"model__start": "a", "model__encoder": "b"}, "model: start takes over a whole model"),
-        ({"model__start": "a", "model__d_model": 8}, "model.d_model: is what the checkpoint of model.start says"),
-        ({"model__start": "a", "tokenizer__path": "b"}, "tokenizer: the checkpoint of model.start brings its own"),
-        ({"task": "classification", "model__encoder": "b"}, "model.encoder: is of an encoder–decoder"),
+        ({"model__init_from": "a", "model__init_encoder_from": "b"}, "model: init_from initializes the whole model"),
+        (
+            {"model__init_from": "a", "model__d_model": 8},
+            "model.d_model: is determined by the checkpoint in model.init_from",
+        ),
+        ({"model__init_from": "a", "tokenizer__path": "b"}, "tokenizer: is part of the checkpoint in model.init_from"),
+        (
+            {"task": "classification", "model__init_encoder_from": "b"},
+            "model.init_encoder_from: requires an encoder–decoder",
+        ),
         (
             {"task": "classification", "model__decoder_num_layers": 2},
-            "model.decoder_num_layers: is of an encoder–decoder",
+            "model.decoder_num_layers: requires an encoder–decoder",
         ),
         (
             {"task": "classification", "regularize__distillation": TEACHER},
-            "hidden_weight: is for tasks that predict tokens",
+            "hidden_weight: requires a task that predicts tokens",
         ),
         (
-            {"task": "masked-language-model", "regularize__augmentation": {"noise": 0.1}},
-            "objective.mask_rate is this task's",
+            {"task": "masked-language-model", "regularize__augmentation": {"token_replacement": 0.1}},
+            "use objective.mask_rate instead",
         ),
         (
-            {"task": "span-answers", "regularize__augmentation": {"shuffling": 2}},
-            "shuffling: moves the answer's tokens",
+            {"task": "span-answers", "regularize__augmentation": {"local_shuffle": 2}},
+            "local_shuffle: moves the tokens of the answer",
         ),
         (
             {"task": "sentence-embeddings", "regularize__r_drop": 1.0},
-            "r_drop: is for tasks that predict classes or tokens",
+            "r_drop: requires a task that predicts classes or tokens",
         ),
-        ({"task": "sentence-embeddings", "objective": {"score_range": [1, 1]}}, "score_range goes from a lower number"),
+        ({"task": "sentence-embeddings", "objective": {"score_range": [1, 1]}}, "score_range must increase"),
     ],
 )
 def test_a_wrong_recipe_is_refused(changes, message):
     with pytest.raises(ValueError, match=re.escape(message)) as said:
-        recipe_of(changed(**changes), "r.yaml")
+        parse_recipe(changed(**changes), "r.yaml")
     assert str(said.value).startswith("r.yaml: ")
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED_KEYS.items())
+def test_a_renamed_key_is_refused_with_its_new_name(tmp_path, old, new):
+    *sections, last = old.split(".")
+    message = re.escape(f"r.yaml: {old} was renamed to {new}")
+    with pytest.raises(ValueError, match=message):
+        parse_recipe(changed(**{"__".join([*sections, last]): 1}), "r.yaml")
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        read_recipe(tmp_path / "r.yaml", [f"{old}=1"])
+    section = Recipe
+    for name in new.split("."):
+        field = section.model_fields[name].annotation
+        section = next((kind for kind in (field, *get_args(field)) if hasattr(kind, "model_fields")), None)
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.steps", "what changes a recipe is key=value"),
-        ("=3", "what changes a recipe is key=value"),
-        ("training.stps=3", "there is no key training.stps; did you mean steps?"),
-        ("task.x=3", "task is 'text-to-text' in the recipe and has no keys of its own"),
+        ("training.steps", "expected key=value"),
+        ("=3", "expected key=value"),
+        ("training.stps=3", "unknown key training.stps; did you mean steps?"),
+        ("task.x=3", "task is 'text-to-text' in the recipe, not a section"),
         ("training.steps=[1,", "the value is not YAML"),
     ],
 )
@@ -133,7 +157,7 @@ def test_values_that_yaml_cannot_build_are_one_line(tmp_path):
 
 def test_overrides_are_yaml(tmp_path):
     (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
-    told = read_recipe(
+    spec = read_recipe(
         tmp_path / "r.yaml",
         [
             "training.steps=null",
@@ -143,8 +167,8 @@ def test_overrides_are_yaml(tmp_path):
             "optimizer.betas=[0.9, 0.99]",
         ],
     )
-    assert (told.training.steps, told.training.epochs, told.regularize.dropout.residual) == (None, 2, 0.3)
-    assert (told.objective.prefix, told.optimizer.betas) == ("a=b: ", (0.9, 0.99))
+    assert (spec.training.steps, spec.training.epochs, spec.regularize.dropout.residual) == (None, 2, 0.3)
+    assert (spec.objective.prefix, spec.optimizer.betas) == ("a=b: ", (0.9, 0.99))
 
 
 WRONG_DATA = [
@@ -154,7 +178,7 @@ WRONG_DATA = [
         "text-to-text",
         {"source": "one\n" + "red " * 99 + "\n", "target": "a\nb\n"},
         {"strict": True, "batch_tokens": 50},
-        "source, line 2: longer than the batch budget of 50 tokens",
+        "source, line 2: longer than the batch limit of 50 tokens",
     ),
     (
         "text-to-text",
@@ -163,7 +187,12 @@ WRONG_DATA = [
         "source, line 2: the target has",
     ),
     ("text-to-text", {"source": "\n \n", "target": "a\nb\n"}, {}, "no examples are left to train on (2: no tokens)"),
-    ("span-answers", "who\tred dog\tdog\t3\n", {}, "line 1: the answer 'dog' does not stand at character 3"),
+    (
+        "span-answers",
+        "who\tred dog\tdog\t3\n",
+        {},
+        "line 1: the context does not contain the answer 'dog' at character 3",
+    ),
     ("span-answers", "who\tred\tred\t0\n \tred\tred\t0\n", {"strict": True}, "rows.tsv, line 2: no tokens"),
     (
         "span-answers",
@@ -171,13 +200,13 @@ WRONG_DATA = [
         {"strict": True, "max_length": 20},
         "rows.tsv, line 2: the question of pair 0 has",
     ),
-    ("sentence-embeddings", "a\tb\t7\n", {}, "line 1: the score 7.0 is not within objective.score_range, 0.0 to 5.0"),
-    ("sentence-embeddings", "a\tb\thigh\n", {}, "line 1: the score is 'high'; a number is wanted"),
+    ("sentence-embeddings", "a\tb\t7\n", {}, "line 1: the score 7.0 is outside objective.score_range, 0.0 to 5.0"),
+    ("sentence-embeddings", "a\tb\thigh\n", {}, "line 1: the score is 'high'; expected a number"),
 ]
 
 
-@pytest.mark.parametrize(("task", "texts", "told", "message"), WRONG_DATA)
-def test_wrong_data_are_refused_with_their_place(data, tmp_path, task, texts, told, message):
+@pytest.mark.parametrize(("task", "texts", "spec", "message"), WRONG_DATA)
+def test_wrong_data_is_refused_with_its_location(data, tmp_path, task, texts, spec, message):
     if isinstance(texts, dict):
         files = {field: str(tmp_path / field) for field in texts}
         for field, text in texts.items():
@@ -186,37 +215,37 @@ def test_wrong_data_are_refused_with_their_place(data, tmp_path, task, texts, to
         files = str(tmp_path / "rows.tsv")
         (tmp_path / "rows.tsv").write_text(texts, encoding="utf-8")
     with pytest.raises(ValueError, match=re.escape(message)):
-        train(recipe(data, task, tmp_path / "run", data={"train": files} | told))
+        train(recipe(data, task, tmp_path / "run", data={"train": files} | spec))
 
 
-def test_questions_that_cannot_be_read_are_left_out_and_counted(data, tmp_path, caplog):
+def test_unusable_questions_are_skipped_and_counted(data, tmp_path, caplog):
     caplog.set_level("INFO", logger="clearhead.train")
     file = tmp_path / "rows.tsv"
     file.write_text("red\tred dog\tdog\t4\n \tred\tred\t0\nred\t \t\t-1\n" + "red " * 60 + "\tred\tred\t0\n", "utf-8")
-    told = {"train": str(file), "validation": str(file), "max_length": 20}
-    assert train(recipe(data, "span-answers", tmp_path / "run", data=told)).finished
-    assert "training: 1 examples; left out: 2: no tokens, 1: question too long" in caplog.text
+    spec = {"train": str(file), "validation": str(file), "max_length": 20}
+    assert train(recipe(data, "span-answers", tmp_path / "run", data=spec)).finished
+    assert "training: 1 examples; skipped: 2: no tokens, 1: question too long" in caplog.text
 
 
-def test_a_label_that_was_not_learned_is_refused(data, tmp_path):
+def test_an_unknown_label_is_refused(data, tmp_path):
     (tmp_path / "held.tsv").write_text("red dog\tshrt\n", encoding="utf-8")
-    told = recipe(data, "classification", tmp_path / "run", data={"validation": str(tmp_path / "held.tsv")})
-    with pytest.raises(ValueError, match=r"line 1: there is no label 'shrt'; did you mean short\?"):
-        train(told)
+    spec = recipe(data, "classification", tmp_path / "run", data={"validation": str(tmp_path / "held.tsv")})
+    with pytest.raises(ValueError, match=r"line 1: unknown label 'shrt'; did you mean short\?"):
+        train(spec)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         (
-            {"validation": {"select": "blue", "scores": ["bleu"]}},
-            "validation.select is 'blue', which is not measured; did you mean bleu?",
+            {"validation": {"monitor": "blue", "metrics": ["bleu"]}},
+            "validation.monitor is 'blue', which is not computed; did you mean bleu?",
         ),
-        ({"model": {"layout": "maran"}}, "model.layout is 'maran'; did you mean marian?"),
+        ({"model": {"architecture": "maran"}}, "model.architecture is 'maran'; did you mean marian?"),
         ({"training": {"device": "gpu9"}}, "device 'gpu9' cannot be used"),
     ],
 )
-def test_what_does_not_exist_is_refused_before_the_data_are_read(data, tmp_path, changes, message):
+def test_unknown_values_are_refused_before_the_data_is_read(data, tmp_path, changes, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         train(recipe(data, "text-to-text", tmp_path / "run", held_out=True, **changes))
     assert not (tmp_path / "run" / "data").exists()
@@ -224,19 +253,19 @@ def test_what_does_not_exist_is_refused_before_the_data_are_read(data, tmp_path,
 
 def _written(files, folder, **sections):
     path = folder / "recipe.yaml"
-    told = recipe(files, "text-to-text", folder / "run", **sections)
-    path.write_text(yaml.safe_dump(told.model_dump(mode="json")), encoding="utf-8")
+    spec = recipe(files, "text-to-text", folder / "run", **sections)
+    path.write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
     return path
 
 
-def test_the_command_says_one_line(data, tmp_path):
+def test_the_command_prints_one_line(data, tmp_path):
     (tmp_path / "broken.yaml").write_text("a: [1,\n b: 2", encoding="utf-8")
     assert "is not YAML" in refused("train", tmp_path / "broken.yaml")
     assert "did you mean steps?" in refused("train", _written(data, tmp_path), "training.stps=3")
 
 
 @pytest.mark.slow
-def test_what_is_left_out_or_cut_is_counted(data, tmp_path):
+def test_skipped_and_truncated_examples_are_counted(data, tmp_path):
     rows = {"source": "one\n\n" + "red " * 99 + "\ntwo\n", "target": "eins\nzwei\nrot\n" + "b " * 99 + "\n"}
     files = {field: str(tmp_path / field) for field in rows}
     for field, text in rows.items():
@@ -245,12 +274,12 @@ def test_what_is_left_out_or_cut_is_counted(data, tmp_path):
         "train", _written(data, tmp_path, data={"train": files, "max_length": 20, "max_target_length": 20})
     )
     assert status == 0, err
-    assert "training: 2 examples; left out: 1: no tokens, 1: target too long; too long, and cut: 1" in err
+    assert "training: 2 examples; skipped: 1: no tokens, 1: target too long; truncated: 1" in err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["lightning", "matplotlib", "tensorboard", "yaml"])
-def test_a_missing_library_is_named_with_what_brings_it(data, tmp_path, missing):
+def test_a_missing_library_is_named_with_its_extra(data, tmp_path, missing):
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{missing!r}] = None\n", encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     command = [COMMAND, "train", str(_written(data, tmp_path))]

@@ -1,11 +1,14 @@
-"""The page with every key of a recipe says what the code says."""
+"""The reference of recipe keys and the table of regularizers match the code."""
 
 import importlib.util
 from pathlib import Path
 
 import pytest
 
-from clearhead.train.recipe.recipe import OBJECTIVES, Recipe
+from clearhead.cli.training.ablate import ablate
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.regularizers import REGULARIZERS, ablations
+from clearhead.train.tasks.registry import TASKS
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,26 +22,41 @@ def maker():
 
 
 def test_the_page_is_what_the_script_writes(maker):
-    there = (ROOT / "docs/recipe.md").read_text(encoding="utf-8")
-    assert there == maker.page(), "run python docs/make_recipe_reference.py"
+    page = (ROOT / "docs/recipe.md").read_text(encoding="utf-8")
+    assert page == maker.page(), "run python docs/make_recipe_reference.py"
 
 
 def test_every_key_has_a_meaning_and_every_meaning_a_key(maker):
-    kinds = [kind for _, kind in maker.sections(Recipe, "")] + list(OBJECTIVES.values())
-    assert len(kinds) == 17
-    for kind in kinds:
-        _, meanings = maker.explained(kind)
-        assert set(meanings) == set(kind.model_fields), kind.__name__
+    schemas = [schema for _, schema in maker.sections(Recipe, "")] + [task.objective for task in TASKS.values()]
+    assert len(schemas) == 17
+    for schema in schemas:
+        _, meanings = maker.docstring_parts(schema)
+        assert set(meanings) == set(schema.model_fields), schema.__name__
         assert all(meanings.values())
 
 
-def test_bounds_and_alternatives_are_told(maker):
+def test_bounds_and_alternatives_are_listed(maker):
     page = maker.page()
     for row in (
         "| `layer_drop` | number ≥ 0 and < 1 | 0.0 |",
         "| `early_stopping` | a section or false | — |",
-        "| `steps` | whole number ≥ 1 | — |",
+        "| `steps` | integer ≥ 1 | — |",
         "| `betas` | [number ≥ 0 and < 1, number ≥ 0 and < 1] | [0.9, 0.98] |",
         "| `task` | `text-to-text`, `masked-language-model`",
     ):
         assert row in page
+
+
+def test_the_training_page_has_the_table_of_regularizers(maker):
+    page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    assert page == maker.with_regularizers(page), "run python docs/make_recipe_reference.py"
+    assert all(f"| `{entry.name}` |" in page for entry in REGULARIZERS)
+
+
+def test_the_help_of_ablate_lists_every_ablation():
+    assert all(name in ablate.__doc__ for name in ablations())
+
+
+@pytest.mark.parametrize("entry", REGULARIZERS, ids=lambda entry: entry.name)
+def test_the_file_of_a_regularizer_exists(entry):
+    assert (ROOT / "src/clearhead" / entry.code).exists()

@@ -37,12 +37,12 @@ SHORT = (
     "training.epochs=null",
     "optimizer.warmup_steps=1",
     "validation.every=2",
-    "validation.examples=4",
+    "validation.max_examples=4",
 )
 
 
 def run(verb, name, *arguments, folder):
-    """A tiny recipe through the command, from the checkout's root as its comment says; gives what it printed."""
+    """Run a tiny recipe with the command, from the repository root as in its comment; return the output."""
     status, out, err = clearhead(verb, TINY / f"{name}.yaml", f"output={folder}", *arguments, cwd=ROOT)
     assert status == 0, err
     assert out.startswith(f"{folder}  step ")
@@ -103,7 +103,7 @@ def test_nothing_held_out_is_trained_on():
 
 @pytest.mark.slow
 def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
-    short = ("training.steps=4", "validation.every=2", "validation.examples=2", "training.log_every=1")
+    short = ("training.steps=4", "validation.every=2", "validation.max_examples=2", "training.log_every=1")
     run("train", "translation", *short, folder=tmp_path / "run")
     whole = (tmp_path / "run" / "model.safetensors").read_bytes()
     out = run("train", "translation", *short, "--resume", folder=tmp_path / "run")
@@ -117,7 +117,7 @@ def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
 def test_a_warm_up_that_the_training_never_leaves_is_refused_by_its_key(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     changes = ["training.epochs=1", "optimizer.warmup_steps=500", f"output={tmp_path / 'run'}"]
-    with pytest.raises(ValueError, match=r"optimizer.warmup_steps is 500, and the whole training has \d+ steps"):
+    with pytest.raises(ValueError, match=r"optimizer.warmup_steps is 500, but the training has \d+ steps"):
         train(read_recipe(TINY / "classification.yaml", changes))
 
 
@@ -142,9 +142,9 @@ def runs(tmp_path_factory):
 
 @pytest.mark.parametrize("name", OPENED_BY)
 def test_a_tiny_run_writes_a_model_that_opens(runs, name):
-    told = json.loads((runs(name) / "training.json").read_text(encoding="utf-8"))
-    assert told["step"] == 2
-    assert told["scores"]["loss"] > 0
+    result = json.loads((runs(name) / "training.json").read_text(encoding="utf-8"))
+    assert result["step"] == 2
+    assert result["scores"]["loss"] > 0
     OPENED_BY[name].from_pretrained(str(runs(name)), device="cpu")
 
 
@@ -165,20 +165,20 @@ def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
     tiny = flat(read_recipe(TINY / f"{name}.yaml"))
     changes = [f"{key}={value}" for key, value in tiny.items() if key.startswith(("data.train", "data.validation"))]
     if name == "summarization":
-        changes += ["data.columns.target=headline", f"model.encoder={runs('classification')}"]
+        changes += ["data.columns.target=headline", f"model.init_encoder_from={runs('classification')}"]
     if name == "generative-answers":
-        changes += [f"model.start={runs('generative-answers')}"]
+        changes += [f"model.init_from={runs('generative-answers')}"]
     if name in ("span-answers", "classification", "sentence-embeddings"):
-        changes += [f"model.start={runs('classification')}"]
+        changes += [f"model.init_from={runs('classification')}"]
     if name == "distillation":
         changes += [f"{key}={runs('translation')}" for key in ("regularize.distillation.teacher", "tokenizer.path")]
-    short = [*SHORT, "data.batch_tokens=512", "training.accumulate=1", "training.save_every=2"]
+    short = [*SHORT, "data.batch_tokens=512", "training.gradient_accumulation_steps=1", "training.save_every=2"]
     recipe = read_recipe(ROOT / "recipes" / f"{name}.yaml", [*changes, *short, f"output={tmp_path / 'run'}"])
     assert (distill if name == "distillation" else train)(recipe).step == 2
     OPENED_BY[name].from_pretrained(str(tmp_path / "run"), device="cpu")
 
 
-# what the comments in recipes/tiny promise
+# scores in the comments of recipes/tiny
 EXPECTED = {
     "translation": ("bleu", 90),
     "summarization": ("rouge_l", 95),
@@ -201,7 +201,7 @@ def test_the_comment_says_the_score_to_expect(name):
 
 @pytest.fixture
 def learned(tmp_path_factory):
-    """The folder of a tiny recipe, the whole of it, through the command."""
+    """Folder of a complete tiny recipe, trained with the command."""
 
     def folder(name):
         return once(tmp_path_factory, f"learned-{name}", lambda place: run("train", name, "--quiet", folder=place))
@@ -228,18 +228,18 @@ def answers(folder):
     context = "Anna painted the boat in Oslo on Monday. Buses were late.\n"
     asked = ("--question", "Who painted the boat?", "--context", "-")
     assert opened("answer", "--model", folder, *asked, stdin=context) == "Anna\n"
-    told = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", folder, "--json")
-    assert json.loads(told)["exact_match"] > 70
+    output = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", folder, "--json")
+    assert json.loads(output)["exact_match"] > 70
 
 
 def classifies(folder):
-    told = opened("classify", "-", "--model", folder, stdin="The soup was not very fresh.\n")
-    assert told.startswith("complaint")
+    output = opened("classify", "-", "--model", folder, stdin="The soup was not very fresh.\n")
+    assert output.startswith("complaint")
 
 
 def compares(folder):
-    told = opened("evaluate similarity", TINY / "data/scored-valid.csv", "--model", folder, "--json")
-    assert json.loads(told)["spearman"] > 0.85
+    output = opened("evaluate similarity", TINY / "data/scored-valid.csv", "--model", folder, "--json")
+    assert json.loads(output)["spearman"] > 0.85
 
 
 def encodes(folder):
@@ -276,7 +276,7 @@ def test_a_student_learns_from_its_teacher(learned, tmp_path):
 @pytest.mark.slow
 def test_the_regression_variant_learns_scores(tmp_path):
     changes = [
-        *("objective.loss=regression", "validation.select=spearman", "data.columns.score=score"),
+        *("objective.loss=regression", "validation.monitor=spearman", "data.columns.score=score"),
         *("data.train=recipes/tiny/data/scored-train.csv", "data.validation=recipes/tiny/data/scored-valid.csv"),
     ]
     run("train", "sentence-embeddings", "--quiet", *changes, folder=tmp_path / "run")

@@ -1,6 +1,6 @@
 """Load and save checkpoints of other libraries: encoders, encoder–decoders, heads and tokenizers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -11,11 +11,13 @@ from clearhead.checkpoints.masked_lm import new_masked_lm as new_masked_lm
 from clearhead.checkpoints.masked_lm import save_masked_lm as save_masked_lm
 from clearhead.checkpoints.new_heads import new_classifier as new_classifier
 from clearhead.checkpoints.new_heads import new_span_classifier as new_span_classifier
+from clearhead.checkpoints.schema.config_schema import unchanged
 from clearhead.checkpoints.seq2seq_family import SEQ2SEQ_FAMILIES as SEQ2SEQ_FAMILIES
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.checkpoints.warm_start import reinitialize_half as reinitialize_half
 from clearhead.checkpoints.warm_start import seq2seq_from_encoder as seq2seq_from_encoder
 from clearhead.io.json import read_json
+from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, MaskedLanguageModel, SpanClassifier
 from clearhead.models.seq2seq import Seq2Seq
@@ -49,20 +51,38 @@ def architecture(folder: Path) -> str:
     return str((read_json(folder / "config.json").get("architectures") or [""])[0])
 
 
-def load_encoder(folder: Path) -> tuple[EncoderModel, EncoderFamily]:
+def load_encoder(
+    folder: Path, configure: Callable[[EncoderConfig], EncoderConfig] = unchanged
+) -> tuple[EncoderModel, EncoderFamily]:
     """Return the encoder in a folder, in float32 and evaluation mode, and its family.
+
+    Args:
+        folder: the model folder.
+        configure: changes the config before the model is built, such as its dropout rates.
 
     Raises:
         ValueError: a file is missing or broken, or an architecture or a config key is not supported.
     """
     family, data = _encoder_family(folder)
-    return family.load(folder, data), family
+    return family.load(folder, data, configure), family
 
 
-def load_classifier(folder: Path) -> tuple[EncoderClassifier, EncoderFamily]:
-    """Return the encoder in a folder with its classification head, and its family; errors as in `load_encoder`."""
+def load_classifier(
+    folder: Path,
+    configure: Callable[[EncoderConfig], EncoderConfig] = unchanged,
+    *,
+    head_drop_prob: float | None = None,
+) -> tuple[EncoderClassifier, EncoderFamily]:
+    """Return the encoder in a folder with its classification head, and its family; errors as in `load_encoder`.
+
+    Args:
+        folder: the model folder.
+        configure: as in `load_encoder`.
+        head_drop_prob: dropout of the head instead of the saved rate.
+    """
     family, data = _encoder_family(folder)
-    return cast(EncoderClassifier, family.load_with_head(folder, data, "classification")), family
+    model = family.load_with_head(folder, data, "classification", configure, head_drop_prob)
+    return cast(EncoderClassifier, model), family
 
 
 def load_span_classifier(folder: Path) -> tuple[SpanClassifier, EncoderFamily]:
@@ -71,7 +91,9 @@ def load_span_classifier(folder: Path) -> tuple[SpanClassifier, EncoderFamily]:
     return cast(SpanClassifier, family.load_with_head(folder, data, "span")), family
 
 
-def load_masked_lm(folder: Path) -> tuple[MaskedLanguageModel, EncoderFamily]:
+def load_masked_lm(
+    folder: Path, configure: Callable[[EncoderConfig], EncoderConfig] = unchanged
+) -> tuple[MaskedLanguageModel, EncoderFamily]:
     """Return the masked language model in a folder, and its family; `save_masked_lm` saves it.
 
     If the folder has no head for masked language modeling, a warning is logged and the head is initialized at random:
@@ -81,13 +103,15 @@ def load_masked_lm(folder: Path) -> tuple[MaskedLanguageModel, EncoderFamily]:
         ValueError: as in `load_encoder`.
     """
     family, data = _encoder_family(folder)
-    return load_masked_lm_of(folder, family, data), family
+    return load_masked_lm_of(folder, family, data, configure), family
 
 
-def load_seq2seq(folder: Path) -> tuple[Seq2Seq, Seq2SeqFamily]:
+def load_seq2seq(
+    folder: Path, configure: Callable[[Seq2SeqConfig], Seq2SeqConfig] = unchanged
+) -> tuple[Seq2Seq, Seq2SeqFamily]:
     """Return the encoder–decoder in a folder, and its family; errors as in `load_encoder`."""
     family = get_seq2seq_family(folder)
-    return family.load(folder, read_json(folder / "config.json")), family
+    return family.load(folder, read_json(folder / "config.json"), configure), family
 
 
 def load_tokenizer(folder: Path, model_type: str) -> TextTokenizer:

@@ -1,15 +1,15 @@
 """Encoder family: parameter names, config.json schema, heads and tokenizer of one kind of checkpoint."""
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from torch import Tensor
 
 from clearhead.checkpoints.load import ENCODER_PREFIX, build_and_load
-from clearhead.checkpoints.schema.config_schema import ConfigSchema
+from clearhead.checkpoints.schema.config_schema import ConfigSchema, unchanged
 from clearhead.checkpoints.schema.head_schema import HeadSchema, MaskedLMSchema, Task
 from clearhead.checkpoints.schema.parameter_names import ParameterNames
 from clearhead.checkpoints.schema.registry import FamilyRegistry
@@ -21,6 +21,9 @@ from clearhead.models.heads import EncoderClassifier, SpanClassifier
 from clearhead.tokenizers.auto import TokenizerFormat
 
 log = logging.getLogger(__name__)
+
+_HEAD_DROP_PROB = 0.1
+"""Dropout of a classification head whose config.json has no classifier_dropout."""
 
 ENCODER_FAMILIES: FamilyRegistry["EncoderFamily"] = FamilyRegistry()
 """All encoder families by model type."""
@@ -103,19 +106,22 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         """
         return self._to_json(config)
 
-    def load(self, folder: Path, data: Mapping[str, Any]) -> EncoderModel:
+    def load(
+        self, folder: Path, data: Mapping[str, Any], configure: Callable[[EncoderConfig], EncoderConfig] = unchanged
+    ) -> EncoderModel:
         """Return the encoder in a folder, in float32 and evaluation mode.
 
         Args:
             folder: the model folder.
             data: the contents of its config.json.
+            configure: changes the config before the model is built, such as its dropout rates.
 
         Raises:
             ValueError: a tensor is missing, unexpected or misshapen, or a config key is not supported.
         """
         tensors, source = read_weights(folder)
         tensors = self.without_prefix(tensors, source)
-        config = self._checked_config(folder, data, tensors, source)
+        config = configure(self._checked_config(folder, data, tensors, source))
         ignored = self.parameter_names.ignored_in(tensors)
         if ignored:
             log.info("%s: ignored %d tensors that encoding does not use: %s", source, len(ignored), ignored)
@@ -125,13 +131,22 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
             str(folder / "config.json"),
         )
 
-    def load_with_head(self, folder: Path, data: Mapping[str, Any], task: Task) -> EncoderClassifier | SpanClassifier:
+    def load_with_head(
+        self,
+        folder: Path,
+        data: Mapping[str, Any],
+        task: Task,
+        configure: Callable[[EncoderConfig], EncoderConfig] = unchanged,
+        drop_prob: float | None = None,
+    ) -> EncoderClassifier | SpanClassifier:
         """Return the encoder in a folder with its head for a task, in float32 and evaluation mode.
 
         Args:
             folder: the model folder.
             data: the contents of its config.json.
             task: "classification" or "span".
+            configure: as in `load`.
+            drop_prob: dropout of the head instead of the saved rate.
 
         Raises:
             ValueError: as in `load`; or the folder has no head for the task.
@@ -143,9 +158,11 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         if output not in head_tensors:
             raise ValueError(f"{source} has no {output}; {task} needs the head of a {schema.architecture}")
         encoder_tensors = self.without_prefix(tensors, source)
-        config = self._checked_config(folder, data, encoder_tensors, source)
+        config = configure(self._checked_config(folder, data, encoder_tensors, source))
         config_file = str(folder / "config.json")
         head_config = self._head_config(schema, data, head_tensors[output].shape[0], task, config_file)
+        if drop_prob is not None:
+            head_config = replace(head_config, drop_prob=drop_prob)
         head_names = ParameterNames(rows=schema.rows)
 
         def to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
@@ -158,22 +175,25 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
 
     def save(self, model: EncoderModel, folder: Path) -> None:
         """Write the weights and config.json of an encoder; transformers opens the folder."""
-        write_model(folder, self.write_config(model.config), self.parameter_names.to_foreign(model.state_dict()))
+        config = self.storable_config(model.config)
+        write_model(folder, self.write_config(config), self.parameter_names.to_foreign(model.state_dict()))
 
     def save_with_head(self, model: EncoderClassifier | SpanClassifier, folder: Path) -> None:
         """Write the weights and config.json of an encoder with its head; transformers opens the folder."""
         task: Task = "classification" if isinstance(model, EncoderClassifier) else "span"
         schema, head_config = self.heads[task], model.head_config
-        data = self.write_config(model.body.config) | {"architectures": [schema.architecture]}
+        data = self.write_config(self.storable_config(model.encoder.config)) | {"architectures": [schema.architecture]}
         data["id2label"] = {str(number): label for number, label in enumerate(head_config.labels)}
         data["label2id"] = {label: number for number, label in enumerate(head_config.labels)}
         if task == "classification":
             data["problem_type"] = head_config.problem
+            if head_config.drop_prob != _HEAD_DROP_PROB:
+                data["classifier_dropout"] = head_config.drop_prob
         if schema.activation_key and schema.bias_key:
             data |= {schema.activation_key: head_config.activation, schema.bias_key: head_config.dense_bias}
         if self.head_pooling_key:
             data[self.head_pooling_key] = head_config.pooling
-        encoder = _add_prefix(self.prefix, self.parameter_names.to_foreign(model.body.state_dict()))
+        encoder = _add_prefix(self.prefix, self.parameter_names.to_foreign(model.encoder.state_dict()))
         write_model(folder, data, encoder | ParameterNames(rows=schema.rows).to_foreign(model.head.state_dict()))
 
     def without_prefix(self, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
@@ -214,7 +234,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         if task == "classification" and names and len(names) != outputs:
             raise ValueError(f"{source} names {len(names)} labels, but the head has {outputs} outputs")
         drop_prob = data.get("classifier_dropout")
-        drop_prob = 0.1 if drop_prob is None else drop_prob
+        drop_prob = _HEAD_DROP_PROB if drop_prob is None else drop_prob
         if isinstance(drop_prob, bool) or not isinstance(drop_prob, int | float) or not 0 <= drop_prob < 1:
             raise ValueError(f"{source} has classifier_dropout={drop_prob!r}; expected a probability below 1")
         activation = data.get(schema.activation_key or "", schema.activation)

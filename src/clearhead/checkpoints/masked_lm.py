@@ -1,7 +1,7 @@
 """Load, save and create masked language models: an encoder, a head, and an output tied to the embedding."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.load import ENCODER_PREFIX, build_and_load
+from clearhead.checkpoints.schema.config_schema import unchanged
 from clearhead.checkpoints.schema.head_schema import MaskedLMSchema
 from clearhead.checkpoints.schema.parameter_names import ParameterNames
 from clearhead.io.model_folder import write_model
@@ -46,13 +47,18 @@ def new_masked_lm(encoder: EncoderModel, family: EncoderFamily) -> MaskedLanguag
     'gelu'
     """
     config = replace(encoder.config, pooler=False)
-    family.write_config(config)  # raises for values that the family cannot store
+    family.write_config(family.storable_config(config))  # raises for values that the family cannot store
     options = _head_options(family, config, {}, f"{family.model_type}'s defaults")
     tensors = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     return _with_new_head(config, options, _without_pooler(tensors))
 
 
-def load_masked_lm_of(folder: Path, family: EncoderFamily, data: Mapping[str, Any]) -> MaskedLanguageModel:
+def load_masked_lm_of(
+    folder: Path,
+    family: EncoderFamily,
+    data: Mapping[str, Any],
+    configure: Callable[[EncoderConfig], EncoderConfig] = unchanged,
+) -> MaskedLanguageModel:
     """Return the masked language model in a folder of a family, in float32 and evaluation mode.
 
     Without a head in the folder, a warning is logged and the head is initialized at random.
@@ -61,6 +67,7 @@ def load_masked_lm_of(folder: Path, family: EncoderFamily, data: Mapping[str, An
         folder: the model folder.
         family: its family.
         data: the contents of its config.json.
+        configure: as in `load_encoder`.
 
     Raises:
         ValueError: as in `EncoderFamily.load`; the head is incomplete, or its output is not tied to the embedding.
@@ -71,7 +78,7 @@ def load_masked_lm_of(folder: Path, family: EncoderFamily, data: Mapping[str, An
     head_tensors, output = _pop_head(tensors, family.masked_lm, source)
     encoder_tensors = _without_pooler(family.without_prefix(tensors, source))
     config_file = str(folder / "config.json")
-    config = family.read_config(data, encoder_tensors, config_file)
+    config = configure(family.read_config(data, encoder_tensors, config_file))
     family.check_num_layers(config, encoder_tensors, source)
     options = _head_options(family, config, data, config_file)
 
@@ -109,8 +116,11 @@ def save_masked_lm(model: MaskedLanguageModel, family: EncoderFamily, folder: Pa
     Raises:
         ValueError: the family cannot store a field of the config, or the head.
     """
-    schema, config = family.masked_lm, replace(model.body.config, pooler=False)
-    data = family.write_config(config) | {"architectures": [schema.architecture], "tie_word_embeddings": True}
+    schema, config = family.masked_lm, replace(model.encoder.config, pooler=False)
+    data = family.write_config(family.storable_config(config)) | {
+        "architectures": [schema.architecture],
+        "tie_word_embeddings": True,
+    }
     options = _options_of(model)
     keys = {
         "activation": schema.activation_key,

@@ -19,6 +19,8 @@ def new_classifier(
     family: EncoderFamily,
     labels: Sequence[str],
     problem: Problem = "single_label_classification",
+    *,
+    drop_prob: float = 0.1,
 ) -> EncoderClassifier:
     """Return a copy of an encoder with a new classification head.
 
@@ -31,6 +33,7 @@ def new_classifier(
         family: the family of the encoder's checkpoint; it defines the head.
         labels: the names of the outputs, in order.
         problem: as in `HeadConfig`.
+        drop_prob: dropout of the head.
 
     Returns:
         The model in evaluation mode; `family.save_with_head` saves it. The head is initialized with torch's random
@@ -48,10 +51,11 @@ def new_classifier(
     """
     if len(set(labels)) < len(labels):
         raise ValueError(f"labels must be distinct; got {', '.join(labels)}")
-    return cast(EncoderClassifier, _with_new_head(encoder, family, "classification", tuple(labels), problem))
+    head = HeadConfig(labels=tuple(labels), problem=problem, drop_prob=drop_prob)
+    return cast(EncoderClassifier, _with_new_head(encoder, family, "classification", head))
 
 
-def new_span_classifier(encoder: EncoderModel, family: EncoderFamily) -> SpanClassifier:
+def new_span_classifier(encoder: EncoderModel, family: EncoderFamily, *, drop_prob: float = 0.1) -> SpanClassifier:
     """Return a copy of an encoder with a new head for answer spans; arguments and result as in `new_classifier`.
 
     Equation: (s_i, e_i) = Head(h_i), W ~ N(0, initializer_range²)
@@ -60,19 +64,17 @@ def new_span_classifier(encoder: EncoderModel, family: EncoderFamily) -> SpanCla
     Raises:
         ValueError: the family cannot store the encoder.
     """
-    labels = ("start", "end")
-    return cast(SpanClassifier, _with_new_head(encoder, family, "span", labels, "single_label_classification"))
+    head = HeadConfig(labels=("start", "end"), drop_prob=drop_prob)
+    return cast(SpanClassifier, _with_new_head(encoder, family, "span", head))
 
 
 def _with_new_head(
-    encoder: EncoderModel, family: EncoderFamily, task: Task, labels: tuple[str, ...], problem: Problem
+    encoder: EncoderModel, family: EncoderFamily, task: Task, head_config: HeadConfig
 ) -> EncoderClassifier | SpanClassifier:
     schema = family.heads[task]
-    head_config = HeadConfig(
-        labels=labels, activation=schema.activation, dense_bias=schema.dense_bias, norm=schema.norm, problem=problem
-    )
+    head_config = replace(head_config, activation=schema.activation, dense_bias=schema.dense_bias, norm=schema.norm)
     config = replace(encoder.config, pooler=False)
-    family.write_config(config)  # raises for values that the family cannot store
+    family.write_config(family.storable_config(config))  # raises for values that the family cannot store
     copies = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     pooler = {name: copies.pop(name) for name in list(copies) if name.startswith("pooler.")}
     tensors = {f"{ENCODER_PREFIX}{name}": tensor for name, tensor in copies.items()}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clearhead.checkpoints.load import build_and_load
-from clearhead.checkpoints.schema.config_schema import ConfigSchema
+from clearhead.checkpoints.schema.config_schema import ConfigSchema, unchanged
 from clearhead.checkpoints.schema.parameter_names import ParameterNames
 from clearhead.checkpoints.schema.registry import FamilyRegistry
 from clearhead.checkpoints.schema.tied_embeddings import split_embeddings
@@ -121,12 +121,15 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
     def _related_families(self) -> Iterable[ConfigSchema[Seq2SeqConfig]]:
         return SEQ2SEQ_FAMILIES.values()
 
-    def load(self, folder: Path, data: Mapping[str, Any]) -> Seq2Seq:
+    def load(
+        self, folder: Path, data: Mapping[str, Any], configure: Callable[[Seq2SeqConfig], Seq2SeqConfig] = unchanged
+    ) -> Seq2Seq:
         """Return the model in a folder, in float32 and evaluation mode.
 
         Args:
             folder: the model folder.
             data: the contents of its config.json.
+            configure: changes the config before the model is built, such as its dropout rates.
 
         Raises:
             ValueError: a tensor is missing, unexpected or misshapen, or a config key is not supported.
@@ -135,7 +138,7 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
         tensors = {name.removeprefix(self.prefix): tensor for name, tensor in stored.items()}
         config_file = str(folder / "config.json")
         embeddings = split_embeddings(tensors, data, source)
-        config = self._read_config(data, tensors, embeddings, config_file)
+        config = configure(self._read_config(data, tensors, embeddings, config_file))
         layers = config.num_layers + (config.decoder_num_layers or config.num_layers)
         if layers > len(tensors):
             raise ValueError(f"{source}: config.json has {layers} layers, but the file has only {len(tensors)} tensors")
@@ -160,7 +163,7 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
         Raises:
             ValueError: the family cannot store a field of the config.
         """
-        config = model.config
+        config = self.storable_config(model.config)
         data = self._write_config(config)
         ours = dict(model.named_parameters())  # shared parameters are listed once
         source = ours.pop("source_embedding.tokens.weight")

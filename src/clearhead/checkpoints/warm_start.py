@@ -18,7 +18,7 @@ Half = Literal["encoder", "decoder"]
 
 _COPIED_FIELDS = (
     *("vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "max_len", "activation"),
-    *("drop_prob", "attention_drop_prob", "layer_drop"),
+    *("drop_prob", "attention_drop_prob", "activation_drop_prob", "layer_drop"),
 )
 """Config fields that a warm-started encoder–decoder takes from its encoder."""
 
@@ -76,13 +76,14 @@ def seq2seq_from_encoder(
     _check_fits_bart(encoder_config, family)
     config = BART.make_config(
         **{name: getattr(encoder_config, name) for name in _COPIED_FIELDS},
+        decoder_layer_drop=encoder_config.layer_drop,
         initializer_range=None,
         decoder_num_layers=decoder_num_layers,
         pad_id=encoder_config.pad_id if pad_id is None else pad_id,
         start_id=start_id,
         eos_ids=eos_ids,
     )
-    model = Seq2Seq(config)
+    model = Seq2Seq(replace(config, embedding_drop_prob=encoder_config.embedding_drop_prob))
     tensors = {_in_seq2seq(name): tensor for name, tensor in encoder.state_dict().items() if name.startswith("enc")}
     tensors |= {_in_seq2seq(name): tensor for name, tensor in encoder.embedding.state_dict(prefix="embedding.").items()}
     types = tensors.pop("source_embedding.types.weight", None)

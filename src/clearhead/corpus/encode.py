@@ -24,7 +24,6 @@ from clearhead.runtime.vectors import EncodedBatch, EncodeOptions
 
 log = logging.getLogger(__name__)
 
-
 _FORMAT = 2
 """Format of the resume file: 2 identifies the inputs and the part file by hash, 1 did so by size and time."""
 
@@ -35,24 +34,24 @@ class ResumeError(ValueError):
 
 @dataclass(frozen=True)
 class EncodingStats:
-    """What a run has done so far.
+    """Progress of a run.
 
     Args:
-        texts: texts encoded, each to one vector.
-        tokens: their tokens, special ones included.
-        truncated: how many of them were longer than the model and have been cut.
+        texts: number of encoded texts; each has one vector.
+        tokens: their tokens, including special tokens.
+        truncated: number of texts that were truncated to the maximum length.
     """
 
     texts: int = 0
     tokens: int = 0
     truncated: int = 0
 
-    def plus(self, window: EncodedBatch) -> "EncodingStats":
-        """These and a window's."""
-        return self.and_(EncodingStats(len(window.texts), window.num_tokens, window.num_truncated))
+    def add_batch(self, window: EncodedBatch) -> "EncodingStats":
+        """Return the statistics with an encoded batch added."""
+        return self.add(EncodingStats(len(window.texts), window.num_tokens, window.num_truncated))
 
-    def and_(self, other: "EncodingStats") -> "EncodingStats":
-        """These and others."""
+    def add(self, other: "EncodingStats") -> "EncodingStats":
+        """Return the sum of two statistics."""
         return EncodingStats(self.texts + other.texts, self.tokens + other.tokens, self.truncated + other.truncated)
 
 
@@ -64,8 +63,8 @@ def encode_corpus(
     *,
     resume: bool = False,
     wait: float = 0.0,
-    window: int = WINDOW_TEXTS,
-    advance: Callable[[int, int], None] = lambda done, tokens: None,
+    window_texts: int = WINDOW_TEXTS,
+    on_step: Callable[[int, int], None] = lambda done, tokens: None,
 ) -> EncodingStats:
     """Encode a corpus to a file, window by window.
 
@@ -81,25 +80,25 @@ def encode_corpus(
         options: as in `TextEncoder.stream`.
         resume: continue an interrupted run, if there is one.
         wait: seconds to wait for another process that writes the same output.
-        window: texts in a window.
-        advance: called with the bytes read and the tokens computed since the last call.
+        window_texts: number of texts per window.
+        on_step: called with the bytes read and the tokens computed since the last call.
 
     Raises:
         OutputBusyError: another process writes the same output.
         ResumeError: the interrupted run had another model, option or input (with the difference), or its files are
             damaged.
-        ValueError: an input that can be read only once, such as standard input, with `resume`.
+        ValueError: an input that cannot be read twice, such as standard input, with `resume`.
         NonFiniteError: as in `TextEncoder.stream`, with the file and line of the text.
         OSError: the disk is full.
     """
     check_output(output)
     if resume and not corpus.can_reread:
-        raise ValueError("standard input and pipes cannot be resumed: what was read is gone; give a file")
+        raise ValueError("standard input and pipes cannot be resumed, because they cannot be read twice; give a file")
     for source in corpus.sources:
         if source != "-" and output.exists() and output.samefile(source):
-            raise ValueError(f"{output} is one of the inputs, and would be lost; give another --output")
+            raise ValueError(f"{output} is also an input and would be overwritten; give another --output")
     with writer_lock(output, wait=wait):
-        return _encode(encoder, corpus, output, options or EncodeOptions(), resume, window, advance)
+        return _encode(encoder, corpus, output, options or EncodeOptions(), resume, window_texts, on_step)
 
 
 def _encode(
@@ -108,109 +107,113 @@ def _encode(
     output: Path,
     options: EncodeOptions,
     resume: bool,
-    window: int,
-    advance: Callable[[int, int], None],
+    window_texts: int,
+    on_step: Callable[[int, int], None],
 ) -> EncodingStats:
-    note = output.with_name(f".{output.name}.resume.json")
-    settings = _settings(encoder, corpus, options, window)
+    resume_file = output.with_name(f".{output.name}.resume.json")
+    settings = _settings(encoder, corpus, options, window_texts)
     part = PartFile(output, encoder.width(options.truncate_dim))
-    counts, size = _continued(note, part, settings) if resume else (EncodingStats(), 0)
-    if note.exists() and not resume:
+    stats, size = _read_resume_file(resume_file, part, settings) if resume else (EncodingStats(), 0)
+    if resume_file.exists() and not resume:
         log.warning("%s: dropped an interrupted run; --resume would have continued it", output)
     opened = False
     try:
-        texts = itertools.islice(corpus, counts.texts, None)
-        seen_bytes = 0
-        for some in with_lines(encoder.stream(texts, options, window=window), corpus, counts.texts):
-            if not opened:  # not before: a run that fails at its first text must not cost an interrupted one
-                _open(part, note, size)
+        texts = itertools.islice(corpus, stats.texts, None)
+        bytes_read = 0
+        for batch in locate_errors(encoder.stream(texts, options, window=window_texts), corpus, stats.texts):
+            if not opened:  # not earlier: a run that fails at its first text must not delete an interrupted one
+                _open(part, resume_file, size)
                 opened = True
-            size = part.append(some.texts, some.vectors)
-            counts = counts.plus(some)
+            size = part.append(batch.texts, batch.vectors)
+            stats = stats.add_batch(batch)
             write_json(
-                note,
+                resume_file,
                 {
                     "format": _FORMAT,
                     "settings": settings,
-                    "counts": asdict(counts),
+                    "counts": asdict(stats),
                     "size": size,
                     "sha256": part.sha256,
                 },
             )
-            advance(corpus.bytes_read - seen_bytes, some.num_tokens)
-            seen_bytes = corpus.bytes_read
+            on_step(corpus.bytes_read - bytes_read, batch.num_tokens)
+            bytes_read = corpus.bytes_read
         if not opened:
-            _open(part, note, size)
+            _open(part, resume_file, size)
             opened = True
-        part.finish(counts.texts)
+        part.finish(stats.texts)
     except BaseException:
         part.close()
-        if opened and counts.texts == 0:
+        if opened and stats.texts == 0:
             part.remove()
-        elif counts.texts:
-            log.warning("%d texts are done; --resume continues there", counts.texts)
+        elif stats.texts:
+            log.warning("%d texts are done; --resume continues there", stats.texts)
         raise
     # in this order: a resume file without its part file would stop the next --resume
-    note.unlink(missing_ok=True)
+    resume_file.unlink(missing_ok=True)
     part.remove()
-    return counts
+    return stats
 
 
-def with_lines(windows: Iterator[EncodedBatch], corpus: Corpus, before: int = 0) -> Iterator[EncodedBatch]:
+def locate_errors(windows: Iterator[EncodedBatch], corpus: Corpus, offset: int = 0) -> Iterator[EncodedBatch]:
     """Yield windows of a corpus; a `NonFiniteError` among them gets the file and line of its text.
 
     Args:
-        windows: from `TextEncoder.stream`.
-        corpus: what the stream reads.
-        before: texts of the corpus before the stream's first.
+        windows: encoded batches of `TextEncoder.stream`.
+        corpus: the corpus that the stream reads.
+        offset: number of texts of the corpus before the first of the stream.
     """
-    with naming(index=before.__add__, where=lambda index: corpus.location(before + index)):
+    with naming(index=offset.__add__, where=lambda index: corpus.location(offset + index)):
         yield from windows
 
 
-def _open(part: PartFile, note: Path, size: int) -> None:
+def _open(part: PartFile, resume_file: Path, size: int) -> None:
     """Open the part file, and remove temporary files that killed runs left next to it."""
     part.open(size)
     if size == 0:
-        note.unlink(missing_ok=True)
+        resume_file.unlink(missing_ok=True)
     for stale in part.path.parent.glob(f".{glob.escape(part.path.name)}.????????.part"):
         stale.unlink(missing_ok=True)
 
 
-def _continued(note: Path, part: PartFile, settings: dict[str, Any]) -> tuple[EncodingStats, int]:
+def _read_resume_file(resume_file: Path, part: PartFile, settings: dict[str, Any]) -> tuple[EncodingStats, int]:
     """Return the counts and the part file's size of an interrupted run; zeros if there is none.
 
     Raises:
         ResumeError: the run cannot be continued.
     """
-    again = "without --resume the run starts from scratch"
-    if not note.exists():
+    from_scratch = "without --resume the run starts from scratch"
+    if not resume_file.exists():
         return EncodingStats(), 0
     try:
-        data = read_json(note)
+        data = read_json(resume_file)
         if data.get("format") != _FORMAT:
-            raise ResumeError(f"{note} was written by another version of clearhead and cannot be resumed; {again}")
+            raise ResumeError(
+                f"{resume_file} was written by another version of clearhead and cannot be resumed; {from_scratch}"
+            )
         former, size, sha256 = dict(data["settings"]), data["size"], data["sha256"]
-        counts = EncodingStats(**data["counts"])
-        if not all(type(number) is int and number > 0 for number in (size, counts.texts, counts.tokens)):
+        stats = EncodingStats(**data["counts"])
+        if not all(type(number) is int and number > 0 for number in (size, stats.texts, stats.tokens)):
             raise TypeError
     except ResumeError:
         raise
     except (ValueError, KeyError, TypeError):
-        raise ResumeError(f"{note} is damaged: it does not describe an interrupted run; {again}") from None
+        raise ResumeError(
+            f"{resume_file} is damaged: it does not describe an interrupted run; {from_scratch}"
+        ) from None
     for name, now in settings.items():
         if former.get(name) != now:
             hint = f" (set OMP_NUM_THREADS={former.get(name)})" if name == "threads" else ""
             raise ResumeError(
                 f"{part.path} cannot be resumed: {name} was {json.dumps(former.get(name))} "
-                f"and is now {json.dumps(now)}{hint}; {again}"
+                f"and is now {json.dumps(now)}{hint}; {from_scratch}"
             )
     if not part.holds(size, sha256):
-        raise ResumeError(f"{part.part} does not hold the vectors that {note.name} describes; {again}")
-    return counts, size
+        raise ResumeError(f"{part.part} does not hold the vectors that {resume_file.name} describes; {from_scratch}")
+    return stats, size
 
 
-def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, window: int) -> dict[str, Any]:
+def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, window_texts: int) -> dict[str, Any]:
     """Return everything that the bytes of the output depend on."""
     cpu = encoder.device.type == "cpu"
     settings: dict[str, Any] = {
@@ -218,11 +221,11 @@ def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, wind
         **asdict(options),
         "precision": encoder.precision.name,
         "device": encoder.device.type,
-        # sums are split between the threads, by kernels for this processor
+        # results depend on the number of threads and on the kernels of the processor
         "threads": torch.get_num_threads() if cpu else None,
         "processor": torch.backends.cpu.get_cpu_capability() if cpu else None,
         "compiled": encoder.compile,
-        "window": window,
+        "window": window_texts,
         "input": corpus.describe(),
         "column": corpus.column,
         "errors": corpus.errors,
@@ -232,7 +235,7 @@ def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, wind
 
 
 def fingerprint(encoder: TextEncoder) -> str:
-    """A hash of weights, plan and tokenizer: a folder's name may come to hold another model."""
+    """Return a hash of weights, config and tokenizer. A folder name does not identify a model."""
     digest = hashlib.sha256(repr((encoder.model.config, encoder.settings)).encode())
     digest.update(encoder.tokenizer.as_json().encode())
     for name, tensor in encoder.model.state_dict().items():

@@ -1,4 +1,4 @@
-"""A corpus in shards, encoded by many machines: Ray hands them out, and each becomes one Parquet file."""
+"""Encode the shards of a corpus on a Ray cluster, each to one Parquet file."""
 
 import importlib.util
 import logging
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clearhead._version import __version__
 from clearhead.corpus.encode import EncodingStats, fingerprint
-from clearhead.corpus.ray_workers import EncodingJob, RayPool, source_note
+from clearhead.corpus.ray_workers import EncodingJob, RayPool, source_file
 from clearhead.corpus.writers import check_output
 from clearhead.data.corpus import Corpus
 from clearhead.io.json import read_json, write_json
@@ -18,7 +18,7 @@ from clearhead.pipelines.text_encoder import TextEncoder
 log = logging.getLogger(__name__)
 
 MANIFEST = ".clearhead.json"
-"""The file in the output folder that says with what it was filled."""
+"""File in the output folder with the model and options of the run."""
 
 
 def encode_shards(
@@ -28,75 +28,77 @@ def encode_shards(
     encoder: TextEncoder,
     *,
     workers: int | None = None,
-    advance: Callable[[int, int], None] = lambda done, tokens: None,
+    on_step: Callable[[int, int], None] = lambda done, tokens: None,
 ) -> EncodingStats:
-    """Encodes each shard to `output/NAME.parquet`, with its texts and their vectors, on all machines of a Ray cluster.
+    """Encode each shard to `output/NAME.parquet`, with texts and vectors, on all machines of a Ray cluster.
 
-    A file takes its name when it is whole. One that is there, of the shard as it is now, is left as it is; so a run
-    that was interrupted goes on when it is started again. A worker that dies is replaced, and its shard goes on where
-    the part file on disk ends; what was begun with another shard, torch or device begins anew.
+    Files are written atomically. A file that already exists for the current content of its shard is kept, so starting
+    an interrupted run again resumes it. A worker that dies is replaced, and its shard resumes from the part file. A
+    shard that was begun with other content, another torch version or another device starts from scratch.
+
+    Uses the cluster of RAY_ADDRESS, or this machine if that is not set.
 
     Args:
-        shards: files as in `Corpus`, in folders that all machines see.
-        output: the folder.
-        job: what is done with each.
-        encoder: the job's model, as this process has it; the workers compute in its precision, on such a device.
-        workers: processes; as many as the cluster has accelerators or processors where None.
-        advance: called with the bytes and tokens of each shard that is done.
+        shards: input files as in `Corpus`, in folders that all machines can read.
+        output: the output folder.
+        job: model and options of the workers.
+        encoder: the job's model, loaded in this process; the workers use its precision and type of device.
+        workers: number of processes; by default one per accelerator or processor of the cluster.
+        on_step: called with the bytes and tokens of each finished shard.
 
     Returns:
-        Texts and tokens of the shards that were encoded now.
+        Statistics of the shards that this run encoded.
 
     Raises:
-        OutputBusyError: another process fills the folder.
-        ValueError: Ray is not installed; two shards of one name; a folder that was filled with another model, other
-            options or other shards; no processor, or fewer than workers; no worker that could be started; shards that
-            could not be read, each with its reason, when all others are done.
-
-    The cluster is the one that RAY_ADDRESS names, else this machine.
+        OutputBusyError: another process writes to the folder.
+        ValueError: Ray is not installed; two shards have the same name; the folder holds vectors of another model,
+            other options or other shards; the cluster has fewer processors than workers; no worker could be started;
+            or some shards could not be read (raised after all others are done, with each reason).
     """
     if importlib.util.find_spec("ray") is None:
-        raise ValueError('many machines need Ray: pip install "clearhead[ray]"')
-    places = _places(shards, output)
+        raise ValueError('a run on several machines needs Ray: pip install "clearhead[ray]"')
+    outputs = _outputs(shards, output)
     # reports a missing or unreadable shard before any work
-    corpora = {shard: Corpus([shard], column=job.column, errors=job.errors) for shard in places}
+    corpora = {shard: Corpus([shard], column=job.column, errors=job.errors) for shard in outputs}
     if output.exists() and not output.is_dir():
-        raise ValueError(f"{output} is a file; the vectors of shards go into a folder")
+        raise ValueError(f"{output} is a file; the output of several shards must be a folder")
     with folder_lock(output):
-        return _encode_shards(corpora, places, output, job, encoder, workers, advance)
+        return _encode_shards(corpora, outputs, output, job, encoder, workers, on_step)
 
 
 def _encode_shards(
     corpora: Mapping[str, Corpus],
-    places: Mapping[str, Path],
+    outputs: Mapping[str, Path],
     output: Path,
     job: EncodingJob,
     encoder: TextEncoder,
     workers: int | None,
-    advance: Callable[[int, int], None],
+    on_step: Callable[[int, int], None],
 ) -> EncodingStats:
-    for place in places.values():
+    for place in outputs.values():
         check_output(place)
-    _agree(output, job, encoder)
-    left = {shard: place for shard, place in places.items() if not _done(corpora[shard], place)}
-    if len(left) < len(places):
-        log.warning("%d of %d shards are there already", len(places) - len(left), len(places))
+    _check_manifest(output, job, encoder)
+    pending = {shard: place for shard, place in outputs.items() if not _is_done(corpora[shard], place)}
+    if len(pending) < len(outputs):
+        log.warning("%d of %d shards are already encoded", len(outputs) - len(pending), len(outputs))
     total, problems = EncodingStats(), []
-    told = replace(job, model=_seen(job.model), precision=_precision(encoder), device=encoder.device.type)
-    for shard, found in RayPool(left, told, workers).work() if left else ():
-        if isinstance(found, EncodingStats):
-            total = total.and_(found)
-            advance(Path(shard).stat().st_size, found.tokens)
+    worker_job = replace(
+        job, model=_absolute_model(job.model), precision=_precision(encoder), device=encoder.device.type
+    )
+    for shard, result in RayPool(pending, worker_job, workers).run() if pending else ():
+        if isinstance(result, EncodingStats):
+            total = total.add(result)
+            on_step(Path(shard).stat().st_size, result.tokens)
         else:
-            problems.append(str(found))
+            problems.append(str(result))
     if problems:
-        done = f"{len(problems)} of {len(left)} shards could not be encoded, the others are in {output}"
+        done = f"{len(problems)} of {len(pending)} shards could not be encoded, the others are in {output}"
         raise ValueError(f"{done}: {'; '.join(problems)}")
     return total
 
 
-def _seen(model: str) -> str:
-    """A model's name as a worker in another folder finds it."""
+def _absolute_model(model: str) -> str:
+    """Return a model name that workers in another folder can resolve."""
     place = Path(model).expanduser()
     return str(place.resolve()) if place.is_dir() else model
 
@@ -105,26 +107,26 @@ def _precision(encoder: TextEncoder) -> str:
     return encoder.precision.name
 
 
-def _places(shards: Sequence[str | Path], output: Path) -> dict[str, Path]:
-    """For each shard its output."""
-    places: dict[str, Path] = {}
+def _outputs(shards: Sequence[str | Path], output: Path) -> dict[str, Path]:
+    """Return the output file of each shard."""
+    outputs: dict[str, Path] = {}
     taken: dict[Path, str] = {}
     for shard in map(str, shards):
         if shard == "-":
-            raise ValueError("standard input is no shard: other machines cannot read it; give files")
+            raise ValueError("standard input cannot be a shard, because other machines cannot read it; give files")
         name = Path(shard).name.removesuffix(".gz")
-        place = output.resolve() / f"{Path(name).stem}.parquet"
-        if place in taken:
-            raise ValueError(f"{taken[place]} and {shard} would both become {place}; give one of them another name")
-        if place == Path(shard).resolve():
-            raise ValueError(f"{place} is one of the inputs, and would be lost; give another --output")
-        taken[place] = shard
-        places[str(Path(shard).resolve())] = place
-    return places
+        target = output.resolve() / f"{Path(name).stem}.parquet"
+        if target in taken:
+            raise ValueError(f"{taken[target]} and {shard} would both be written to {target}; rename one of them")
+        if target == Path(shard).resolve():
+            raise ValueError(f"{target} is also an input and would be overwritten; give another --output")
+        taken[target] = shard
+        outputs[str(Path(shard).resolve())] = target
+    return outputs
 
 
-def _agree(output: Path, job: EncodingJob, encoder: TextEncoder) -> None:
-    """Notes with what a folder is filled, or compares: vectors of two models must not stand side by side."""
+def _check_manifest(output: Path, job: EncodingJob, encoder: TextEncoder) -> None:
+    """Write the manifest, or compare it: a folder must not mix vectors of two models."""
     note = output / MANIFEST
     now = {
         "model": fingerprint(encoder),
@@ -142,21 +144,21 @@ def _agree(output: Path, job: EncodingJob, encoder: TextEncoder) -> None:
                     f"{output} was filled with {name}={former.get(name)!r}; now it is {value!r}: give another --output"
                 )
     elif any(output.glob("*.parquet")):
-        raise ValueError(f"{output} holds Parquet files of others; give a folder of its own")
+        raise ValueError(f"{output} holds Parquet files that no run wrote; give an empty folder")
     write_json(note, now)
 
 
-def _done(corpus: Corpus, place: Path) -> bool:
+def _is_done(corpus: Corpus, output: Path) -> bool:
     """Return whether a shard's output exists and was made from the shard as it is now: its path and content.
 
     Raises:
         ValueError: the output was made from another shard.
     """
-    note = source_note(place)
-    if not place.is_file() or not note.is_file():
+    source_path = source_file(output)
+    if not output.is_file() or not source_path.is_file():
         return False
-    ((former, *content),) = read_json(note).get("input", [[None]])
+    ((former, *content),) = read_json(source_path).get("input", [[None]])
     ((shard, *now),) = corpus.describe()
     if former != shard:
-        raise ValueError(f"{place} was made from {former}, and would be lost to {shard}: give another --output")
+        raise ValueError(f"{output} was made from {former}, and would be overwritten by {shard}; give another --output")
     return bool(content == now)

@@ -1,7 +1,7 @@
-"""Vectors to files: the format follows the file's ending; a file grows window by window and appears whole.
+"""Write vectors to .npy, .jsonl or .parquet files, window by window.
 
-Until it is whole, the vectors stand in a part file beside it, which can be cut back to any border between windows and
-continued; so an interrupted run goes on where it was.
+A part file next to the output receives the vectors. It can be truncated to the end of any window and continued, so an
+interrupted run can resume. The output itself is written atomically from the part file.
 """
 
 import contextlib
@@ -18,30 +18,32 @@ from clearhead.runtime.vectors import Vectors
 
 
 class Format(Protocol):
-    """How a kind of file is written."""
+    """Writer of one file format."""
 
     def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors) -> None:
-        """Adds a window to the part file."""
+        """Append a window to the part file."""
 
     def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
-        """Writes the file from the part file, in pieces."""
+        """Write the output from the part file, in chunks."""
 
 
 def check_output(path: Path) -> None:
-    """Whether vectors can be written to a path, before anything is computed.
+    """Check that vectors can be written to a path, before anything is computed.
 
     Raises:
-        ValueError: an unknown ending, a folder that is missing or not writable, or an extra that is not installed.
+        ValueError: an unknown file extension, a missing or read-only folder, or a missing extra.
     """
     if path.suffix not in FORMATS:
-        raise ValueError(f"{path}: the ending says the format, one of {', '.join(FORMATS)}; got {path.suffix!r}")
+        raise ValueError(
+            f"{path}: the file extension selects the format, one of {', '.join(FORMATS)}; got {path.suffix!r}"
+        )
     check_writable(path)
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ValueError('Parquet needs pyarrow: pip install "clearhead[parquet]"')
 
 
 def json_lines(texts: Sequence[str], vectors: Vectors) -> Iterator[str]:
-    """A JSON object for each text, {"text": ..., "embedding": [...]}, numbers as short as float32 allows."""
+    """Yield one JSON object per text, {"text": ..., "embedding": [...]}, with the shortest exact float32 digits."""
     for text, vector in zip(texts, vectors, strict=True):
         yield f'{{"text": {json.dumps(text, ensure_ascii=False)}, "embedding": [{", ".join(vector.astype(str))}]}}\n'
 
@@ -50,10 +52,10 @@ class PartFile:
     """The hidden file that receives a run's vectors until the output is complete.
 
     Args:
-        path: the output; its ending selects the format.
-        width: columns of a vector.
+        path: the output; its extension selects the format.
+        width: dimension of a vector.
 
-    The caller holds the output's `writer_lock`.
+    The caller must hold the `writer_lock` of the output.
     """
 
     def __init__(self, path: Path, width: int) -> None:
@@ -67,7 +69,7 @@ class PartFile:
         return has_content(self.part, size, sha256)
 
     def open(self, size: int) -> None:
-        """Open the part file to append at `size`, the end of a window; bytes after it are cut off."""
+        """Open the part file to append at `size`, the end of a window; bytes after it are discarded."""
         self._file = HashedFile(self.part, size)
 
     def append(self, texts: Sequence[str], vectors: Vectors) -> int:
@@ -90,7 +92,7 @@ class PartFile:
     def close(self) -> None:
         """Close the part file and keep it."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # the next start cuts off what a full disk did not store
+            with contextlib.suppress(OSError):  # the next start discards incomplete data of a full disk
                 self._file.close()
 
     def finish(self, rows: int) -> None:
@@ -125,7 +127,7 @@ class _Jsonl:
 
 
 class _Parquet:
-    """A Parquet file ends with its index and cannot be continued: its part file is a chain of Arrow streams."""
+    """A Parquet file ends with its index and cannot be continued, so the part file is a sequence of Arrow streams."""
 
     def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors) -> None:
         import pyarrow
@@ -167,4 +169,4 @@ def _copy(source: IO[bytes], target: IO[bytes]) -> None:
 
 
 FORMATS: dict[str, Format] = {".npy": _Npy(), ".jsonl": _Jsonl(), ".parquet": _Parquet()}
-"""How each kind of file is written, by its ending."""
+"""Writers by file extension."""

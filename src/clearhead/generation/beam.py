@@ -10,7 +10,14 @@ from clearhead.finite import check_scores
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.logits_processors import Processor
 from clearhead.generation.state import DecodingState, GenerationModel, Hypothesis
-from clearhead.generation.strategy import LOG_PROBS, EncodedSource, NextToken, register_strategy, start_decoding
+from clearhead.generation.strategy import (
+    LOG_PROBS,
+    EncodedSource,
+    NextToken,
+    SearchStrategy,
+    register_strategy,
+    start_decoding,
+)
 from clearhead.kernels.topk import topk
 
 _EXCLUDED = -1.0e9
@@ -166,7 +173,7 @@ def _can_improve(finished: list[Hypothesis], running: float, new: int, max_new: 
     return possible > finished[-1].score
 
 
-class BeamSearch:
+class BeamSearch(SearchStrategy):
     """The strategy for several beams."""
 
     score_copies = 2

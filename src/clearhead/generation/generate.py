@@ -50,7 +50,7 @@ def generate(
 
 
 def stream(model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig) -> Iterator[NextToken]:
-    """Yield the tokens of all targets as they are chosen; arguments and errors as in `generate`."""
+    """Yield the tokens of all targets, each as soon as it is chosen; arguments and errors as in `generate`."""
     strategy = strategy_for(config)
     _check_memory(model, sources, config, strategy)
     yield from strategy.stream(model, sources, config)

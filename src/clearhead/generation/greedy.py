@@ -14,6 +14,7 @@ from clearhead.generation.strategy import (
     DecodingTask,
     EncodedSource,
     NextToken,
+    SearchStrategy,
     register_strategy,
     start_decoding,
 )
@@ -30,7 +31,7 @@ def argmax(scores: Tensor, targets: Sequence[int]) -> Tensor:
 def next_tokens(
     state: DecodingState, processors: Sequence[Processor], choose: Choose, max_length: int, eos_ids: Sequence[int]
 ) -> Iterator[NextToken]:
-    """Yield the tokens of all targets step by step, as they are chosen.
+    """Yield the tokens of all targets step by step.
 
     Equation: t_i = argmax_t P(t | t_<i, s); or t_i ~ P(t | t_<i, s)
     Source: Sutskever et al. 2014, "Sequence to Sequence Learning", Section 3.2, with one beam
@@ -100,7 +101,7 @@ def greedy_search(
     return collect_hypotheses(tokens, len(state.sentences), length_penalty)
 
 
-class GreedySearch:
+class GreedySearch(SearchStrategy):
     """The strategy for one beam without sampling."""
 
     score_copies = 2

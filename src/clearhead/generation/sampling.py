@@ -12,7 +12,7 @@ from clearhead.generation.config import GenerationConfig
 from clearhead.generation.greedy import checked_tokens, collect_hypotheses
 from clearhead.generation.logits_processors import warp_logits
 from clearhead.generation.state import GenerationModel, Hypothesis
-from clearhead.generation.strategy import EncodedSource, NextToken, register_strategy, start_decoding
+from clearhead.generation.strategy import EncodedSource, NextToken, SearchStrategy, register_strategy, start_decoding
 
 
 class Sampler:
@@ -55,7 +55,7 @@ def _seed(seed: int, source: Sequence[int], index: int) -> int:
     return int.from_bytes(digest.digest(), "big") >> 1
 
 
-class Sampling:
+class Sampling(SearchStrategy):
     """The strategy for do_sample."""
 
     score_copies = 8  # it computes probabilities in float64

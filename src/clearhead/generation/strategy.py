@@ -1,12 +1,13 @@
 """Search strategies, and their registry.
 
-To add a strategy, write a class with the methods of `SearchStrategy` in its own file, register it there with
+To add a strategy, write a subclass of `SearchStrategy` in its own file, register it there with
 `register_strategy`, and import the file in `generate.py`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar
 
 import torch
 
@@ -48,23 +49,27 @@ class NextToken:
     is_last: bool
 
 
-@runtime_checkable
-class SearchStrategy(Protocol):
-    """A way to choose the tokens of targets."""
+class SearchStrategy(ABC):
+    """A way to choose the tokens of targets.
 
-    @property
-    def score_copies(self) -> int:
-        """Number of float32 copies of a step's scores that it allocates."""
+    `score_copies` is the number of float32 copies of a step's scores that it allocates.
+    """
 
+    score_copies: ClassVar[int]
+
+    @abstractmethod
     def supports(self, config: GenerationConfig) -> bool:
-        """Return whether it implements what a config describes."""
+        """Return whether it implements the options of a config."""
 
+    @abstractmethod
     def rows_per_source(self, config: GenerationConfig) -> int:
         """Return the number of targets that it decodes for each source."""
 
+    @abstractmethod
     def describe(self, config: GenerationConfig) -> str:
         """Return the number of targets in words, for error messages, such as "5 beams"."""
 
+    @abstractmethod
     def search(
         self, model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig
     ) -> list[list[Hypothesis]]:
@@ -74,10 +79,11 @@ class SearchStrategy(Protocol):
             NonFiniteError: the scores of a source hold NaN.
         """
 
+    @abstractmethod
     def stream(
         self, model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig
     ) -> Iterator[NextToken]:
-        """Yield the tokens of all targets as they are chosen.
+        """Yield the tokens of all targets, each as soon as it is chosen.
 
         Raises:
             ValueError: the strategy chooses its tokens at the end only.

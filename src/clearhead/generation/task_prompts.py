@@ -53,7 +53,7 @@ class TaskPrompts:
         """Return the generation config of the task.
 
         Args:
-            general: the checkpoint's config, for what the task does not set.
+            general: the checkpoint's config, for options that the task does not set.
         """
         if self.task is None:
             return general

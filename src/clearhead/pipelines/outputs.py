@@ -36,7 +36,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class StreamedToken:
-    """A token of an output, as soon as it is chosen.
+    """A token of a streamed output.
 
     Args:
         id: token id.
@@ -93,7 +93,7 @@ def streamed_tokens(
     """Yield the tokens of one target with the text that each adds to the output.
 
     Args:
-        tokens: the tokens as they are chosen.
+        tokens: the tokens, in order.
         prefix_ids: ids of the forced prefix; the first token's text includes it.
         tokenizer: the tokenizer.
     """

@@ -5,10 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast, overload
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from clearhead import checkpoints
 from clearhead.checkpoints import sentence_transformers
 from clearhead.checkpoints.encoder_family import EncoderFamily
@@ -21,19 +17,11 @@ from clearhead.models.encoder import EncoderModel
 from clearhead.runtime.allocator import trim_memory
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.packed_batch import packed_batches
+from clearhead.runtime.packed_batch import hidden_states
 from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.progress import token_progress
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
-from clearhead.runtime.vectors import (
-    EncodedBatch,
-    EncodeOptions,
-    HiddenStates,
-    Vectors,
-    normalized,
-    pooled_vectors,
-    token_vectors,
-)
+from clearhead.runtime.vectors import EncodedBatch, EncodeOptions, Vectors, pooled_vectors, token_vectors, vector_width
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, check_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
@@ -127,17 +115,7 @@ class TextEncoder:
         Raises:
             ValueError: truncate_dim is below 1 or above the model's width.
         """
-        d_model = self.model.config.d_model
-        if truncate_dim is None:
-            return d_model
-        if truncate_dim < 1:
-            raise ValueError(f"truncate_dim must be at least 1; got {truncate_dim}")
-        if truncate_dim > d_model:
-            raise ValueError(
-                f"truncate_dim is {truncate_dim}, but this model's vectors have {d_model} columns; give {d_model} or "
-                "less"
-            )
-        return truncate_dim
+        return vector_width(self.model.config.d_model, truncate_dim)
 
     def tokenize(
         self, texts: Sequence[str], *, max_length: int | None = None, prompt: str | None = None
@@ -287,29 +265,16 @@ class TextEncoder:
         width = self.width(options.truncate_dim)
         skip = 0 if settings.pool_prompt or pooling == "tokens" else self._count_prompt_tokens(options.prompt)
 
-        def finish(vectors: Tensor) -> Tensor:
-            truncated = vectors[..., :width].float()
-            return normalized(truncated) if normalize else truncated
-
         def decode(index: int) -> str:
             return self.tokenizer.decode(tokens[index].ids)
 
-        batches = self._hidden_states(tokens, options.batch_tokens, on_step)
+        batches = hidden_states(
+            self.inference_model, tokens, options.batch_tokens, self.model.config, self.device, on_step
+        )
         with naming(text=decode, model=self.name, precision=self.precision.name):
             if pooling == "tokens":
-                return token_vectors(batches, len(tokens), width, finish)
-            return pooled_vectors(batches, np.empty((len(tokens), width), np.float32), skip, pooling, finish)
-
-    def _hidden_states(
-        self, tokens: Sequence[Tokens], batch_tokens: int | None, on_step: Callable[[int], None]
-    ) -> Iterator[HiddenStates]:
-        """Yield batches of hidden states (B, L, D), with the indices of their texts and the (B, L) mask."""
-        self.inference_model.eval()
-        for batch in packed_batches(tokens, batch_tokens, self.model.config, self.device):
-            with torch.inference_mode():
-                hidden, keep = batch.unpack(self.inference_model(batch.ids, batch.mask))
-            yield batch.indices, hidden, keep
-            on_step(batch.num_tokens)
+                return token_vectors(batches, len(tokens), width, normalize=normalize)
+            return pooled_vectors(batches, len(tokens), width, pooling, normalize=normalize, skip=skip)
 
     def _count_prompt_tokens(self, prompt: str | None) -> int:
         """Return the number of tokens that the prompt takes at the start of each text, with the first special ones."""

@@ -274,7 +274,7 @@ class TextToText:
         strict: bool = False,
         **options: Unpack[GenerationOptions],
     ) -> Iterator[StreamedToken]:
-        """Yield the tokens of one text's output as they are chosen, by greedy search or sampling.
+        """Yield the tokens of one text's output one by one, by greedy search or sampling.
 
         Args: as in `generate`; beam_size is 1.
 

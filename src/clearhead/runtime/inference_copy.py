@@ -46,7 +46,7 @@ def inference_copy(model: Model, precision: str | Precision, device: torch.devic
     if unchanged and not converts and not compile:
         return model
     stacks = [module for module in model.modules() if isinstance(module, Encoder | Decoder)]
-    # `copy.deepcopy` takes from its memo what it must not copy: shared tensors, and modules that have a replacement
+    # the memo of `copy.deepcopy` holds the tensors that are shared and the modules that are replaced
     memo: dict[int, Any] = _shared_tensors(model, stacks, all_of_them=unchanged) if same_device else {}
     if converts:
         for module in model.modules():

@@ -38,7 +38,7 @@ def open_session(path: Path) -> "InferenceSession":
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's errors share no base class of their own
+    except Exception as error:  # ONNX Runtime's errors have no common base class
         raise ValueError(f"{path} cannot be opened: {str(error).splitlines()[0]}") from None
 
 
@@ -51,11 +51,11 @@ def run_session(graph: "InferenceSession", inputs: dict[str, Tensor]) -> dict[st
 
 @dataclass
 class OnnxCache:
-    """The keys and values that the graphs hand on.
+    """Keys and values that one graph returns and the next one takes.
 
     Args:
-        held: by the names of the inputs that take them.
-        each: rows of the target for each row of the memory.
+        tensors: keys and values, by the input name of the graph that takes them.
+        num_beams: number of target rows for each row of the memory.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """Batches of texts packed in one row, so that no computation is spent on padding."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.data.batching import token_batches
 from clearhead.equations import masks
@@ -24,6 +24,10 @@ _MULTIPLE_OF_LONG = 64
 """The same for long rows. oneDNN makes a kernel for each number of rows, which takes time and memory."""
 
 
+HiddenStates = tuple[list[int], Tensor, Tensor]
+"""Indices of texts, their hidden states (B, L, D) and the (B, L) mask of real tokens."""
+
+
 @dataclass(frozen=True)
 class PackedBatch:
     """Texts of similar length, concatenated in one row.
@@ -31,8 +35,8 @@ class PackedBatch:
     Args:
         indices: index of each text.
         lengths: number of tokens of each text.
-        ids: token ids (1, T); padding at the end counts as texts of its own.
-        mask: a mask in which tokens of different texts do not attend to each other.
+        ids: token ids (1, T); padding at the end counts as separate texts.
+        mask: separates the texts: tokens of different texts do not attend to each other.
     """
 
     indices: list[int]
@@ -96,6 +100,32 @@ def packed_batches(
         padding = [min(longest, missing - start) for start in range(0, missing, longest)]
         row = _move(torch.tensor([ids + [config.pad_id] * missing]), device)
         yield PackedBatch(indices, lengths, row, masks.packed(lengths + padding))
+
+
+def hidden_states(
+    encoder: nn.Module,
+    tokens: Sequence[Tokens],
+    batch_tokens: int | None,
+    config: EncoderConfig,
+    device: torch.device,
+    on_step: Callable[[int], None] = lambda tokens: None,
+) -> Iterator[HiddenStates]:
+    """Yield the hidden states of texts, batch by batch.
+
+    Args:
+        encoder: the encoder; it is set to evaluation mode.
+        tokens, batch_tokens, config, device: as in `packed_batches`.
+        on_step: called after each batch with its number of tokens.
+
+    Raises:
+        ValueError: a batch that does not fit the memory.
+    """
+    encoder.eval()
+    for batch in packed_batches(tokens, batch_tokens, config, device):
+        with torch.inference_mode():
+            hidden, keep = batch.unpack(encoder(batch.ids, batch.mask))
+        yield batch.indices, hidden, keep
+        on_step(batch.num_tokens)
 
 
 def _move(x: Tensor, device: torch.device) -> Tensor:

@@ -1,6 +1,6 @@
 """Pool hidden states into finite vectors."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,11 +12,9 @@ from torch import Tensor
 from clearhead.finite import check_finite
 from clearhead.models.config import Pooling
 from clearhead.models.heads import pool
+from clearhead.runtime.packed_batch import HiddenStates
 
 Vectors = NDArray[np.float32]
-
-HiddenStates = tuple[list[int], Tensor, Tensor]
-"""Indices of texts, their hidden states (B, L, D) and the (B, L) mask of real tokens."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +46,31 @@ class EncodedBatch:
     num_truncated: int
 
 
-def token_vectors(
-    batches: Iterator[HiddenStates], num_texts: int, width: int, finish: Callable[[Tensor], Tensor]
-) -> list[Vectors]:
+def vector_width(d_model: int, truncate_dim: int | None) -> int:
+    """Return the number of columns of a vector: d_model, or truncate_dim.
+
+    Raises:
+        ValueError: truncate_dim is below 1 or above d_model.
+    """
+    if truncate_dim is None:
+        return d_model
+    if truncate_dim < 1:
+        raise ValueError(f"truncate_dim must be at least 1; got {truncate_dim}")
+    if truncate_dim > d_model:
+        raise ValueError(
+            f"truncate_dim is {truncate_dim}, but this model's vectors have {d_model} columns; give {d_model} or less"
+        )
+    return truncate_dim
+
+
+def token_vectors(batches: Iterator[HiddenStates], num_texts: int, width: int, *, normalize: bool) -> list[Vectors]:
     """Return the vectors (length, d) of the tokens of each text.
 
     Args:
         batches: batches of hidden states.
         num_texts: number of texts.
         width: number of columns d of a vector.
-        finish: truncates and normalizes vectors.
+        normalize: whether to scale vectors to length 1.
 
     Raises:
         NonFiniteError: the vectors of a text hold NaN or infinity.
@@ -65,30 +78,29 @@ def token_vectors(
     rows: list[Vectors] = [np.empty((0, width), np.float32)] * num_texts
     for indices, hidden, keep in batches:
         for index, row, kept in zip(indices, hidden, keep, strict=True):
-            rows[index] = finish(row[kept]).cpu().numpy()
+            rows[index] = _finish(row[kept], width, normalize).cpu().numpy()
             check_finite(rows[index][None], "vectors", [index])
     return rows
 
 
 def pooled_vectors(
-    batches: Iterator[HiddenStates], vectors: Vectors, skip: int, pooling: Pooling, finish: Callable[[Tensor], Tensor]
+    batches: Iterator[HiddenStates], num_texts: int, width: int, pooling: Pooling, *, normalize: bool, skip: int
 ) -> Vectors:
-    """Fill in one vector for each text, from its pooled hidden states.
+    """Return one vector (d) for each text, from its pooled hidden states.
 
     Args:
-        batches: batches of hidden states.
-        vectors: float32 (n, d), a row for each text.
-        skip: number of tokens at the start of each text that are not pooled.
+        batches, num_texts, width, normalize: as in `token_vectors`.
         pooling: as in `pool`.
-        finish: truncates and normalizes vectors.
+        skip: number of tokens at the start of each text that are not pooled.
 
     Raises:
         NonFiniteError: a vector holds NaN or infinity.
     """
+    vectors = np.empty((num_texts, width), np.float32)
     on_device: list[tuple[list[int], Tensor]] = []
     for indices, hidden, keep in batches:
         after_prompt = torch.arange(keep.shape[1], device=keep.device) >= skip
-        pooled = finish(pool(hidden.float(), keep & after_prompt, pooling))
+        pooled = _finish(pool(hidden.float(), keep & after_prompt, pooling), width, normalize)
         if pooled.device.type == "cpu":  # a vector kept between large blocks would prevent the reuse of their memory
             vectors[indices] = _checked(pooled, indices)
         else:
@@ -96,6 +108,11 @@ def pooled_vectors(
     for indices, pooled in on_device:  # copied at the end: an accelerator computes while the next batch is prepared
         vectors[indices] = _checked(pooled, indices)
     return vectors
+
+
+def _finish(vectors: Tensor, width: int, normalize: bool) -> Tensor:
+    truncated = vectors[..., :width].float()
+    return normalized(truncated) if normalize else truncated
 
 
 def _checked(pooled: Tensor, indices: Sequence[int]) -> Vectors:

@@ -1,1 +1,1 @@
-"""Training: a recipe in, a model folder out."""
+"""Training: from a recipe to a saved model."""

@@ -1,4 +1,4 @@
-"""What each regulariser is worth: the same training with and without it."""
+"""Measure the effect of each regularizer: the same training with and without it."""
 
 import logging
 import math
@@ -11,51 +11,34 @@ from typing import Any
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import LOCK_NAME
-from clearhead.train.callback import Advance
-from clearhead.train.checkpointing import STATE
 from clearhead.train.distillation import distill
-from clearhead.train.lightning_module import DivergedError
+from clearhead.train.loop.callback import OnStep
+from clearhead.train.loop.checkpointing import STATE
+from clearhead.train.loop.lightning_module import DivergedError
 from clearhead.train.recipe.errors import did_you_mean
-from clearhead.train.recipe.load import differences, flat, recipe_of
+from clearhead.train.recipe.load import describe_differences, flatten, parse_recipe
 from clearhead.train.recipe.recipe import Recipe
-from clearhead.train.tasks.base import HIGHER_IS_BETTER
-from clearhead.train.trainer import run_lock, train
+from clearhead.train.regularizers import ablations
+from clearhead.train.regularizers.early_stopping import LOWER_IS_BETTER
+from clearhead.train.trainer import ignore_step, run_lock, train
 
 log = logging.getLogger(__name__)
 
-Changes = Mapping[str, Any]
-SWITCHES: dict[str, tuple[Changes, Changes]] = {
-    "dropout": ({"dropout": False}, {"dropout": 0.1}),
-    "attention_masking": ({"attention_masking": False}, {"attention_masking": True}),
-    "weight_decay": ({"weight_decay": 0.0}, {"weight_decay": 0.01}),
-    "layer_norm": ({"layer_norm": False}, {"layer_norm": True}),
-    "label_smoothing": ({"label_smoothing": 0.0}, {"label_smoothing": 0.1}),
-    "early_stopping": ({"early_stopping": None}, {"early_stopping": {"patience": 3}}),
-    "augmentation": ({"augmentation": None}, {"augmentation": {"token_masking": 0.1}}),
-    "gradient_clipping": ({"gradient_clipping": None}, {"gradient_clipping": 1.0}),
-    "distillation": ({"distillation": None}, {}),
-    "residual_path": (
-        {"dropout.residual": 0.0, "layer_drop": 0.0},
-        {"dropout.residual": 0.1, "layer_drop": 0.1},
-    ),
-    "r_drop": ({"r_drop": 0.0}, {"r_drop": 2.5}),
-    "l2_penalty": ({"l2_penalty": 0.0}, {"l2_penalty": 1e-4}),
-}
-"""For each regulariser the keys under `regularize` that switch it off, and those that switch it on."""
+BASELINE = "as the recipe says"
 
 
 @dataclass(frozen=True)
 class AblationResult:
-    """What became of one change.
+    """Effect of one change of the recipe.
 
     Args:
-        name: such as "without dropout"; "as the recipe says" for the recipe itself.
-        runs: for each seed the scores on held-out data; {} where the run diverged.
-        mean: of each score over the seeds.
-        spread: its standard deviation over the seeds; 0 with one seed.
-        difference: from the recipe's own score with the same seed, the mean over the seeds.
-        difference_spread: its standard deviation over the seeds: of the effect itself, without what a seed does to all.
-        diverged: how many of the runs did.
+        name: the change, such as "without dropout"; "as the recipe says" for the unchanged recipe.
+        runs: for each seed the metrics on held-out data; {} if the run diverged.
+        mean: mean of each metric over the seeds.
+        spread: standard deviation over the seeds; 0 with one seed.
+        difference: mean over the seeds of the difference from the unchanged recipe with the same seed.
+        difference_spread: standard deviation of that difference. It excludes the effect that a seed has on all runs.
+        diverged: number of runs that diverged.
     """
 
     name: str
@@ -67,9 +50,6 @@ class AblationResult:
     diverged: int
 
 
-BASE = "as the recipe says"
-
-
 def ablate(
     recipe: Recipe,
     *,
@@ -77,123 +57,135 @@ def ablate(
     with_: Sequence[str] = (),
     seeds: int = 1,
     resume: bool = False,
-    advance: Advance = lambda step, steps, told: None,
+    on_step: OnStep = ignore_step,
 ) -> list[AblationResult]:
-    """Trains as the recipe says, then with each change, and compares.
+    """Train with the unchanged recipe, then with each change, and compare the results.
 
     Args:
-        recipe: with held-out data.
-        without: regularisers to switch off, one at a time.
-        with_: regularisers to switch on, one at a time.
-        seeds: runs of each, with seeds that follow the recipe's.
-        resume: go on with what is in the recipe's output folder.
-        advance: as in `train`.
+        recipe: a recipe with held-out data.
+        without: regularizers to switch off, one at a time.
+        with_: regularizers to switch on, one at a time.
+        seeds: runs per change, with consecutive seeds from the recipe's on.
+        resume: continue the ablation in the recipe's output folder.
+        on_step: as in `train`.
 
     Writes ablation.json and ablation.png into the recipe's output folder, and each run into a folder below it.
 
     Raises:
-        ValueError: a regulariser that there is not, or that is already as asked; a recipe without held-out data.
+        ValueError: an unknown regularizer, one that is already off or on, or a recipe without held-out data.
     """
     if recipe.data.validation is None:
-        raise ValueError("an ablation compares on held-out data: data.validation is missing")
-    variants = {BASE: recipe}
+        raise ValueError("an ablation requires held-out data: data.validation is missing")
+    variants = {BASELINE: recipe}
     for name in without:
         variants[f"without {name}"] = toggled(recipe, name, on=False)
     for name in with_:
         variants[f"with {name}"] = toggled(recipe, name, on=True)
     if len(variants) == 1:
-        raise ValueError(f"nothing to compare: --without or --with names regularisers: {', '.join(SWITCHES)}")
+        raise ValueError(f"nothing to compare: choose regularizers with --without or --with: {', '.join(ablations())}")
     with run_lock(recipe):
-        return _ablate(recipe, variants, seeds, resume, advance)
+        return _run_all(recipe, variants, seeds, resume, on_step)
 
 
-def _ablate(
-    recipe: Recipe, variants: Mapping[str, Recipe], seeds: int, resume: bool, advance: Advance
+def _run_all(
+    recipe: Recipe, variants: Mapping[str, Recipe], seeds: int, resume: bool, on_step: OnStep
 ) -> list[AblationResult]:
     folder = Path(recipe.output)
     if not resume and folder.exists() and any(path.name != LOCK_NAME for path in folder.iterdir()):
-        raise ValueError(f"{folder} holds an ablation already; --resume continues it, another output starts a new one")
-    found: dict[str, list[dict[str, float]]] = {}
-    for name, variant in variants.items():
-        found[name] = [_run(variant, folder, name, recipe.seed + number, advance) for number in range(seeds)]
-    effects = [_effect(name, runs, found[BASE]) for name, runs in found.items()]
-    write_json(folder / "ablation.json", [asdict(effect) for effect in effects])
-    if len(effects) > 1:
-        _draw(folder / "ablation.png", effects, recipe.validation.select)
-    return effects
+        raise ValueError(
+            f"{folder} already contains an ablation; use --resume to continue it, or choose another output"
+        )
+    scores = {
+        name: [_run(variant, folder, name, recipe.seed + offset, on_step) for offset in range(seeds)]
+        for name, variant in variants.items()
+    }
+    results = [_summarize(name, runs, scores[BASELINE]) for name, runs in scores.items()]
+    write_json(folder / "ablation.json", [asdict(result) for result in results])
+    if len(results) > 1:
+        _plot(folder / "ablation.png", results, recipe.validation.monitor)
+    return results
 
 
 def toggled(recipe: Recipe, name: str, *, on: bool) -> Recipe:
-    """A recipe with one regulariser switched on or off.
+    """Return a recipe with one regularizer switched on or off.
 
     Raises:
-        ValueError: there is no such regulariser, or it is on or off already.
+        ValueError: an unknown regularizer, or one that is on or off already.
     """
-    if name not in SWITCHES:
-        raise ValueError(f"there is no regulariser {name!r}{did_you_mean(name, list(SWITCHES))}")
-    changes = SWITCHES[name][on]
-    if name == "distillation" and on:
-        raise ValueError("distillation needs a teacher: say it in the recipe, and compare --without distillation")
+    known = ablations()
+    if name not in known:
+        raise ValueError(f"unknown regularizer {name!r}{did_you_mean(name, list(known))}")
+    changes = known[name].on if on else known[name].off
+    if not changes:
+        raise ValueError(f"{name} needs settings: configure it in the recipe, and compare --without {name}")
     data = recipe.model_dump(mode="json")
     before = data["regularize"]
     after = {**before, "dropout": dict(before["dropout"])}
     for key, value in changes.items():
-        *inner, last = key.split(".")
-        (after[inner[0]] if inner else after)[last] = value
-    changed = recipe_of({**data, "regularize": after}, f"{'with' if on else 'without'} {name}")
+        *sections, last = key.split(".")
+        (after[sections[0]] if sections else after)[last] = value
+    changed = parse_recipe({**data, "regularize": after}, f"{'with' if on else 'without'} {name}")
     if changed == recipe:
-        raise ValueError(f"{name} is {'on' if on else 'off'} in the recipe already")
+        raise ValueError(f"{name} is already {'on' if on else 'off'} in the recipe")
     if on and before[name if name in before else "layer_drop"] not in (None, 0.0, False) and name != "dropout":
-        raise ValueError(f"{name} is on in the recipe already; compare --without {name}")
+        raise ValueError(f"{name} is already on in the recipe; compare --without {name}")
     return changed
 
 
-def _run(recipe: Recipe, folder: Path, name: str, seed: int, advance: Advance) -> dict[str, float]:
-    """The scores of one run; {} where it diverged."""
-    place = folder / name.replace(" ", "-") / f"seed-{seed}"
-    result = place / "result.json"
-    said = {key: value for key, value in flat(recipe).items() if key not in ("output", "seed")}
-    if result.is_file():
-        held = read_json(result)
-        if different := differences(held["recipe"], said):
+def _run(recipe: Recipe, folder: Path, name: str, seed: int, on_step: OnStep) -> dict[str, float]:
+    """Return the metrics of one run, trained now or in an earlier ablation; {} if it diverged."""
+    output = folder / name.replace(" ", "-") / f"seed-{seed}"
+    result_file = output / "result.json"
+    key = {key: value for key, value in flatten(recipe).items() if key not in ("output", "seed")}
+    if result_file.is_file():
+        saved = read_json(result_file)
+        if differences := describe_differences(saved["recipe"], key):
             raise ValueError(
-                f"{place} holds a run of another recipe: {'; '.join(different)}; another output begins anew"
+                f"{output} contains a run of another recipe: {'; '.join(differences)}; choose another output"
             )
-        scores: dict[str, float] = held["scores"]
-        return scores
-    tokens = folder / BASE.replace(" ", "-") / f"seed-{recipe.seed}" / "data" / "tokenizer"
-    changes: dict[str, Any] = {"output": str(place), "seed": seed}
-    if tokens.is_dir() and place not in tokens.parents and recipe.model.start is None:
-        changes["tokenizer"] = recipe.tokenizer.model_copy(update={"path": str(tokens)})
-    told = recipe.model_copy(update=changes)
-    log.info("%s, seed %d", name, seed)
-    try:
-        run = train if told.regularize.distillation is None else distill
-        trained = run(told, resume=(place / STATE).is_file(), advance=advance)
-        if not trained.finished:
-            raise KeyboardInterrupt
-        scores = trained.scores
-    except DivergedError as error:
-        log.warning("%s, seed %d: %s", name, seed, error)
-        scores = {}
-    place.mkdir(parents=True, exist_ok=True)
-    write_json(result, {"name": name, "seed": seed, "scores": scores, "recipe": said})
+        saved_scores: dict[str, float] = saved["scores"]
+        return saved_scores
+    scores = _train(_variant(recipe, folder, output, seed), output, name, on_step)
+    output.mkdir(parents=True, exist_ok=True)
+    write_json(result_file, {"name": name, "seed": seed, "scores": scores, "recipe": key})
     return scores
 
 
-def _effect(name: str, runs: list[dict[str, float]], base: list[dict[str, float]]) -> AblationResult:
-    whole = [run for run in runs if run]
-    moved = [
-        {key: run[key] - other[key] for key in run} for run, other in zip(runs, base, strict=True) if run and other
+def _variant(recipe: Recipe, folder: Path, output: Path, seed: int) -> Recipe:
+    """Return the recipe of one run, which uses the first run's tokenizer."""
+    tokenizer = folder / BASELINE.replace(" ", "-") / f"seed-{recipe.seed}" / "data" / "tokenizer"
+    changes: dict[str, Any] = {"output": str(output), "seed": seed}
+    if tokenizer.is_dir() and output not in tokenizer.parents and recipe.model.init_from is None:
+        changes["tokenizer"] = recipe.tokenizer.model_copy(update={"path": str(tokenizer)})
+    return recipe.model_copy(update=changes)
+
+
+def _train(recipe: Recipe, output: Path, name: str, on_step: OnStep) -> dict[str, float]:
+    log.info("%s, seed %d", name, recipe.seed)
+    run = train if recipe.regularize.distillation is None else distill
+    try:
+        result = run(recipe, resume=(output / STATE).is_file(), on_step=on_step)
+    except DivergedError as error:
+        log.warning("%s, seed %d: %s", name, recipe.seed, error)
+        return {}
+    if not result.finished:
+        raise KeyboardInterrupt
+    return result.scores
+
+
+def _summarize(name: str, runs: list[dict[str, float]], baseline: list[dict[str, float]]) -> AblationResult:
+    complete = [run for run in runs if run]
+    differences = [
+        {key: run[key] - other[key] for key in run} for run, other in zip(runs, baseline, strict=True) if run and other
     ]
     return AblationResult(
         name=name,
         runs=runs,
-        mean=_means(whole),
-        spread=_spreads(whole),
-        difference=_means(moved),
-        difference_spread=_spreads(moved),
-        diverged=len(runs) - len(whole),
+        mean=_means(complete),
+        spread=_deviations(complete),
+        difference=_means(differences),
+        difference_spread=_deviations(differences),
+        diverged=len(runs) - len(complete),
     )
 
 
@@ -201,43 +193,47 @@ def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {key: math.fsum(run[key] for run in runs) / len(runs) for key in (runs[0] if runs else {})}
 
 
-def _spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Standard deviations over the seeds; 0 with one."""
+def _deviations(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return standard deviations over the seeds; 0 with one seed."""
     keys = runs[0] if runs else {}
     return {key: statistics.stdev(run[key] for run in runs) if len(runs) > 1 else 0.0 for key in keys}
 
 
-def _draw(path: Path, effects: Sequence[AblationResult], select: str) -> None:
-    """A panel for each score: how far each change moves it, with the spread of that over the seeds."""
+def _plot(path: Path, results: Sequence[AblationResult], monitor: str) -> None:
+    """Plot the difference of each change, one panel per metric, with its deviation over the seeds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    base, *changes = effects
-    names = [select, *(name for name in base.mean if name != select)]
-    figure = Figure(figsize=(2 + 3.6 * len(names), 1.7 + 0.42 * len(changes)), layout="constrained")
+    baseline, *changes = results
+    metrics = [monitor, *(name for name in baseline.mean if name != monitor)]
+    figure = Figure(figsize=(2 + 3.6 * len(metrics), 1.7 + 0.42 * len(changes)), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
-    places = list(range(len(changes)))[::-1]
-    for panel, score in zip(panels, names, strict=True):
-        higher = HIGHER_IS_BETTER.get(score, True)
-        for place, effect in zip(places, changes, strict=True):
-            if score in effect.difference:
-                change = effect.difference[score]
-                color = "tab:green" if (change > 0) == higher else "tab:orange"
-                panel.barh(place, change, xerr=effect.difference_spread[score], color=color, capsize=3)
-            else:
-                middle = {"x": 0.5, "transform": panel.get_yaxis_transform(), "ha": "center", "va": "center"}
-                said = "the recipe itself diverged" if effect.mean else "diverged"
-                panel.text(y=place, s=said, color="tab:red", **middle)
-        panel.axvline(0, color="black", linewidth=0.8)
-        panel.set_yticks(places, [effect.name for effect in changes])
-        panel.set_title(f"{score.replace('_', ' ')}: {'more' if higher else 'less'} is better", fontsize="medium")
-        panel.set_xlabel(f"change from {base.mean.get(score, math.nan):.3f}")
-        panel.grid(axis="x", alpha=0.3)
-        panel.set_axisbelow(True)
-    if len(base.runs) > 1:
-        figure.supxlabel(
-            f"{len(base.runs)} seeds; lines: a standard deviation of the change over them", fontsize="small"
-        )
+    panels = figure.subplots(1, len(metrics), squeeze=False, sharey=True)[0]
+    for panel, metric in zip(panels, metrics, strict=True):
+        _plot_panel(panel, metric, baseline, changes)
+    if len(baseline.runs) > 1:
+        figure.supxlabel(f"{len(baseline.runs)} seeds; lines: standard deviation of the change", fontsize="small")
     with atomic_file(path) as file:
         figure.savefig(file, format="png", dpi=110)
+
+
+def _plot_panel(panel: Any, metric: str, baseline: AblationResult, changes: Sequence[AblationResult]) -> None:
+    higher_is_better = metric not in LOWER_IS_BETTER
+    heights = list(range(len(changes)))[::-1]
+    for height, result in zip(heights, changes, strict=True):
+        if metric in result.difference:
+            change = result.difference[metric]
+            color = "tab:green" if (change > 0) == higher_is_better else "tab:orange"
+            panel.barh(height, change, xerr=result.difference_spread[metric], color=color, capsize=3)
+        else:
+            centered = {"x": 0.5, "transform": panel.get_yaxis_transform(), "ha": "center", "va": "center"}
+            message = "the unchanged recipe diverged" if result.mean else "diverged"
+            panel.text(y=height, s=message, color="tab:red", **centered)
+    panel.axvline(0, color="black", linewidth=0.8)
+    panel.set_yticks(heights, [result.name for result in changes])
+    panel.set_title(
+        f"{metric.replace('_', ' ')}: {'higher' if higher_is_better else 'lower'} is better", fontsize="medium"
+    )
+    panel.set_xlabel(f"change from {baseline.mean.get(metric, math.nan):.3f}")
+    panel.grid(axis="x", alpha=0.3)
+    panel.set_axisbelow(True)

@@ -1,4 +1,4 @@
-"""A student learns from a teacher."""
+"""Train a student on a teacher."""
 
 import json
 import logging
@@ -13,179 +13,182 @@ from clearhead.io.atomic import HashedFile, atomic_file, has_content
 from clearhead.io.json import read_json, write_json
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.device import choose_device
-from clearhead.train.callback import Advance
-from clearhead.train.checkpointing import STATE
 from clearhead.train.distributed.process_group import ProcessGroup
-from clearhead.train.recipe.load import differences
-from clearhead.train.recipe.recipe import Files, Recipe
-from clearhead.train.tasks.text_to_text import fields_of, source_of, target_of
-from clearhead.train.trainer import TrainingResult, check_folder, run_lock, train, train_locked
+from clearhead.train.loop.callback import OnStep
+from clearhead.train.loop.checkpointing import STATE
+from clearhead.train.loop.resume import check_folder
+from clearhead.train.recipe.load import describe_differences
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.sections import Files
+from clearhead.train.tasks.text_to_text import row_fields, source_text, target_text
+from clearhead.train.trainer import TrainingResult, ignore_step, run_lock, train, train_locked
 
 log = logging.getLogger(__name__)
 
 _WINDOW = 512
 
 
-def distill(
-    recipe: Recipe, *, resume: bool = False, advance: Advance = lambda step, steps, told: None
-) -> TrainingResult:
-    """Trains a student on a teacher: on its probabilities and hidden states, or on the texts that it writes.
+def distill(recipe: Recipe, *, resume: bool = False, on_step: OnStep = ignore_step) -> TrainingResult:
+    """Train a student on a teacher's probabilities and hidden states, or on the texts that the teacher generates.
 
     Equation: L = (1 − w) CE + w T² KL(teacher ‖ student); sequence-level: CE on argmax_t P_teacher(t | s), by beams
     Source: Hinton et al. 2015, "Distilling the Knowledge in a Neural Network"; Kim and Rush 2016, "Sequence-Level
         Knowledge Distillation", Section 3
 
     Args:
-        recipe: with regularize.distillation; its `sequence` says which way.
-        resume, advance: as in `train`.
+        recipe: a recipe with regularize.distillation; its key `sequence_level` selects the method.
+        resume, on_step: as in `train`.
 
     Raises:
-        ValueError: a recipe without a teacher, and as in `train`.
+        ValueError: a recipe without a teacher, or as in `train`.
     """
-    told = recipe.regularize.distillation
-    if told is None:
-        raise ValueError("regularize.distillation.teacher is missing: whom shall the student learn from?")
-    if not told.sequence:
-        return train(recipe, resume=resume, advance=advance)
+    settings = recipe.regularize.distillation
+    if settings is None:
+        raise ValueError("regularize.distillation.teacher is required")
+    if not settings.sequence_level:
+        return train(recipe, resume=resume, on_step=on_step)
     with run_lock(recipe):
-        return _sequence_level(recipe, resume, advance)
+        return _train_on_teacher_texts(recipe, resume, on_step)
 
 
-def _sequence_level(recipe: Recipe, resume: bool, advance: Advance) -> TrainingResult:
-    """Let the teacher write its texts, and train the student on them."""
+def _train_on_teacher_texts(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
+    """Generate the teacher's texts, and train the student on them."""
     folder = Path(recipe.output)
-    outputs = _Outputs(folder / "data" / "teacher.jsonl", recipe)
+    outputs = _TeacherOutputs(folder / "data" / "teacher.jsonl", recipe)
     held_out = outputs.path.with_name("held-out.jsonl")
-    began = (folder / STATE).is_file()
-    # interrupted while the teacher wrote, a run has no checkpoint yet: it continues with the texts
-    resume = resume and (began or not outputs.note.is_file())
+    started = (folder / STATE).is_file()
+    # a run that was interrupted while the teacher generated has no checkpoint yet: it continues with the texts
+    resume = resume and (started or not outputs.key_file.is_file())
     check_folder(recipe, resume)  # before the teacher's work, not after it
-    world = ProcessGroup(choose_device(recipe.training.device).type)
-    with world.first():
-        if world.rank == 0:
-            outputs.complete(again=not began)
+    processes = ProcessGroup(choose_device(recipe.training.device).type)
+    with processes.rank_zero_first():
+        if processes.rank == 0:
+            outputs.complete(replace=not started)
             if recipe.data.validation is not None:
                 with atomic_file(held_out) as file:
-                    for row in _rows(recipe, recipe.data.validation):
-                        file.write(_line(source_of(row.values), target_of(row.values)))
-    changes: dict[str, Any] = {"train": str(outputs.path), "columns": None, "encoding": "utf-8"}
+                    for row in _records(recipe, recipe.data.validation):
+                        file.write(_json_line(source_text(row.values), target_text(row.values)))
+    return train_locked(_student_recipe(recipe, outputs.path, held_out), resume=resume, on_step=on_step)
+
+
+def _student_recipe(recipe: Recipe, train: Path, held_out: Path) -> Recipe:
+    """Return the recipe of a training on the teacher's texts."""
+    changes: dict[str, Any] = {"train": str(train), "columns": None, "encoding": "utf-8"}
     if recipe.data.validation is not None:
-        # columns and encoding hold for both files, and the teacher's file has its own
+        # columns and encoding apply to both files, and those of the teacher's file are fixed
         changes["validation"] = str(held_out)
     data = recipe.data.model_copy(update=changes)
     regularize = recipe.regularize.model_copy(update={"distillation": None})
-    student = recipe.model_copy(update={"data": data, "regularize": regularize})
-    return train_locked(student, resume=resume, advance=advance)
+    return recipe.model_copy(update={"data": data, "regularize": regularize})
 
 
 @dataclass(frozen=True)
-class _Outputs:
-    """What the teacher writes for each source, in a file of the run's folder; goes on where it was interrupted.
+class _TeacherOutputs:
+    """The teacher's text for each source, in a file of the run's folder; an interrupted file is continued.
 
     Args:
         path: the file.
-        recipe: the student's.
+        recipe: the student's recipe.
     """
 
     path: Path
     recipe: Recipe
 
     @property
-    def note(self) -> Path:
-        """The file that says which texts these are."""
+    def key_file(self) -> Path:
+        """File that describes how the texts were generated."""
         return self.path.with_suffix(".json")
 
-    def complete(self, *, again: bool = True) -> None:
-        """Makes the file whole.
+    def complete(self, *, replace: bool = True) -> None:
+        """Generate the texts that the file does not contain yet.
 
         Args:
-            again: whether texts of another teacher, search or data make room for these.
+            replace: whether texts of another teacher, search or dataset are replaced.
 
         Raises:
-            ValueError: there are others, and they have to stay.
+            ValueError: the file contains other texts, and `replace` is false.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._agree(again)
+        self._check_key(replace)
         if self.path.is_file():
             return
         part, progress = self.path.with_suffix(".part"), self.path.with_suffix(".progress.json")
-        done, size = _written(part, progress)
+        num_lines, size = _read_progress(part, progress)
         file = HashedFile(part, size)
         try:
-            for lines in self._lines(done):
+            for lines in self._generate(num_lines):
                 file.write(b"".join(lines))
-                done += len(lines)
-                write_json(progress, {"lines": done, "size": file.sync(), "sha256": file.sha256})
-                log.info("the teacher has written %d texts", done)
+                num_lines += len(lines)
+                write_json(progress, {"lines": num_lines, "size": file.sync(), "sha256": file.sha256})
+                log.info("the teacher has generated %d texts", num_lines)
         finally:
             file.close()
         part.replace(self.path)
         progress.unlink(missing_ok=True)
 
-    def _agree(self, again: bool) -> None:
-        held = read_json(self.note) if self.note.is_file() else {}
-        told = self._told()
-        if held == told:
+    def _check_key(self, replace: bool) -> None:
+        saved = read_json(self.key_file) if self.key_file.is_file() else {}
+        key = self._key()
+        if saved == key:
             return
-        if again:
+        if replace:
             for path in (self.path, self.path.with_suffix(".part"), self.path.with_suffix(".progress.json")):
                 path.unlink(missing_ok=True)
-            write_json(self.note, told)
+            write_json(self.key_file, key)
             return
-        # where the sources lie may differ: what the teacher wrote is compared by the run itself
-        different = differences({**held, "of": None}, {**told, "of": None})
-        if different:
+        # the path of the sources may differ: the run itself compares the texts
+        differences = describe_differences({**saved, "of": None}, {**key, "of": None})
+        if differences:
             raise ValueError(
-                f"the run in {self.recipe.output} learns other texts of a teacher and cannot be gone on with: "
-                f"{'; '.join(different)}"
+                f"the run in {self.recipe.output} uses other texts of a teacher and cannot be resumed: "
+                f"{'; '.join(differences)}"
             )
 
-    def _told(self) -> dict[str, Any]:
-        told = self.recipe.regularize.distillation
-        assert told is not None
-        objective = self.recipe.objective.model_dump(mode="json")
-        search = [told.beam_size, self.recipe.data.max_target_length]
-        note = {
-            "teacher": told.teacher,
-            "search": search,
-            "of": _rows(self.recipe, self.recipe.data.train).describe(),
-            "objective": objective,
+    def _key(self) -> dict[str, Any]:
+        settings = self.recipe.regularize.distillation
+        assert settings is not None
+        key = {
+            "teacher": settings.teacher,
+            "search": [settings.beam_size, self.recipe.data.max_target_length],
+            "of": _records(self.recipe, self.recipe.data.train).describe(),
+            "objective": self.recipe.objective.model_dump(mode="json"),
         }
-        whole: dict[str, Any] = json.loads(json.dumps(note))
-        return whole
+        as_json: dict[str, Any] = json.loads(json.dumps(key))
+        return as_json
 
-    def _lines(self, done: int) -> Iterator[list[bytes]]:
-        """Yield windows of lines after the first `done`: a source as the student gets it, with the teacher's text."""
-        told, objective = self.recipe.regularize.distillation, self.recipe.objective
-        assert told is not None
+    def _generate(self, num_done: int) -> Iterator[list[bytes]]:
+        """Yield windows of lines after the first `num_done`: each has a source and the teacher's text."""
+        settings, objective = self.recipe.regularize.distillation, self.recipe.objective
+        assert settings is not None
         teacher = TextToText.from_pretrained(
-            told.teacher, precision=self.recipe.training.precision, device=self.recipe.training.device
+            settings.teacher, precision=self.recipe.training.precision, device=self.recipe.training.device
         )
-        sources = (source_of(row.values) for row in islice(_rows(self.recipe, self.recipe.data.train), done, None))
-        while some := list(islice(sources, _WINDOW)):
+        rows = islice(_records(self.recipe, self.recipe.data.train), num_done, None)
+        sources = (source_text(row.values) for row in rows)
+        while window := list(islice(sources, _WINDOW)):
             texts = teacher.generate(
-                [objective.prefix + source for source in some],
+                [objective.prefix + source for source in window],
                 source_lang=objective.source_lang,
                 target_lang=objective.target_lang,
-                beam_size=told.beam_size,
+                beam_size=settings.beam_size,
                 max_new_tokens=self.recipe.data.max_target_length,
             )
-            yield [_line(source, text) for source, text in zip(some, texts, strict=True)]
+            yield [_json_line(source, text) for source, text in zip(window, texts, strict=True)]
 
 
-def _rows(recipe: Recipe, files: Files) -> Records:
-    return Records(files, fields=fields_of(files), columns=recipe.data.columns, encoding=recipe.data.encoding)
+def _records(recipe: Recipe, files: Files) -> Records:
+    return Records(files, fields=row_fields(files), columns=recipe.data.columns, encoding=recipe.data.encoding)
 
 
-def _line(source: str, target: str) -> bytes:
+def _json_line(source: str, target: str) -> bytes:
     return (json.dumps({"source": source, "target": target}, ensure_ascii=False) + "\n").encode("utf-8")
 
 
-def _written(part: Path, progress: Path) -> tuple[int, int]:
-    """Return the lines and bytes that an interrupted run of the teacher has written; zeros if there was none.
+def _read_progress(part: Path, progress: Path) -> tuple[int, int]:
+    """Return the lines and bytes that an interrupted run of the teacher wrote; zeros if there was none.
 
     Raises:
-        ValueError: the part file does not hold what the progress file describes.
+        ValueError: the progress file does not match the part file.
     """
     if not progress.is_file():
         return 0, 0
@@ -196,4 +199,4 @@ def _written(part: Path, progress: Path) -> tuple[int, int]:
             return lines, size
     except (ValueError, KeyError, TypeError):
         pass
-    raise ValueError(f"{part} does not hold the texts that {progress.name} describes; remove both to start again")
+    raise ValueError(f"{part} does not match {progress.name}; remove both to start again")

@@ -1,4 +1,4 @@
-"""Check that a model and its batches fit the memory, before training begins."""
+"""Check that a model and its batches fit in memory, before training starts."""
 
 from dataclasses import replace
 
@@ -12,37 +12,41 @@ from clearhead.runtime.device import choose_device
 from clearhead.train.recipe.recipe import Recipe
 
 _BATCH_BYTES = 2**10
-"""Bytes of a collated batch without its token ids: tensors, row numbers and Python objects, estimated from below."""
-_TRAINED = 4
-"""Copies of the weights that training holds: weights, gradients and Adam's two moments."""
+"""Lower bound of the bytes of a collated batch without its token ids: tensors, row numbers and Python objects."""
+
+_NUM_COPIES = 4
+"""Tensors of the weights' size that training needs: weights, gradients and Adam's two moments."""
 
 
-def check_size(plan: EncoderConfig | Seq2SeqConfig, recipe: Recipe) -> None:
-    """Raise an error for a new model whose training does not fit the memory of this machine or of its device.
+def check_size(config: EncoderConfig | Seq2SeqConfig, recipe: Recipe) -> None:
+    """Check that the training of a new model fits in the memory of this machine and of its device.
 
     Args:
-        plan: of the model.
+        config: config of the model.
         recipe: the recipe.
 
     Raises:
         ValueError: it does not fit.
     """
-    device, size = choose_device(recipe.training.device), model_bytes(plan)
-    what = f"training a model with d_model={plan.d_model} and num_layers={plan.num_layers}"
+    device, size = choose_device(recipe.training.device), model_bytes(config)
+    purpose = f"training a model with d_model={config.d_model} and num_layers={config.num_layers}"
     sizes = "d_model, ffn_hidden, num_layers, decoder_num_layers, max_len"
     advice = f"Choose smaller sizes in the recipe's section model ({sizes}) or a smaller tokenizer.vocab_size."
-    copies = 1 if recipe.training.shard else _TRAINED  # sharded, the others are spread over the processes
-    check_memory(size if device.type != "cpu" else copies * size, what, advice)
-    check_memory(copies * size, what, advice, device)
+    copies = 1 if recipe.training.fsdp else _NUM_COPIES  # FSDP spreads the others over the processes
+    check_memory(size if device.type != "cpu" else copies * size, purpose, advice)
+    check_memory(copies * size, purpose, advice, device)
 
 
 def check_depth(config: EncoderConfig | Seq2SeqConfig, layers: int, recipe: Recipe) -> None:
-    """Raise a ValueError where a fresh half of a pretrained model has more layers than fit the memory.
+    """Check that a pretrained model with a new half of some depth fits in memory.
 
     Args:
-        config: the plan of the pretrained model, whose widths the fresh half takes over.
-        layers: layers of the fresh half.
+        config: config of the pretrained model, whose widths the new half shares.
+        layers: layers of the new half.
         recipe: the recipe.
+
+    Raises:
+        ValueError: it does not fit.
     """
     if isinstance(config, EncoderConfig):
         check_size(replace(config, num_layers=layers, windows=()), recipe)
@@ -50,35 +54,36 @@ def check_depth(config: EncoderConfig | Seq2SeqConfig, layers: int, recipe: Reci
         check_size(replace(with_explicit_sizes(config), num_layers=layers), recipe)
 
 
-def check_batch(model: nn.Module, tokens: int, recipe: Recipe) -> None:
-    """Raise an error where the activations of a batch do not fit the memory; they are estimated from below.
+def check_batch(model: nn.Module, num_tokens: int, recipe: Recipe) -> None:
+    """Check that the activations of a batch fit in memory, using a lower bound of their size.
 
     Args:
         model: the model, on the CPU.
-        tokens: of the batch.
+        num_tokens: tokens of the batch.
         recipe: the recipe.
 
     Raises:
         ValueError: they do not fit.
     """
-    config = getattr(model, "config", None) or getattr(getattr(model, "body", None), "config", None)
+    config = getattr(model, "config", None) or getattr(getattr(model, "encoder", None), "config", None)
     if isinstance(config, EncoderConfig | Seq2SeqConfig):
-        # in each layer, in bfloat16 at least: projections and the hidden layer of the feed-forward
-        size = 2 * tokens * config.num_layers * (4 * config.d_model + config.ffn_hidden)
-        what, advice = f"training with a batch of {tokens} tokens", "Choose a smaller data.batch_tokens."
-        check_memory(size, what, advice, choose_device(recipe.training.device))
+        # per layer, in bfloat16 or wider: projections and the hidden layer of the feed-forward network
+        size = 2 * num_tokens * config.num_layers * (4 * config.d_model + config.ffn_hidden)
+        purpose, advice = f"training with a batch of {num_tokens} tokens", "Choose a smaller data.batch_tokens."
+        check_memory(size, purpose, advice, choose_device(recipe.training.device))
 
 
-def check_update(tokens: float, recipe: Recipe) -> None:
-    """Raise an error where the batches of one update do not fit the memory: all are collated before the first runs.
+def check_update(num_tokens: float, recipe: Recipe) -> None:
+    """Check that the batches of one update fit in memory: all are collated before the first one runs.
 
     Args:
-        tokens: mean number of tokens of a batch.
+        num_tokens: mean number of tokens of a batch.
         recipe: the recipe.
 
     Raises:
         ValueError: they do not fit.
     """
-    batches = recipe.training.accumulate
-    size = int(batches * (_BATCH_BYTES + 8 * tokens))
-    check_memory(size, f"an update of {batches} batches", "Choose a smaller training.accumulate.")
+    num_batches = recipe.training.gradient_accumulation_steps
+    size = int(num_batches * (_BATCH_BYTES + 8 * num_tokens))
+    advice = "Choose a smaller training.gradient_accumulation_steps."
+    check_memory(size, f"an update of {num_batches} batches", advice)

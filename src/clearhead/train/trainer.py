@@ -1,10 +1,10 @@
-"""A recipe becomes a model's folder."""
+"""Train a model from a recipe."""
 
 import contextlib
 import logging
 import platform
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,37 +22,37 @@ from clearhead.io.locks import folder_lock
 from clearhead.layers.dropout import use_fast_dropout
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.precision import choose_precision
-from clearhead.train import regularizers
-from clearhead.train.callback import Advance, TrainingCallback
-from clearhead.train.checkpointing import STATE, CheckpointManager, WholeCheckpoints, read_state
-from clearhead.train.data.loaders import loader as loader_of
-from clearhead.train.data.loaders import stores, validation
+from clearhead.train.data.dataloader import TrainingDataLoader
+from clearhead.train.data.dataset import TokenizedDataset
+from clearhead.train.data.loaders import build_datasets, build_loader, build_validator
 from clearhead.train.distributed import fsdp
-from clearhead.train.distributed.process_group import ProcessGroup, is_first, world_size
-from clearhead.train.lightning_module import TrainingModule
-from clearhead.train.metrics_logger import MetricsLogger
+from clearhead.train.distributed.process_group import ProcessGroup, is_rank_zero
+from clearhead.train.loop.callback import OnStep, TrainingCallback
+from clearhead.train.loop.checkpointing import AtomicCheckpointIO, CheckpointManager
+from clearhead.train.loop.lightning_module import TrainingModule
+from clearhead.train.loop.metrics_logger import MetricsLogger
+from clearhead.train.loop.resume import RECIPE_FILE, VERSIONS_FILE, SavedRun, check_folder
+from clearhead.train.loop.signals import stop_on_signals
 from clearhead.train.recipe.errors import did_you_mean
-from clearhead.train.recipe.load import differences, flat
+from clearhead.train.recipe.load import flatten
 from clearhead.train.recipe.recipe import Recipe
-from clearhead.train.signals import stopping
-from clearhead.train.tasks import task_of
+from clearhead.train.regularizers import prepare_model
 from clearhead.train.tasks.base import Task
+from clearhead.train.tasks.registry import create_task
 
 log = logging.getLogger(__name__)
-
-_RECIPE, _VERSIONS = "recipe.yaml", "versions.json"
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a run came to.
+    """Result of a training run.
 
     Args:
-        folder: where the model is.
-        step: the updates made.
-        scores: of the model in the folder on the held-out data; {} without any.
-        finished: whether it ran to its end, rather than being asked to stop.
-        stopped_early: whether that end was early stopping's.
+        folder: folder of the saved model.
+        step: number of updates.
+        scores: metrics of the saved model on the held-out data; {} without held-out data.
+        finished: whether the run finished, rather than being stopped by a signal.
+        stopped_early: whether early stopping ended it.
     """
 
     folder: Path
@@ -62,36 +62,40 @@ class TrainingResult:
     stopped_early: bool
 
 
-def train(recipe: Recipe, *, resume: bool = False, advance: Advance = lambda step, steps, told: None) -> TrainingResult:
-    """Trains a model as a recipe says, into the recipe's output folder.
+def ignore_step(step: int, total_steps: int, message: str) -> None:
+    """Do nothing after a step."""
+
+
+def train(recipe: Recipe, *, resume: bool = False, on_step: OnStep = ignore_step) -> TrainingResult:
+    """Train a model from a recipe and save it in the recipe's output folder.
 
     Args:
         recipe: from `read_recipe`.
-        resume: go on from the folder's checkpoint, to the very weights that a run without an interruption ends in.
-        advance: told of each step, for a progress bar.
+        resume: continue from the folder's checkpoint. The weights are the same as without the interruption.
+        on_step: called after each step, for a progress bar.
 
     Raises:
         OutputBusyError: another process trains into the folder.
-        ValueError: files or a model that are not what the recipe says, a folder that holds another run, a loss that is
+        ValueError: files or a model that do not fit the recipe, a folder that contains another run, or a loss that is
             NaN or infinite.
-        OSError: a disk that is full.
+        OSError: the disk is full.
 
     >>> from clearhead.train.recipe.load import read_recipe; from clearhead.train.trainer import train
     >>> train(read_recipe("recipes/tiny/translation.yaml")).folder  # doctest: +SKIP
     PosixPath('runs/tiny-translation')
     """
     with run_lock(recipe):
-        return train_locked(recipe, resume=resume, advance=advance)
+        return train_locked(recipe, resume=resume, on_step=on_step)
 
 
 @contextlib.contextmanager
 def run_lock(recipe: Recipe) -> Iterator[None]:
-    """Hold the only right to write into a recipe's output folder: rank 0 does so for all processes of a run.
+    """Hold the lock of a recipe's output folder; rank 0 holds it for all processes of a run.
 
     Raises:
         OutputBusyError: another process writes into the folder.
     """
-    if not is_first():
+    if not is_rank_zero():
         yield
         return
     folder = Path(recipe.output)
@@ -103,183 +107,158 @@ def run_lock(recipe: Recipe) -> Iterator[None]:
                 (folder / "data").rmdir()
 
 
-def train_locked(recipe: Recipe, *, resume: bool, advance: Advance) -> TrainingResult:
+def train_locked(recipe: Recipe, *, resume: bool, on_step: OnStep) -> TrainingResult:
     """Train as `train` does, in a folder whose `run_lock` the caller holds."""
-    _quiet()
+    with _lightning_messages_suppressed():
+        return _train(recipe, resume, on_step)
+
+
+def _train(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
     device = choose_device(recipe.training.device).type
-    if recipe.training.shard:
-        fsdp.check(recipe)
-    folder = Path(recipe.output)
-    shelf = CheckpointManager(folder, recipe.training.keep_last)
     check_folder(recipe, resume)
-    saved = read_state(shelf.state) if resume else None
-    if saved is not None:
-        _check_recipe(saved["clearhead"]["recipe"], recipe)
-        _check_threads(saved["clearhead"], device, recipe)
-    world = ProcessGroup(device)
+    saved = SavedRun.read(recipe, device) if resume else None
+    processes = ProcessGroup(device)
     torch.manual_seed(recipe.seed)
-    with world.first():
-        folder.mkdir(parents=True, exist_ok=True)
-        task = task_of(recipe, folder)
-        _check_select(recipe, task)
-        teacher = _teacher(task, recipe)
-        data, held_out = stores(recipe, task, folder)
-    identity = {
-        "recipe": flat(recipe),
-        "data": [task.key(), data.fingerprint(), None if held_out is None else held_out.fingerprint()],
-        "threads": torch.get_num_threads() if device == "cpu" else None,
-        "processes": world.size,
-    }
+    inputs = _prepare_inputs(recipe, processes)
+    identity = _identity(recipe, inputs, device, processes)
     if saved is not None:
-        _check_data(saved["clearhead"]["data"], identity["data"], recipe)
-    _prepare(task.model, recipe)
-    loader = loader_of(recipe, task, data, world)
-    validate = None if held_out is None else validation(task, held_out, recipe)
-    course = TrainingCallback(recipe, shelf, validate, identity, advance)
-    sharded = recipe.training.shard and world.size > 1
-    loader.stop_requested = lambda: course.asked_to_stop
-    learner = TrainingModule(task, recipe, loader.steps, teacher, sharded)
-    trainer = _trainer(recipe, course, world)
+        saved.check_data(identity["data"])
+    prepare_for_training(inputs.task.model, recipe)
+    run = _assemble(recipe, inputs, identity, processes, on_step)
     if saved is not None:
-        course.load_state_dict(saved["callbacks"][course.state_key])
-    if course.done(loader.steps):
-        log.info("the run in %s is finished: step %d", folder, course.step)
-    else:
-        if world.rank == 0:
-            _write_recipe(recipe, folder)
-            course.journal = MetricsLogger(folder, task.scores, course.step)
-        with stopping(course):
-            trainer.fit(learner, loader, ckpt_path=None if saved is None else str(shelf.state), weights_only=True)
-        if course.journal is not None:
-            course.journal.close()
-    scores = _finish(recipe, task, shelf, course, folder) if world.rank == 0 else {}
-    world.close()
-    return TrainingResult(folder, course.step, scores, course.done(loader.steps), course.stopped_early)
+        saved.restore(run.callback)
+    _fit(run, saved)
+    scores = _save_final_model(run) if processes.rank == 0 else {}
+    processes.close()
+    callback = run.callback
+    finished = callback.is_finished(run.loader.total_steps)
+    return TrainingResult(run.folder, callback.step, scores, finished, callback.stopped_early)
 
 
-def check_folder(recipe: Recipe, resume: bool) -> None:
-    """Whether the output folder holds a run to go on with, or nothing that a new one would overwrite.
+@dataclass(frozen=True)
+class _Inputs:
+    """Inputs of a run: task with model, teacher and datasets."""
 
-    Raises:
-        ValueError: it does not; the message says what is there, or what is not.
-    """
+    task: Task[Any]
+    teacher: nn.Module | None
+    training: TokenizedDataset
+    validation: TokenizedDataset | None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Parts of a run that is ready to train."""
+
+    recipe: Recipe
+    folder: Path
+    task: Task[Any]
+    loader: TrainingDataLoader
+    module: TrainingModule
+    callback: TrainingCallback
+    checkpoints: CheckpointManager
+    processes: ProcessGroup
+
+
+def _prepare_inputs(recipe: Recipe, processes: ProcessGroup) -> _Inputs:
+    """Initialize the model and build the datasets; rank 0 writes the files that the others read."""
     folder = Path(recipe.output)
-    state = folder / STATE
-    if resume and not state.is_file():
-        raise ValueError(f"there is no checkpoint {state} to go on from")
-    if resume:
-        return
-    if state.is_file():
-        raise ValueError(f"{folder} holds a run already; --resume goes on with it, another output begins anew")
-    for name in ("config.json", "model.safetensors"):
-        if (folder / name).exists():
-            raise ValueError(f"{folder} holds a model already ({name}), which is not overwritten; give another output")
-    # a run writes its recipe after its versions: without them it is somebody's own file
-    if (folder / _RECIPE).exists() and not (folder / _VERSIONS).exists():
-        raise ValueError(f"{folder / _RECIPE} is not of a run and is not overwritten; give another output")
+    with processes.rank_zero_first():
+        folder.mkdir(parents=True, exist_ok=True)
+        task = create_task(recipe, folder)
+        _check_monitor(recipe, task)
+        teacher = load_teacher(task, recipe)
+        training, validation = build_datasets(recipe, task, folder)
+    return _Inputs(task, teacher, training, validation)
 
 
-def _check_select(recipe: Recipe, task: Task[Any]) -> None:
-    known, told = ["loss", *task.scores], recipe.validation.select
-    if told not in known:
-        raise ValueError(f"validation.select is {told!r}, which is not measured{did_you_mean(told, known)}")
+def _check_monitor(recipe: Recipe, task: Task[Any]) -> None:
+    metrics, monitor = ("loss", *task.metrics), recipe.validation.monitor
+    if monitor not in metrics:
+        raise ValueError(f"validation.monitor is {monitor!r}, which is not computed{did_you_mean(monitor, metrics)}")
 
 
-def _check_recipe(saved: Mapping[str, Any], recipe: Recipe) -> None:
-    """Whether a checkpoint is of this recipe.
-
-    Raises:
-        ValueError: it is not; the message says what differs.
-    """
-    how = ("output:", "training.shard:")  # not what is learned
-    different = [line for line in differences(saved, flat(recipe)) if not line.startswith(how)]
-    if different:
-        raise ValueError(
-            f"the run in {recipe.output} is of another recipe and cannot be gone on with: {'; '.join(different)}"
-        )
+def load_teacher(task: Task[Any], recipe: Recipe) -> nn.Module | None:
+    """Load a recipe's teacher, in evaluation mode and without gradients; None without distillation."""
+    settings = recipe.regularize.distillation
+    if settings is None:
+        return None
+    if settings.sequence_level:
+        raise ValueError("regularize.distillation.sequence_level requires `clearhead distill`")
+    return task.load_teacher(settings.teacher).eval().requires_grad_(False)
 
 
-def _check_threads(saved: Mapping[str, Any], device: str, recipe: Recipe) -> None:
-    """Check that a resumed run has as many threads as before: sums are split between them.
+def _identity(recipe: Recipe, inputs: _Inputs, device: str, processes: ProcessGroup) -> dict[str, Any]:
+    """Return the properties of a run that have to be the same when it is resumed."""
+    validation = inputs.validation
+    return {
+        "recipe": flatten(recipe),
+        "data": [
+            inputs.task.cache_key(),
+            inputs.training.fingerprint(),
+            None if validation is None else validation.fingerprint(),
+        ],
+        "threads": torch.get_num_threads() if device == "cpu" else None,
+        "processes": processes.size,
+    }
 
-    With another number of processes a run may be resumed, but its weights differ anyway.
 
-    Args:
-        saved: what the checkpoint says of the run; one of an older version or an accelerator names no threads.
-        device: what the run computes on.
-        recipe: its recipe.
+def prepare_for_training(model: nn.Module, recipe: Recipe) -> None:
+    """Apply the regularizers that change the model, and replace its dropout with the faster one.
 
     Raises:
-        ValueError: the number differs.
+        ValueError: no parameter is left to train.
     """
-    before, now = saved.get("threads"), torch.get_num_threads()
-    if device == "cpu" and before not in (None, now) and saved.get("processes") == world_size():
-        raise ValueError(
-            f"the run in {recipe.output} computed with {before} threads, and now there are {now}: the weights would "
-            f"differ from those of an uninterrupted run. Set OMP_NUM_THREADS={before}"
-        )
-
-
-def _check_data(saved: object, now: object, recipe: Recipe) -> None:
-    """Whether a checkpoint is of this data.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if saved != now:
-        raise ValueError(
-            f"the data of the run in {recipe.output}, or its tokenizer, is no longer the same; a resumed run needs "
-            "what it began with"
-        )
-
-
-def _prepare(model: nn.Module, recipe: Recipe) -> None:
-    """Gives a model the regularisers that live in it."""
-    told = recipe.regularize
-    regularizers.set_dropout(model, told.dropout)
-    regularizers.set_layer_drop(model, told.layer_drop)
-    if not told.layer_norm:
-        regularizers.remove_norms(model)
+    prepare_model(model, recipe.regularize)
     use_fast_dropout(model)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ValueError("model.freeze leaves nothing to train")
+        raise ValueError("model.freeze leaves no parameter to train")
 
 
-def _teacher(task: Task[Any], recipe: Recipe) -> nn.Module | None:
-    told = recipe.regularize.distillation
-    if told is None:
-        return None
-    if told.sequence:
-        raise ValueError("`clearhead distill` learns the teacher's own texts (regularize.distillation.sequence)")
-    return task.teacher(told.teacher).eval().requires_grad_(False)
+def _assemble(
+    recipe: Recipe, inputs: _Inputs, identity: dict[str, Any], processes: ProcessGroup, on_step: OnStep
+) -> _Run:
+    folder, task = Path(recipe.output), inputs.task
+    loader = build_loader(recipe, task, inputs.training, processes)
+    validate = None if inputs.validation is None else build_validator(task, inputs.validation, recipe)
+    checkpoints = CheckpointManager(folder, recipe.training.keep_last)
+    callback = TrainingCallback(recipe, checkpoints, validate, identity, on_step)
+    loader.stop_requested = lambda: callback.stop_requested
+    sharded = recipe.training.fsdp and processes.size > 1
+    module = TrainingModule(task, recipe, loader.total_steps, inputs.teacher, sharded)
+    return _Run(recipe, folder, task, loader, module, callback, checkpoints, processes)
 
 
-def _trainer(recipe: Recipe, course: TrainingCallback, world: ProcessGroup) -> lightning.Trainer:
-    told = recipe.training
-    accelerator = {"cuda": "gpu"}.get(told.device, told.device)
-    devices: Any = 1
-    strategy: Any = "auto"
-    if world.size > 1:
-        from lightning.pytorch.strategies import DDPStrategy
+def _fit(run: _Run, saved: SavedRun | None) -> None:
+    """Train until the run is finished or a signal stops it."""
+    recipe, callback = run.recipe, run.callback
+    trainer = _lightning_trainer(recipe, callback, run.processes)
+    if callback.is_finished(run.loader.total_steps):
+        log.info("the run in %s is finished: step %d", run.folder, callback.step)
+        return
+    if run.processes.rank == 0:
+        _write_recipe(recipe, run.folder)
+        callback.metrics_logger = MetricsLogger(run.folder, run.task.metrics, callback.step)
+    checkpoint = None if saved is None else str(run.checkpoints.state_path)
+    with stop_on_signals(callback):
+        trainer.fit(run.module, run.loader, ckpt_path=checkpoint, weights_only=True)
+    if callback.metrics_logger is not None:
+        callback.metrics_logger.close()
 
-        devices = world.local
-        if told.shard:
-            strategy = fsdp.ShardsStrategy(world.size, world.backend)
-        else:  # layers may be left out, and a part frozen
-            # gradients lie in the buckets that are sent: another copy of them would be as large as the weights
-            strategy = DDPStrategy(
-                find_unused_parameters=True, gradient_as_bucket_view=True, process_group_backend=world.backend
-            )
+
+def _lightning_trainer(recipe: Recipe, callback: TrainingCallback, processes: ProcessGroup) -> lightning.Trainer:
+    section = recipe.training
+    device = choose_device(section.device)
+    use_bfloat16 = choose_precision(section.precision, device).dtype == torch.bfloat16
     return lightning.Trainer(
-        accelerator=accelerator,
-        devices=devices,
-        num_nodes=world.size // world.local,
-        strategy=strategy,
-        precision="bf16-mixed" if _low(recipe) else "32-true",
+        accelerator={"cuda": "gpu"}.get(section.device, section.device),
+        devices=processes.local_size if processes.size > 1 else 1,
+        num_nodes=processes.size // processes.local_size,
+        strategy=_strategy(recipe, processes),
+        precision="bf16-mixed" if use_bfloat16 else "32-true",
         max_epochs=1,
-        accumulate_grad_batches=told.accumulate,
-        callbacks=[course],
-        plugins=[WholeCheckpoints()],
+        accumulate_grad_batches=section.gradient_accumulation_steps,
+        callbacks=[callback],
+        plugins=[AtomicCheckpointIO()],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -290,38 +269,47 @@ def _trainer(recipe: Recipe, course: TrainingCallback, world: ProcessGroup) -> l
     )
 
 
-def _low(recipe: Recipe) -> bool:
-    """Whether to compute in bfloat16."""
-    return choose_precision(recipe.training.precision, choose_device(recipe.training.device)).dtype == torch.bfloat16
+def _strategy(recipe: Recipe, processes: ProcessGroup) -> Any:
+    if processes.size == 1:
+        return "auto"
+    if recipe.training.fsdp:
+        return fsdp.FullCheckpointStrategy(processes.size, processes.backend)
+    from lightning.pytorch.strategies import DDPStrategy
+
+    # LayerDrop and freezing leave parameters unused; gradients as views of the buckets save a copy of the weights
+    return DDPStrategy(
+        find_unused_parameters=True, gradient_as_bucket_view=True, process_group_backend=processes.backend
+    )
 
 
-def _finish(
-    recipe: Recipe, task: Task[Any], shelf: CheckpointManager, course: TrainingCallback, folder: Path
-) -> dict[str, float]:
-    """Gives the folder its model, and says how good that is."""
-    final = recipe.training.final or ("last" if shelf.best is None else "best")
-    best = [] if shelf.best is None else [shelf.best]
-    shelf.tidy()
-    steps = {"best": best, "last": shelf.newest(), "average": shelf.last or shelf.newest()}[final]
+def _save_final_model(run: _Run) -> dict[str, float]:
+    """Save the model with the recipe's final weights; return its metrics."""
+    task, checkpoints, callback, folder = run.task, run.checkpoints, run.callback, run.folder
+    final = run.recipe.training.final_weights or ("last" if checkpoints.best is None else "best")
+    best = [] if checkpoints.best is None else [checkpoints.best]
+    checkpoints.prune()
+    steps = {"best": best, "last": checkpoints.latest(), "average": checkpoints.last or checkpoints.latest()}[final]
     if not steps:
         return {}
-    shelf.load(task.model, steps)
+    checkpoints.load(task.model, steps)
     task.model.to("cpu").eval()
-    if recipe.regularize.layer_norm:
+    if run.recipe.regularize.layer_norm:
         task.save(folder)
     else:
-        log.warning("a model without layer norms is in no library's layout: its weights are in %s alone", shelf.folder)
-    scores = course.scores
-    if course.validate is not None and steps != [course.scored]:
-        scores = course.validate()
-    write_json(folder / "training.json", {"step": course.step, "weights": final, "of_steps": steps, "scores": scores})
+        log.warning(
+            "no model format supports a model without layer norms; its weights are only in %s", checkpoints.folder
+        )
+    scores = callback.scores
+    if callback.validate is not None and steps != [callback.validated_step]:
+        scores = callback.validate()
+    write_json(folder / "training.json", {"step": callback.step, "weights": final, "of_steps": steps, "scores": scores})
     return scores
 
 
 def _write_recipe(recipe: Recipe, folder: Path) -> None:
-    """The whole recipe, with its defaults, and the versions that it ran with."""
+    """Write the recipe with its defaults, and the versions of the libraries."""
     write_json(
-        folder / _VERSIONS,
+        folder / VERSIONS_FILE,
         {
             "clearhead": __version__,
             "python": platform.python_version(),
@@ -332,13 +320,21 @@ def _write_recipe(recipe: Recipe, folder: Path) -> None:
             "threads": torch.get_num_threads(),
         },
     )
-    with atomic_file(folder / _RECIPE) as file:
-        told = recipe.model_dump(mode="json")
-        file.write(yaml.safe_dump(told, sort_keys=False, allow_unicode=True).encode())
+    with atomic_file(folder / RECIPE_FILE) as file:
+        file.write(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True).encode())
 
 
-def _quiet() -> None:
-    """Leaves out what Lightning says of things that are as they should be here."""
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"lightning\..*")
+@contextlib.contextmanager
+def _lightning_messages_suppressed() -> Iterator[None]:
+    """Suppress Lightning's messages about settings that are intended here."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"lightning\..*")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

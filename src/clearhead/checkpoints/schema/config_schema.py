@@ -1,7 +1,7 @@
 """Map the config.json of a family to our configs and back: keys and their meaning, as data."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
 from clearhead.checkpoints.schema.config_values import (
@@ -29,6 +29,17 @@ IGNORED_KEYS = frozenset(
     }
 )
 """Keys of a config.json that never change the result of an encoder."""
+
+
+RATES = frozenset(
+    {"attention_drop_prob", "activation_drop_prob", "embedding_drop_prob", "layer_drop", "decoder_layer_drop"}
+)
+"""Fields of a config that only affect training, other than drop_prob, which every family stores."""
+
+
+def unchanged(config: Config) -> Config:
+    """Return a config unchanged: the default of the loaders' argument `configure`."""
+    return config
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,24 @@ class ConfigSchema(Generic[Config]):
         if self.custom is not None:
             result |= {**self.custom.derived_defaults(result), **self.constants, **values}
         return result
+
+    def storable_config(self, config: Config) -> Config:
+        """Return the config with the dropout and LayerDrop rates that the family's config.json can store.
+
+        Rates only affect training. A rate without a key gets the value that loading the saved model gives.
+
+        Args:
+            config: the config of a trained model.
+        """
+        defaults: dict[str, Any] = {part.name: part.default for part in fields(config)}  # type: ignore[arg-type]
+        derived = self.custom.derived_defaults(vars(config)) if self.custom else {}
+        stored = {name for name, _ in self.keys.values()}
+        changes = {
+            name: self.constants.get(name, derived.get(name, default))
+            for name, default in defaults.items()
+            if name in RATES - stored
+        }
+        return replace(config, **changes)  # type: ignore[type-var]
 
     def _related_families(self) -> Iterable["ConfigSchema[Config]"]:
         """Return all families with the same config class."""

@@ -1,4 +1,4 @@
-"""`clearhead lint`: masking and padding mistakes of a checkpoint."""
+"""`clearhead lint`: find masking and padding mistakes in a checkpoint."""
 
 import json
 from typing import Annotated
@@ -11,16 +11,15 @@ from clearhead.cli import options
 def lint(
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TEXT]...", help="Texts to run, in addition to a short and a long one."),
+        typer.Argument(metavar="[TEXT]...", help="Texts to run, in addition to a built-in short and long one."),
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
     as_json: options.Json = False,
 ) -> None:
-    """Find padding mistakes of a checkpoint: a wrong padding id, attention to padding, padding in pooled vectors.
+    """Find padding mistakes in a checkpoint: the padding id, attention to padding, padding in the pooled vector.
 
-    Prints the findings and the list of checks. The exit status is 1 if there is a finding. The attention checks test
-    which tokens each result depends on. In Python, clearhead.lint(model, batch) checks your own calls, including models
-    of torch.nn and transformers.
+    Prints each check, and exits with status 1 after a mistake. A check tests which inputs each output depends on. In
+    Python, clearhead.lint(model, batch) checks your own calls, also of torch.nn and transformers models.
     """
     from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""Load a checkpoint of any type for inspection."""
+"""Load an encoder or encoder–decoder to inspect."""
 
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 def load(
     model: str, source_lang: str | None, target_lang: str | None
 ) -> "tuple[TextEncoder | TextToText, str | None, str | None]":
-    """Load a model in float32 on the CPU, and return it with the languages to pass to it.
+    """Load a model in float32 on the CPU, and return it with the languages to pass with each text.
 
     Raises:
-        ValueError: the model does not exist or is not supported, or languages are given for an encoder.
+        ValueError: the model is missing or not supported, or languages are given for an encoder.
     """
     from clearhead.pipelines.auto import load_without_head
     from clearhead.pipelines.text_to_text import TextToText
@@ -24,5 +24,5 @@ def load(
     if isinstance(pipeline, TextToText):
         return for_languages(pipeline, source_lang, target_lang)
     if source_lang is not None or target_lang is not None:
-        raise ValueError(f"{model} is an encoder, which has no languages: remove --source-lang and --target-lang")
+        raise ValueError(f"{model} is an encoder; --source-lang and --target-lang are only for encoder–decoders")
     return pipeline, None, None

@@ -1,4 +1,4 @@
-"""Print the steps of a forward pass in a terminal of any width."""
+"""Print the steps of a forward pass as a table that fits the terminal."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -14,22 +14,22 @@ LEGEND = (
     "B batch, L length, Lq queries, Lk keys, D d_model, H heads, d_k and d_v width of a head, "
     "F hidden width of the feed-forward"
 )
-# printed if a step has that dimension
-OPTIONAL_LEGEND = {
+# explained only if a step has the dimension
+EXTRA_LEGEND = {
     "V": "V vocabulary",
-    "n·Lq": "n targets of one source, with their queries in one row",
+    "n·Lq": "n targets of one source, whose queries are joined in one row",
 }
 
 
 def print_steps(console: "Console", title: str, passes: "Sequence[ForwardPass]", parameters: int) -> None:
-    """Print each step on one line, or on two lines if the terminal is narrow.
+    """Print each step on one line, or with its equation on a second line if the terminal is narrow.
 
-    Steps are grouped by pass and by layer.
+    Steps are grouped by pass, and within a pass by layer.
 
     Args:
         console: console to print to.
-        title: description of the run.
-        passes: the passes of one model.
+        title: heading, such as the name of the model and the text.
+        passes: forward passes of one model.
         parameters: number of parameters of the model.
     """
     from rich.rule import Rule
@@ -50,7 +50,7 @@ def print_steps(console: "Console", title: str, passes: "Sequence[ForwardPass]",
                 _print_step(console, step, row, widths)
     types = ", ".join(sorted({step.dtype for step in steps}))
     dimensions = {name for step in steps for name, _ in step.shape}
-    legend = ", ".join([LEGEND, *(text for name, text in OPTIONAL_LEGEND.items() if name in dimensions)])
+    legend = ", ".join([LEGEND, *(text for name, text in EXTRA_LEGEND.items() if name in dimensions)])
     console.print(Rule(style="dim"))
     console.print(Text(f"{len(steps)} steps, {parameters:,} parameters, {types}. {legend}.", style="dim"))
 
@@ -75,11 +75,8 @@ _RIGHT = (0, 4)
 
 
 def _cells(number: int, step: "Step") -> tuple[str, ...]:
-    statistics = step.values
-    values = ""
-    if statistics is not None:
-        low, high = statistics.min, statistics.max
-        values = f"{statistics.mean:+.3f} ± {statistics.std:.3f} in [{low:+.3f}, {high:+.3f}]"
+    stats = step.values
+    values = "" if stats is None else f"{stats.mean:+.3f} ± {stats.std:.3f} in [{stats.min:+.3f}, {stats.max:+.3f}]"
     inside = step.path.removeprefix(_group(step.path)).removeprefix(".")
     count = f"{step.parameters:,}" if step.parameters else ""
     return (str(number), step.operation, inside, step.named_shape, count, values, step.equation)
@@ -98,7 +95,7 @@ def _print_below(console: "Console", step: "Step", row: Sequence[str]) -> None:
 
 
 def _group(path: str) -> str:
-    """Return the path of the layer or the embedding of a step."""
+    """Return the path of the layer of a step, or of the embedding."""
     parts = path.split(".")
     numbered = [index for index, part in enumerate(parts) if part.isdigit()]
     return ".".join(parts[: numbered[0] + 1]) if numbered else parts[0]

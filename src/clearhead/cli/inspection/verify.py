@@ -1,4 +1,4 @@
-"""`clearhead verify`: the certificate of a checkpoint."""
+"""`clearhead verify`: test a checkpoint and write a certificate."""
 
 import json
 from enum import StrEnum
@@ -13,36 +13,36 @@ from clearhead.io.json import write_json
 
 
 class ReferenceOption(StrEnum):
-    """Library to compare with."""
+    """Reference library."""
 
     transformers = "transformers"
 
 
 def verify(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a model, or its Hugging Face Hub id.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder or Hugging Face Hub id.")],
     reference: Annotated[
         ReferenceOption | None,
-        typer.Option(help="Library that the comparison requires. By default the comparison runs if it is installed."),
+        typer.Option(help="Require the comparison with this library. Default: compare if it is installed."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Certificate to write. Default: certificate.json next to the weights."),
+        typer.Option("--output", "-o", help="Certificate file. Default: certificate.json next to the weights."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Verify that padding, batching, caches, kernels, precision and saving do not change the results of a checkpoint.
+    """Check that padding, batch order, caches, kernels, precision and saving do not change the results.
 
-    Prints the largest error of each check, and writes the results with versions and file hashes. The exit status is 1
-    if an error exceeds its bound. A check that raises an error fails.
+    Prints the largest error of each check and writes them to a certificate with versions and hashes. Exits with status
+    1 if an error exceeds its bound or a check raises an exception.
     """
     from clearhead.inspection.verify.certificate import NAME
-    from clearhead.inspection.verify.verify import verify as run
+    from clearhead.inspection.verify.verify import verify as run_checks
     from clearhead.io import hub
 
     path = hub.resolve_model(model) / NAME if output is None else output
     claim(context, path)
-    certificate = run(model, None if reference is None else reference.value)
+    certificate = run_checks(model, None if reference is None else reference.value)
     write_json(path, certificate.as_dict())
     if as_json:
         typer.echo(json.dumps(certificate.as_dict()))

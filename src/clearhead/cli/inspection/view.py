@@ -1,4 +1,4 @@
-"""`clearhead view`: an HTML page of one run."""
+"""`clearhead view`: write an HTML report of a forward pass."""
 
 import webbrowser
 from pathlib import Path
@@ -13,9 +13,9 @@ from clearhead.cli.outputs import claim
 
 def view(
     context: typer.Context,
-    text: Annotated[str, typer.Argument(help="Text to encode or translate.")],
+    text: Annotated[str, typer.Argument(help="Text to encode or to translate.")],
     model: options.Translator = options.TRANSLATOR,
-    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("view.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output HTML file.")] = Path("view.html"),
     beam_size: options.BeamSize = None,
     source_lang: options.SourceLang = None,
     target_lang: options.TargetLang = None,
@@ -26,11 +26,11 @@ def view(
             help="Attention map to keep at full size, such as encoder.3.0. Others have at most 256 x 256 cells.",
         ),
     ] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Write an HTML page of one run: tokens, every step, all attention maps, and the beams of a translation.
+    """Write an HTML report of a forward pass: tokens, every step, all attention, and the beams of a translation.
 
-    The page is one file that works offline. Each step opens to its equation, shape, statistics and heat map.
+    The report is one file that needs no network. Each step expands to its equation, shape, statistics and heat map.
     """
     maps = [_parse_map(name) for name in full_maps or []]
     claim(context, output)
@@ -40,7 +40,7 @@ def view(
 
     pipeline, source_lang, target_lang = load(model, source_lang, target_lang)
     if beam_size is not None and isinstance(pipeline, TextEncoder):
-        raise ValueError(f"{model} is an encoder, which has no search: remove --beam-size")
+        raise ValueError(f"{model} is an encoder; --beam-size is only for encoder–decoders")
     data = collect(
         model,
         pipeline,
@@ -52,7 +52,7 @@ def view(
     )
     write_page(data, output)
     typer.echo(f"{output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
-    if show:
+    if open_browser:
         webbrowser.open(output.resolve().as_uri())
 
 

@@ -1,1 +1,1 @@
-"""Training data: tokenized datasets, samplers and loaders."""
+"""Training data: tokenized datasets, samplers and data loaders."""

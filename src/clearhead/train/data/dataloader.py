@@ -1,4 +1,4 @@
-"""Batches in their order, from any point on: what training reads, and what a resumed run goes on reading."""
+"""Training batches in a reproducible order that can be resumed at any batch."""
 
 import logging
 import time
@@ -16,7 +16,7 @@ from clearhead.train.tasks.base import Batch
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 10.0
-"""How long a stop waits for the batches of an update; a run with many of them would not end within its step."""
+"""Seconds that a stop waits for the batches of an update, because collating many of them takes long."""
 
 Collate = Callable[[Sequence[int] | np.ndarray, np.random.Generator], Batch]
 
@@ -26,123 +26,123 @@ class MicroBatch:
     """One process's part of a batch.
 
     Args:
-        batch: its rows; None where there are fewer rows than processes.
-        tokens: of the whole batch, padding left out.
-        total: what the loss of the whole update is divided by: the counts of all its batches, over all processes.
-        number: which batch of the training this is, from 0 on.
-        step: which update it belongs to, from 1 on.
-        epoch: which pass over the data it was drawn in, from 0 on.
-        places: its rows in the data, all processes', for messages.
+        batch: the process's rows; None if there are fewer rows than processes.
+        num_tokens: tokens of the whole batch without padding.
+        loss_divisor: divisor of the loss: the counts of all batches of the update, over all processes.
+        index: number of the batch in the training, from 0.
+        step: number of the update, from 1.
+        epoch: pass over the data, from 0.
+        rows: rows of all processes in the dataset, for messages.
     """
 
     batch: Batch | None
-    tokens: int
-    total: int
-    number: int
+    num_tokens: int
+    loss_divisor: int
+    index: int
     step: int
     epoch: int
-    places: tuple[int, ...]
+    rows: tuple[int, ...]
 
     def to(self, device: torch.device) -> "MicroBatch":
-        """The part on a device."""
+        """Return the micro-batch on a device."""
         batch = None if self.batch is None else self.batch.to(device)
         return replace(self, batch=batch)
 
 
-class Loader:
-    """The batches of a whole training, as a pure function of (seed, number of the batch).
+class TrainingDataLoader:
+    """The batches of a whole training run, as a pure function of the seed and the batch's number.
 
-    A position is all of its state: from there it goes on with the very same batches, also in the middle of an epoch.
+    The position is the only state. A loader that resumes there yields the same batches, also within an epoch.
 
     Args:
-        batches: the plan of each epoch.
-        collate: rows and draws to tensors.
-        seed: of the draws.
-        steps: updates; or
-        epochs: passes over the data.
-        accumulate: batches of one update, which may reach into the next epoch.
-        rank, world: this process among all.
+        sampler: selects the rows of each batch.
+        collate: rows, random generator -> batch.
+        seed: seed of the random generators.
+        steps: number of updates; or
+        epochs: number of passes over the data.
+        accumulation_steps: batches per update; an update may continue in the next epoch.
+        rank, world_size: this process among all.
     """
 
     def __init__(
         self,
-        batches: TokenBatchSampler,
+        sampler: TokenBatchSampler,
         collate: Collate,
         *,
         seed: int,
         steps: int | None,
         epochs: int | None,
-        accumulate: int = 1,
+        accumulation_steps: int = 1,
         rank: int = 0,
-        world: int = 1,
+        world_size: int = 1,
     ) -> None:
-        self._batches, self._collate, self._seed = batches, collate, seed
-        self.accumulate, self._rank, self._world = accumulate, rank, world
+        self._sampler, self._collate, self._seed = sampler, collate, seed
+        self.accumulation_steps, self._rank, self._world_size = accumulation_steps, rank, world_size
         if steps is None:
-            whole = sum(len(batches.epoch(number)) for number in range(epochs or 0))
-            steps = -(-whole // accumulate)
-        self.steps = steps
+            num_batches = sum(len(sampler.epoch(epoch)) for epoch in range(epochs or 0))
+            steps = -(-num_batches // accumulation_steps)
+        self.total_steps = steps
         self.position = 0
         self.stop_requested: Callable[[], bool] = lambda: False
 
     def __len__(self) -> int:
-        return self.steps * self.accumulate
+        return self.total_steps * self.accumulation_steps
 
     def state_dict(self) -> dict[str, Any]:
-        """The place of the next batch."""
+        """Return the position of the next batch."""
         return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a place."""
+        """Continue from a saved position."""
         self.position = state["position"]
 
     def __iter__(self) -> Iterator[MicroBatch]:
         if self.position >= len(self):
             return
-        # an update that was begun is begun again: the gradients of its first batches are in no state
-        self.position -= self.position % self.accumulate
-        planned = self._planned()
-        ahead: deque[MicroBatch] = deque()
+        # an interrupted update starts again, because no state contains the gradients of its first batches
+        self.position -= self.position % self.accumulation_steps
+        planned = self._planned_batches()
+        queue: deque[MicroBatch] = deque()
         while self.position < len(self):
-            if not ahead:
-                ahead.extend(self._step(planned))
-            part = ahead.popleft()
-            # moved on before the batch is given away: a state that is saved while it is computed is the next one's
+            if not queue:
+                queue.extend(self._update(planned))
+            micro_batch = queue.popleft()
+            # incremented before the batch is computed, so that a state saved meanwhile continues with the next batch
             self.position += 1
-            yield part
+            yield micro_batch
 
-    def _step(self, planned: Iterator[tuple[int, int, np.ndarray]]) -> list[MicroBatch]:
-        """The batches of one update. Each process makes all of them, and so knows what the loss is divided by."""
-        made = []
+    def _update(self, planned: Iterator[tuple[int, int, np.ndarray]]) -> list[MicroBatch]:
+        """Return the batches of one update. Each process collates all of them, because it needs the loss divisor."""
+        collated = []
         start = time.monotonic()
-        for _ in range(self.accumulate):
-            number, epoch, rows = next(planned)
-            draws = np.random.default_rng(np.random.SeedSequence([self._seed, epoch, number]))
-            made.append((number, epoch, rows, self._collate(rows, draws)))
+        for _ in range(self.accumulation_steps):
+            index, epoch, rows = next(planned)
+            generator = np.random.default_rng(np.random.SeedSequence([self._seed, epoch, index]))
+            collated.append((index, epoch, rows, self._collate(rows, generator)))
             if self.stop_requested() and time.monotonic() - start > _STOP_SECONDS:
                 log.warning("stopped while batches are collected; --resume continues from the last checkpoint")
                 raise SystemExit(130)
-        total = sum(batch.count for *_, batch in made)
+        loss_divisor = sum(batch.count for *_, batch in collated)
         return [
             MicroBatch(
-                batch.share(self._rank, self._world),
-                batch.tokens,
-                total,
-                number,
-                number // self.accumulate + 1,
-                epoch,
-                tuple(int(row) for row in rows),
+                batch=batch.shard(self._rank, self._world_size),
+                num_tokens=batch.num_tokens,
+                loss_divisor=loss_divisor,
+                index=index,
+                step=index // self.accumulation_steps + 1,
+                epoch=epoch,
+                rows=tuple(int(row) for row in rows),
             )
-            for number, epoch, rows, batch in made
+            for index, epoch, rows, batch in collated
         ]
 
-    def _planned(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """(number, epoch, rows) of every batch from here on."""
-        number = self.position
-        epoch, before = 0, 0
+    def _planned_batches(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Yield (index, epoch, rows) of every batch from the current position on."""
+        index = self.position
+        epoch, epoch_start = 0, 0
         while True:
-            plan = self._batches.epoch(epoch)
-            for place in range(number - before, len(plan)):
-                yield number, epoch, plan[place]
-                number += 1
-            epoch, before = epoch + 1, before + len(plan)
+            batches = self._sampler.epoch(epoch)
+            for rows in batches[index - epoch_start :]:
+                yield index, epoch, rows
+                index += 1
+            epoch, epoch_start = epoch + 1, epoch_start + len(batches)

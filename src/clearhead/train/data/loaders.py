@@ -1,4 +1,4 @@
-"""From a recipe's files to batches, for training and for validation."""
+"""Datasets, data loader and validation of a recipe."""
 
 import json
 import logging
@@ -10,104 +10,122 @@ import numpy as np
 import torch
 
 from clearhead.data.records import Records
-from clearhead.train import regularizers
-from clearhead.train.data.dataloader import Loader
-from clearhead.train.data.dataset import TokenizedDataset, build_store
-from clearhead.train.data.sampler import TokenBatchSampler, sequential
+from clearhead.train.data.dataloader import TrainingDataLoader
+from clearhead.train.data.dataset import TokenizedDataset, build_dataset
+from clearhead.train.data.sampler import TokenBatchSampler, sequential_batches
 from clearhead.train.distributed.process_group import ProcessGroup
 from clearhead.train.memory import check_batch, check_update
-from clearhead.train.recipe.recipe import Files, Recipe
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.sections import Files
 from clearhead.train.tasks.base import Task
+from clearhead.train.tasks.predictions import task_loss
 
 log = logging.getLogger(__name__)
 
 
-def stores(recipe: Recipe, task: Task[Any], folder: Path) -> tuple[TokenizedDataset, TokenizedDataset | None]:
-    """Training and held-out examples, made once and then read from the run's folder."""
+def build_datasets(recipe: Recipe, task: Task[Any], folder: Path) -> tuple[TokenizedDataset, TokenizedDataset | None]:
+    """Tokenize the training and held-out examples, or reuse the datasets in the run's folder.
 
-    def store(name: str, source: Files) -> TokenizedDataset:
-        records = Records(
-            source, fields=task.fields_of(source), columns=recipe.data.columns, encoding=recipe.data.encoding
-        )
-        cut, longer = task.cut, task.longer
-        key = json.dumps([records.describe(), recipe.data.model_dump(mode="json"), task.key()])
-        built = build_store(
-            folder / "data" / name,
-            records,
-            task.examples,
-            key=key,
-            budget=recipe.data.batch_tokens,
-            strict=recipe.data.strict,
-        )
-        reasons = [f"{count:,}: {reason}" for reason, count in built.skipped.items()]
-        if task.longer > longer:
-            reasons.append(f"{task.longer - longer:,}: {task.uncut} too long")
-        left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
-        shorter = f"; too long, and cut: {task.cut - cut:,}" if task.cut > cut else ""
-        log.info("%s: %d examples%s%s", name, len(built), left_out, shorter)
-        return built
-
-    # the held-out data first: it is the smaller one, and what is wrong with it is said before long work
-    held_out = None if recipe.data.validation is None else store("validation", recipe.data.validation)
-    return store("training", recipe.data.train), held_out
+    Args:
+        recipe: the recipe.
+        task: converts rows to examples.
+        folder: folder of the run.
+    """
+    # the held-out data first: it is smaller, so its errors appear before the long work
+    validation = recipe.data.validation
+    held_out = None if validation is None else _build(recipe, task, folder / "data" / "validation", validation)
+    return _build(recipe, task, folder / "data" / "training", recipe.data.train), held_out
 
 
-def loader(recipe: Recipe, task: Task[Any], data: TokenizedDataset, world: ProcessGroup) -> Loader:
-    """The batches of a whole training, or one process's part of them."""
-    batches = TokenBatchSampler(
-        data.lengths, batch_tokens=recipe.data.batch_tokens, seed=recipe.seed, batch_size=recipe.data.batch_size
+def _build(recipe: Recipe, task: Task[Any], folder: Path, files: Files) -> TokenizedDataset:
+    data = recipe.data
+    records = Records(files, fields=task.fields_of(files), columns=data.columns, encoding=data.encoding)
+    truncated, too_long = task.num_truncated, task.num_too_long
+    dataset = build_dataset(
+        folder,
+        records,
+        task.examples,
+        key=json.dumps([records.describe(), data.model_dump(mode="json"), task.cache_key()]),
+        max_tokens=data.batch_tokens,
+        strict=data.strict,
     )
-    check_batch(task.model, min(recipe.data.batch_tokens, _tokens(data, recipe)), recipe)
-    check_update(float(data.lengths.sum()) / len(batches.epoch(0)), recipe)
-    loader = Loader(
-        batches,
-        lambda rows, draws: task.collate([data[int(row)] for row in rows], draws, learning=True),
+    reasons = [f"{count:,}: {reason}" for reason, count in dataset.skipped.items()]
+    if task.num_too_long > too_long:
+        reasons.append(f"{task.num_too_long - too_long:,}: {task.untruncated_field} too long")
+    skipped = f"; skipped: {', '.join(reasons)}" if reasons else ""
+    cut = f"; truncated: {task.num_truncated - truncated:,}" if task.num_truncated > truncated else ""
+    log.info("%s: %d examples%s%s", folder.name, len(dataset), skipped, cut)
+    return dataset
+
+
+def build_loader(
+    recipe: Recipe, task: Task[Any], dataset: TokenizedDataset, processes: ProcessGroup
+) -> TrainingDataLoader:
+    """Return the batches of a whole training run, or this process's part of them.
+
+    Raises:
+        ValueError: a batch does not fit in memory, or the warmup is longer than the training.
+    """
+    data, section, optimizer = recipe.data, recipe.training, recipe.optimizer
+    sampler = TokenBatchSampler(
+        dataset.lengths, batch_tokens=data.batch_tokens, seed=recipe.seed, batch_size=data.batch_size
+    )
+    check_batch(task.model, min(data.batch_tokens, _tokens_of_shortest(dataset, data.batch_size)), recipe)
+    check_update(float(dataset.lengths.sum()) / len(sampler.epoch(0)), recipe)
+    loader = TrainingDataLoader(
+        sampler,
+        lambda rows, generator: task.collate([dataset[int(row)] for row in rows], generator, training=True),
         seed=recipe.seed,
-        steps=recipe.training.steps,
-        epochs=recipe.training.epochs,
-        accumulate=recipe.training.accumulate,
-        rank=world.rank,
-        world=world.size,
+        steps=section.steps,
+        epochs=section.epochs,
+        accumulation_steps=section.gradient_accumulation_steps,
+        rank=processes.rank,
+        world_size=processes.size,
     )
-    told = recipe.optimizer
-    if told.schedule in ("linear", "cosine") and loader.steps <= told.warmup_steps:
+    if optimizer.schedule in ("linear", "cosine") and loader.total_steps <= optimizer.warmup_steps:
         raise ValueError(
-            f"optimizer.warmup_steps is {told.warmup_steps}, and the whole training has {loader.steps} steps: a "
-            f"{told.schedule} schedule falls after the warm-up. Fewer warm-up steps are wanted, or a longer training"
+            f"optimizer.warmup_steps is {optimizer.warmup_steps}, but the training has {loader.total_steps} steps: a "
+            f"{optimizer.schedule} schedule decays after the warmup. Use fewer warmup steps or train longer"
         )
     return loader
 
 
-def _tokens(data: TokenizedDataset, recipe: Recipe) -> int:
-    """Return the tokens of as many of the shortest examples as one batch may hold."""
-    lengths = np.sort(data.lengths.sum(axis=1, dtype=np.int64))
-    return int(lengths[: recipe.data.batch_size].sum())
+def _tokens_of_shortest(dataset: TokenizedDataset, batch_size: int | None) -> int:
+    """Return the tokens of as many of the shortest examples as one batch may contain."""
+    lengths = np.sort(dataset.lengths.sum(axis=1, dtype=np.int64))
+    return int(lengths[:batch_size].sum())
 
 
-def validation(task: Task[Any], held_out: TokenizedDataset, recipe: Recipe) -> Callable[[], dict[str, float]]:
-    """Measures a task's model as it is: the loss without regularisers, and the task's scores."""
-    lengths = held_out.lengths[: recipe.validation.examples]
-    plan = sequential(lengths, batch_tokens=recipe.data.batch_tokens, batch_size=recipe.data.batch_size)
+def build_validator(task: Task[Any], held_out: TokenizedDataset, recipe: Recipe) -> Callable[[], dict[str, float]]:
+    """Return a function that computes the loss without regularizers and the task's metrics.
 
-    def loss() -> float:
+    Args:
+        task: the task with its model.
+        held_out: held-out examples.
+        recipe: the recipe.
+    """
+    lengths = held_out.lengths[: recipe.validation.max_examples]
+    batches = sequential_batches(lengths, batch_tokens=recipe.data.batch_tokens, batch_size=recipe.data.batch_size)
+
+    def compute_loss() -> float:
         total, count = 0.0, 0
         device = next(task.model.parameters()).device
-        for number, rows in enumerate(plan):
-            draws = np.random.default_rng(number)
-            batch = task.collate([held_out[int(row)] for row in rows], draws, learning=False).to(device)
-            total += float(regularizers.task_loss(task.guess(task.model, batch, masked=True)))
+        for number, rows in enumerate(batches):
+            generator = np.random.default_rng(number)
+            batch = task.collate([held_out[int(row)] for row in rows], generator, training=False).to(device)
+            total += float(task_loss(task.predict(task.model, batch, mask_padding=True)))
             count += batch.count
         return total / max(1, count)
 
-    def measure() -> dict[str, float]:
+    def validate() -> dict[str, float]:
         task.model.eval()
         try:
             with torch.inference_mode():
-                found = {"loss": loss()}
-                # what people run with chooses its numbers itself
+                scores = {"loss": compute_loss()}
+                # pipelines choose their precision themselves
                 with torch.autocast(next(task.model.parameters()).device.type, enabled=False):
-                    return found | task.validate()
+                    return scores | task.validate()
         finally:
             task.model.train()
 
-    return measure
+    return validate

@@ -1,1 +1,1 @@
-"""Training in several processes."""
+"""Training with several processes."""

@@ -1,4 +1,4 @@
-"""A model whose weights, gradients and optimiser's state are divided among the processes: FSDP2, as torch has it."""
+"""Fully sharded data parallelism (FSDP2): the processes share weights, gradients and optimizer state."""
 
 from pathlib import Path
 from typing import Any
@@ -13,84 +13,79 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from clearhead.stacks.decoder import DecoderLayer
 from clearhead.stacks.encoder import EncoderLayer
-from clearhead.train.checkpointing import read_state
-from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.loop.checkpointing import read_state
 
 
-class ShardsStrategy(ModelParallelStrategy):
-    """Lightning's strategy, with whole checkpoints: those of one process, of copies and of shards are alike.
+class FullCheckpointStrategy(ModelParallelStrategy):
+    """Lightning's strategy with unsharded checkpoints, which have the same format as those of one process or of DDP.
 
     Args:
-        world: how many processes there are.
-        backend: what they talk by.
+        world_size: number of processes.
+        backend: communication backend.
     """
 
-    def __init__(self, world: int, backend: str) -> None:
-        super().__init__(world, 1, save_distributed_checkpoint=False, process_group_backend=backend)
+    def __init__(self, world_size: int, backend: str) -> None:
+        super().__init__(world_size, 1, save_distributed_checkpoint=False, process_group_backend=backend)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        # Lightning's own takes the optimiser's parameters to be in the model's order; ours stand in groups
+        # Lightning's method assumes optimizer parameters in the model's order; ours are grouped by weight decay
         checkpoint = read_state(Path(checkpoint_path))
         assert self.model is not None
-        with torch.no_grad():  # torch's own function leaves out the second name of a tied matrix
-            for name, mine in self.model.state_dict().items():
-                mine.copy_(like(mine, checkpoint["state_dict"][name].to(mine.device)))
-        whole = StateDictOptions(full_state_dict=True)
-        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        with torch.no_grad():  # torch's own function skips the second name of a tied matrix
+            for name, parameter in self.model.state_dict().items():
+                parameter.copy_(shard_like(parameter, checkpoint["state_dict"][name].to(parameter.device)))
+        options = StateDictOptions(full_state_dict=True)
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            groups: list[dict[str, Any]] = []
-            state: dict[str, Any] = {}
-            for held, group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
-                known = [names[id(parameter)] for parameter in held["params"]]
-                groups.append({**group, "params": known})
-                numbers = zip(known, group["params"], strict=True)
-                state |= {name: saved["state"][number] for name, number in numbers if number in saved["state"]}
-            set_optimizer_state_dict(self.model, optimizer, {"state": state, "param_groups": groups}, options=whole)
+            state = _optimizer_state_by_name(self.model, optimizer, saved)
+            set_optimizer_state_dict(self.model, optimizer, state, options=options)
         return checkpoint
 
 
-def check(recipe: Recipe) -> None:
-    """What goes with divided weights.
+def _optimizer_state_by_name(
+    model: nn.Module, optimizer: torch.optim.Optimizer, saved: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a saved optimizer state with parameter names instead of numbers."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups: list[dict[str, Any]] = []
+    state: dict[str, Any] = {}
+    for group, saved_group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+        group_names = [names[id(parameter)] for parameter in group["params"]]
+        groups.append({**saved_group, "params": group_names})
+        numbered = zip(group_names, saved_group["params"], strict=True)
+        state |= {name: saved["state"][number] for name, number in numbered if number in saved["state"]}
+    return {"state": state, "param_groups": groups}
 
-    Raises:
-        ValueError: what does not.
-    """
-    told = recipe.regularize
-    if told.layer_drop:
-        raise ValueError(
-            "training.shard and regularize.layer_drop do not go together: a layer that one process leaves out is "
-            "waited for by the others"
-        )
-    if told.l2_penalty:
-        raise ValueError("training.shard and regularize.l2_penalty do not go together; regularize.weight_decay does")
 
-
-def divide(learner: nn.Module, mesh: DeviceMesh) -> None:
-    """Divides what learns, layer by layer: each is whole while it computes, and what lies around them through a step.
+def shard_module(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Shard a module layer by layer: a layer is gathered while it computes, the rest during a whole step.
 
     Source: Zhao et al. 2023, "PyTorch FSDP", Section 3; Rajbhandari et al. 2020, "ZeRO", Section 5.3
+
+    Args:
+        module: the module with the training step.
+        mesh: the processes.
     """
-    for module in learner.modules():
-        if isinstance(module, EncoderLayer | DecoderLayer):
-            fully_shard(module, mesh=mesh)
-    fully_shard(learner, mesh=mesh)
-    register_fsdp_forward_method(learner, "training_step")
+    for layer in module.modules():
+        if isinstance(layer, EncoderLayer | DecoderLayer):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(module, mesh=mesh)
+    register_fsdp_forward_method(module, "training_step")
 
 
-def gather(model: nn.Module, whole: nn.Module) -> None:
-    """Fills a model with the weights of a divided one; all processes call it together."""
+def gather_parameters(sharded: nn.Module, target: nn.Module) -> None:
+    """Copy the weights of a sharded model into an unsharded one; all processes have to call this together."""
     with torch.no_grad():
-        for mine, filled in zip(model.parameters(), whole.parameters(), strict=True):
-            filled.copy_(full(mine))
+        for source, parameter in zip(sharded.parameters(), target.parameters(), strict=True):
+            parameter.copy_(full_tensor(source))
 
 
-def full(tensor: Tensor) -> Tensor:
-    """A tensor that may be divided, whole."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return a tensor unsharded."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def like(tensor: Tensor, whole: Tensor) -> Tensor:
-    """A whole tensor, divided as another one is."""
-    if not isinstance(tensor, DTensor):
-        return whole
-    return distribute_tensor(whole, tensor.device_mesh, tensor.placements)
+def shard_like(reference: Tensor, full: Tensor) -> Tensor:
+    """Return a full tensor, sharded like the reference."""
+    if not isinstance(reference, DTensor):
+        return full
+    return distribute_tensor(full, reference.device_mesh, reference.placements)

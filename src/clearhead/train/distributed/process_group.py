@@ -1,4 +1,4 @@
-"""The processes of a run."""
+"""The processes of a training run."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from datetime import timedelta
 import torch
 
 
-def is_first() -> bool:
+def is_rank_zero() -> bool:
     """Return whether this is the only process, or rank 0 of those that `torchrun` started."""
     return os.environ.get("RANK", "0") == "0"
 
@@ -19,44 +19,44 @@ def world_size() -> int:
 
 
 class ProcessGroup:
-    """The processes of a run: this one alone, or those that `torchrun` started.
+    """The processes of a run: this process alone, or those that `torchrun` started.
 
     Args:
-        device: what they compute on: "cpu", "cuda" ...
+        device: type of their device: "cpu", "cuda" ...
     """
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.size = world_size()
         self.rank = int(os.environ.get("RANK", "0")) if self.size > 1 else 0
-        self.local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if self.size > 1 and not torch.distributed.is_initialized():
-            # days: the others wait while the first one reads the data, or a teacher writes
+            # several days, because the others wait while rank 0 reads the data or a teacher generates
             torch.distributed.init_process_group(self.backend, timeout=timedelta(days=7))
 
     @property
     def backend(self) -> str:
-        """What the processes talk by."""
+        """Communication backend."""
         return "nccl" if self.device == "cuda" else "gloo"
 
     @contextlib.contextmanager
-    def first(self) -> Iterator[None]:
-        """A block that the first process runs before all others.
+    def rank_zero_first(self) -> Iterator[None]:
+        """Run a block on rank 0 first, then on the other ranks.
 
         Raises:
-            ValueError: the first process has ended in it; its own message says why.
+            ValueError: rank 0 has exited; its own message explains why.
         """
         if self.rank > 0:
             try:
                 torch.distributed.barrier()
-            except RuntimeError:  # the line is dead
-                raise ValueError("the first process has ended; its message says why") from None
+            except RuntimeError:  # the connection to rank 0 was lost
+                raise ValueError("the process of rank 0 has exited; its message explains why") from None
         yield
         if self.size > 1 and self.rank == 0:
             torch.distributed.barrier()
 
     def close(self) -> None:
-        """Waits for all, and ends their talk."""
+        """Wait for all processes and destroy the process group."""
         if self.size > 1 and torch.distributed.is_initialized():
             torch.distributed.barrier()
             torch.distributed.destroy_process_group()

@@ -1,1 +1,1 @@
-"""Recipes: read, check and explain errors."""
+"""Recipes: schema, files, checks and error messages."""

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, in words."""
+"""Error messages for invalid recipes."""
 
 import difflib
 from collections.abc import Sequence
@@ -9,72 +9,78 @@ from pydantic_core import ErrorDetails
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """ "; did you mean …?" for a name that is not known, or nothing where none is near."""
+    """Return "; did you mean …?" for an unknown name, or the list of known names if none is similar."""
     close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
+    return f"; did you mean {close[0]}?" if close else f"; available: {', '.join(known)}"
 
 
-def format_error(error: ValidationError, kind: type[BaseModel], before: tuple[str, ...]) -> str:
-    """The first of a recipe's faults, in words."""
-    fault = _first(error.errors())
-    place = _place(fault)
-    key = ".".join([*before, *place])
-    if fault["type"] == "extra_forbidden":
-        return f"there is no key {key}{did_you_mean(place[-1], list(_section(kind, place[:-1]).model_fields))}"
-    if fault["type"] == "missing":
-        return f"{key} is missing; it is needed"
-    message = fault["msg"].removeprefix("Value error, ")
-    if fault["type"] == "value_error":
+def format_error(error: ValidationError, schema: type[BaseModel], prefix: tuple[str, ...]) -> str:
+    """Format the most useful of a recipe's validation errors as one sentence.
+
+    Args:
+        error: the errors.
+        schema: the class that was validated.
+        prefix: sections around it.
+    """
+    detail = _most_useful(error.errors())
+    path = _path(detail)
+    key = ".".join([*prefix, *path])
+    if detail["type"] == "extra_forbidden":
+        return f"unknown key {key}{did_you_mean(path[-1], list(_section_at(schema, path[:-1]).model_fields))}"
+    if detail["type"] == "missing":
+        return f"{key} is required"
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "value_error":
         return f"{key}: {message}" if key else message
-    # a value that may be of several types has a fault for each
-    wanted = dict.fromkeys(
-        _WANTED.get(one["type"], one["msg"].replace("Input", "it", 1))
-        for one in error.errors()
-        if one["input"] is fault["input"]
+    # a value that may have several types has one error for each
+    expected = dict.fromkeys(
+        _EXPECTED.get(other["type"], other["msg"].replace("Input", "it", 1))
+        for other in error.errors()
+        if other["input"] is detail["input"]
     )
-    return f"{key} is {fault['input']!r}: {' or '.join(wanted)}"
+    return f"{key} is {detail['input']!r}: {' or '.join(expected)}"
 
 
-def _first(faults: Sequence[ErrorDetails]) -> ErrorDetails:
-    """The fault that says most: a misspelt key before one that is missing for it; of a value that may be of several
-    types the place furthest inside."""
-    misspelt = [fault for fault in faults if fault["type"] == "extra_forbidden"]
-    if misspelt:
-        return misspelt[0]
-    beside = [fault for fault in faults if fault["loc"][:2] == faults[0]["loc"][:2]]
-    return max(beside, key=lambda fault: len(_place(fault)))
+def _most_useful(details: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Select an unknown key first, because a misspelled key also appears as a missing one; else the deepest error."""
+    unknown = [detail for detail in details if detail["type"] == "extra_forbidden"]
+    if unknown:
+        return unknown[0]
+    same_key = [detail for detail in details if detail["loc"][:2] == details[0]["loc"][:2]]
+    return max(same_key, key=lambda detail: len(_path(detail)))
 
 
-def _place(fault: ErrorDetails) -> list[str]:
-    return [str(part) for part in fault["loc"] if str(part) not in _ALTERNATIVES]
+def _path(detail: ErrorDetails) -> list[str]:
+    return [str(part) for part in detail["loc"] if str(part) not in _UNION_BRANCHES]
 
 
-_WANTED = {
-    "string_type": "a text is wanted",
-    "int_type": "a whole number is wanted",
-    "int_parsing": "a whole number is wanted",
-    "int_from_float": "a whole number is wanted",
-    "float_type": "a number is wanted",
-    "float_parsing": "a number is wanted",
-    "bool_type": "true or false is wanted",
-    "bool_parsing": "true or false is wanted",
-    "list_type": "a list is wanted",
-    "dict_type": "keys with values are wanted",
-    "model_type": "keys with values are wanted",
+_EXPECTED = {
+    "string_type": "expected a string",
+    "int_type": "expected an integer",
+    "int_parsing": "expected an integer",
+    "int_from_float": "expected an integer",
+    "float_type": "expected a number",
+    "float_parsing": "expected a number",
+    "bool_type": "expected true or false",
+    "bool_parsing": "expected true or false",
+    "list_type": "expected a list",
+    "dict_type": "expected a mapping",
+    "model_type": "expected a mapping",
+    "model_attributes_type": "expected a mapping",
 }
-"""Faults in plainer words than pydantic's."""
+"""Messages for pydantic's error types."""
 
 
-def _section(kind: type[BaseModel], place: Sequence[str]) -> type[BaseModel]:
-    for part in place:
-        field = kind.model_fields.get(part)
+def _section_at(schema: type[BaseModel], path: Sequence[str]) -> type[BaseModel]:
+    for part in path:
+        field = schema.model_fields.get(part)
         options = [] if field is None else [field.annotation, *get_args(field.annotation)]
-        inner = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
-        kind = inner[0] if inner else kind
-    return kind
+        sections = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
+        schema = sections[0] if sections else schema
+    return schema
 
 
-_ALTERNATIVES = {
+_UNION_BRANCHES = {
     *("str", "int", "list[str]", "dict[str,union[str,list[str]]]", "function-before", "nullable"),
 }
-"""What pydantic puts into the place of a fault for a type of several."""
+"""Names that pydantic adds to the path of an error in a union."""

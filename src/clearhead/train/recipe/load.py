@@ -1,6 +1,7 @@
-"""Recipes from files."""
+"""Read and check recipes."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -8,79 +9,113 @@ import yaml
 from pydantic import ValidationError
 
 from clearhead.io.json import json_error
-from clearhead.train.recipe.errors import format_error
+from clearhead.train.recipe.conflicts import section_conflicts
+from clearhead.train.recipe.errors import did_you_mean, format_error
 from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.renamed import check_renamed
+from clearhead.train.regularizers import regularizer_conflicts
+from clearhead.train.tasks.base import TaskEntry
+from clearhead.train.tasks.registry import TASKS
 
-_SHOWN = 80
+_MAX_SHOWN = 80
 """Characters of an override that an error message repeats."""
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe in a YAML file.
+    """Read a recipe from a YAML file.
 
     Args:
         path: the file.
         overrides: "key=value" with dots between sections and keys, such as "training.steps=100"; values are YAML.
 
     Raises:
-        ValueError: no such file, no YAML, an unknown key (with the nearest one), a wrong type, keys that do not go
-            together.
+        ValueError: a missing file, invalid YAML, an unknown or renamed key (with the right one), a wrong type, or
+            incompatible keys.
     """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ValueError(f"no such recipe: {path}") from None
+        raise ValueError(f"recipe not found: {path}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not YAML: {error}") from None
     data = _parse_yaml(text, str(path))
     if not isinstance(data, dict):
-        raise ValueError(f"{path} holds no recipe: keys with values are wanted")
+        raise ValueError(f"{path} is not a recipe: expected sections with keys and values")
     for override in overrides:
         _override(data, override)
-    return recipe_of(data, str(path))
+    return parse_recipe(data, str(path))
 
 
-def recipe_of(data: Mapping[str, Any], where: str) -> Recipe:
-    """The recipe in a mapping, as `read_recipe`.
+def parse_recipe(data: Mapping[str, Any], where: str) -> Recipe:
+    """Return the recipe in a mapping, checked as in `read_recipe`.
 
     Args:
         data: sections and keys.
-        where: what messages call it.
+        where: name of the source in messages.
     """
     try:
-        return Recipe.model_validate(data)
+        check_renamed(data)
+        return _check(_validate(data))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _validate(data: Mapping[str, Any]) -> Recipe:
+    try:
+        recipe = Recipe.model_validate(data)
     except ValidationError as error:
-        raise ValueError(f"{where}: {format_error(error, Recipe, ())}") from None
+        raise ValueError(format_error(error, Recipe, ())) from None
+    if recipe.task not in TASKS:
+        raise ValueError(f"task is {recipe.task!r}{did_you_mean(recipe.task, list(TASKS))}")
+    return recipe.model_copy(update={"objective": _objective(TASKS[recipe.task], recipe.objective)})
 
 
-def flat(recipe: Recipe) -> dict[str, Any]:
-    """Every key of a recipe, written with dots, and its value."""
-    return dict(_flat(recipe.model_dump(mode="json"), ""))
+def _objective(task: TaskEntry, value: object) -> object:
+    if isinstance(value, task.objective):
+        return value
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"objective is {value!r}: expected a mapping")
+    try:
+        return task.objective(**(value or {}))
+    except ValidationError as error:
+        raise ValueError(format_error(error, task.objective, ("objective",))) from None
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """What differs between two flat recipes, a line each."""
+def _check(recipe: Recipe) -> Recipe:
+    task = TASKS[recipe.task]
+    for key, reason in chain(section_conflicts(recipe), task.conflicts(recipe), regularizer_conflicts(recipe)):
+        raise ValueError(f"{key}: {reason}")
+    return recipe
+
+
+def flatten(recipe: Recipe) -> dict[str, Any]:
+    """Return every key of a recipe, with dots between sections, and its value."""
+    return dict(_flatten(recipe.model_dump(mode="json"), ""))
+
+
+def describe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Describe each difference between two flattened recipes in one line."""
     return [
-        f"{key}: {one.get(key)!r} became {other.get(key)!r}"
-        for key in sorted({*one, *other})
-        if one.get(key) != other.get(key)
+        f"{key}: {old.get(key)!r} became {new.get(key)!r}"
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
     ]
 
 
-def _flat(data: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+def _flatten(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in data.items():
         if isinstance(value, dict) and value:
-            yield from _flat(value, f"{before}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
-            yield f"{before}{key}", value
+            yield f"{prefix}{key}", value
 
 
 def _parse_yaml(text: str, name: str) -> Any:
     """Return the value of a YAML text.
 
     Raises:
-        ValueError: the text is not YAML, or nested too deeply; the message starts with `name`.
+        ValueError: invalid YAML, or YAML that is nested too deeply; the message starts with `name`.
     """
     try:
         return yaml.safe_load(text)
@@ -93,14 +128,14 @@ def _parse_yaml(text: str, name: str) -> Any:
 def _override(data: dict[str, Any], override: str) -> None:
     key, sign, text = override.partition("=")
     if not sign or not key:
-        raise ValueError(f"{override!r}: what changes a recipe is key=value, such as training.steps=100")
-    value = _parse_yaml(text, f"{override[:_SHOWN]!r}: the value")
+        raise ValueError(f"{override!r} is not an override: expected key=value, such as training.steps=100")
+    value = _parse_yaml(text, f"{override[:_MAX_SHOWN]!r}: the value")
     *sections, last = key.split(".")
     for section in sections:
         inner = data.get(section)
         if inner is None:
             inner = data[section] = {}
         if not isinstance(inner, dict):
-            raise ValueError(f"{override!r}: {section} is {inner!r} in the recipe and has no keys of its own")
+            raise ValueError(f"{override!r}: {section} is {inner!r} in the recipe, not a section")
         data = inner
     data[last] = value

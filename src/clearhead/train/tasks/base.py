@@ -1,25 +1,24 @@
-"""What a task is to training: how rows become batches, what the model guesses, and how good the guesses are."""
+"""Base class of training tasks: rows to batches, predictions, validation and saving."""
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from clearhead.data.records import Row
 from clearhead.equations import masks
-from clearhead.layers.embedding import OutputProjection
-from clearhead.train.recipe.recipe import Files
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.sections import Files, RecipeBase, Section
+from clearhead.train.tasks.predictions import Prediction
 
 Example = Mapping[str, Any]
-"""An example: for each field a sequence of ids or a number."""
-
+"""One example: for each field a sequence of ids or a number."""
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -29,165 +28,129 @@ class Batch:
     """Examples that are computed together.
 
     Args:
-        tensors: each with a row for each example.
-        count: what the loss is divided by, over all rows: tokens to guess, or examples.
-        tokens: that are read or guessed, padding left out, over all rows.
-        compared: tensors whose rows are compared with all others: each process has all of them, its own first.
+        tensors: tensors with one row per example.
+        count: divisor of the loss over all rows: predicted tokens or examples.
+        num_tokens: tokens over all rows, without padding.
+        shared: tensors whose rows are compared with all others. Each process gets all their rows, its own first.
     """
 
     tensors: Mapping[str, Tensor]
     count: int
-    tokens: int
-    compared: frozenset[str] = frozenset()
+    num_tokens: int
+    shared: frozenset[str] = frozenset()
 
-    def share(self, rank: int, world: int) -> "Batch | None":
-        """What one of several processes computes: every `world`-th row; None where there is no row for it."""
-        tensors = {name: tensor[rank::world] for name, tensor in self.tensors.items()}
+    def shard(self, rank: int, world_size: int) -> "Batch | None":
+        """Return every `world_size`-th row from row `rank` on, or None without such rows."""
+        tensors = {name: tensor[rank::world_size] for name, tensor in self.tensors.items()}
         if not len(next(iter(tensors.values()))):
             return None
-        for name in self.compared:
-            others = [self.tensors[name][(rank + further) % world :: world] for further in range(1, world)]
+        for name in self.shared:
+            others = [self.tensors[name][(rank + offset) % world_size :: world_size] for offset in range(1, world_size)]
             tensors[name] = torch.cat([tensors[name], *others])
         return replace(self, tensors=tensors)
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on a device."""
+        """Return the batch on a device."""
         return replace(self, tensors={name: tensor.to(device) for name, tensor in self.tensors.items()})
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
 
 
-@dataclass(frozen=True)
-class TokenPredictions:
-    """Guesses of tokens, before the vocabulary's matrix: the logits of all positions are never held at once.
-
-    Args:
-        hidden_ND: hidden states at the positions to guess.
-        output: the map to the logits.
-        targets_N: the right ids.
-    """
-
-    hidden_ND: Float[Tensor, "N D"]
-    output: OutputProjection
-    targets_N: Int[Tensor, " N"]
-
-
-@dataclass(frozen=True)
-class ClassPredictions:
-    """Guesses among few classes.
-
-    Args:
-        logits_NC: their logits.
-        targets_N: the right classes.
-    """
-
-    logits_NC: Float[Tensor, "N C"]
-    targets_N: Int[Tensor, " N"]
-
-
-@dataclass(frozen=True)
-class EmbeddingPredictions:
-    """Vectors of texts, with a loss of their own.
-
-    Args:
-        loss: summed over the examples.
-        vectors_ND: one a text.
-    """
-
-    loss: Float[Tensor, ""]
-    vectors_ND: Float[Tensor, "N D"]
-
-
-Prediction = TokenPredictions | ClassPredictions | EmbeddingPredictions
-
-
 class Task(ABC, Generic[M]):
-    """One kind of training.
+    """A training task with its model.
 
-    A task holds its model, its tokenizer and the family of checkpoints that it writes.
+    The attributes `num_truncated` and `num_too_long` count texts that were truncated and rows that were skipped because
+    a text that must not be truncated is too long; `untruncated_field` names that text.
     """
 
     fields: tuple[str, ...]
-    """What a row must have."""
-    scores: tuple[str, ...]
-    """What `validate` measures, beside the loss."""
+    """Fields of a row."""
+    metrics: tuple[str, ...]
+    """Metrics that `validate` returns, in addition to the loss."""
     model: M
-    cut: int
-    """How many texts have been cut so far."""
-    longer: int
-    """How many rows have been left out so far for a text that is too long and cannot be cut."""
-    uncut: str = "target"
-    """Which text that is."""
+    num_truncated: int
+    num_too_long: int
+    untruncated_field: str = "target"
 
     def __init__(self) -> None:
-        self.cut = self.longer = 0
+        self.num_truncated = self.num_too_long = 0
 
-    def fields_of(self, source: Files) -> tuple[str, ...]:
-        """What a row of these files must have."""
+    def fields_of(self, files: Files) -> tuple[str, ...]:
+        """Return the fields that a row of these files must have."""
         return self.fields
 
     @abstractmethod
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
-        """For each row its examples: one, or several windows, or none."""
+        """Return the examples of each row: one, several windows, or none."""
 
     @abstractmethod
-    def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
-        """Examples as tensors, augmented by the draws where they are for learning."""
+    def collate(self, examples: Sequence[Example], generator: np.random.Generator, *, training: bool) -> Batch:
+        """Return a batch of examples; if `training`, the generator augments them."""
 
     @abstractmethod
-    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> Prediction:
-        """What a model makes of a batch.
+    def predict(self, model: nn.Module, batch: Batch, *, mask_padding: bool) -> Prediction:
+        """Return the predictions of a model.
 
         Args:
             model: the task's model, or a teacher.
             batch: from `collate`.
-            masked: whether padding is masked.
+            mask_padding: whether padding is masked.
         """
 
     @abstractmethod
     def validate(self) -> dict[str, float]:
-        """The scores of the model as it is now, by name, on the held-out data."""
+        """Return the metrics of the current model on the held-out data."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Writes the model's folder."""
+        """Write the model and its tokenizer into a folder."""
 
     @abstractmethod
-    def key(self) -> str:
-        """What the examples depend on beside the rows: tokenizer and lengths."""
+    def cache_key(self) -> str:
+        """Return a string that changes whenever the examples of the same rows would change."""
 
     @abstractmethod
-    def teacher(self, name: str) -> nn.Module:
-        """A trained model of the same task, to learn from.
+    def load_teacher(self, name: str) -> nn.Module:
+        """Load a trained model of the same task for distillation.
 
         Raises:
-            ValueError: one that guesses other things than this model.
+            ValueError: the teacher predicts other tokens, classes or vectors than this model.
         """
 
 
-HIGHER_IS_BETTER = {"loss": False, "perplexity": False}
-"""Which way a measure gets better, where it is not upwards."""
+def _no_conflicts(recipe: RecipeBase) -> Iterator[tuple[str, str]]:
+    yield from ()
 
 
-def better(name: str, new: float, old: float, min_delta: float = 0.0) -> bool:
-    """Whether a measure has got better by more than min_delta. Any number is better than none (NaN)."""
-    if math.isnan(old):
-        return not math.isnan(new)
-    return new > old + min_delta if HIGHER_IS_BETTER.get(name, True) else new < old - min_delta
+@dataclass(frozen=True)
+class TaskEntry:
+    """A task in the registry.
+
+    Args:
+        name: value of the recipe's key `task`.
+        objective: schema of the recipe's section `objective`.
+        create: recipe, folder of the run -> task with its initialized model.
+        conflicts: yields recipe keys that the task does not allow, and why.
+    """
+
+    name: str
+    objective: type[Section]
+    create: Callable[[Recipe, Path], Task[Any]]
+    conflicts: Callable[[RecipeBase], Iterator[tuple[str, str]]] = _no_conflicts
 
 
-def padded(sequences: Iterable[Sequence[int] | np.ndarray], fill: int) -> Int[Tensor, "B L"]:
-    """Sequences as the rows of a matrix, filled up on the right."""
+def pad(sequences: Iterable[Sequence[int] | np.ndarray], value: int) -> Int[Tensor, "B L"]:
+    """Return sequences as rows of a matrix, padded on the right."""
     rows = [torch.as_tensor(np.asarray(sequence, dtype=np.int64)) for sequence in sequences]
-    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
 
 
-def lengths_mask(lengths: Sequence[int]) -> Bool[Tensor, "B L"]:
-    """True at the real tokens of rows of these lengths."""
+def keep_mask(lengths: Sequence[int]) -> Bool[Tensor, "B L"]:
+    """Return a mask that is True at the real tokens of rows of these lengths."""
     return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
 
 
-def padding_mask(keep: Tensor, masked: bool) -> masks.Mask | None:
-    """The padding mask of a batch, or None where attention shall see the padding, or where there is none."""
-    return masks.padding(keep) if masked and not bool(keep.all()) else None
+def padding_mask(keep: Tensor, mask_padding: bool) -> masks.Mask | None:
+    """Return the padding mask of a batch, or None if nothing has to be masked."""
+    return masks.padding(keep) if mask_padding and not bool(keep.all()) else None

@@ -1,4 +1,4 @@
-"""Classification: one label for each text."""
+"""Classification: one label per text."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,102 +17,121 @@ from clearhead.models.freezing import freeze
 from clearhead.models.heads import EncoderClassifier
 from clearhead.tokenizers.tokenizer import Tokenizer
 from clearhead.train.recipe.errors import did_you_mean
-from clearhead.train.recipe.recipe import ClassificationObjective, Recipe
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.sections import Section
+from clearhead.train.regularizers.augmentation import Ids
 from clearhead.train.tasks import initialize
-from clearhead.train.tasks.augmentation import Ids
-from clearhead.train.tasks.base import Batch, ClassPredictions, Example, lengths_mask, padded, padding_mask
-from clearhead.train.tasks.encoder_base import EncoderTask
+from clearhead.train.tasks.base import Batch, Example, TaskEntry, keep_mask, pad, padding_mask
+from clearhead.train.tasks.encoder_base import EncoderTask, encoder_conflicts
+from clearhead.train.tasks.predictions import ClassPredictions
+
+
+class ClassificationObjective(Section):
+    """Settings of classification.
+
+    Args:
+        labels: names of the classes. Defaults to the sorted labels of the training data.
+    """
+
+    labels: list[str] | None = None
 
 
 class ClassificationTask(EncoderTask[EncoderClassifier]):
-    """Exactly one label is right.
+    """Single-label classification.
 
     Equation: L = − Σ_n ln softmax(y_n)_{c_n}
     Source: Devlin et al. 2018, "BERT", Section 4.1
 
     Args:
-        recipe: the run's.
+        recipe: the recipe.
         model: the encoder with its head.
         tokenizer: its tokenizer.
-        family: whose folders it is written in.
+        family: model family whose format the model is saved in.
     """
 
     fields = ("text", "label")
-    scores = ("accuracy", "macro_f1")
+    metrics = ("accuracy", "macro_f1")
 
     def __init__(self, recipe: Recipe, model: EncoderClassifier, tokenizer: Tokenizer, family: EncoderFamily) -> None:
-        super().__init__(recipe, model, model.body, tokenizer, family)
-        self._numbers = {label: number for number, label in enumerate(model.head_config.labels)}
+        super().__init__(recipe, model, model.encoder, tokenizer, family)
+        self._label_ids = {label: number for number, label in enumerate(model.head_config.labels)}
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "ClassificationTask":
-        """The task as training starts: a checkpoint's own head where its labels are those that are wanted."""
-        body, family, tokenizer = initialize.encoder(recipe, folder, cls.fields, ("text",))
+        """Return the task with its initialized model; a checkpoint's head is kept if its labels are the same."""
+        drop_prob = recipe.regularize.dropout.residual
+        encoder, family, tokenizer = initialize.initialize_encoder(recipe, folder, cls.fields, ("text",))
         labels = _labels(recipe)
-        model = checkpoints.new_classifier(body, family, labels, "single_label_classification")
-        if recipe.model.start is not None:
-            found = hub.resolve_model(recipe.model.start)
-            told = read_json(found / "config.json").get("id2label") or {}
-            if tuple(told.values()) == labels:
-                model, family = checkpoints.load_classifier(found)
+        model = checkpoints.new_classifier(encoder, family, labels, "single_label_classification", drop_prob=drop_prob)
+        if recipe.model.init_from is not None:
+            checkpoint = hub.resolve_model(recipe.model.init_from)
+            saved_labels = read_json(checkpoint / "config.json").get("id2label") or {}
+            if tuple(saved_labels.values()) == labels:
+                model, family = checkpoints.load_classifier(
+                    checkpoint, initialize.with_recipe_rates(recipe), head_drop_prob=drop_prob
+                )
         for part in recipe.model.freeze:
             freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family)
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
-        texts = self.read(rows, "text")
-        return [[{"text": ids, "label": self._number(row)}] for ids, row in zip(texts, rows, strict=True)]
+        texts = self.tokenize(rows, "text")
+        return [[{"text": ids, "label": self._label_id(row)}] for ids, row in zip(texts, rows, strict=True)]
 
-    def _number(self, row: Row) -> int:
+    def _label_id(self, row: Row) -> int:
         label = label_of(row)
-        if label not in self._numbers:
-            raise ValueError(f"{row.location}: there is no label {label!r}{did_you_mean(label, list(self._numbers))}")
-        return self._numbers[label]
+        if label not in self._label_ids:
+            raise ValueError(f"{row.location}: unknown label {label!r}{did_you_mean(label, list(self._label_ids))}")
+        return self._label_ids[label]
 
-    def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
+    def collate(self, examples: Sequence[Example], generator: np.random.Generator, *, training: bool) -> Batch:
         texts: Sequence[Ids] = [example["text"] for example in examples]
-        if learning:
-            texts = self.augmented(texts, draws)
+        if training:
+            texts = self.augment(texts, generator)
         return Batch(
             {
-                "text": padded(texts, self.plan.pad_id),
-                "keep": lengths_mask([len(text) for text in texts]),
-                "wanted": torch.tensor([int(example["label"]) for example in examples]),
+                "text": pad(texts, self.config.pad_id),
+                "keep": keep_mask([len(text) for text in texts]),
+                "targets": torch.tensor([int(example["label"]) for example in examples]),
             },
             count=len(examples),
-            tokens=sum(len(text) for text in texts),
+            num_tokens=sum(len(text) for text in texts),
         )
 
-    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> ClassPredictions:
+    def predict(self, model: nn.Module, batch: Batch, *, mask_padding: bool) -> ClassPredictions:
         assert isinstance(model, EncoderClassifier)
-        hidden = model.body(batch["text"], padding_mask(batch["keep"], masked))
-        return ClassPredictions(model.answer(hidden, batch["keep"]), batch["wanted"])
+        hidden = model.encoder(batch["text"], padding_mask(batch["keep"], mask_padding))
+        return ClassPredictions(model.logits(hidden, batch["keep"]), batch["targets"])
 
     def validate(self) -> dict[str, float]:
         from clearhead.pipelines.text_classifier import TextClassifier
 
-        rows = self.held_out()
+        rows = self.validation_rows()
         device = str(next(self.model.parameters()).device)
         classifier = TextClassifier(
             self.model, self.tokenizer, self.family, precision=self.recipe.training.precision, device=device
         )
-        found = [said.label for said in classifier.classify([row.values["text"] for row in rows])]
-        scores = classification_scores(found, [label_of(row) for row in rows], labels=self.model.head_config.labels)
+        results = classifier.classify([row.values["text"] for row in rows])
+        labels = self.model.head_config.labels
+        scores = classification_scores(
+            [result.label for result in results], [label_of(row) for row in rows], labels=labels
+        )
         return {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1}
 
     def save(self, folder: Path) -> None:
         self.family.save_with_head(self.model, folder)
         self.save_tokenizer(folder)
 
-    def key(self) -> str:
-        return initialize.fingerprint(self.tokenizer, [self.limit(), *self._numbers])
+    def cache_key(self) -> str:
+        return initialize.fingerprint(self.tokenizer, [self.max_length(), *self._label_ids])
 
-    def teacher(self, name: str) -> nn.Module:
-        model, _ = checkpoints.load_classifier(self.teachers_folder(name))
+    def load_teacher(self, name: str) -> nn.Module:
+        model, _ = checkpoints.load_classifier(self.teacher_folder(name))
         if model.head_config.labels != self.model.head_config.labels:
             raise ValueError(
-                f"the teacher {name} has the labels {', '.join(model.head_config.labels)}; this model has "
-                f"{', '.join(self.model.head_config.labels)}: objective.labels can say them in the teacher's order"
+                f"the teacher {name} has the labels {', '.join(model.head_config.labels)}, this model has "
+                f"{', '.join(self.model.head_config.labels)}. Set objective.labels to the teacher's labels, in the "
+                "teacher's order"
             )
         return model
 
@@ -124,3 +143,6 @@ def _labels(recipe: Recipe) -> tuple[str, ...]:
     data = recipe.data
     records = Records(data.train, fields=("text", "label"), columns=data.columns, encoding=data.encoding)
     return tuple(sorted({label_of(row) for row in records}))
+
+
+TASK = TaskEntry("classification", ClassificationObjective, ClassificationTask.from_recipe, encoder_conflicts)

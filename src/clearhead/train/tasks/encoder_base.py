@@ -1,6 +1,6 @@
-"""What the tasks on an encoder have in common."""
+"""Base class of the tasks on an encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -14,67 +14,77 @@ from clearhead.io import hub
 from clearhead.models.encoder import EncoderModel
 from clearhead.tokenizers.tokenizer import Tokenizer
 from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.sections import RecipeBase
+from clearhead.train.regularizers.augmentation import Ids, augment
 from clearhead.train.tasks import initialize
-from clearhead.train.tasks.augmentation import Ids, augmented
 from clearhead.train.tasks.base import Task
 
 M = TypeVar("M", bound=nn.Module)
 
 
 class EncoderTask(Task[M]):
-    """A task whose model is an encoder, with a head or without.
+    """A task on an encoder, with or without a head.
 
     Args:
-        recipe: the run's.
-        model: the model, all of it.
-        body: its encoder.
+        recipe: the recipe.
+        model: the whole model.
+        encoder: its encoder.
         tokenizer: its tokenizer.
-        family: whose folders it is written in.
+        family: model family whose format the model is saved in.
     """
 
     def __init__(
-        self, recipe: Recipe, model: M, body: EncoderModel, tokenizer: Tokenizer, family: EncoderFamily
+        self, recipe: Recipe, model: M, encoder: EncoderModel, tokenizer: Tokenizer, family: EncoderFamily
     ) -> None:
         super().__init__()
         self.recipe, self.model, self.tokenizer, self.family = recipe, model, tokenizer, family
-        self.plan = body.config
+        self.config = encoder.config
 
-    def limit(self) -> int:
-        """Tokens after which a text is cut."""
-        return initialize.longest(self.recipe.data.max_length, self.tokenizer.max_length, self.plan.max_len)
+    def max_length(self) -> int:
+        """Return the maximum number of tokens of a text."""
+        return initialize.smallest(self.recipe.data.max_length, self.tokenizer.max_length, self.config.max_len)
 
-    def read(self, rows: Sequence[Row], field: str) -> list[list[int]]:
-        """A field's texts as ids; none at all for a blank text."""
+    def tokenize(self, rows: Sequence[Row], field: str) -> list[list[int]]:
+        """Return the token ids of a field; a blank text has none."""
         texts = [row.values[field] for row in rows]
-        tokens = self.tokenizer.encode(texts, self.limit())
-        self.cut += sum(text.truncated for text in tokens)
-        return [read.ids if text.strip() else [] for read, text in zip(tokens, texts, strict=True)]
+        encodings = self.tokenizer.encode(texts, self.max_length())
+        self.num_truncated += sum(encoding.truncated for encoding in encodings)
+        return [encoding.ids if text.strip() else [] for encoding, text in zip(encodings, texts, strict=True)]
 
-    def augmented(self, texts: Sequence[Ids], draws: np.random.Generator) -> Sequence[Ids]:
-        """Texts with the recipe's changes of their tokens."""
-        told = self.recipe.regularize.augmentation
-        return augmented(texts, told, draws, self.tokenizer, self.plan.vocab_size)
+    def augment(self, texts: Sequence[Ids], generator: np.random.Generator) -> Sequence[Ids]:
+        """Return texts with the recipe's augmentation."""
+        settings = self.recipe.regularize.augmentation
+        return augment(texts, settings, generator, self.tokenizer, self.config.vocab_size)
 
-    def held_out(self) -> list[Row]:
-        """The held-out rows that are scored."""
+    def validation_rows(self) -> list[Row]:
+        """Return the held-out rows for the metrics."""
         data = self.recipe.data
         assert data.validation is not None
         records = Records(data.validation, fields=self.fields, columns=data.columns, encoding=data.encoding)
-        return list(islice(records, self.recipe.validation.examples))
+        return list(islice(records, self.recipe.validation.max_examples))
 
-    def key(self) -> str:
-        return initialize.fingerprint(self.tokenizer, [self.limit(), *self.fields])
+    def cache_key(self) -> str:
+        return initialize.fingerprint(self.tokenizer, [self.max_length(), *self.fields])
 
     def save_tokenizer(self, folder: Path) -> None:
-        """Writes the tokenizer beside the model."""
-        self.tokenizer.save(folder, initialize.longest(self.tokenizer.max_length, self.plan.max_len))
+        """Write the tokenizer into the model's folder."""
+        self.tokenizer.save(folder, initialize.smallest(self.tokenizer.max_length, self.config.max_len))
 
-    def teachers_folder(self, name: str) -> Path:
-        """The folder of a teacher with the same tokens.
+    def teacher_folder(self, name: str) -> Path:
+        """Return the folder of a teacher with the same tokens.
 
         Raises:
-            ValueError: its tokens are others.
+            ValueError: the teacher has other tokens.
         """
-        found = hub.resolve_model(name)
-        initialize.check_alike(name, self.tokenizer, Tokenizer.from_folder(found))
-        return found
+        folder = hub.resolve_model(name)
+        initialize.check_same_tokens(name, self.tokenizer, Tokenizer.from_folder(folder))
+        return folder
+
+
+def encoder_conflicts(recipe: RecipeBase) -> Iterator[tuple[str, str]]:
+    """Yield the recipe keys that only encoder–decoders have, and why they are not allowed."""
+    for name in ("init_encoder_from", "init_decoder_from", "decoder_num_layers"):
+        if getattr(recipe.model, name) is not None:
+            yield f"model.{name}", f"requires an encoder–decoder; the task is {recipe.task}"
+    if recipe.validation.metrics:
+        yield "validation.metrics", f"require the task text-to-text; the metrics of {recipe.task} are fixed"

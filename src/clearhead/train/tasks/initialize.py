@@ -1,8 +1,9 @@
-"""What training starts from: a family, a tokenizer, sizes, a checkpoint."""
+"""Initialize models and tokenizers: load them from checkpoints, or create new ones."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from clearhead.data.records import Records
 from clearhead.io import hub
 from clearhead.io.atomic import atomic_folder
 from clearhead.io.json import read_json, write_json
+from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.tokenizers import special_tokens
@@ -26,211 +28,232 @@ from clearhead.tokenizers.tokenizer import Tokenizer
 from clearhead.train.memory import check_depth, check_size
 from clearhead.train.recipe.errors import did_you_mean
 from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.regularizers import config_changes
 
 F = TypeVar("F")
+C = TypeVar("C", EncoderConfig, Seq2SeqConfig)
 
-_FEW_TOKENS = 1000
-"""Vocabulary of a model that is checked before its tokenizer is learned."""
+_MIN_VOCABULARY = 1000
+"""Vocabulary size for the memory check before the tokenizer is trained."""
 
 SIZES = (
     *("d_model", "ffn_hidden", "num_heads", "num_layers", "decoder_num_layers", "max_len", "activation"),
     "initializer_range",
 )
+"""Keys of the recipe's section model that are fields of the config."""
 
 
-def encoder(
-    recipe: Recipe, folder: Path, fields: Sequence[str], texts: Sequence[str]
+def regularized(config: C, recipe: Recipe) -> C:
+    """Return a model's config with the recipe's dropout and LayerDrop rates."""
+    changes: Any = config_changes(recipe.regularize)
+    return replace(config, **{name: value for name, value in changes.items() if hasattr(config, name)})
+
+
+def with_recipe_rates(recipe: Recipe) -> Callable[[C], C]:
+    """Return the function that `regularized` applies, for the loaders of checkpoints."""
+    return lambda config: regularized(config, recipe)
+
+
+def initialize_encoder(
+    recipe: Recipe, folder: Path, fields: Sequence[str], text_fields: Sequence[str]
 ) -> tuple[EncoderModel, EncoderFamily, Tokenizer]:
-    """The encoder that a recipe starts from: a checkpoint's, or a new one with its tokenizer.
+    """Return a recipe's encoder and tokenizer, loaded from a checkpoint or new.
 
     Args:
         recipe: the recipe.
-        folder: the run's.
-        fields: what the rows of the training data have.
-        texts: those of them that a tokenizer is learned from.
+        folder: folder of the run.
+        fields: fields of the training data.
+        text_fields: those that a new tokenizer is trained on.
     """
-    if recipe.model.start is not None:
-        found = hub.resolve_model(recipe.model.start)
-        model, family = checkpoints.load_encoder(found)
-        return model, family, check_vocabulary(Tokenizer.from_folder(found), found, model.config.vocab_size)
-    family = family_named(recipe.model.layout or "bert", checkpoints.ENCODER_FAMILIES)
-    told = {name: value for name, value in sizes(recipe).items() if name != "decoder_num_layers"}
-    check_size(family.make_config(vocab_size=_FEW_TOKENS, **told), recipe)
-    found_tokenizer = tokenizer(recipe, folder, family.model_type, fields, texts)
-    assert isinstance(found_tokenizer, Tokenizer)
-    pad = token_id(found_tokenizer, "pad", "[PAD]")
-    plan = family.make_config(vocab_size=vocabulary_size(found_tokenizer), pad_id=pad, **told)
-    check_size(plan, recipe)
-    return EncoderModel(plan), family, found_tokenizer
+    if recipe.model.init_from is not None:
+        checkpoint = hub.resolve_model(recipe.model.init_from)
+        model, family = checkpoints.load_encoder(checkpoint, with_recipe_rates(recipe))
+        tokenizer = check_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, model.config.vocab_size)
+        return model, family, tokenizer
+    family = get_family(recipe.model.architecture or "bert", checkpoints.ENCODER_FAMILIES)
+    sizes = {name: value for name, value in model_sizes(recipe).items() if name != "decoder_num_layers"}
+    check_size(family.make_config(vocab_size=_MIN_VOCABULARY, **sizes), recipe)
+    new_tokenizer = load_or_train_tokenizer(recipe, folder, family.model_type, fields, text_fields)
+    assert isinstance(new_tokenizer, Tokenizer)
+    pad_id = special_token_id(new_tokenizer, "pad", "[PAD]")
+    config = family.make_config(vocab_size=vocabulary_size(new_tokenizer), pad_id=pad_id, **sizes)
+    check_size(config, recipe)
+    return EncoderModel(regularized(config, recipe)), family, new_tokenizer
 
 
-def seq2seq(recipe: Recipe, folder: Path, fields: Sequence[str]) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
-    """The encoder–decoder that a recipe starts from: a checkpoint's, half a checkpoint's, or a new one."""
-    told = recipe.model
-    if told.start is not None:
-        found = hub.resolve_model(told.start)
-        model, family = checkpoints.load_seq2seq(found)
-        return model, family, _tokenizer(found, model, family)
-    if told.encoder is not None or told.decoder is not None:
-        return _warm(recipe)
-    family = family_named(told.layout or "marian", checkpoints.SEQ2SEQ_FAMILIES)
-    check_size(family.make_config(vocab_size=_FEW_TOKENS, **sizes(recipe)), recipe)
-    found_tokenizer = tokenizer(recipe, folder, family.model_type, fields, fields)
-    pad, eos = token_id(found_tokenizer, "pad", "<pad>"), token_id(found_tokenizer, "eos", "</s>")
-    starts_from_pad = family.default_ids[2] == family.default_ids[0]
-    plan = family.make_config(
-        vocab_size=vocabulary_size(found_tokenizer),
-        pad_id=pad,
-        eos_ids=(eos,),
-        start_id=pad if starts_from_pad else eos,
-        **sizes(recipe),
+def initialize_seq2seq(
+    recipe: Recipe, folder: Path, fields: Sequence[str]
+) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
+    """Return a recipe's encoder–decoder and tokenizer: loaded, half loaded and half new, or new."""
+    section = recipe.model
+    if section.init_from is not None:
+        checkpoint = hub.resolve_model(section.init_from)
+        model, family = checkpoints.load_seq2seq(checkpoint, with_recipe_rates(recipe))
+        return model, family, _tokenizer_of(checkpoint, model, family)
+    if section.init_encoder_from is not None:
+        return _with_new_decoder(recipe, section.init_encoder_from)
+    if section.init_decoder_from is not None:
+        return _with_new_encoder(recipe, section.init_decoder_from)
+    family = get_family(section.architecture or "marian", checkpoints.SEQ2SEQ_FAMILIES)
+    check_size(family.make_config(vocab_size=_MIN_VOCABULARY, **model_sizes(recipe)), recipe)
+    tokenizer = load_or_train_tokenizer(recipe, folder, family.model_type, fields, fields)
+    pad_id, eos_id = special_token_id(tokenizer, "pad", "<pad>"), special_token_id(tokenizer, "eos", "</s>")
+    config = family.make_config(
+        vocab_size=vocabulary_size(tokenizer),
+        pad_id=pad_id,
+        eos_ids=(eos_id,),
+        start_id=pad_id if family.starts_with_padding else eos_id,
+        **model_sizes(recipe),
     )
-    check_size(plan, recipe)
-    model = Seq2Seq(plan)
+    check_size(config, recipe)
+    model = Seq2Seq(regularized(config, recipe))
     for embedding in (model.source_embedding, model.target_embedding):
-        nn.init.zeros_(embedding.tokens.weight[pad])  # as torch.nn.Embedding's padding_idx; the learner keeps it so
-    return model, family, found_tokenizer
+        nn.init.zeros_(embedding.tokens.weight[pad_id])  # as torch.nn.Embedding's padding_idx; training keeps it zero
+    return model, family, tokenizer
 
 
-def _warm(recipe: Recipe) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
-    """A pretrained half under or over a fresh one."""
-    told = recipe.model
-    name = told.encoder or told.decoder
-    assert name is not None
-    found = hub.resolve_model(name)
-    model_type = read_json(found / "config.json").get("model_type")
-    depth = told.decoder_num_layers if told.encoder is not None else told.num_layers
-    if told.encoder is not None and model_type in checkpoints.ENCODER_FAMILIES:
-        body, of_encoder = checkpoints.load_encoder(found)
-        reader = check_vocabulary(Tokenizer.from_folder(found), found, body.config.vocab_size)
-        sep = token_id(reader, "sep", "[SEP]")
-        check_depth(body.config, depth or 1, recipe)
-        model = warm_start.seq2seq_from_encoder(
-            body,
-            of_encoder,
-            decoder_num_layers=depth or body.config.num_layers,
-            pad_id=token_id(reader, "pad", "[PAD]"),
-            start_id=token_id(reader, "cls", "[CLS]"),
-            eos_ids=(sep,),
-        )
-        return model, checkpoints.SEQ2SEQ_FAMILIES["bart"], reader
-    whole, family = checkpoints.load_seq2seq(found)
-    check_depth(whole.config, depth or 1, recipe)
-    if told.encoder is not None:
-        layers = depth or whole.config.decoder_num_layers or whole.config.num_layers
-        return warm_start.reinitialize_half(whole, "decoder", layers), family, _tokenizer(found, whole, family)
-    return (
-        warm_start.reinitialize_half(whole, "encoder", depth or whole.config.num_layers),
-        family,
-        _tokenizer(found, whole, family),
+def _with_new_decoder(recipe: Recipe, name: str) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
+    """Return a pretrained encoder with a new decoder."""
+    checkpoint = hub.resolve_model(name)
+    depth = recipe.model.decoder_num_layers
+    if read_json(checkpoint / "config.json").get("model_type") not in checkpoints.ENCODER_FAMILIES:
+        whole, family = checkpoints.load_seq2seq(checkpoint, with_recipe_rates(recipe))
+        check_depth(whole.config, depth or 1, recipe)
+        depth = depth or whole.config.decoder_num_layers or whole.config.num_layers
+        model = warm_start.reinitialize_half(whole, "decoder", depth)
+        return model, family, _tokenizer_of(checkpoint, whole, family)
+    encoder, encoder_family = checkpoints.load_encoder(checkpoint, with_recipe_rates(recipe))
+    tokenizer = check_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, encoder.config.vocab_size)
+    sep_id = special_token_id(tokenizer, "sep", "[SEP]")
+    check_depth(encoder.config, depth or 1, recipe)
+    model = warm_start.seq2seq_from_encoder(
+        encoder,
+        encoder_family,
+        decoder_num_layers=depth or encoder.config.num_layers,
+        pad_id=special_token_id(tokenizer, "pad", "[PAD]"),
+        start_id=special_token_id(tokenizer, "cls", "[CLS]"),
+        eos_ids=(sep_id,),
     )
+    return model, checkpoints.SEQ2SEQ_FAMILIES["bart"], tokenizer
 
 
-def _tokenizer(folder: Path, model: Seq2Seq, family: Seq2SeqFamily) -> TextTokenizer:
+def _with_new_encoder(recipe: Recipe, name: str) -> tuple[Seq2Seq, Seq2SeqFamily, TextTokenizer]:
+    """Return a pretrained decoder with a new encoder."""
+    checkpoint = hub.resolve_model(name)
+    whole, family = checkpoints.load_seq2seq(checkpoint, with_recipe_rates(recipe))
+    depth = recipe.model.num_layers
+    check_depth(whole.config, depth or 1, recipe)
+    model = warm_start.reinitialize_half(whole, "encoder", depth or whole.config.num_layers)
+    return model, family, _tokenizer_of(checkpoint, whole, family)
+
+
+def _tokenizer_of(folder: Path, model: Seq2Seq, family: Seq2SeqFamily) -> TextTokenizer:
     """Return the tokenizer of the encoder–decoder in a folder."""
     config = model.config
-    found = load_tokenizer(folder, family.model_type)
-    return check_vocabulary(found, folder, config.vocab_size, config.target_vocab_size)
+    tokenizer = load_tokenizer(folder, family.model_type)
+    return check_vocabulary(tokenizer, folder, config.vocab_size, config.target_vocab_size)
 
 
-def tokenizer(
-    recipe: Recipe, folder: Path, model_type: str, fields: Sequence[str], texts: Sequence[str]
+def load_or_train_tokenizer(
+    recipe: Recipe, folder: Path, model_type: str, fields: Sequence[str], text_fields: Sequence[str]
 ) -> TextTokenizer:
-    """The tokenizer that a recipe names, or one learned from its training texts and kept in the run's folder."""
-    told = recipe.tokenizer
-    if told.path is not None:
-        return load_tokenizer(hub.resolve_model(told.path), model_type)
+    """Return the recipe's tokenizer, or train one on the training texts and save it in the run's folder."""
+    section = recipe.tokenizer
+    if section.path is not None:
+        return load_tokenizer(hub.resolve_model(section.path), model_type)
     data = recipe.data
     records = Records(data.train, fields=fields, columns=data.columns, encoding=data.encoding)
-    place = folder / "data" / "tokenizer"
-    wanted = {"of": records.describe(), "fields": list(texts), **told.model_dump(), "for": model_type}
-    note = place / "key.json"
-    if not note.is_file() or read_json(note) != json.loads(json.dumps(wanted)):
-        if place.exists() and not note.is_file():
-            raise ValueError(f"{place} is there already and is not of a run; remove it or give another output")
-        learned = train_bpe(
-            (row.values[field].strip() for row in records for field in texts),
-            vocab_size=told.vocab_size,
-            lowercase=told.lowercase,
+    output = folder / "data" / "tokenizer"
+    key = {"of": records.describe(), "fields": list(text_fields), **section.model_dump(), "for": model_type}
+    key_file = output / "key.json"
+    if not key_file.is_file() or read_json(key_file) != json.loads(json.dumps(key)):
+        if output.exists() and not key_file.is_file():
+            raise ValueError(f"{output} exists and was not written by a run; remove it or choose another output")
+        tokenizer = train_bpe(
+            (row.values[field].strip() for row in records for field in text_fields),
+            vocab_size=section.vocab_size,
+            lowercase=section.lowercase,
             architecture="encoder" if model_type in checkpoints.ENCODER_FAMILIES else "encoder-decoder",
         )
-        with atomic_folder(place) as part:
-            learned.save(part, None)
-            write_json(part / note.name, wanted)
-    return load_tokenizer(place, model_type)
+        with atomic_folder(output) as part:
+            tokenizer.save(part, None)
+            write_json(part / key_file.name, key)
+    return load_tokenizer(output, model_type)
 
 
-def sizes(recipe: Recipe) -> dict[str, Any]:
-    """What a recipe says of a new model's plan."""
+def model_sizes(recipe: Recipe) -> dict[str, Any]:
+    """Return the config fields of a new model that a recipe sets."""
     return {name: getattr(recipe.model, name) for name in SIZES if getattr(recipe.model, name) is not None}
 
 
-def family_named(name: str, families: Mapping[str, F]) -> F:
-    """The family of a layout.
+def get_family(name: str, families: Mapping[str, F]) -> F:
+    """Return the model family of an architecture.
 
     Raises:
-        ValueError: there is no such family for the task.
+        ValueError: the task has no such architecture.
     """
     if name not in families:
-        raise ValueError(f"model.layout is {name!r}{did_you_mean(name, list(families))}")
+        raise ValueError(f"model.architecture is {name!r}{did_you_mean(name, list(families))}")
     return families[name]
 
 
-def token_id(of: TextTokenizer, role: str, default: str) -> int:
-    """The id of the special token of a role.
+def special_token_id(tokenizer: TextTokenizer, role: str, default: str) -> int:
+    """Return the id of a special token.
 
     Raises:
         ValueError: the tokenizer has none.
     """
-    assert isinstance(of, MultilingualTokenizer)
-    number = of.token_id(special_tokens.special_token(of.config, role, default))
-    if number is None:
-        raise ValueError(f"the tokenizer has no {role} token, which training needs")
-    return number
+    assert isinstance(tokenizer, MultilingualTokenizer)
+    token_id = tokenizer.token_id(special_tokens.special_token(tokenizer.config, role, default))
+    if token_id is None:
+        raise ValueError(f"the tokenizer has no {role} token, which training requires")
+    return token_id
 
 
-def vocabulary_size(of: TextTokenizer) -> int:
-    """Return the number of embeddings that the tokenizer's ids need: the greatest id + 1."""
-    assert isinstance(of, MultilingualTokenizer)
-    return max(of.vocabulary().values()) + 1
+def vocabulary_size(tokenizer: TextTokenizer) -> int:
+    """Return the number of embeddings that the tokenizer's ids require: the largest id + 1."""
+    assert isinstance(tokenizer, MultilingualTokenizer)
+    return max(tokenizer.vocabulary().values()) + 1
 
 
-def longest(*limits: int | None) -> int:
-    """The least of some limits, those that there are."""
+def smallest(*limits: int | None) -> int:
+    """Return the smallest of the limits that are not None."""
     return min(limit for limit in limits if limit is not None)
 
 
-def fingerprint(of: TextTokenizer, more: object) -> str:
-    """What examples depend on: a tokenizer, and whatever else."""
-    assert isinstance(of, MultilingualTokenizer)
-    whole = of.as_json() if isinstance(of, Tokenizer) else json.dumps(sorted(of.vocabulary().items()))
-    return hashlib.sha256((whole + json.dumps(more, default=str)).encode()).hexdigest()
+def fingerprint(tokenizer: TextTokenizer, settings: object) -> str:
+    """Return a hash of a tokenizer and other settings that examples depend on."""
+    assert isinstance(tokenizer, MultilingualTokenizer)
+    vocabulary = (
+        tokenizer.as_json() if isinstance(tokenizer, Tokenizer) else json.dumps(sorted(tokenizer.vocabulary().items()))
+    )
+    return hashlib.sha256((vocabulary + json.dumps(settings, default=str)).encode()).hexdigest()
 
 
-def check_width(name: str, recipe: Recipe, ours: int, theirs: int) -> None:
-    """Whether a teacher's hidden states can be compared with this model's, where the recipe wants that.
+def check_width(name: str, recipe: Recipe, student: int, teacher: int) -> None:
+    """Check that a teacher has hidden states of the student's width, if the recipe compares them.
 
     Raises:
-        ValueError: they are of another width.
+        ValueError: their widths differ.
     """
-    told = recipe.regularize.distillation
-    if told is not None and told.hidden_weight and ours != theirs:
+    settings = recipe.regularize.distillation
+    if settings is not None and settings.hidden_weight and student != teacher:
         raise ValueError(
-            f"the teacher {name} has hidden states of {theirs} numbers, this model's have {ours}; they must be as many "
-            "for regularize.distillation.hidden_weight, which may be 0"
+            f"the teacher {name} has hidden states of width {teacher}, this model of width {student}. "
+            "regularize.distillation.hidden_weight requires equal widths; set it to 0 otherwise"
         )
 
 
-def check_alike(name: str, ours: TextTokenizer, theirs: TextTokenizer) -> None:
-    """Whether a teacher counts the same tokens.
+def check_same_tokens(name: str, student: TextTokenizer, teacher: TextTokenizer) -> None:
+    """Check that a teacher has the student's vocabulary.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the vocabularies differ.
     """
-    assert isinstance(ours, MultilingualTokenizer)
-    assert isinstance(theirs, MultilingualTokenizer)
-    if ours.vocabulary() != theirs.vocabulary():
+    assert isinstance(student, MultilingualTokenizer)
+    assert isinstance(teacher, MultilingualTokenizer)
+    if student.vocabulary() != teacher.vocabulary():
         raise ValueError(
-            f"the teacher {name} has other tokens than this model, and their probabilities cannot be compared; start "
-            f"with its tokenizer (tokenizer.path: {name})"
+            f"the teacher {name} has other tokens than this model, so their probabilities cannot be compared. Use the "
+            f"teacher's tokenizer (tokenizer.path: {name})"
         )

@@ -1,9 +1,11 @@
-"""Masked language model: some tokens are hidden, and guessed from the others."""
+"""Masked language modeling: predict masked tokens from the others."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 from torch import nn
 
 from clearhead import checkpoints
@@ -15,79 +17,95 @@ from clearhead.models.freezing import freeze
 from clearhead.models.heads import MaskedLanguageModel
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.tokenizer import Tokenizer
-from clearhead.train.recipe.recipe import MaskedObjective, Recipe
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.sections import Section
 from clearhead.train.tasks import initialize
-from clearhead.train.tasks.base import Batch, Example, TokenPredictions, lengths_mask, padded, padding_mask
-from clearhead.train.tasks.encoder_base import EncoderTask
+from clearhead.train.tasks.base import Batch, Example, TaskEntry, keep_mask, pad, padding_mask
+from clearhead.train.tasks.encoder_base import EncoderTask, encoder_conflicts
+from clearhead.train.tasks.predictions import TokenPredictions
+
+_IGNORED = -100
+"""Target at positions that are not predicted."""
 
 
-class MaskedTask(EncoderTask[MaskedLanguageModel]):
-    """BERT's pretraining, without its second task (as RoBERTa's).
-
-    Equation: L = − Σ_{i masked} ln P(x_i | the others)
-    Source: Devlin et al. 2018, "BERT", Section 3.1; masks are drawn anew in each epoch (Liu et al. 2019, Section 4.1)
+class MaskedLanguageModelObjective(Section):
+    """Settings of masked language modeling (Devlin et al. 2018, Section 3.1).
 
     Args:
-        recipe: the run's.
+        mask_rate: share of tokens to predict.
+    """
+
+    mask_rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
+
+
+class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
+    """BERT's pretraining without next-sentence prediction, as in RoBERTa.
+
+    Equation: L = − Σ_{i masked} ln P(x_i | the others)
+    Source: Devlin et al. 2018, "BERT", Section 3.1; new masks in each epoch (Liu et al. 2019, Section 4.1)
+
+    Args:
+        recipe: the recipe.
         model: the encoder with its head.
         tokenizer: its tokenizer.
-        family: whose folders it is written in.
+        family: model family whose format the model is saved in.
     """
 
     fields = ("text",)
-    scores = ()
+    metrics = ()
 
     def __init__(self, recipe: Recipe, model: MaskedLanguageModel, tokenizer: Tokenizer, family: EncoderFamily) -> None:
-        super().__init__(recipe, model, model.body, tokenizer, family)
-        self.objective: MaskedObjective = recipe.objective
-        self._mask_id = initialize.token_id(tokenizer, "mask", "[MASK]")
+        super().__init__(recipe, model, model.encoder, tokenizer, family)
+        self.objective: MaskedLanguageModelObjective = recipe.objective
+        self._mask_id = initialize.special_token_id(tokenizer, "mask", "[MASK]")
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, folder: Path) -> "MaskedTask":
-        """The task as training starts."""
-        if recipe.model.start is not None:
-            found = hub.resolve_model(recipe.model.start)
-            model, family = checkpoints.load_masked_lm(found)
-            tokenizer = check_vocabulary(Tokenizer.from_folder(found), found, model.body.config.vocab_size)
+    def from_recipe(cls, recipe: Recipe, folder: Path) -> "MaskedLanguageModelTask":
+        """Return the task with its initialized model."""
+        if recipe.model.init_from is not None:
+            checkpoint = hub.resolve_model(recipe.model.init_from)
+            model, family = checkpoints.load_masked_lm(checkpoint, initialize.with_recipe_rates(recipe))
+            vocab_size = model.encoder.config.vocab_size
+            tokenizer = check_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, vocab_size)
         else:
-            body, family, tokenizer = initialize.encoder(recipe, folder, cls.fields, cls.fields)
-            model = checkpoints.new_masked_lm(body, family)
+            encoder, family, tokenizer = initialize.initialize_encoder(recipe, folder, cls.fields, cls.fields)
+            model = checkpoints.new_masked_lm(encoder, family)
         for part in recipe.model.freeze:
             freeze(model, part)
         return cls(recipe, model.train(), tokenizer, family)
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
-        return [[{"text": ids}] for ids in self.read(rows, "text")]
+        return [[{"text": ids}] for ids in self.tokenize(rows, "text")]
 
-    def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
+    def collate(self, examples: Sequence[Example], generator: np.random.Generator, *, training: bool) -> Batch:
         masked = [
             mask_tokens(
                 example["text"],
-                draws,
+                generator,
                 mask_id=self._mask_id,
-                vocab_size=self.plan.vocab_size,
+                vocab_size=self.config.vocab_size,
                 protected=self.tokenizer.special_ids,
                 rate=self.objective.mask_rate,
             )
             for example in examples
         ]
-        wanted = padded([labels for _, labels in masked], -100)
+        targets = pad([labels for _, labels in masked], _IGNORED)
         return Batch(
             {
-                "text": padded([inputs for inputs, _ in masked], self.plan.pad_id),
-                "keep": lengths_mask([len(inputs) for inputs, _ in masked]),
-                "wanted": wanted,
+                "text": pad([inputs for inputs, _ in masked], self.config.pad_id),
+                "keep": keep_mask([len(inputs) for inputs, _ in masked]),
+                "targets": targets,
             },
-            count=int((wanted != -100).sum()),
-            tokens=sum(len(inputs) for inputs, _ in masked),
+            count=int((targets != _IGNORED).sum()),
+            num_tokens=sum(len(inputs) for inputs, _ in masked),
         )
 
-    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> TokenPredictions:
+    def predict(self, model: nn.Module, batch: Batch, *, mask_padding: bool) -> TokenPredictions:
         assert isinstance(model, MaskedLanguageModel)
-        chosen = batch["wanted"] != -100
-        hidden = model.body(batch["text"], padding_mask(batch["keep"], masked))
-        # only the hidden tokens go through the head and the vocabulary
-        return TokenPredictions(model.head(hidden[chosen]), model.output, batch["wanted"][chosen])
+        predicted = batch["targets"] != _IGNORED
+        hidden = model.encoder(batch["text"], padding_mask(batch["keep"], mask_padding))
+        # only masked tokens pass through the head and the output projection
+        return TokenPredictions(model.head(hidden[predicted]), model.output, batch["targets"][predicted])
 
     def validate(self) -> dict[str, float]:
         return {}
@@ -96,7 +114,12 @@ class MaskedTask(EncoderTask[MaskedLanguageModel]):
         checkpoints.save_masked_lm(self.model, self.family, folder)
         self.save_tokenizer(folder)
 
-    def teacher(self, name: str) -> nn.Module:
-        model = checkpoints.load_masked_lm(self.teachers_folder(name))[0]
-        initialize.check_width(name, self.recipe, self.plan.d_model, model.body.config.d_model)
+    def load_teacher(self, name: str) -> nn.Module:
+        model = checkpoints.load_masked_lm(self.teacher_folder(name))[0]
+        initialize.check_width(name, self.recipe, self.config.d_model, model.encoder.config.d_model)
         return model
+
+
+TASK = TaskEntry(
+    "masked-language-model", MaskedLanguageModelObjective, MaskedLanguageModelTask.from_recipe, encoder_conflicts
+)

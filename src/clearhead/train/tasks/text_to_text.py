@@ -1,4 +1,4 @@
-"""Text to text: translation, summaries, answers in words, and whatever else turns one text into another."""
+"""Text to text: translation, summarization, generative question answering, and other sequence-to-sequence tasks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,24 +19,43 @@ from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.tokenizers.base import TextTokenizer
-from clearhead.train.recipe.recipe import Files, Recipe, TextToTextObjective
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.sections import Count, Files, Section
+from clearhead.train.regularizers.augmentation import Ids, augment
 from clearhead.train.tasks import initialize
-from clearhead.train.tasks.augmentation import Ids, augmented
-from clearhead.train.tasks.base import Batch, Example, Task, TokenPredictions, lengths_mask, padded, padding_mask
+from clearhead.train.tasks.base import Batch, Example, Task, TaskEntry, keep_mask, pad, padding_mask
+from clearhead.train.tasks.predictions import TokenPredictions
+
+
+class TextToTextObjective(Section):
+    """Settings of text-to-text.
+
+    Args:
+        prefix: text before each source, such as "summarize: ".
+        source_lang, target_lang: languages, for multilingual models.
+        length_penalty, beam_size: defaults for generation, saved with the model. Without them the values of the
+            checkpoint in model.init_from apply, else 1 and 5.
+    """
+
+    prefix: str = ""
+    source_lang: str | None = None
+    target_lang: str | None = None
+    length_penalty: float | None = None
+    beam_size: Count | None = None
 
 
 class TextToTextTask(Task[Seq2Seq]):
-    """Teacher forcing: all positions of the target are guessed at once, each from the ones before it.
+    """Teacher forcing: predict all positions of the target at once, each from the ones before it.
 
     Equation: L = − Σ_i ln P(t_i | t_<i, s)
     Source: Section 3 of "Attention Is All You Need"
 
     Args:
-        recipe: the run's.
+        recipe: the recipe.
         model: the encoder–decoder.
         tokenizer: its tokenizer.
-        family: whose folders it is written in.
-        settings: how it will generate.
+        family: model family whose format the model is saved in.
+        generation_config: defaults for generation.
     """
 
     def __init__(
@@ -45,20 +64,22 @@ class TextToTextTask(Task[Seq2Seq]):
         model: Seq2Seq,
         tokenizer: TextTokenizer,
         family: Seq2SeqFamily,
-        settings: GenerationConfig,
+        generation_config: GenerationConfig,
     ) -> None:
         super().__init__()
         self.recipe, self.model, self.tokenizer, self.family = recipe, model, tokenizer, family
         self.objective: TextToTextObjective = recipe.objective
-        directed = tokenizer.for_languages(self.objective.source_lang, self.objective.target_lang)
-        self._reader = directed.tokenizer
-        self._start = model.config.start_id if directed.start_id is None else directed.start_id
-        forced = directed.forced_bos_token_id
-        self.settings = settings if forced is None else replace(settings, forced_bos_token_id=forced)
-        self._first = () if forced is None else (forced,)
-        self.fields = fields_of(recipe.data.train)
-        self.scores = (
-            tuple(name for asked in recipe.validation.scores for name in _NAMES[asked])
+        languages = tokenizer.for_languages(self.objective.source_lang, self.objective.target_lang)
+        self._source_tokenizer = languages.tokenizer
+        self._start_id = model.config.start_id if languages.start_id is None else languages.start_id
+        forced_id = languages.forced_bos_token_id
+        if forced_id is not None:
+            generation_config = replace(generation_config, forced_bos_token_id=forced_id)
+        self.generation_config = generation_config
+        self._forced_prefix = () if forced_id is None else (forced_id,)
+        self.fields = row_fields(recipe.data.train)
+        self.metrics = (
+            tuple(column for name in recipe.validation.metrics for column in _METRICS[name][0])
             if recipe.data.validation is not None
             else ()
         )
@@ -66,195 +87,199 @@ class TextToTextTask(Task[Seq2Seq]):
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "TextToTextTask":
-        """The task as training starts."""
-        model, family, tokenizer = initialize.seq2seq(recipe, folder, fields_of(recipe.data.train))
+        """Return the task with its initialized model."""
+        model, family, tokenizer = initialize.initialize_seq2seq(recipe, folder, row_fields(recipe.data.train))
         for part in recipe.model.freeze:
             freeze(model, part)
-        return cls(recipe, model.train(), tokenizer, family, _settings(recipe, model))
+        return cls(recipe, model.train(), tokenizer, family, _generation_config(recipe, model))
 
     def examples(self, rows: Sequence[Row]) -> list[list[Example]]:
-        longest = initialize.longest(self.recipe.data.max_length, self.tokenizer.max_length, self.model.config.max_len)
-        most = initialize.longest(self.recipe.data.max_target_length, None, self.model.config.max_len)
-        sources = self._reader.encode([self.source(row.values) for row in rows], longest)
-        self.cut += sum(tokens.truncated for tokens in sources)
-        made: list[list[Example]] = []
-        for tokens, row in zip(sources, rows, strict=True):
-            target = self.tokenizer.target_ids(target_of(row.values))
-            if not target or not source_of(row.values):
-                made.append([{"source": [], "target": []}])  # counted as an example without tokens
+        data, config = self.recipe.data, self.model.config
+        max_length = initialize.smallest(data.max_length, self.tokenizer.max_length, config.max_len)
+        max_target_length = initialize.smallest(data.max_target_length, None, config.max_len)
+        sources = self._source_tokenizer.encode([self.source(row.values) for row in rows], max_length)
+        self.num_truncated += sum(source.truncated for source in sources)
+        examples: list[list[Example]] = []
+        for source, row in zip(sources, rows, strict=True):
+            target = self.tokenizer.target_ids(target_text(row.values))
+            if not target or not source_text(row.values):
+                examples.append([{"source": [], "target": []}])  # counted as an example without tokens
                 continue
-            ids = [*self._first, *target, self.model.config.eos_ids[0]]
-            if len(ids) <= most:
-                made.append([{"source": tokens.ids, "target": ids}])
+            ids = [*self._forced_prefix, *target, config.eos_ids[0]]
+            if len(ids) <= max_target_length:
+                examples.append([{"source": source.ids, "target": ids}])
                 continue
-            if self.recipe.data.strict:
-                raise ValueError(f"{row.location}: the target has {len(ids)} tokens; {most} are the most")
-            self.longer += 1
-            made.append([])
-        return made
+            if data.strict:
+                raise ValueError(
+                    f"{row.location}: the target has {len(ids)} tokens; the maximum is {max_target_length}"
+                )
+            self.num_too_long += 1
+            examples.append([])
+        return examples
 
-    def fields_of(self, source: Files) -> tuple[str, ...]:
-        return fields_of(source)
+    def fields_of(self, files: Files) -> tuple[str, ...]:
+        return row_fields(files)
 
     def source(self, values: Mapping[str, str]) -> str:
-        """What the encoder reads of a row."""
-        return self.objective.prefix + source_of(values)
+        """Return the encoder's input text of a row."""
+        return self.objective.prefix + source_text(values)
 
-    def collate(self, examples: Sequence[Example], draws: np.random.Generator, *, learning: bool) -> Batch:
+    def collate(self, examples: Sequence[Example], generator: np.random.Generator, *, training: bool) -> Batch:
         config = self.model.config
         sources: Sequence[Ids] = [example["source"] for example in examples]
-        if learning:
-            told = self.recipe.regularize.augmentation
-            sources = augmented(sources, told, draws, self.tokenizer, config.vocab_size)
+        if training:
+            settings = self.recipe.regularize.augmentation
+            sources = augment(sources, settings, generator, self.tokenizer, config.vocab_size)
         targets = [np.asarray(example["target"]) for example in examples]
         lengths = [len(target) for target in targets]
         return Batch(
             {
-                "source": padded(sources, config.pad_id),
-                "source_keep": lengths_mask([len(source) for source in sources]),
-                "given": padded([np.append(self._start, target[:-1]) for target in targets], config.pad_id),
-                "wanted": padded(targets, config.pad_id),
-                "target_keep": lengths_mask(lengths),
+                "source": pad(sources, config.pad_id),
+                "source_keep": keep_mask([len(source) for source in sources]),
+                "decoder_input": pad([np.append(self._start_id, target[:-1]) for target in targets], config.pad_id),
+                "targets": pad(targets, config.pad_id),
+                "target_keep": keep_mask(lengths),
             },
             count=sum(lengths),
-            tokens=sum(lengths) + sum(len(source) for source in sources),
+            num_tokens=sum(lengths) + sum(len(source) for source in sources),
         )
 
-    def guess(self, model: nn.Module, batch: Batch, *, masked: bool) -> TokenPredictions:
+    def predict(self, model: nn.Module, batch: Batch, *, mask_padding: bool) -> TokenPredictions:
         assert isinstance(model, Seq2Seq)
-        # the target is padded on its right: causality hides that from every real position
-        hidden = model.hidden(batch["source"], batch["given"], padding_mask(batch["source_keep"], masked))
+        # the target is padded on the right, so the causal mask already hides its padding
+        mask = padding_mask(batch["source_keep"], mask_padding)
+        hidden = model.hidden(batch["source"], batch["decoder_input"], mask)
         keep = batch["target_keep"]
-        return TokenPredictions(hidden[keep], model.output, batch["wanted"][keep])
+        return TokenPredictions(hidden[keep], model.output, batch["targets"][keep])
 
     def validate(self) -> dict[str, float]:
-        asked = self.recipe.validation
-        if not asked.scores:
+        section = self.recipe.validation
+        if not section.metrics:
             return {}
         if self._held_out is None:
-            self._held_out = self._references()
+            self._held_out = self._sources_and_references()
         sources, references = self._held_out
-        writer = self.writer()
-        found = writer.generate(
+        outputs = self.pipeline().generate(
             sources,
             source_lang=self.objective.source_lang,
             target_lang=self.objective.target_lang,
-            beam_size=asked.beam_size,
-            max_new_tokens=asked.max_new_tokens,
+            beam_size=section.beam_size,
+            max_new_tokens=section.max_new_tokens,
         )
         scores: dict[str, float] = {}
-        for name in asked.scores:
-            scores |= _SCORERS[name](found, references)
+        for name in section.metrics:
+            _, score = _METRICS[name]
+            scores |= score(outputs, references)
         return scores
 
-    def writer(self) -> TextToText:
-        """The model as it is now, as people use it."""
+    def pipeline(self) -> TextToText:
+        """Return a pipeline with the current model."""
         return TextToText(
             self.model,
             self.tokenizer,
             self.family,
-            self.settings,
+            self.generation_config,
             precision=self.recipe.training.precision,
             device=str(next(self.model.parameters()).device),
         )
 
     def save(self, folder: Path) -> None:
-        writer = TextToText(self.model, self.tokenizer, self.family, self.settings, precision="float32", device="cpu")
-        writer.save_pretrained(folder)
+        pipeline = TextToText(
+            self.model, self.tokenizer, self.family, self.generation_config, precision="float32", device="cpu"
+        )
+        pipeline.save_pretrained(folder)
 
-    def key(self) -> str:
-        return initialize.fingerprint(self._reader, [self.objective.prefix, self._first, self.model.config.max_len])
+    def cache_key(self) -> str:
+        settings = [self.objective.prefix, self._forced_prefix, self.model.config.max_len]
+        return initialize.fingerprint(self._source_tokenizer, settings)
 
-    def teacher(self, name: str) -> nn.Module:
-        found = hub.resolve_model(name)
-        model, family = checkpoints.load_seq2seq(found)
-        initialize.check_alike(name, self.tokenizer, load_tokenizer(found, family.model_type))
+    def load_teacher(self, name: str) -> nn.Module:
+        folder = hub.resolve_model(name)
+        model, family = checkpoints.load_seq2seq(folder)
+        initialize.check_same_tokens(name, self.tokenizer, load_tokenizer(folder, family.model_type))
         initialize.check_width(name, self.recipe, self.model.config.d_model, model.config.d_model)
         return model
 
-    def _references(self) -> tuple[list[str], list[str]]:
+    def _sources_and_references(self) -> tuple[list[str], list[str]]:
         data = self.recipe.data
         assert data.validation is not None
-        fields = fields_of(data.validation)
+        fields = row_fields(data.validation)
         records = Records(data.validation, fields=fields, columns=data.columns, encoding=data.encoding)
-        rows = list(islice(records, self.recipe.validation.examples))
-        return [self.source(row.values) for row in rows], [target_of(row.values) for row in rows]
+        rows = list(islice(records, self.recipe.validation.max_examples))
+        return [self.source(row.values) for row in rows], [target_text(row.values) for row in rows]
 
 
-def _settings(recipe: Recipe, model: Seq2Seq) -> GenerationConfig:
-    """How a model will generate: as the recipe says, else as the checkpoint does that it starts from."""
+def _generation_config(recipe: Recipe, model: Seq2Seq) -> GenerationConfig:
+    """Return the defaults for generation: the recipe's, else the checkpoint's."""
     objective: TextToTextObjective = recipe.objective
-    settings = GenerationConfig(beam_size=5)
-    if recipe.model.start is not None:
-        settings = load_generation_config(hub.resolve_model(recipe.model.start))
+    config = GenerationConfig(beam_size=5)
+    if recipe.model.init_from is not None:
+        config = load_generation_config(hub.resolve_model(recipe.model.init_from))
     if objective.beam_size is not None:
-        settings = replace(settings, beam_size=objective.beam_size)
+        config = replace(config, beam_size=objective.beam_size)
     if objective.length_penalty is not None:
-        settings = replace(settings, length_penalty=objective.length_penalty)
-    if settings.max_length is None and settings.max_new_tokens is None:
-        # said, for transformers stops after 20 tokens where nothing is
-        settings = replace(settings, max_length=settings.max_target_length(1, model.config.max_len))
-    return settings
+        config = replace(config, length_penalty=objective.length_penalty)
+    if config.max_length is None and config.max_new_tokens is None:
+        # without a limit transformers stops after 20 tokens
+        config = replace(config, max_length=config.max_target_length(1, model.config.max_len))
+    return config
 
 
-def fields_of(files: Files) -> tuple[str, ...]:
-    """The fields of a row: source and target, or SQuAD's."""
+def row_fields(files: Files) -> tuple[str, ...]:
+    """Return the fields of a row: source and target, or those of SQuAD."""
     listed = files if isinstance(files, list) else [files]
     if any(isinstance(file, str) and file.endswith((".json", ".json.gz")) for file in listed):
         return ("question", "context", "answer")
     return ("source", "target")
 
 
-def source_of(values: Mapping[str, str]) -> str:
-    """The source of a row; a question with its context is put as T5 was taught (Raffel et al. 2020, Appendix D.15)."""
+def source_text(values: Mapping[str, str]) -> str:
+    """Return the source of a row; question and context in T5's format (Raffel et al. 2020, Appendix D.15)."""
     if "question" in values:
         return f"question: {values['question'].strip()} context: {values['context'].strip()}"
     return values["source"].strip()
 
 
-def target_of(values: Mapping[str, str]) -> str:
-    """The target of a row."""
+def target_text(values: Mapping[str, str]) -> str:
+    """Return the target of a row."""
     return values["answer" if "answer" in values else "target"].strip()
 
 
-def _bleu(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def _bleu(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     from clearhead.metrics.bleu import translation_scores
 
-    return {"bleu": translation_scores(found, [references]).bleu}
+    return {"bleu": translation_scores(outputs, [references]).bleu}
 
 
-def _chrf(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def _chrf(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     from clearhead.metrics.bleu import translation_scores
 
-    return {"chrf": translation_scores(found, [references]).chrf}
+    return {"chrf": translation_scores(outputs, [references]).chrf}
 
 
-def _rouge(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def _rouge(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     from clearhead.metrics.rouge import summary_scores
 
-    scores = summary_scores(found, [references])
+    scores = summary_scores(outputs, [references])
     return {"rouge1": scores.rouge1, "rouge2": scores.rouge2, "rouge_l": scores.rouge_l}
 
 
-def _answers(found: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def _answers(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     from clearhead.metrics.squad import exact_match, f1
 
-    pairs = list(zip(found, references, strict=True))
+    pairs = list(zip(outputs, references, strict=True))
     return {
-        "exact_match": 100 * float(np.mean([exact_match(one, [other]) for one, other in pairs])),
-        "f1": 100 * float(np.mean([f1(one, [other]) for one, other in pairs])),
+        "exact_match": 100 * float(np.mean([exact_match(output, [reference]) for output, reference in pairs])),
+        "f1": 100 * float(np.mean([f1(output, [reference]) for output, reference in pairs])),
     }
 
 
-_SCORERS: dict[str, Callable[[Sequence[str], Sequence[str]], dict[str, float]]] = {
-    "bleu": _bleu,
-    "chrf": _chrf,
-    "rouge": _rouge,
-    "answers": _answers,
+_METRICS: dict[str, tuple[tuple[str, ...], Callable[[Sequence[str], Sequence[str]], dict[str, float]]]] = {
+    "bleu": (("bleu",), _bleu),
+    "chrf": (("chrf",), _chrf),
+    "rouge": (("rouge1", "rouge2", "rouge_l"), _rouge),
+    "answers": (("exact_match", "f1"), _answers),
 }
-_NAMES = {
-    "bleu": ("bleu",),
-    "chrf": ("chrf",),
-    "rouge": ("rouge1", "rouge2", "rouge_l"),
-    "answers": ("exact_match", "f1"),
-}
+"""Metrics of a recipe's validation.metrics: names of the scores, and the function that computes them."""
+
+TASK = TaskEntry("text-to-text", TextToTextObjective, TextToTextTask.from_recipe)

@@ -1,0 +1,1 @@
+"""The training loop: Lightning module, callback, checkpoints, metrics log and signals."""

@@ -1,0 +1,202 @@
+"""Lightning callback: logging, validation, early stopping and checkpointing."""
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import lightning
+import torch
+
+from clearhead._version import __version__
+from clearhead.finite import NonFiniteError
+from clearhead.train.data.dataloader import MicroBatch
+from clearhead.train.loop.checkpointing import FORMAT, CheckpointManager, is_finite
+from clearhead.train.loop.lightning_module import DivergedError, TrainingModule
+from clearhead.train.loop.metrics_logger import MetricsLogger
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.regularizers.early_stopping import ImprovementTracker, is_better
+
+log = logging.getLogger(__name__)
+
+Validate = Callable[[], dict[str, float]]
+
+OnStep = Callable[[int, int, str], None]
+"""Called after each step with its number, the number of steps and a message."""
+
+
+class TrainingCallback(lightning.Callback):
+    """Actions after each update.
+
+    Args:
+        recipe: the recipe.
+        checkpoints: manager of the run's checkpoints.
+        validate: computes the metrics of the current model; None without held-out data.
+        identity: properties that a resumed run must share with this one.
+        on_step: called after each step, for a progress bar.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        checkpoints: CheckpointManager,
+        validate: Validate | None,
+        identity: dict[str, Any],
+        on_step: OnStep,
+    ) -> None:
+        super().__init__()
+        self._recipe, self._checkpoints, self.validate, self._identity = recipe, checkpoints, validate, identity
+        self._on_step = on_step
+        self.metrics_logger: MetricsLogger | None = None
+        self.stop_requested = False
+        self.install_signal_handlers: Callable[[], None] = lambda: None
+        self.stopped_early = False
+        self.step = 0
+        self.best = math.nan
+        self.scores: dict[str, float] = {}
+        self.validated_step = 0
+        self._improvement = ImprovementTracker(recipe.validation.monitor, recipe.regularize.early_stopping)
+        self._losses: list[float] = []
+        self._num_tokens, self._last_logged = 0, time.perf_counter()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "best": self.best,
+            "to_beat": self._improvement.best,
+            "worse": self._improvement.num_bad,
+            "scores": self.scores,
+            "scored": self.validated_step,
+            "stopped_early": self.stopped_early,
+            "kept": self._checkpoints.last,
+            "best_step": self._checkpoints.best,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.step, self.best = state_dict["step"], state_dict["best"]
+        self._improvement.best, self._improvement.num_bad = state_dict["to_beat"], state_dict["worse"]
+        self.scores, self.validated_step = state_dict["scores"], state_dict["scored"]
+        self.stopped_early = state_dict["stopped_early"]
+        self._checkpoints.last, self._checkpoints.best = state_dict["kept"], state_dict["best_step"]
+
+    def on_save_checkpoint(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint["clearhead"] = {"format": FORMAT, "version": __version__, **self._identity}
+
+    def is_finished(self, total_steps: int) -> bool:
+        """Return whether the run has made all its steps or stopped early."""
+        return self.step == total_steps or self.stopped_early
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        # again, because Lightning has replaced the SIGTERM handler with one that exits in the middle of a step
+        self.install_signal_handlers()
+        if trainer.is_global_zero:
+            self._checkpoints.prune()
+
+    def on_train_batch_end(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        outputs: Any,
+        batch: MicroBatch,
+        batch_idx: int,
+    ) -> None:
+        assert isinstance(pl_module, TrainingModule)
+        self._losses.append(pl_module.last_loss)
+        self._num_tokens += batch.num_tokens
+        if (batch.index + 1) % trainer.accumulate_grad_batches:
+            return
+        self.step = batch.step
+        is_last = self.step == pl_module.total_steps
+        loss = self._update_loss(trainer)
+        if is_last or self.step % self._recipe.training.log_every == 0 or self.step == 1:
+            self._log_step(pl_module, batch.epoch, loss)
+        stop = self._any_stop_requested(trainer)
+        every = self._recipe.validation.every
+        validated = self.validate is not None and (is_last or self.step % every == 0)
+        best = self._validate(trainer, pl_module) if validated else False
+        save_due = is_last or validated or self.step % (self._recipe.training.save_every or every) == 0
+        if save_due or stop:
+            self._save(trainer, pl_module, best, temporary=not save_due)
+        trainer.should_stop = trainer.should_stop or stop or self.stopped_early
+        self._on_step(self.step, pl_module.total_steps, f"loss {loss:.4f}")
+
+    def _update_loss(self, trainer: lightning.Trainer) -> float:
+        """Return the loss of the update over all its batches and processes."""
+        mean = torch.tensor(math.fsum(self._losses) / len(self._losses), dtype=torch.float64)
+        self._losses.clear()
+        if trainer.world_size > 1:
+            mean = trainer.strategy.reduce(mean.to(trainer.strategy.root_device), reduce_op="mean")
+        return float(mean)
+
+    def _log_step(self, module: TrainingModule, epoch: int, loss: float) -> None:
+        now = time.perf_counter()
+        speed = self._num_tokens / max(now - self._last_logged, 1e-9)
+        self._num_tokens, self._last_logged = 0, now
+        if self.metrics_logger is not None:
+            self.metrics_logger.log(
+                self.step,
+                {
+                    "epoch": epoch,
+                    "loss": loss,
+                    "learning_rate": module.last_learning_rate,
+                    "gradient_norm": module.gradient_norm,
+                    "tokens_per_second": round(speed, 1),
+                },
+            )
+
+    def _any_stop_requested(self, trainer: lightning.Trainer) -> bool:
+        """Return whether any process received a signal, so that all stop after the same step."""
+        if trainer.world_size == 1:
+            return self.stop_requested
+        return bool(trainer.strategy.reduce_boolean_decision(self.stop_requested, all=False))
+
+    def _validate(self, trainer: lightning.Trainer, module: TrainingModule) -> bool:
+        """Validate the model; return whether it is the best so far."""
+        assert self.validate is not None
+        start = time.perf_counter()
+        with module.full_model(), trainer.precision_plugin.val_step_context():
+            try:
+                scores = self.validate()
+            except NonFiniteError as error:
+                raise DivergedError(f"validation failed at step {self.step}: {error}") from None
+        self.scores, self.validated_step = trainer.strategy.broadcast(scores), self.step
+        self._last_logged += time.perf_counter() - start
+        monitor = self._recipe.validation.monitor
+        best = is_better(monitor, self.scores[monitor], self.best)
+        if best:
+            self.best = self.scores[monitor]
+        if self._improvement.update(self.scores[monitor]):
+            self.stopped_early = True
+        self._log_validation(best)
+        return best
+
+    def _log_validation(self, best: bool) -> None:
+        if self.metrics_logger is not None:
+            self.metrics_logger.log(self.step, {_column(name): value for name, value in self.scores.items()})
+            self.metrics_logger.flush()
+        listed = "  ".join(f"{_column(name).replace('_', ' ')} {value:.4f}" for name, value in self.scores.items())
+        log.info("step %d  %s%s", self.step, listed, "  (best)" if best else "")
+        if self.stopped_early:
+            monitor = self._recipe.validation.monitor
+            log.info("stopped early: %s has not improved in %d validations", monitor, self._improvement.num_bad)
+
+    def _save(self, trainer: lightning.Trainer, module: TrainingModule, best: bool, temporary: bool) -> None:
+        with module.full_model() as model:
+            if not is_finite(model.parameters()):
+                raise DivergedError(
+                    f"weights became NaN or infinite at step {self.step}; the last checkpoint is older than that"
+                )
+            if trainer.is_global_zero:
+                self._checkpoints.save(model, self.step, best=best, temporary=temporary)
+            else:
+                self._checkpoints.record(self.step, best=best, temporary=temporary)
+        trainer.save_checkpoint(self._checkpoints.state_path)
+        if trainer.is_global_zero:
+            self._checkpoints.prune()
+
+
+def _column(name: str) -> str:
+    return "validation_loss" if name == "loss" else name

@@ -1,0 +1,213 @@
+"""Sections of a recipe: keys, types and defaults."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from clearhead.layers.feedforward import Activation
+
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+def _check_64_bits(count: int) -> int:
+    if count >= 2**63:  # PyTorch, tokenizers and len() each fail with a different error
+        raise ValueError(f"it should be less than {2**63}")
+    return count
+
+
+Count = Annotated[int, Field(ge=1), AfterValidator(_check_64_bits)]
+
+
+class Section(BaseModel):
+    """Base class of the sections: immutable, and unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _reject_true(cls, value: object, info: Any) -> object:
+        # pydantic converts true to 1, which would turn a regularizer on at full strength
+        if value is True and cls.model_fields[info.field_name].annotation is not bool:
+            raise ValueError("expected a value, got true; write the value instead")
+        return value
+
+
+Files = str | list[str] | dict[str, str | list[str]]
+"""One or more files with columns, or for each field one or more files with one text per line."""
+
+
+class DataSection(Section):
+    """Training and validation data.
+
+    Args:
+        train: training examples. Either one or more files with columns (.tsv, .csv, .jsonl, .parquet, or SQuAD's
+            .json), or for each field of the task files with one text per line.
+        validation: held-out examples in the same format. Required for validation.
+        columns: column of each field, by name or by number from 0. Defaults to the field's name.
+        encoding: encoding of text files.
+        max_length: longest text in tokens, including special tokens; longer texts are truncated and counted. The
+            model's own limit applies if it is lower.
+        max_target_length: longest target in tokens. Examples with longer targets are skipped and counted, because a
+            truncated target would teach the model to stop early.
+        batch_tokens: maximum number of tokens in a batch, including padding, summed over all fields.
+        batch_size: maximum number of examples in a batch.
+        strict: raise an error for an example without tokens or longer than a batch, instead of skipping it.
+    """
+
+    train: Files
+    validation: Files | None = None
+    columns: dict[str, str | int] | None = None
+    encoding: str = "utf-8"
+    max_length: Count = 512
+    max_target_length: Count = 512
+    batch_tokens: Count = 8192
+    batch_size: Count | None = None
+    strict: bool = False
+
+
+class TokenizerSection(Section):
+    """Tokenizer to load or to train.
+
+    Args:
+        path: folder of a trained tokenizer. A checkpoint in model.init_from brings its own.
+        vocab_size: without a path, size of the byte-pair encoding that is trained on the training texts.
+        lowercase: whether the trained tokenizer lowercases its input.
+    """
+
+    path: str | None = None
+    vocab_size: Count = 10_000
+    lowercase: bool = False
+
+
+class ModelSection(Section):
+    """Model to train: a new one of these sizes, or one initialized from a checkpoint.
+
+    Args:
+        init_from: checkpoint that initializes the whole model (a folder or a Hub id).
+        init_encoder_from: checkpoint that initializes the encoder; the decoder is new (text-to-text only).
+        init_decoder_from: encoder–decoder checkpoint that initializes the decoder; the encoder is new (text-to-text
+            only).
+        freeze: parts that are not trained: encoder, decoder, embeddings.
+        architecture: model family in whose format the model is saved, such as marian, bart, t5, bert or roberta.
+            Defaults to marian for an encoder–decoder and bert for an encoder.
+        d_model, ffn_hidden, num_heads, num_layers, decoder_num_layers, max_len, activation, initializer_range: as in
+            `Seq2SeqConfig`. Defaults to the family's value.
+    """
+
+    init_from: str | None = None
+    init_encoder_from: str | None = None
+    init_decoder_from: str | None = None
+    freeze: list[Literal["encoder", "decoder", "embeddings"]] = []
+    architecture: str | None = None
+    d_model: Count | None = None
+    ffn_hidden: Count | None = None
+    num_heads: Count | None = None
+    num_layers: Count | None = None
+    decoder_num_layers: Count | None = None
+    max_len: Count | None = None
+    activation: Activation | None = None
+    initializer_range: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _check_one_checkpoint(self) -> "ModelSection":
+        halves = [name for name in ("init_encoder_from", "init_decoder_from") if getattr(self, name) is not None]
+        if self.init_from is not None and halves:
+            raise ValueError(f"init_from initializes the whole model; remove {' and '.join(halves)}")
+        if len(halves) > 1:
+            raise ValueError(
+                "only one of init_encoder_from and init_decoder_from is allowed; to initialize both from one "
+                "checkpoint, use init_from"
+            )
+        return self
+
+
+class OptimizerSection(Section):
+    """AdamW (Loshchilov and Hutter 2019) and its learning rate schedule.
+
+    Args:
+        learning_rate: peak learning rate, reached after the warmup.
+        betas: decay rates of Adam's two moments.
+        eps: term that keeps Adam from dividing by 0.
+        schedule: inverse-square-root (the paper's), linear or cosine decay to 0, or constant.
+        warmup_steps: number of steps of linear increase from 0.
+    """
+
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-4
+    betas: tuple[Probability, Probability] = (0.9, 0.98)
+    eps: Annotated[float, Field(gt=0)] = 1e-9
+    schedule: Literal["inverse-square-root", "linear", "cosine", "constant"] = "inverse-square-root"
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+
+
+class TrainingSection(Section):
+    """Duration, device, precision and checkpoints.
+
+    Args:
+        steps: number of updates. Either this or
+        epochs: number of passes over the data is required.
+        gradient_accumulation_steps: batches per update.
+        precision: float32, bfloat16 (autocast; weights and updates stay in float32), or auto, which uses bfloat16 on
+            processors with fast bfloat16 matmuls.
+        device: auto, cpu, cuda or mps. `torchrun` starts several processes.
+        fsdp: shard weights, gradients and optimizer state over the processes (FSDP2), for models too large for one
+            device. Otherwise each process has a full copy (DDP).
+        save_every: steps between checkpoints. Defaults to validation.every.
+        keep_last: number of most recent checkpoints whose weights are kept.
+        final_weights: weights of the saved model, namely those of the best validation, the last ones, or the average of
+            those kept. Defaults to best with validation data, else to last.
+        log_every: steps between rows in metrics.csv.
+    """
+
+    steps: Count | None = None
+    epochs: Count | None = None
+    gradient_accumulation_steps: Count = 1
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    device: str = "auto"
+    fsdp: bool = False
+    save_every: Count | None = None
+    keep_last: Count = 1
+    final_weights: Literal["best", "last", "average"] | None = None
+    log_every: Count = 50
+
+    @model_validator(mode="after")
+    def _check_one_duration(self) -> "TrainingSection":
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("exactly one of steps and epochs is required")
+        return self
+
+
+class ValidationSection(Section):
+    """Evaluation on held-out data during training.
+
+    Args:
+        every: steps between validations.
+        metrics: metrics in addition to the loss, for text-to-text: bleu, chrf, rouge, answers (exact match and F1). The
+            other tasks have fixed metrics. [] computes only the loss.
+        max_examples: evaluate only this many held-out examples, from the first on. Defaults to all.
+        beam_size: beam size for the generated outputs.
+        max_new_tokens: maximum length of the generated outputs in tokens.
+        monitor: metric that selects the best checkpoint and controls early stopping.
+    """
+
+    every: Count = 500
+    metrics: list[Literal["bleu", "chrf", "rouge", "answers"]] = []
+    max_examples: Count | None = None
+    beam_size: Count = 1
+    max_new_tokens: Count = 200
+    monitor: str = "loss"
+
+
+class RecipeBase(Section):
+    """Recipe as the conflict checks of regularizers see it; `Recipe` adds the types of the last two sections."""
+
+    task: str
+    output: Annotated[str, Field(min_length=1)]
+    data: DataSection
+    tokenizer: TokenizerSection = TokenizerSection()
+    model: ModelSection = ModelSection()
+    objective: Any = None
+    regularize: Any = None
+    optimizer: OptimizerSection = OptimizerSection()
+    training: TrainingSection
+    validation: ValidationSection = ValidationSection()
+    seed: Annotated[int, Field(ge=0)] = 1

@@ -1,0 +1,103 @@
+"""Distillation: the loss follows the predictions of a teacher."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+import torch
+from pydantic import BeforeValidator, Field
+from torch import Tensor
+
+from clearhead.equations import losses
+from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss
+from clearhead.train.recipe.sections import Count, RecipeBase, Section
+from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, false_to_none
+from clearhead.train.tasks.predictions import ClassPredictions, EmbeddingPredictions, Prediction, TokenPredictions
+
+
+class Distillation(Section):
+    """Distillation from a teacher (Hinton et al. 2015; Kim and Rush 2016).
+
+    Args:
+        teacher: trained model of the same task, as a folder or a Hub id.
+        temperature: divisor of the logits of student and teacher.
+        weight: share of the loss that follows the teacher's probabilities; the rest follows the data.
+        hidden_weight: factor of the mean squared distance between last hidden states, for a teacher of the same width.
+        sequence_level: train on the teacher's outputs instead of the targets in the data (text-to-text, with
+            `clearhead distill`).
+        beam_size: beam size for the teacher's outputs.
+    """
+
+    teacher: str
+    temperature: Annotated[float, Field(gt=0)] = 2.0
+    weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+    hidden_weight: Annotated[float, Field(ge=0)] = 0.0
+    sequence_level: bool = False
+    beam_size: Count = 5
+
+
+def distillation_loss(student: Prediction, teacher: Prediction, temperature: float) -> Tensor:
+    """Return the divergence of a prediction from the teacher's, summed; for embeddings, their squared distance.
+
+    Args:
+        student, teacher: predictions of one batch.
+        temperature: T.
+    """
+    if isinstance(student, TokenPredictions) and isinstance(teacher, TokenPredictions):
+        sides = (student, teacher)
+        return chunked_vocabulary_loss(
+            partial(losses.distillation, temperature=temperature),
+            [side.output.scale_hidden(side.hidden_ND) for side in sides],
+            [side.output.tokens.weight for side in sides],
+            [side.output.bias for side in sides],
+        )
+    if isinstance(student, ClassPredictions) and isinstance(teacher, ClassPredictions):
+        return losses.distillation(student.logits_NC, teacher.logits_NC, temperature=temperature)
+    assert isinstance(student, EmbeddingPredictions)
+    assert isinstance(teacher, EmbeddingPredictions)
+    unit = torch.nn.functional.normalize(student.vectors_ND, dim=-1)
+    return (unit - torch.nn.functional.normalize(teacher.vectors_ND, dim=-1)).square().sum()
+
+
+def hidden_state_loss(student: Prediction, teacher: Prediction) -> Tensor:
+    """Return the mean squared distance of last hidden states, summed over positions."""
+    assert isinstance(student, TokenPredictions)
+    assert isinstance(teacher, TokenPredictions)
+    return losses.hidden_state_distance(student.hidden_ND, teacher.hidden_ND)
+
+
+def _loss(inputs: LossInputs, loss: Callable[[], Tensor]) -> Tensor:
+    settings: Distillation = inputs.regularize.distillation
+    from_data = loss()
+    with torch.no_grad():
+        teacher = inputs.predict_teacher()
+    divergence = distillation_loss(inputs.prediction, teacher, settings.temperature)
+    total = (1 - settings.weight) * from_data + settings.weight * divergence
+    if settings.hidden_weight:
+        total = total + settings.hidden_weight * hidden_state_loss(inputs.prediction, teacher)
+    return total
+
+
+def _conflicts(recipe: RecipeBase) -> Conflicts:
+    settings: Distillation | None = recipe.regularize.distillation
+    if settings is None:
+        return
+    if settings.sequence_level and recipe.task != "text-to-text":
+        yield "regularize.distillation.sequence_level", f"requires the task text-to-text, not {recipe.task}"
+    if settings.hidden_weight and recipe.task not in ("text-to-text", "masked-language-model"):
+        yield "regularize.distillation.hidden_weight", f"requires a task that predicts tokens, not {recipe.task}"
+
+
+DISTILLATION = Regularizer(
+    name="distillation",
+    value_type=Annotated[Distillation | None, BeforeValidator(false_to_none)],
+    default=None,
+    meaning="a teacher and how to learn from it.",
+    equation="L = (1 − w) CE + w T² KL(teacher ‖ student), or a teacher's outputs as targets",
+    without="the data alone",
+    source="Hinton et al. 2015; Kim and Rush 2016",
+    code="train/regularizers/distillation.py",
+    ablation=Ablation(off={"distillation": None}, on={}),
+    conflicts=_conflicts,
+    loss=_loss,
+)

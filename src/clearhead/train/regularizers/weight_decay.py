@@ -1,0 +1,77 @@
+"""Weight decay in the optimizer and the L2 penalty in the loss, both on matrices only."""
+
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from clearhead.equations import losses
+from clearhead.train.recipe.sections import OptimizerSection, RecipeBase
+from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer
+
+
+def decayed_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the trained matrices of a model; decay and penalty exclude biases and norms."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim > 1]
+
+
+def create_optimizer(model: nn.Module, settings: OptimizerSection, weight_decay: float) -> torch.optim.AdamW:
+    """Return AdamW with decoupled weight decay on matrices only.
+
+    Equation: w ← w − η (m̂ / (√v̂ + ε) + λ w)
+    Source: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization", Algorithm 2
+
+    Args:
+        model: the model to train.
+        settings: the recipe's section.
+        weight_decay: λ.
+    """
+    decayed = decayed_parameters(model)
+    decayed_ids = {id(parameter) for parameter in decayed}
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": [parameter for parameter in trained if id(parameter) not in decayed_ids], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        eps=settings.eps,
+        fused=True,
+    )
+
+
+WEIGHT_DECAY = Regularizer(
+    name="weight_decay",
+    value_type=Annotated[float, Field(ge=0)],
+    default=0.0,
+    meaning="decoupled weight decay (AdamW) of matrices; biases and norms are excluded.",
+    equation="w ← w − η λ w in the update, matrices only",
+    without="λ = 0",
+    source="Loshchilov and Hutter 2019",
+    code="train/regularizers/weight_decay.py",
+    ablation=Ablation(off={"weight_decay": 0.0}, on={"weight_decay": 0.01}),
+)
+
+
+def _penalty_conflicts(recipe: RecipeBase) -> Conflicts:
+    if recipe.training.fsdp and recipe.regularize.l2_penalty:
+        yield "training.fsdp", "is incompatible with regularize.l2_penalty; use regularize.weight_decay instead"
+
+
+L2_PENALTY = Regularizer(
+    name="l2_penalty",
+    value_type=Annotated[float, Field(ge=0)],
+    default=0.0,
+    meaning="λ of the penalty λ/2 Σ w² in the loss, over the same matrices as weight_decay. Unlike weight decay, its "
+    "gradient passes through Adam's moments.",
+    equation="+ λ / 2 Σ w² in the loss, the same matrices",
+    without="λ = 0",
+    source="Krogh and Hertz 1991",
+    code="equations/losses.py",
+    ablation=Ablation(off={"l2_penalty": 0.0}, on={"l2_penalty": 1e-4}),
+    conflicts=_penalty_conflicts,
+    penalty=lambda model, coefficient: losses.l2_penalty(decayed_parameters(model), coefficient),
+)

@@ -1,0 +1,70 @@
+"""Predictions of a model on a batch, and their loss."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clearhead.equations import losses
+from clearhead.layers.embedding import OutputProjection
+
+
+@dataclass(frozen=True)
+class TokenPredictions:
+    """Predicted tokens before the output projection, so that all logits are never in memory at once.
+
+    Args:
+        hidden_ND: hidden states at the predicted positions.
+        output: projection to the logits.
+        targets_N: target ids.
+    """
+
+    hidden_ND: Float[Tensor, "N D"]
+    output: OutputProjection
+    targets_N: Int[Tensor, " N"]
+
+
+@dataclass(frozen=True)
+class ClassPredictions:
+    """Predicted classes.
+
+    Args:
+        logits_NC: logits.
+        targets_N: target classes.
+    """
+
+    logits_NC: Float[Tensor, "N C"]
+    targets_N: Int[Tensor, " N"]
+
+
+@dataclass(frozen=True)
+class EmbeddingPredictions:
+    """Embeddings of texts and their loss.
+
+    Args:
+        loss: sum over the examples.
+        vectors_ND: one embedding per text.
+    """
+
+    loss: Float[Tensor, ""]
+    vectors_ND: Float[Tensor, "N D"]
+
+
+Prediction = TokenPredictions | ClassPredictions | EmbeddingPredictions
+
+
+def task_loss(prediction: Prediction, smoothing: float = 0.0) -> Tensor:
+    """Return the loss of a prediction, summed over tokens or examples.
+
+    Args:
+        prediction: of one batch.
+        smoothing: ε of label smoothing; embeddings ignore it.
+    """
+    match prediction:
+        case TokenPredictions():
+            return prediction.output.loss(prediction.hidden_ND, prediction.targets_N, smoothing=smoothing)
+        case ClassPredictions():
+            return losses.cross_entropy(prediction.logits_NC, prediction.targets_N, smoothing=smoothing)
+        case EmbeddingPredictions():
+            return prediction.loss
+    raise AssertionError(prediction)
