@@ -54,7 +54,7 @@ def of(made: Pipeline, texts: Sequence[str]) -> list[ExampleInputs]:
         config, tokens = made.model.config, made.tokenize(texts)
         (graph,) = graphs.of_encoder(made.model, made.settings.pooling, made.settings.normalize)
     else:
-        config, tokens = made.model.body.config, made.tokenizer.encode(texts, made.max_length)
+        config, tokens = made.model.encoder.config, made.tokenizer.encode(texts, made.max_length)
         (graph,) = graphs.of_head(made.model)
     rows = sorted((text.ids for text in tokens), key=len)
     batches = [_of_rows(graph, rows[start : start + _ROWS], config.pad_id) for start in range(0, len(rows), _ROWS)]

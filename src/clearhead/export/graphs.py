@@ -190,7 +190,7 @@ def of_encoder(model: EncoderModel, pooling: Pooling, normalize: bool) -> list[G
 
 def of_head(model: EncoderClassifier | SpanClassifier) -> list[Graph]:
     """The graph of an encoder with a head: `logits` (B, C), or `start_logits` and `end_logits` (B, L)."""
-    config = model.body.config
+    config = model.encoder.config
     rows = _rows(config.vocab_size, config.max_len)
     inputs = {"input_ids": rows, "attention_mask": torch.ones_like(rows)}
     if config.num_token_types > 1:

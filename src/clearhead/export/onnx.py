@@ -57,7 +57,7 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
             weights.unlink()  # they are in the graphs
         tried = example_inputs.of(made, texts)
         told.error.update({f"{trial.graph.name}.onnx": _written(trial, part) for trial in tried})
-        body = made.model if isinstance(made, TextEncoder | TextToText) else made.model.body
+        body = made.model if isinstance(made, TextEncoder | TextToText) else made.model.encoder
         told.plan["plan"] = asdict(body.config)
         if int8:
             for trial in tried:
