@@ -17,14 +17,14 @@ from support.served import wait_until
 SLOWED = """
 import time
 import clearhead.serve.application_state as state
-step, load = state.ApplicationState._on_pass, state.load
+step, load = state.ApplicationState._on_pass, state.load_model
 def stepped(self, part, tokens):
     time.sleep(0.2 if part == "decoder" else 1.0)
     step(self, part, tokens)
 def loaded(*given):
     time.sleep(1.5)
     return load(*given)
-state.ApplicationState._on_pass, state.load = stepped, loaded
+state.ApplicationState._on_pass, state.load_model = stepped, loaded
 """
 
 
