@@ -38,6 +38,7 @@ from clearhead.runtime.allocator import configure_allocator
 
 _RENAMED_OPTIONS = {
     ("serve", "--use"): "--task",
+    ("verify", "--against"): "--reference",
     ("view", "--whole"): "--full-maps",
 }
 """New name of each option that was renamed, by command and old name."""

@@ -12,7 +12,7 @@ from clearhead.cli.outputs import claim
 from clearhead.io.json import write_json
 
 
-class AgainstOption(StrEnum):
+class ReferenceOption(StrEnum):
     """Reference library."""
 
     transformers = "transformers"
@@ -21,8 +21,8 @@ class AgainstOption(StrEnum):
 def verify(
     context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder or Hugging Face Hub id.")],
-    against: Annotated[
-        AgainstOption | None,
+    reference: Annotated[
+        ReferenceOption | None,
         typer.Option(help="Require the comparison with this library. Default: compare if it is installed."),
     ] = None,
     output: Annotated[
@@ -42,7 +42,7 @@ def verify(
 
     path = hub.resolve_model(model) / NAME if output is None else output
     claim(context, path)
-    certificate = run_checks(model, None if against is None else against.value)
+    certificate = run_checks(model, None if reference is None else reference.value)
     write_json(path, certificate.as_dict())
     if as_json:
         typer.echo(json.dumps(certificate.as_dict()))
