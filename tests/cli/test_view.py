@@ -104,7 +104,7 @@ def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     (plain,) = made.generate([TEXT], return_details=True)
     forbidden = plain.token_ids[1]
-    made.generation_config = made.settings.updated(
+    made.generation_config = made.generation_config.updated(
         forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3
     )
     for beams in (4, 1):
