@@ -12,7 +12,7 @@ from support.once import once
 
 from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
 from clearhead.train.distillation import distill
-from clearhead.train.recipe.load import flat, read_recipe
+from clearhead.train.recipe.load import flatten, read_recipe
 from clearhead.train.trainer import train
 
 ROOT = Path(__file__).parents[2]
@@ -69,14 +69,14 @@ def test_a_recipe_is_read_and_stays_within_the_checkout(folder, name):
     path = ROOT / folder / name
     recipe = read_recipe(path)
     assert recipe.output == f"runs/{'tiny-' if folder.endswith('tiny') else ''}{name.removesuffix('.yaml')}"
-    for key, value in flat(recipe).items():
+    for key, value in flatten(recipe).items():
         assert not str(value).startswith(("/", "~", "..")), key
     assert read_recipe(path, ["seed=7"]) == recipe.model_copy(update={"seed": 7})
 
 
 def test_a_tiny_recipe_names_files_that_are_there():
     for name in RECIPES:
-        for key, value in flat(read_recipe(TINY / name)).items():
+        for key, value in flatten(read_recipe(TINY / name)).items():
             if key.startswith(("data.train", "data.validation")):
                 assert (ROOT / value).is_file(), f"{name}: {key}"
 
@@ -162,7 +162,7 @@ def test_the_padding_row_of_a_new_translator_stays_zero(runs):
 def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
     """As it stands, but for its data, its checkpoint, and how long."""
     monkeypatch.chdir(ROOT)
-    tiny = flat(read_recipe(TINY / f"{name}.yaml"))
+    tiny = flatten(read_recipe(TINY / f"{name}.yaml"))
     changes = [f"{key}={value}" for key, value in tiny.items() if key.startswith(("data.train", "data.validation"))]
     if name == "summarization":
         changes += ["data.columns.target=headline", f"model.init_encoder_from={runs('classification')}"]
