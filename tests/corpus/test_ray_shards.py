@@ -135,7 +135,7 @@ def test_what_cannot_be_is_said_before_any_work(bert, tmp_path):
     assert "would both become" in said(tmp_path / "a.txt", tmp_path / "deep" / "a.txt", *ray, "--output", out)
     assert "b.parquet" in said(tmp_path / "a.txt", tmp_path / "b.parquet", *ray, "--output", out)
     assert "c.parquet" in said(tmp_path / "a.txt", tmp_path / "c.parquet", *ray, "--output", out)
-    assert "holds Parquet files of others" in said(tmp_path / "a.txt", *ray, "--output", tmp_path)
+    assert "holds Parquet files that no run wrote" in said(tmp_path / "a.txt", *ray, "--output", tmp_path)
     assert "standard input cannot be a shard" in said("-", *ray, "--output", out)
     assert not out.exists()
 
