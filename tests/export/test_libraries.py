@@ -63,7 +63,7 @@ def test_every_encoder_decoder_goes_to_transformers_and_to_ctranslate2(tmp_path,
         folders.plain(family, tmp_path / "model", lively=True, **({} if family == "t5" else as_many))
     for to in (formats.to_transformers, formats.to_ctranslate2):
         told = to(tmp_path / "model", tmp_path / to.__name__)
-        assert told.error["in float32"] <= parity.BOUND
+        assert told.error["in float32"] <= parity.MAX_ERROR
 
 
 def test_ctranslate2_translates_the_same(tmp_path):

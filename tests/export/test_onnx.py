@@ -103,12 +103,12 @@ def test_a_graph_of_a_short_example_holds_the_windows(tmp_path):
 
 
 def test_the_comparison_has_a_row_as_long_as_the_model_takes(tmp_path, bert):
-    assert example_inputs.of(load_pipeline(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
+    assert example_inputs.example_inputs(load_pipeline(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
     families.make("modernbert", tmp_path, local_attention=600, max_position_embeddings=1000)
-    (trial,) = example_inputs.of(load_pipeline(tmp_path), ["hello"] * 20)
+    (trial,) = example_inputs.example_inputs(load_pipeline(tmp_path), ["hello"] * 20)
     assert trial.long["attention_mask"].sum(1).tolist() == [3, 600]  # 300 to each side
     assert [len(batch["input_ids"]) for batch in trial.texts] == [16, 4]
-    first, decoder, cached = example_inputs.of(load_pipeline("tatoeba-en-de"), ["Hello."])
+    first, decoder, cached = example_inputs.example_inputs(load_pipeline("tatoeba-en-de"), ["Hello."])
     assert first.long["input_ids"].shape[1] == 512
     assert decoder.long["input_ids"].shape[1] + cached.long["input_ids"].shape[1] == 256
 
