@@ -40,7 +40,7 @@ def test_the_model_and_what_holds_it_stay(bert, tmp_path, monkeypatch):
 
 def test_files_of_others_stay(bert, tmp_path):
     (tmp_path / "file").write_text("mine", encoding="utf-8")
-    assert "is a file; OUT is a folder" in refused("export", bert, tmp_path / "file", *TO)
+    assert "is a file, but OUT must be a folder" in refused("export", bert, tmp_path / "file", *TO)
     full = tmp_path / "full"
     full.mkdir()
     (full / "thesis.txt").write_text("mine", encoding="utf-8")

@@ -23,7 +23,7 @@ _ROWS = 16
 """Texts per batch."""
 _LONG_SOURCE, _LONG_TARGET = 512, 256
 """Tokens of the long row, if the model accepts as many: long enough to reveal errors that short texts hide. Models with
-local attention get twice their widest window. Targets are shorter, because each token has a logit per vocabulary entry."""
+local attention get twice their widest window. Targets are shorter: a token has one logit per vocabulary entry."""
 
 
 @dataclass(frozen=True)

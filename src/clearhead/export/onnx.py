@@ -50,7 +50,7 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
         pipeline = load_pipeline(model)
         if isinstance(pipeline, TextEncoder) and pipeline.settings.prompts and not pipeline.settings.pool_prompt:
             raise ValueError(
-                "this model excludes its prompts from the pooling (include_prompt=false), which the ONNX export does not support"
+                "this model excludes its prompts from pooling (include_prompt=false); ONNX export cannot do that"
             )
         pipeline.save_pretrained(output)
         for weights in output.glob("*.safetensors*"):

@@ -1,4 +1,4 @@
-"""Sample texts on which exported models are compared with the original."""
+"""Sample texts for comparing an exported model with the original."""
 
 from collections.abc import Sequence
 

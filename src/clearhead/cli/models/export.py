@@ -52,9 +52,9 @@ def export(
         case FormatOption.sentence_transformers:
             written = libraries.to_sentence_transformers(model, folder, texts=given)
     for name, error in written.error.items():
-        typer.echo(f"{name}: at most {error:.1e} from the model, of the largest number", err=True)
+        typer.echo(f"{name}: largest relative error {error:.1e}", err=True)
     for name, value in written.loss.items():
         typer.echo(f"8 bits: {name} {value:.4f}", err=True)
     if written.missing:
-        typer.echo(f"{written.missing} are not in it: {to.value} has no place for them", err=True)
+        typer.echo(f"not exported, because {to.value} cannot hold it: {written.missing}", err=True)
     typer.echo(f"wrote {folder}", err=True)
