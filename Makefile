@@ -64,11 +64,12 @@ test-all: test ## run all tests
 coverage: $(VENV)/dev ## run all tests except the slow ones and report line coverage
 	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered --cov-report=xml --cov-report=html
 
-lint: $(VENV)/dev ## run ruff, mypy --strict and the import contract
+lint: $(VENV)/dev ## run ruff, mypy --strict, the import contract and the structure check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_structure.py
 
 docs: $(VENV)/dev ## build the documentation site in site/
 	$(PIP) -e ".[docs]"

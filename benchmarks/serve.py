@@ -29,6 +29,7 @@ from clearhead import TextEncoder
 from clearhead.benchmark.hardware import hardware_info
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
+from clearhead.runtime.allocator import configure_allocator
 
 MODEL = "all-MiniLM-L6-v2"
 FLOOD_TEXTS = 32
@@ -239,6 +240,7 @@ def overload(texts, options):
 
 
 def main():
+    configure_allocator()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path)
     parser.add_argument("--overload", action="store_true", help="ten times the capacity, in place of 64 connections")

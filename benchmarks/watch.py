@@ -18,6 +18,7 @@ from clearhead.benchmark import encode, report
 from clearhead.benchmark.hardware import hardware_info
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.io import hub
+from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.inference_copy import inference_copies
 
 LAYER, HEAD = 0, 0
@@ -43,6 +44,7 @@ def contestant(model, threads, before, inside):
         before: how the model is looked at before the contest; None for never.
         inside: how each round is looked at; None for not at all.
     """
+    configure_allocator()
     torch.set_num_threads(threads)
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     if before is not None:

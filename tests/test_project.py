@@ -29,6 +29,14 @@ def test_a_room_imports_only_rooms_below_it():
     assert done.returncode == 0, done.stdout
 
 
+def test_no_import_circle_and_no_oversized_folder_file_or_function():
+    checker = ROOT / "tools/check_structure.py"
+    done = subprocess.run([sys.executable, checker], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    examples = subprocess.run([sys.executable, "-m", "doctest", checker], cwd=ROOT, capture_output=True, text=True)
+    assert examples.returncode == 0, examples.stdout
+
+
 def test_no_model_imports_what_watches_it():
     for room in ("equations", "layers", "stacks", "models"):
         for path in (ROOT / "src/clearhead" / room).glob("*.py"):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from clearhead.layers.feedforward import PositionwiseFeedForward as PositionwiseFeedForward
     from clearhead.layers.norm import LayerNorm as LayerNorm
     from clearhead.layers.norm import RMSNorm as RMSNorm
+    from clearhead.layers.options import LayerOptions as LayerOptions
     from clearhead.models.config import EncoderConfig as EncoderConfig
     from clearhead.models.config import Seq2SeqConfig as Seq2SeqConfig
     from clearhead.models.encoder import EncoderModel as EncoderModel
@@ -70,6 +71,7 @@ _HOME = {
     "GenerationConfig": "generation.config",
     "SelfAttentionCache": "layers.cache",
     "LayerNorm": "layers.norm",
+    "LayerOptions": "layers.options",
     "LearnedPositionalEncoding": "layers.embedding",
     "Mask": "equations.masks",
     "MaskedLanguageModel": "models.heads",

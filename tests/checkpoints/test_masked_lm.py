@@ -44,14 +44,14 @@ def lively(family, folder, **changes):
 def test_logits_and_round_trip(family, tmp_path):
     theirs = lively(family, tmp_path / "theirs")
     ours, loaded = load_masked_lm(tmp_path / "theirs")
-    ids, keep = batch(ours.body.config)
+    ids, keep = batch(ours.encoder.config)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long()).logits
         assert_within(ours(ids, masks.padding(keep))[keep], expected[keep])
         hidden = ours.hidden(ids, masks.padding(keep))
     parts = torch.nn.functional.linear(hidden, ours.output.tokens.weight, ours.output.bias)
     assert_within(parts.detach()[keep], expected[keep])
-    assert ours.output.tokens is ours.body.embedding.tokens
+    assert ours.output.tokens is ours.encoder.embedding.tokens
     assert not ours.training
     save_masked_lm(ours, loaded, tmp_path / "saved")
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "saved"))
@@ -64,7 +64,7 @@ def test_logits_and_round_trip(family, tmp_path):
     # the same folder loads as an encoder
     with torch.no_grad():
         body = load_encoder(tmp_path / "saved")[0](ids, masks.padding(keep))
-        assert torch.equal(body, ours.body(ids, masks.padding(keep)))
+        assert torch.equal(body, ours.encoder(ids, masks.padding(keep)))
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_missing_head_is_initialized_with_a_warning(family, kind, tmp_path, capl
     assert abs(ours.head.dense.weight.std() - 0.3) < 0.03, "the config's initializer_range"
     ids, keep = batch(encoder.config)
     with torch.no_grad():
-        assert torch.equal(ours.body(ids, masks.padding(keep)), encoder(ids, masks.padding(keep)))
-        assert torch.equal(ours.body(ids), other.body(ids))
+        assert torch.equal(ours.encoder(ids, masks.padding(keep)), encoder(ids, masks.padding(keep)))
+        assert torch.equal(ours.encoder(ids), other.encoder(ids))
     save_masked_lm(ours, loaded, tmp_path / "saved")
     with torch.no_grad():
         expected = opened(family, tmp_path / "saved")(ids, attention_mask=keep.long()).logits
@@ -114,7 +114,7 @@ def test_missing_head_is_initialized_with_a_warning(family, kind, tmp_path, capl
 def test_heads_of_every_kind(family, changes, tmp_path):
     theirs = lively(family, tmp_path / "theirs", **changes)
     ours, loaded = load_masked_lm(tmp_path / "theirs")
-    ids, keep = batch(ours.body.config)
+    ids, keep = batch(ours.encoder.config)
     save_masked_lm(ours, loaded, tmp_path / "saved")
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long()).logits[keep]
@@ -127,7 +127,7 @@ def test_modernbert_without_output_bias(tmp_path):
     ours, loaded = load_masked_lm(tmp_path / "theirs")
     assert ours.output.bias is None
     save_masked_lm(ours, loaded, tmp_path / "saved")
-    ids, keep = batch(ours.body.config)
+    ids, keep = batch(ours.encoder.config)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long()).logits[keep]
         assert_within(opened("modernbert", tmp_path / "saved")(ids, attention_mask=keep.long()).logits[keep], expected)

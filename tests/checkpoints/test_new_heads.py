@@ -32,12 +32,12 @@ def test_new_classifier_opens_in_transformers(name, tmp_path):
     make(name, tmp_path / "body")
     encoder, family = load_encoder(tmp_path / "body")
     model = new_classifier(encoder, family, ["good", "bad", "odd"])
-    assert model.body.pooler is None
+    assert model.encoder.pooler is None
     assert not model.training
     assert all(parameter.requires_grad for parameter in model.parameters())
     ids, keep = batch(encoder.config)
     with torch.no_grad():
-        assert torch.equal(model.body(ids, masks.padding(keep)), encoder(ids, masks.padding(keep)))
+        assert torch.equal(model.encoder(ids, masks.padding(keep)), encoder(ids, masks.padding(keep)))
         found = model(ids, masks.padding(keep))
     family.save_with_head(model, tmp_path / "saved")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
@@ -45,7 +45,7 @@ def test_new_classifier_opens_in_transformers(name, tmp_path):
         assert_within(found, theirs(ids, attention_mask=keep.long()).logits)
     assert theirs.config.id2label == {0: "good", 1: "bad", 2: "odd"}
     again, _ = load_classifier(tmp_path / "saved")
-    assert (again.head_config, again.body.config) == (model.head_config, model.body.config)
+    assert (again.head_config, again.encoder.config) == (model.head_config, model.encoder.config)
     assert all(torch.equal(tensor, again.state_dict()[key]) for key, tensor in model.state_dict().items())
 
 

@@ -89,7 +89,7 @@ def test_evaluate_predictions(data, tmp_path):
         0,
         "EM  66.67  F1  88.89  (3 questions)\n"
         "EM  50.00  F1  83.33  (2 questions with an answer)\n"
-        "EM 100.00  F1 100.00  (1 questions without one)\n",
+        "EM 100.00  F1 100.00  (1 questions without an answer)\n",
         "",
     )
     status, out, _ = clearhead(*evaluate, "--json")
@@ -100,7 +100,7 @@ def test_evaluate_predictions(data, tmp_path):
     status, out, err = clearhead(*evaluate)
     assert status == 0
     assert out.startswith("EM  33.33  F1  33.33  (3 questions)\n")
-    assert err == "clearhead: 2 questions have no prediction, such as q2: each counts 0\n"
+    assert err == "clearhead: 2 questions have no prediction, for example q2; each counts as 0\n"
 
 
 def test_evaluate_a_model(tmp_path, folder, reader):
@@ -125,7 +125,7 @@ def test_evaluate_refuses(data, tmp_path, folder):
     said.write_text('{"another": "a"}')
     assert "either --model or --predictions" in refused(*evaluate)
     assert "either --model or --predictions" in refused(*evaluate, "-m", folder, "--predictions", said)
-    assert "--output takes a model's answers" in refused(*evaluate, "--predictions", said, "-o", tmp_path / "o.json")
+    assert "--output requires --model" in refused(*evaluate, "--predictions", said, "-o", tmp_path / "o.json")
     assert "none of the 1 predictions" in refused(*evaluate, "--predictions", said)
     assert "does not exist" in refused(*evaluate, "-m", folder, "-o", tmp_path / "no" / "o.json")
     assert "does not have the SQuAD format" in refused("evaluate", "answers", said, "--predictions", said)

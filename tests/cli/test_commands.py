@@ -88,7 +88,7 @@ def test_encode_options_reach_the_model(texts, tiny_bert, tmp_path):
         "encode", texts, "-m", tiny_bert, "-o", tmp_path / "v.npy", "--precision", "float32", *options
     )
     assert status == 0, err
-    assert "cut to the model's length" in err
+    assert "truncated)" in err
     expected = encoder.encode(TEXTS.split("\n")[:3], pooling="cls", normalize=True, max_length=6, prompt="test ")
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-6)
 
@@ -261,7 +261,7 @@ def test_convert(tiny_bert, tmp_path):
         ("e.encode(['a'], pooling=['mean'])", "pooling must be one of"),
         ("c.TextEncoder.from_pretrained(folder, precision='flot32')", "got 'flot32'; did you mean 'float32'?"),
         (
-            "__import__('clearhead.data.corpus').text.corpus.Corpus(['-'], errors='ignore')",
+            "__import__('clearhead.data.corpus').data.corpus.Corpus(['-'], errors='ignore')",
             "one of strict, replace; got",
         ),
         ("e.encode('a text')", "Put it in a list"),

@@ -77,7 +77,7 @@ def test_a_translator(data, marian, generator, tmp_path):
     assert status == 0
     assert output.read_text(encoding="utf-8") == "".join(f"{text}\n" for text in wanted)
     assert json.loads(out) == vars(translation_scores(wanted, [FIRST]))
-    assert "outputs did not end by themselves" in err
+    assert "outputs were truncated at the maximum length" in err
     # what was written gives the same scores
     assert clearhead("evaluate", "translation", "--hypotheses", output, "-r", data / "first", "--json")[1] == out
 
@@ -95,7 +95,7 @@ def test_repeated_sources(data, marian, generator, tmp_path):
     assert output.read_text(encoding="utf-8").split("\n") == [*said[:3], said[0], said[3], ""]
     assert clearhead(*evaluate, "--hypotheses", output)[1] == out
     lines(output, ["a", "b", "c", "d", "e"])
-    assert "lines 1 and 4 translate the same source in two ways" in refused(*evaluate, "--hypotheses", output)
+    assert "lines 1 and 4 translate the same source differently" in refused(*evaluate, "--hypotheses", output)
 
 
 def test_a_missing_extra_says_what_brings_it(data):
@@ -112,9 +112,9 @@ def test_translation_refuses(data, marian, tmp_path):
     for arguments, message in [
         ([data / "source", "-r", data / "first"], "either --model or --hypotheses"),
         ([data / "source", *given, "-m", marian], "either --model or --hypotheses"),
-        ([data / "source", "-m", marian], "--reference is wanted"),
-        (["-r", data / "first", "-m", marian], "a model needs the SOURCE"),
-        ([*given, "--join-repeated"], "--join-repeated needs the SOURCE"),
+        ([data / "source", "-m", marian], "give --reference"),
+        (["-r", data / "first", "-m", marian], "--model requires the SOURCE file"),
+        ([*given, "--join-repeated"], "--join-repeated requires the SOURCE file"),
         (
             ["-r", short, "--hypotheses", data / "said"],
             f"{short} ends after line 3; {data / 'said'} goes on with line 4: {FIRST[3].upper()!r} (it has 5)",
@@ -123,9 +123,9 @@ def test_translation_refuses(data, marian, tmp_path):
         ([*given, "-r", short], "goes on with line 4"),
         (["-r", empty, "--hypotheses", empty], f"{empty} is empty"),
         (["-r", tmp_path / "no", "--hypotheses", short], "no such file"),
-        ([*given, "-o", tmp_path / "o"], "--output takes a model's outputs"),
+        ([*given, "-o", tmp_path / "o"], "--output requires --model"),
         ([data / "source", "-r", data / "first", "-m", marian, "-o", tmp_path / "no" / "o"], "does not exist"),
-        ([*given, "--tokenize", "moses"], "no tokeniser 'moses'; it has none"),
+        ([*given, "--tokenize", "moses"], "no tokenizer 'moses'. Use one of: none"),
         ([data / "source", "-r", data / "first", "-m", marian, "--target-lang", "de"], "has no language tokens"),
     ]:
         assert message in refused(*evaluate, *arguments)
@@ -176,12 +176,15 @@ def test_summarization_refuses(data, marian, tmp_path):
     rows = tmp_path / "rows.jsonl"
     evaluate = ["evaluate", "summarization"]
     for arguments, message in [
-        ([docs, "-r", docs], "one of --model, --hypotheses and --baseline is wanted"),
+        ([docs, "-r", docs], "give exactly one of --model, --hypotheses and --baseline"),
         ([docs, "-r", docs, "-m", marian, "--hypotheses", docs], "one of --model"),
-        ([docs, "--baseline", "first-sentence"], "--reference is wanted"),
+        ([docs, "--baseline", "first-sentence"], "give --reference"),
         ([docs, "-r", golds, "--baseline", "first-sentence"], f"{golds} ends after line 1; {docs} goes on with line 2"),
         ([docs, "-r", docs, "--hypotheses", golds], f"{golds} has 1 lines for 2 documents in {docs}"),
-        ([docs, "-r", docs, "--reference-column", "x", "--baseline", "first-sentence"], "leave --reference out"),
+        (
+            [docs, "-r", docs, "--reference-column", "x", "--baseline", "first-sentence"],
+            "require a .jsonl file without --reference",
+        ),
         ([rows, "--baseline", "first-sentence"], "no such file"),
     ]:
         assert message in refused(*evaluate, *arguments)

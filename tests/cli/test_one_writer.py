@@ -14,7 +14,7 @@ import yaml
 from support import forks
 from support.command import refused
 from support.seq2seq import make
-from support.training import told as training_recipe
+from support.training import spec as training_recipe
 
 from clearhead.cli.main import app
 from clearhead.io.locks import LOCK_NAME, folder_lock, writer_lock

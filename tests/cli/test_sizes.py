@@ -11,7 +11,6 @@ import yaml
 from support.command import refused, started
 from support.folders import marian
 from support.tiny import make_bert
-from support.training import told
 
 from clearhead import EncoderConfig, Seq2SeqConfig, TextEncoder, TextToText, watch
 from clearhead.checkpoints.schema.model_size import model_bytes
@@ -127,7 +126,7 @@ SECTIONS = {
 )
 def test_sizes_in_a_recipe(tmp_path, key):
     path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(told(tmp_path)))
+    path.write_text(yaml.safe_dump(spec(tmp_path)))
     line = too_large("train", path, f"{key}={SECTIONS[key]}")
     assert line.startswith(f"clearhead: error: {path}: ")
     assert re.search(r"needs at least [\d,.]+ GiB of memory; [\d,.]+ GiB are available", line), line
@@ -137,7 +136,7 @@ def test_sizes_in_a_recipe(tmp_path, key):
 @pytest.mark.parametrize("batches", [10**9, 10**18])
 def test_the_batches_of_an_update(tmp_path, batches):
     path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(told(tmp_path)))
+    path.write_text(yaml.safe_dump(spec(tmp_path)))
     line = too_large("train", path, f"training.gradient_accumulation_steps={batches}", "-q")
     assert f"an update of {batches} batches needs at least" in line
     assert "GiB are available. Choose a smaller training.gradient_accumulation_steps." in line
@@ -145,7 +144,7 @@ def test_the_batches_of_an_update(tmp_path, batches):
 
 def test_a_width_whose_bytes_no_address_can_count(tmp_path):
     path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(told(tmp_path)))
+    path.write_text(yaml.safe_dump(spec(tmp_path)))
     line = too_large("train", path, f"model.d_model={10**15}")
     assert line.startswith(f"clearhead: error: {path}: a tensor of the model with shape (")
     assert re.search(r"needs at least [\d,.]+ GiB of memory; [\d,.]+ GiB are available", line), line
@@ -155,7 +154,7 @@ def test_a_batch_in_training(tmp_path, monkeypatch):
     from clearhead.train.recipe.load import parse_recipe
     from clearhead.train.trainer import train
 
-    data = told(tmp_path)
+    data = spec(tmp_path)
     data["data"]["batch_tokens"] = 10**12
     monkeypatch.setattr("clearhead.memory._SMALL", 2**10)
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device: 2**16 if device else 2**40)

@@ -23,7 +23,7 @@ def test_a_tokenizer_of_both_languages_in_a_translator(tmp_path):
     made = train_bpe([*ENGLISH.splitlines(), *GERMAN.splitlines()], vocab_size=400)
     train = ["tokenizer", "train", *sources, "--output", folder, "--vocab-size", 400]
     share = tokens_per_word(made, [*ENGLISH.splitlines(), *GERMAN.splitlines()])
-    assert started(*train) == (0, f"400 tokens, {share:.2f} for a word, to {folder}\n", "")
+    assert started(*train) == (0, f"400 tokens, {share:.2f} per word, to {folder}\n", "")
     assert Tokenizer.from_folder(folder).backend.to_str() == made.backend.to_str()
     # again into the same folder, as data
     _, out, _ = clearhead(*train, "--json")
@@ -40,7 +40,7 @@ def test_a_tokenizer_of_both_languages_in_a_translator(tmp_path):
     assert status == 0
     assert json.loads(out)["text"] == wanted
     assert json.loads(out)["token_ids"] == said[0, 1:].tolist()
-    assert "holds config.json already" in refused(*train)
+    assert "contains config.json; give a new or empty folder" in refused(*train)
 
 
 def test_an_encoders_tokenizer(tmp_path):
@@ -75,9 +75,9 @@ def test_train_refuses(tmp_path):
         ([tmp_path / "empty", "-o", tmp_path / "out", "--vocab-size", 400], "no text to learn from"),
         ([tmp_path / "bytes", "-o", tmp_path / "out", "--vocab-size", 400], "line 1: not UTF-8"),
         (["-", "-o", tmp_path / "out", "--vocab-size", 400], "standard input"),
-        ([source, "-o", source, "--vocab-size", 400], "is a file; a folder is wanted"),
+        ([source, "-o", source, "--vocab-size", 400], "is a file; give a folder"),
         ([source, "-o", tmp_path / "no" / "out", "--vocab-size", 400], "does not exist"),
-        ([source, "-o", tmp_path, "--vocab-size", 400], "holds bytes already"),
+        ([source, "-o", tmp_path, "--vocab-size", 400], "contains bytes; give a new or empty folder"),
         ([source, "-o", tmp_path / "out", "--vocab-size", 400, "--min-frequency", 0], "min_frequency must be 1"),
     ]:
         assert message in refused("tokenizer", "train", *arguments)

@@ -56,12 +56,15 @@ def test_a_translators_three_attentions():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--attention", "0.2"], "needs a text and a --model"),
-        (["--model", MODEL, "--attention", "2"], "is LAYER.HEAD, such as 0.3, both from 0; got '2'"),
-        (["--model", MODEL, "--attention", "-1.0"], "is LAYER.HEAD"),
+        (["--attention", "0.2"], "requires a text and --model"),
+        (["--model", MODEL, "--attention", "2"], "expects LAYER.HEAD, such as 0.3, both from 0; got '2'"),
+        (["--model", MODEL, "--attention", "-1.0"], "expects LAYER.HEAD"),
         (["--model", MODEL, "--attention", "6.0"], "no attention in layer 6"),
         (["--model", MODEL, "--attention", "0.12"], "has heads 0 to 11; got"),
-        (["--model", MODEL, "--attention", "0.1", "--target", "x"], "is an encoder, which decodes no --target"),
+        (
+            ["--model", MODEL, "--attention", "0.1", "--target", "x"],
+            "is an encoder; --target is only for encoder–decoders",
+        ),
     ],
 )
 def test_what_is_not_there_is_said(arguments, message):

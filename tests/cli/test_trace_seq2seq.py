@@ -102,11 +102,11 @@ def test_a_fresh_one_on_words():
 
 
 def test_what_does_not_go_together_is_refused(tiny_bert, marian):
-    assert "for encoder–decoders" in refused("trace", "a", "--target", "b")
+    assert "only for encoder–decoders" in refused("trace", "a", "--target", "b")
     for words, arguments in (
-        ("decodes no --target", {"text": "a", "model": str(tiny_bert), "target": "b"}),
-        ("says? what it is", {"text": "a", "model": str(marian[0]), "seq2seq": True}),
-        ("needs a text", {"seq2seq": True, "target": "b"}),
+        ("is an encoder; --target is only for encoder–decoders", {"text": "a", "model": str(tiny_bert), "target": "b"}),
+        ("only for random weights", {"text": "a", "model": str(marian[0]), "seq2seq": True}),
+        ("requires a text", {"seq2seq": True, "target": "b"}),
         ("no words", {"text": "a", "seq2seq": True, "target": " "}),
     ):
         with pytest.raises(ValueError, match=words):

@@ -33,7 +33,7 @@ def test_lines_in_lines_out(marian, expected, tmp_path):
     status, out, err = started("translate", *options, tmp_path / "in.txt")
     cut = sum(not one.complete for one in expected)
     assert (status, err.count("\n")) == (0, cut > 0)
-    assert not cut or f"{cut} of 4 outputs did not end by themselves and were cut" in err
+    assert not cut or f"{cut} of 4 outputs were truncated at the maximum length" in err
     assert out.split("\n") == [*(one.text for one in expected), ""]
     status, out, _ = clearhead("translate", *options, "--n-best", 2, stdin=LINES.encode())
     assert status == 0
@@ -123,9 +123,9 @@ def test_summaries_of_long_documents(tmp_path):
     assert status == 0
     assert out.count("\n") == 3
     assert out.split("\n")[2] == ""
-    assert [line for line in err.splitlines() if "outputs did not end" not in line] == err.splitlines()[:1]
+    assert [line for line in err.splitlines() if "outputs were truncated" not in line] == err.splitlines()[:1]
     assert "long.txt: " in err
-    assert "more than the model's 30: cut between sentences into" in err
+    assert "exceed the model's limit of 30; split between sentences into" in err
     status, out, _ = clearhead("summarize", "--model", model, *files, "--precision", "float32", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert [len(row["parts"]) > 1 for row in rows] == [True, False, False]

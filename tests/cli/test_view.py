@@ -75,15 +75,15 @@ def test_a_trace_is_told_languages_too(multilingual):
 
 
 def test_who_is_told_no_languages_says_so(tiny_bert):
-    message = "is an encoder, which is told no languages"
+    message = "is an encoder; --source-lang and --target-lang are only for encoder–decoders"
     assert message in refused("view", TEXT, "--model", tiny_bert, "--target-lang", "de")
     assert message in refused("trace", TEXT, "--model", tiny_bert, "--source-lang", "de")
-    assert "are for a --model" in refused("trace", TEXT, "--target-lang", "de")
+    assert "--source-lang and --target-lang require --model" in refused("trace", TEXT, "--target-lang", "de")
 
 
 def test_an_encoder_searches_no_output(tiny_bert, tmp_path):
     given = ["view", TEXT, "--model", tiny_bert, "--beam-size", "3", "-o", tmp_path / "a.html"]
-    assert "is an encoder, which searches no output: leave --beam-size out" in refused(*given)
+    assert "is an encoder; --beam-size is only for encoder–decoders" in refused(*given)
 
 
 def test_beams_are_the_checkpoints_unless_asked_for(tmp_path):

@@ -131,7 +131,7 @@ def test_what_cannot_be_is_said_before_any_work(bert, tmp_path):
         return refused("encode", *given)
 
     assert "takes files, and a folder as --output" in said(tmp_path / "a.txt", *ray)
-    assert "--workers goes with --engine ray" in said(tmp_path / "a.txt", "--workers", 2)
+    assert "--workers requires --engine ray" in said(tmp_path / "a.txt", "--workers", 2)
     assert "would both become" in said(tmp_path / "a.txt", tmp_path / "deep" / "a.txt", *ray, "--output", out)
     assert "b.parquet" in said(tmp_path / "a.txt", tmp_path / "b.parquet", *ray, "--output", out)
     assert "c.parquet" in said(tmp_path / "a.txt", tmp_path / "c.parquet", *ray, "--output", out)

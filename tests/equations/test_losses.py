@@ -50,11 +50,11 @@ def test_cross_entropy_of_16_bits_is_summed_in_32():
 
 
 def test_cross_entropy_says_what_is_wrong():
-    with pytest.raises(ValueError, match="0 … 4, or are -100 where they do not count; got 5"):
+    with pytest.raises(ValueError, match="0 … 4, or -100 for ignored positions; got 5"):
         cross_entropy(torch.zeros(2, 5), torch.tensor([0, 5]))
     with pytest.raises(ValueError, match="got -1"):
         cross_entropy(torch.zeros(2, 5), torch.tensor([0, -1]))
-    with pytest.raises(ValueError, match=r"label smoothing is a share from 0 .* got 1\.0"):
+    with pytest.raises(ValueError, match=r"label smoothing must be from 0 .* got 1\.0"):
         cross_entropy(torch.zeros(2, 5), torch.tensor([0, 1]), smoothing=1.0)
 
 

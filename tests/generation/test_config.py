@@ -17,7 +17,7 @@ def folder(tmp_path, generation=None, config=None):
 
 
 def test_every_key_is_read_and_written(tmp_path):
-    said = {
+    data = {
         "num_beams": 4,
         "max_length": 142,
         "min_length": 56,
@@ -36,7 +36,7 @@ def test_every_key_is_read_and_written(tmp_path):
         "transformers_version": "5.0.0",
         "_from_model_config": True,
     }
-    read = load_generation_config(folder(tmp_path, said))
+    read = load_generation_config(folder(tmp_path, data))
     assert read == GenerationConfig(
         beam_size=4,
         max_length=142,
@@ -54,7 +54,7 @@ def test_every_key_is_read_and_written(tmp_path):
     save_generation_config(read, tmp_path, pad_id=1, start_id=0, eos_ids=(0,))
     assert load_generation_config(tmp_path) == read
     theirs = transformers.GenerationConfig.from_pretrained(tmp_path)
-    for key, value in said.items():
+    for key, value in data.items():
         if key not in ("bos_token_id", "transformers_version", "_from_model_config"):
             assert getattr(theirs, key) == value, key
 
@@ -76,12 +76,12 @@ def test_default_beam_size_is_five():
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("data", "message"),
     [
-        ({"num_beam_groups": 2}, "num_beam_groups=2, which changes what is generated and is not supported"),
+        ({"num_beam_groups": 2}, "num_beam_groups=2, which changes the output and is not supported"),
         ({"typical_p": 0.9}, "typical_p=0.9, which changes"),
         ({"suppress_tokens": [4]}, r"suppress_tokens=\[4\], which changes"),
-        ({"fancy": 1}, "fancy=1, which is not known here"),
+        ({"fancy": 1}, "fancy=1, which is unknown"),
         ({"num_beams": 0}, "beam_size must be a whole number of at least 1; got 0"),
         ({"eos_token_id": "x"}, "token ids are whole numbers"),
         ({"min_length": 9, "max_length": 3}, "min_length=9 is more than max_length=3"),
@@ -90,9 +90,9 @@ def test_default_beam_size_is_five():
         ({"bad_words_ids": [[]]}, "bad_words_ids holds sequences"),
     ],
 )
-def test_unsupported_file_raises(said, message, tmp_path):
+def test_unsupported_file_raises(data, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        load_generation_config(folder(tmp_path, said))
+        load_generation_config(folder(tmp_path, data))
 
 
 def test_options_of_a_call_override_the_config():

@@ -39,8 +39,8 @@ def pair(request, tmp_path_factory):
 
     def lengths(end):
         ours.config = replace(ours.config, eos_ids=(end,))
-        found = search(ours, ids, keep, {"beam_size": 2, "num_return_sequences": 2})
-        return len({len(one.ids) for best in found for one in best})
+        outputs = search(ours, ids, keep, {"beam_size": 2, "num_return_sequences": 2})
+        return len({len(one.ids) for best in outputs for one in best})
 
     end = max(sorted(said), key=lengths)
     theirs.generation_config.eos_token_id = theirs.config.eos_token_id = end
@@ -64,14 +64,14 @@ def search(model, ids, keep, options, prompt=None, forbidden=True):
         options["forced_eos_token_id"] = model.config.eos_ids
     if forbidden:  # some families have no position for padding: trained models never generate it
         options["bad_words_ids"] = [*options.get("bad_words_ids", []), [model.config.pad_id]]
-    told = GenerationConfig(beam_size=1).updated(max_length=LONGEST, **options)
+    config = GenerationConfig(beam_size=1).updated(max_length=LONGEST, **options)
     ends = model.config.eos_ids
     decoding = DecodingState(model, ids, keep, prompt)
-    limit = told.max_target_length(decoding.prefix_length, None)
-    changes = logits_processors(told, decoding.prefix_length, limit, ends)
-    if told.beam_size == 1:
-        return [[one] for one in greedy_search(decoding, changes, limit, ends, told.length_penalty)]
-    return beam_search(decoding, changes, told, limit, ends)
+    limit = config.max_target_length(decoding.prefix_length, None)
+    changes = logits_processors(config, decoding.prefix_length, limit, ends)
+    if config.beam_size == 1:
+        return [[one] for one in greedy_search(decoding, changes, limit, ends, config.length_penalty)]
+    return beam_search(decoding, changes, config, limit, ends)
 
 
 def theirs_search(model, ids, keep, options, **given):
@@ -80,7 +80,7 @@ def theirs_search(model, ids, keep, options, **given):
     if options.get("forced_eos_token_id") is True:
         options["forced_eos_token_id"] = model.config.eos_token_id
     options["bad_words_ids"] = [*options.get("bad_words_ids", []), [model.config.pad_token_id]]
-    found = model.generate(
+    outputs = model.generate(
         input_ids=ids,
         attention_mask=keep.long(),
         num_beams=beams,
@@ -92,16 +92,16 @@ def theirs_search(model, ids, keep, options, **given):
         **given,
     )
     each = options.get("num_return_sequences", 1)
-    sequences = found.sequences.view(len(ids), each, -1)
-    scores = found.sequences_scores.view(len(ids), each) if beams > 1 else None
+    sequences = outputs.sequences.view(len(ids), each, -1)
+    scores = outputs.sequences_scores.view(len(ids), each) if beams > 1 else None
     return sequences, scores
 
 
 def assert_same(model, ours, theirs, prompt=1):
     sequences, scores = theirs
     ends = (model.config.pad_id, *model.config.eos_ids)
-    for sentence, found in enumerate(ours):
-        for rank, hypothesis in enumerate(found):
+    for sentence, outputs in enumerate(ours):
+        for rank, hypothesis in enumerate(outputs):
             row = sequences[sentence, rank].tolist()[prompt:]
             assert list(hypothesis.ids) == row[: len(hypothesis.ids)]
             assert all(number in ends for number in row[len(hypothesis.ids) :])
@@ -123,16 +123,16 @@ def check_beams(pair, beams, power, rule, changes):
     ids, keep = sources(ours.config, seed=4)
     options = {"beam_size": beams, "length_penalty": power, "early_stopping": rule, **changes}
     options["num_return_sequences"] = min(beams, 2)
-    found = search(ours, ids, keep, options)
-    assert_same(ours, found, theirs_search(theirs, ids, keep, options))
-    return found
+    outputs = search(ours, ids, keep, options)
+    assert_same(ours, outputs, theirs_search(theirs, ids, keep, options))
+    return outputs
 
 
 def test_beams_with_every_stopping_rule(pair):
     lengths = set()
     for number, (power, rule) in enumerate(RULES):
-        found = check_beams(pair, 4, power, rule, CHANGES[number % len(CHANGES)])
-        lengths |= {len(hypothesis.ids) for best in found for hypothesis in best}
+        outputs = check_beams(pair, 4, power, rule, CHANGES[number % len(CHANGES)])
+        lengths |= {len(hypothesis.ids) for best in outputs for hypothesis in best}
     assert len(lengths) > 2  # otherwise the length penalty had no effect
 
 
@@ -164,8 +164,8 @@ def test_one_beam_is_greedy(pair):
     _, ours = pair
     ids, keep = sources(ours.config)
     prompt = torch.full((4, 1), ours.config.start_id)
-    told = GenerationConfig(beam_size=1)
-    beams = beam_search(DecodingState(ours, ids, keep, prompt), [], told, LONGEST, ours.config.eos_ids)
+    config = GenerationConfig(beam_size=1)
+    beams = beam_search(DecodingState(ours, ids, keep, prompt), [], config, LONGEST, ours.config.eos_ids)
     greedy = greedy_search(DecodingState(ours, ids, keep, prompt), [], LONGEST, ours.config.eos_ids, 1.0)
     assert [best[0].ids for best in beams] == [one.ids for one in greedy]
     for best, one in zip(beams, greedy, strict=True):
@@ -189,12 +189,12 @@ def test_output_does_not_depend_on_batch(pair, seed, lengths, beams):
 def test_sources_of_different_lengths_are_encoded_packed(pair, monkeypatch):
     _, ours = pair
     ids, keep = sources(ours.config)
-    prompt, seen, encode = torch.full((len(ids), 1), ours.config.start_id), [], ours.encode
+    prompt, records, encode = torch.full((len(ids), 1), ours.config.start_id), [], ours.encode
     with torch.inference_mode():
         expected = encode(ids, masks.padding(keep))
-        monkeypatch.setattr(ours, "encode", lambda ids, mask: seen.append(ids.shape) or encode(ids, mask))
+        monkeypatch.setattr(ours, "encode", lambda ids, mask: records.append(ids.shape) or encode(ids, mask))
         decoding = DecodingState(ours, ids, keep, prompt)
-    assert seen == [(1, int(keep.sum()))]
+    assert records == [(1, int(keep.sum()))]
     torch.testing.assert_close(decoding.memory[keep], expected[keep], atol=1e-5, rtol=1e-5)
     assert not decoding.memory[~keep].any()
 
@@ -231,11 +231,11 @@ def test_finished_sentences_are_dropped(pair):
 
         inner.decode = counted
         try:
-            told = GenerationConfig(beam_size=beams, max_length=LONGEST)
+            config = GenerationConfig(beam_size=beams, max_length=LONGEST)
             if beams == 1:
                 greedy_search(decoding, [], LONGEST, [first], 1.0)
             else:
-                beam_search(decoding, [], told, LONGEST, [first])
+                beam_search(decoding, [], config, LONGEST, [first])
         finally:
             del inner.decode
         assert all(shape[1] == 1 for shape in rows)  # a step with a cache computes one token
@@ -249,15 +249,15 @@ def test_keep_outputs_leaves_outputs_unchanged(pair, beams):
     """A search writes into the logits, but not inside `keep_outputs`."""
     _, ours = pair
     ids, keep = sources(ours.config)
-    seen, copies = [], []
+    records, copies = [], []
 
     def hook(module, inputs, output):
-        seen.append(output)
+        records.append(output)
         copies.append(output.clone())
 
     handle = ours.output.register_forward_hook(hook)
     with keep_outputs():
-        found = search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})
+        outputs = search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})
     handle.remove()
-    assert all(torch.equal(one, copy) for one, copy in zip(seen, copies, strict=True))
-    assert found == search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})
+    assert all(torch.equal(one, copy) for one, copy in zip(records, copies, strict=True))
+    assert outputs == search(ours, ids, keep, {"beam_size": beams, "no_repeat_ngram_size": 2})

@@ -94,6 +94,6 @@ def test_warp_logits(case, temperature, top_k, top_p):
 @pytest.mark.parametrize("size", [1, 3])
 def test_only_completing_tokens_are_forbidden(size):
     ids = torch.tensor([[1, 2, 3, 1, 2], [4, 4, 4, 4, 4]])
-    found = forbid_repeated_ngrams(torch.zeros(2, VOCABULARY), ids, size=size)
-    banned = [set((row == float("-inf")).nonzero()[:, 0].tolist()) for row in found]
+    scores = forbid_repeated_ngrams(torch.zeros(2, VOCABULARY), ids, size=size)
+    banned = [set((row == float("-inf")).nonzero()[:, 0].tolist()) for row in scores]
     assert banned == ([{1, 2, 3}, {4}] if size == 1 else [{3}, {4}])

@@ -130,7 +130,7 @@ def test_nothing_to_learn_from_is_zero_with_zero_gradients():
 def test_without_gradients_no_gradient_is_computed(monkeypatch):
     (hidden, weight, bias), targets = parts(9, 4, 7)
     wanted = plain(hidden, weight, targets, bias)
-    monkeypatch.setattr(chunked._Map, "add", None)
+    monkeypatch.setattr(chunked._Projection, "accumulate", None)
     with torch.no_grad():
         loss = linear_cross_entropy(hidden, weight, targets, bias)
         pair = chunked_vocabulary_loss(r_drop, [hidden, hidden + 1], [weight, weight])
@@ -171,7 +171,7 @@ def test_bfloat16_weights_have_bfloat16_gradients():
 
 def test_a_wrong_target_is_named():
     (hidden, weight, _), _ = parts(2, 3, 5)
-    with pytest.raises(ValueError, match="0 … 4, or are -100 where they do not count; got 7"):
+    with pytest.raises(ValueError, match="0 … 4, or -100 for ignored positions; got 7"):
         linear_cross_entropy(hidden, weight, torch.tensor([0, 7]))
 
 

@@ -16,6 +16,7 @@ from clearhead import (
     EncoderModel,
     GatedFeedForward,
     LayerNorm,
+    LayerOptions,
     MultiHeadAttention,
     PositionalEncoding,
     PositionwiseFeedForward,
@@ -73,7 +74,7 @@ def test_gated_feedforward_is_its_equation():
     b1, bg = layer.inner.bias.chunk(2)
     u = feedforward.gate(feedforward.gelu(x @ w1.T + b1), x @ wg.T + bg)
     torch.testing.assert_close(layer(x), u @ layer.out.weight.T + layer.out.bias)
-    assert EncoderLayer(6, 10, 2, 0.0, activation="geglu")(x).shape == x.shape
+    assert EncoderLayer(6, 10, 2, 0.0, options=LayerOptions(activation="geglu"))(x).shape == x.shape
 
 
 def test_an_unknown_activation_or_norm_order_lists_the_known():
@@ -207,7 +208,9 @@ def test_attention_dropout_is_on_in_training_only():
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_evaluation_drops_nothing(norm_order):
-    model = Encoder(8, 16, 2, 0.5, 2, norm_order=norm_order, attention_drop_prob=0.5, layer_drop=0.5)
+    model = Encoder(
+        8, 16, 2, 0.5, 2, norm_order=norm_order, options=LayerOptions(attention_drop_prob=0.5), layer_drop=0.5
+    )
     x = torch.randn(2, 6, 8)
     assert not torch.equal(model(x), model(x))
     model.eval()

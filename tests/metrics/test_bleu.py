@@ -77,12 +77,12 @@ def test_repeated_sources_are_joined(rows):
     sources, first, second = map(list, zip(*rows, strict=True))
     joined = group_references(sources, [first, second])
     assert len(joined.sources) == len(set(joined.sources)) == len(set(sources))
-    for number, (source, places) in enumerate(zip(joined.sources, joined.places, strict=True)):
+    for number, (source, places) in enumerate(zip(joined.sources, joined.lines, strict=True)):
         assert all(sources[place] == source for place in places)
         wanted = [some[place] for place in places for some in (first, second)]
         found = [some[number] for some in joined.references]
         assert found == wanted + [None] * (len(found) - len(wanted))
-    assert sorted(place for places in joined.places for place in places) == list(range(len(sources)))
+    assert sorted(place for places in joined.lines for place in places) == list(range(len(sources)))
     # sacrebleu takes what is filled up with None
     translation_scores(joined.sources, joined.references)
 
@@ -107,5 +107,5 @@ def test_bad_input():
     ]:
         with pytest.raises(ValueError, match=message):
             score(*given_)
-    with pytest.raises(ValueError, match="no tokeniser 'moses'; it has none, zh, 13a"):
+    with pytest.raises(ValueError, match="no tokenizer 'moses'. Use one of: none, zh, 13a"):
         score(["a"], [["a"]], tokenize="moses")

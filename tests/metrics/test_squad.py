@@ -122,8 +122,8 @@ def test_a_whole_file_of_each_version(tmp_path, caplog):
     # exact: 1, 0, missing, 1; F1: 1, 2/3, missing, 0
     assert scores.f1 == pytest.approx(100 * (5 / 3) / 4)
     assert scores == AnswerScores(50.0, scores.f1, questions=4, missing=1, has_answer=None, no_answer=None)
-    assert "1 questions have no prediction, such as q3" in caplog.text
-    assert "1 predictions are of no question" in caplog.text
+    assert "1 questions have no prediction, for example q3" in caplog.text
+    assert "ignored 1 predictions that belong to no question" in caplog.text
     with gzip.open(tmp_path / "data.json.gz", "wt", encoding="utf-8") as file:
         json.dump(squad(*asked, ("q5", []), version="v2.0"), file)
     data = read_questions(tmp_path / "data.json.gz")
@@ -187,5 +187,5 @@ def test_other_bad_files(tmp_path):
     with pytest.raises(ValueError, match="no such file"):
         read_predictions(tmp_path / "nowhere.json")
     data = AnswerData([Question("q", "Who?", "Ada.", ("Ada",))], "1.1")
-    with pytest.raises(ValueError, match="none of the 1 predictions has the id .* such as 'q'"):
+    with pytest.raises(ValueError, match="none of the 1 predictions has the id .* for example 'q'"):
         answer_scores(data, {"p": "Ada"})

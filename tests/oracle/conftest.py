@@ -1,17 +1,17 @@
-"""What both comparisons with torch.nn need."""
+"""Fixtures of the comparisons with torch.nn."""
 
 import pytest
 import torch
 
-from clearhead.kernels import attention
+from clearhead.kernels import stepwise_attention
 
 
 @pytest.fixture
 def its_kernel(request, monkeypatch):
-    """In float32 attention by the kernel that torch.nn takes too, so that both round alike.
+    """Use torch.nn's attention kernel in float32, for equal rounding errors.
 
-    Layers of width 1 or 2 make of two roundings of one gradient what they like: each norm multiplies their difference
-    by up to 1/√ε. What is computed without that kernel is compared in float64, where roundings stay below the bound.
+    In layers of width 1 or 2 each norm multiplies a rounding error by up to 1/√ε. Other kernels are compared in
+    float64, where rounding errors stay below the tolerance.
     """
     if request.node.callspec.params["dtype"] == torch.float32:
-        monkeypatch.setattr(attention, "_use_stepwise", lambda q, k, v: False)
+        monkeypatch.setattr(stepwise_attention, "_is_short", lambda call: False)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from clearhead import Encoder, EncoderLayer, MultiHeadAttention, masks
+from clearhead import Encoder, EncoderLayer, LayerOptions, MultiHeadAttention, masks
 from clearhead.checkpoints.torch_nn.convert import from_torch_nn, to_torch_nn
 from clearhead.checkpoints.torch_nn.parameters import LAYER
 
@@ -154,9 +154,9 @@ def test_what_torch_nn_cannot_hold_is_refused():
     with pytest.raises(ValueError, match="rotary"):
         to_torch_nn(EncoderLayer(8, 16, 2, 0.0, rotary_theta=1e4))
     with pytest.raises(ValueError, match="gated"):
-        to_torch_nn(EncoderLayer(8, 16, 2, 0.0, activation="geglu"))
+        to_torch_nn(EncoderLayer(8, 16, 2, 0.0, options=LayerOptions(activation="geglu")))
     odd = nn.TransformerEncoderLayer(8, 2, 16, activation=torch.tanh)
-    with pytest.raises(ValueError, match="ReLU or GELU"):
+    with pytest.raises(ValueError, match="ReLU, GELU or SiLU"):
         from_torch_nn(odd)
 
 
@@ -205,7 +205,7 @@ def test_what_an_encoder_cannot_hold_is_refused():
     for change, words in (
         (lambda them: setattr(them.layers[1], "norm_first", True), "different"),
         (lambda them: setattr(them.layers[0].norm2, "eps", 0.5), "eps"),
-        (lambda them: setattr(them.layers[0].dropout1, "p", 0.5), "dropouts"),
+        (lambda them: setattr(them.layers[0].dropout1, "p", 0.5), "dropout rates"),
         (lambda them: setattr(them, "norm", nn.LayerNorm(8, elementwise_affine=False)), "with weights"),
         (lambda them: setattr(them, "layers", nn.ModuleList()), "no layers"),
     ):
@@ -216,10 +216,10 @@ def test_what_an_encoder_cannot_hold_is_refused():
         Encoder(8, 16, 2, 0.0, 2, relative_buckets=8),
         Encoder(8, 16, 2, 0.0, 2, windows=[None, 1]),
         Encoder(8, 16, 2, 0.0, 2, norm_order="pre", first_norm=False),
-        Encoder(8, 16, 2, 0.0, 2, norm="rms"),
-        Encoder(8, 16, 2, 0.0, 2, scale=1.0),
-        Encoder(8, 16, 2, 0.0, 2, head_dim=8),
-        Encoder(8, 16, 2, 0.1, 2, activation_drop_prob=0.0),
+        Encoder(8, 16, 2, 0.0, 2, options=LayerOptions(norm="rms")),
+        Encoder(8, 16, 2, 0.0, 2, options=LayerOptions(scale=1.0)),
+        Encoder(8, 16, 2, 0.0, 2, options=LayerOptions(head_dim=8)),
+        Encoder(8, 16, 2, 0.1, 2, options=LayerOptions(activation_drop_prob=0.0)),
     ):
         with pytest.raises(ValueError, match="cannot hold"):
             to_torch_nn(ours)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from clearhead import CrossAttention, Decoder, DecoderLayer, Encoder, masks
+from clearhead import CrossAttention, Decoder, DecoderLayer, Encoder, LayerOptions, masks
 from clearhead.checkpoints.torch_nn.convert import EncoderDecoder, from_torch_nn, to_torch_nn
 from clearhead.checkpoints.torch_nn.parameters import DECODER_LAYER
 
@@ -255,11 +255,11 @@ def test_a_pair_of_our_own_becomes_a_transformer():
 
 def test_what_torch_nn_cannot_hold_is_refused():
     for changes, words in (
-        ({"activation": "geglu"}, "DecoderLayer cannot hold a gated"),
-        ({"norm": "rms"}, "RMSNorm"),
-        ({"scale": 1.0}, "scale"),
-        ({"head_dim": 3}, "head_dim"),
-        ({"activation_drop_prob": 0.2}, "inside the feed-forward"),
+        ({"options": LayerOptions(activation="geglu")}, "DecoderLayer cannot hold a gated"),
+        ({"options": LayerOptions(norm="rms")}, "RMSNorm"),
+        ({"options": LayerOptions(scale=1.0)}, "scale"),
+        ({"options": LayerOptions(head_dim=3)}, "head_dim"),
+        ({"options": LayerOptions(activation_drop_prob=0.2)}, "inside the feed-forward"),
         ({"relative_buckets": 8}, "Decoder cannot hold LayerDrop or relative biases"),
         ({"layer_drop": 0.2}, "LayerDrop"),
     ):
@@ -271,9 +271,9 @@ def test_what_a_decoder_cannot_hold_is_refused():
     for change, words in (
         (lambda them: setattr(them.layers[1], "norm_first", True), "different"),
         (lambda them: setattr(them.layers[0].norm3, "eps", 0.5), "eps"),
-        (lambda them: setattr(them.layers[0].dropout3, "p", 0.5), "dropouts"),
-        (lambda them: setattr(them.layers[0].multihead_attn, "dropout", 0.5), "dropouts"),
-        (lambda them: setattr(them.layers[0], "activation", torch.tanh), "ReLU or GELU"),
+        (lambda them: setattr(them.layers[0].dropout3, "p", 0.5), "dropout rates"),
+        (lambda them: setattr(them.layers[0].multihead_attn, "dropout", 0.5), "dropout rates"),
+        (lambda them: setattr(them.layers[0], "activation", torch.tanh), "ReLU, GELU or SiLU"),
         (lambda them: setattr(them, "norm", nn.LayerNorm(8, elementwise_affine=False)), "with weights"),
         (lambda them: setattr(them, "layers", nn.ModuleList([nn.Linear(2, 2)])), "Linear"),
     ):

@@ -20,26 +20,26 @@ TEXTS = ["hello world", "the old bridge", "after the storm", "this is a test"]
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Models that overflow for texts with the word storm, or for all texts."""
-    place = tmp_path_factory.mktemp("overflow")
+    root = tmp_path_factory.mktemp("overflow")
     for name in ("bert", "classifier", "reader", "broken", "long", "translator", "broken-translator"):
-        (place / name).mkdir()
-    overflow.at_word(make_bert(place / "bert"), "storm")
-    overflow.everywhere(make_bert(place / "broken"))
-    overflow.large_norm(make_bert(place / "long"))
+        (root / name).mkdir()
+    overflow.at_word(make_bert(root / "bert"), "storm")
+    overflow.everywhere(make_bert(root / "broken"))
+    overflow.large_norm(make_bert(root / "long"))
     for name, head in {"classifier": "ForSequenceClassification", "reader": "ForQuestionAnswering"}.items():
-        families.make("bert", place / name, head)
-        overflow.at_word(place / name, "storm")
-    marian(place / "broken-translator")
-    overflow.everywhere(place / "broken-translator")
-    overflow.translator(place / "translator")
-    return place
+        families.make("bert", root / name, head)
+        overflow.at_word(root / name, "storm")
+    marian(root / "broken-translator")
+    overflow.everywhere(root / "broken-translator")
+    overflow.translator(root / "translator")
+    return root
 
 
 def encoder(folders, name="bert"):
     return TextEncoder.from_pretrained(folders / name, precision="float32", device="cpu")
 
 
-def said(error, *words):
+def check_message(error, *words):
     message = str(error.value)
     for word in words:
         assert word in message, message
@@ -52,7 +52,7 @@ def said(error, *words):
 def test_a_vector(folders, pooling, normalize):
     with pytest.raises(NonFiniteError) as error:
         encoder(folders).encode(TEXTS, pooling=pooling, normalize=normalize)
-    said(error, "text 2: ", "'after the storm'", "NaN or infinity", str(folders / "bert"), "float32")
+    check_message(error, "text 2: ", "'after the storm'", "NaN or infinity", str(folders / "bert"), "float32")
     assert isinstance(error.value, ValueError)
     finite = [text for text in TEXTS if "storm" not in text]
     good = encoder(folders).encode(finite, pooling=pooling, normalize=normalize)
@@ -70,17 +70,17 @@ def test_encode_tokens_and_stream(folders):
     made = encoder(folders)
     with pytest.raises(NonFiniteError) as error:
         made.encode_tokens(made.tokenize(TEXTS))
-    said(error, "text 2: ", "after the storm")
+    check_message(error, "text 2: ", "after the storm")
     with pytest.raises(NonFiniteError) as error:
         list(made.stream(["hello"] * 10 + TEXTS, EncodeOptions(), window=3))
-    said(error, "text 12: ", "'after the storm'")
+    check_message(error, "text 12: ", "'after the storm'")
 
 
 def test_message_shortens_text_and_suggests_float32(folders):
     made = TextEncoder.from_pretrained(folders / "bert", precision="bfloat16", device="cpu")
     with pytest.raises(NonFiniteError) as error:
         made.encode(["the storm\n" * 1000])
-    message = said(error, "bfloat16", "--precision float32")
+    message = check_message(error, "bfloat16", "--precision float32")
     assert len(message) < 400 + len(str(folders))
 
 
@@ -93,12 +93,12 @@ def test_an_output(folders, beam_size, do_sample, name):
     texts = ["", "hello", "the storm"] if name == "translator" else ["", "the storm"]
     with pytest.raises(NonFiniteError) as error:
         made.generate(texts, **options)
-    said(error, f"text {len(texts) - 1}: ", "'the storm'", str(folders / name))
+    check_message(error, f"text {len(texts) - 1}: ", "'the storm'", str(folders / name))
     with pytest.raises(NonFiniteError):
         list(made.stream("the storm", max_new_tokens=5))
     with pytest.raises(NonFiniteError) as error:
         list(made.generate_iter(["hello"] * 3 * (name == "translator") + ["the storm"], window=2, **options))
-    said(error, "text 3: " if name == "translator" else "text 0: ")
+    check_message(error, "text 3: " if name == "translator" else "text 0: ")
     if name == "translator":
         assert made.generate(["hello"], **options)
 
@@ -107,10 +107,10 @@ def test_labels(folders):
     made = TextClassifier.from_pretrained(folders / "classifier", precision="float32", device="cpu")
     with pytest.raises(NonFiniteError) as error:
         made.classify(TEXTS)
-    said(error, "text 2: ", "'after the storm'", str(folders / "classifier"))
+    check_message(error, "text 2: ", "'after the storm'", str(folders / "classifier"))
     with pytest.raises(NonFiniteError) as error:
         list(made.stream(TEXTS))
-    said(error, "text 2: ")
+    check_message(error, "text 2: ")
 
 
 def test_answers(folders):
@@ -118,7 +118,7 @@ def test_answers(folders):
     pairs = [("hello", "the old bridge " * 30), ("is this a test", "after the storm")]
     with pytest.raises(NonFiniteError) as error:
         made.answers(pairs, max_length=12, stride=2)
-    said(error, "text 1: ", "'is this a test'", str(folders / "reader"))
+    check_message(error, "text 1: ", "'is this a test'", str(folders / "reader"))
     assert made.answers(pairs[:1], max_length=12, stride=2)
 
 
@@ -142,14 +142,14 @@ def lines(tmp_path):
 
 @pytest.mark.parametrize("output", ["v.npy", "v.jsonl", "v.parquet", None])
 def test_encode_names_file_and_line(folders, lines, output):
-    place = [] if output is None else ["--output", lines / output]
+    destination = [] if output is None else ["--output", lines / output]
     model = ["--model", folders / "bert", "--precision", "float32"]
-    line = refused("encode", lines / "a.txt", lines / "b.jsonl", *model, *place)
+    line = refused("encode", lines / "a.txt", lines / "b.jsonl", *model, *destination)
     assert f"{lines / 'b.jsonl'}, line 3: " in line
     assert "'after the storm'" in line
     assert str(folders / "bert") in line
     assert not output or not (lines / output).exists()
-    line = refused("encode", *model, *place, stdin=b"hello\nafter the storm\n")
+    line = refused("encode", *model, *destination, stdin=b"hello\nafter the storm\n")
     assert "standard input, line 2: " in line
 
 

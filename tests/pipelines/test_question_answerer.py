@@ -59,7 +59,7 @@ def every_span(theirs, tokenizer, question, context, longest=30, stride=None, ma
         return_offsets_mapping=True,
         return_token_type_ids=True,
     )
-    found, none = {}, 1.0
+    spans, none = {}, 1.0
     for number, ids in enumerate(cut["input_ids"]):
         types = {"token_type_ids": torch.tensor([cut["token_type_ids"][number]])}
         typed = theirs.config.model_type == "bert"
@@ -74,25 +74,25 @@ def every_span(theirs, tokenizer, question, context, longest=30, stride=None, ma
             for j in context_places:
                 if i <= j < i + longest:
                     span = cut["offset_mapping"][number][i][0], cut["offset_mapping"][number][j][1]
-                    found[span] = max(found.get(span, 0.0), float(begin[i] * end[j]))
-    return found, none, len(cut["input_ids"])
+                    spans[span] = max(spans.get(span, 0.0), float(begin[i] * end[j]))
+    return spans, none, len(cut["input_ids"])
 
 
 @pytest.mark.parametrize(("question", "context"), PAIRS)
 def test_search_considers_every_span(pair, question, context):
     reader, theirs, tokenizer = pair
-    found, none, windows = every_span(theirs, tokenizer, question, context)
+    spans, none, windows = every_span(theirs, tokenizer, question, context)
     assert (windows > 1) == (context == LONG)
-    best = sorted(found.values(), reverse=True)
+    best = sorted(spans.values(), reverse=True)
     answer = reader.answer(question, context, n_best=12)
     assert (answer.text, answer.score) == (answer.n_best[0].text, answer.n_best[0].score)
     assert len({(one.start, one.end) for one in answer.n_best}) == min(12, len(best))
     for one, score in zip(answer.n_best, best, strict=False):
         assert one.score == pytest.approx(score, rel=1e-4)
-        assert found[one.start, one.end] == pytest.approx(one.score, rel=1e-4)
+        assert spans[one.start, one.end] == pytest.approx(one.score, rel=1e-4)
         assert context[one.start : one.end] == one.text != ""
     everything = reader.answer(question, context, n_best=10**6, allow_no_answer=True).n_best
-    assert len(everything) == len(found) + 1
+    assert len(everything) == len(spans) + 1
     (nothing,) = [one for one in everything if not one.text]
     assert (nothing.start, nothing.end) == (None, None)
     assert nothing.score == pytest.approx(none, rel=1e-4)
@@ -104,13 +104,13 @@ def test_search_considers_every_span(pair, question, context):
 def test_search_uses_options(bert, folder, longest, stride, max_length):
     theirs = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
     reader, tokenizer = bert, AutoTokenizer.from_pretrained(folder)
-    found, _, _ = every_span(theirs, tokenizer, QUESTION, LONG, longest, stride, max_length)
+    spans, _, _ = every_span(theirs, tokenizer, QUESTION, LONG, longest, stride, max_length)
     answer = reader.answer(
         QUESTION, LONG, max_answer_length=longest, stride=stride, max_length=max_length, n_best=10**6
     )
-    assert {(one.start, one.end) for one in answer.n_best} == set(found)
+    assert {(one.start, one.end) for one in answer.n_best} == set(spans)
     for one in answer.n_best:
-        assert one.score == pytest.approx(found[one.start, one.end], rel=1e-4)
+        assert one.score == pytest.approx(spans[one.start, one.end], rel=1e-4)
 
 
 def test_answers_do_not_depend_on_batches(pair):
@@ -158,19 +158,19 @@ def test_best_spans_equals_search_over_all_spans(logits, longest, count):
     # tokens of a byte-level tokenizer include the space before a word
     context = " ab" * size
     offsets = [(3 * place, 3 * place + 3) for place in range(size)]
-    found, none = best_spans(begin, end, offsets, context, max_length=longest, n_best=count)
+    best, none = best_spans(begin, end, offsets, context, max_length=longest, n_best=count)
     p, q = (np.exp(part) / np.exp(part).sum() for part in (begin, end))
     spans = {(3 * i + 1, 3 * j + 3): p[i + 1] * q[j + 1] for i in range(size) for j in range(i, min(size, i + longest))}
     assert math.exp(none) == pytest.approx(p[0] * q[0])
-    assert [math.exp(span.log_prob) for span in found] == pytest.approx(sorted(spans.values(), reverse=True)[:count])
-    assert all(math.exp(span.log_prob) == pytest.approx(spans[span.start, span.end]) for span in found)
+    assert [math.exp(span.log_prob) for span in best] == pytest.approx(sorted(spans.values(), reverse=True)[:count])
+    assert all(math.exp(span.log_prob) == pytest.approx(spans[span.start, span.end]) for span in best)
 
 
 def test_equal_spans_of_different_tokens_count_once():
     # a character of two tokens, whose offsets are both those of the character
-    found, _ = best_spans(np.array([0.0, 2, 1]), np.array([0.0, 1, 2]), [(0, 1), (0, 1)], "😀", max_length=5, n_best=9)
-    assert [(span.start, span.end) for span in found] == [(0, 1)]
-    assert math.exp(found[0].log_prob) == pytest.approx((math.e**2 / (1 + math.e + math.e**2)) ** 2)
+    spans, _ = best_spans(np.array([0.0, 2, 1]), np.array([0.0, 1, 2]), [(0, 1), (0, 1)], "😀", max_length=5, n_best=9)
+    assert [(span.start, span.end) for span in spans] == [(0, 1)]
+    assert math.exp(spans[0].log_prob) == pytest.approx((math.e**2 / (1 + math.e + math.e**2)) ** 2)
 
 
 def test_threshold_is_difference_of_logits(bert):
@@ -261,7 +261,7 @@ def test_bfloat16_and_a_saved_folder(pair, tmp_path):
     reader.save_pretrained(tmp_path)
     assert QuestionAnswerer.from_pretrained(tmp_path, device="cpu").answers(PAIRS) == reader.answers(PAIRS)
     half = QuestionAnswerer.from_pretrained(tmp_path, precision="bfloat16", device="cpu")
-    assert next(half.inference_model.body.encoder.parameters()).dtype == torch.bfloat16
+    assert next(half.inference_model.encoder.encoder.parameters()).dtype == torch.bfloat16
     score = {(one.start, one.end): one.score for one in reader.answer(QUESTION, SHORT, n_best=10**6).n_best}
     for one in half.answer(QUESTION, SHORT, n_best=10).n_best:
         assert one.score == pytest.approx(score[one.start, one.end], rel=0.5)

@@ -44,10 +44,10 @@ def test_it_is_the_default_model_of_translate():
 
 def test_model_card_names_weights_and_training_data():
     card = (FOLDER / "MODEL_CARD.md").read_text(encoding="utf-8")
-    found = hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
-    assert re.findall(r"\b[0-9a-f]{64}\b", card) == [found]
-    for said in ("CC BY 2.0", "tatoeba.org", "manythings.org/anki", "recipes/tatoeba-en-de.yaml", "BLEU", "chrF"):
-        assert said in card
+    digest = hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
+    assert re.findall(r"\b[0-9a-f]{64}\b", card) == [digest]
+    for phrase in ("CC BY 2.0", "tatoeba.org", "manythings.org/anki", "recipes/tatoeba-en-de.yaml", "BLEU", "chrF"):
+        assert phrase in card
 
 
 def test_it_is_small():
@@ -79,11 +79,11 @@ def test_texts_equal_ctranslate2(translator, beams, tmp_path):
     theirs = ctranslate2.Translator(converted, compute_type="float32")
     texts = lines(ENGLISH)
     rows = [tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids) for text in texts]
-    found = [
+    translations = [
         tokenizer.decode(tokenizer.convert_tokens_to_ids(output.hypotheses[0]))
         for output in theirs.translate_batch(rows, beam_size=beams)
     ]
-    assert found == translator.generate(texts, beam_size=beams)
+    assert translations == translator.generate(texts, beam_size=beams)
 
 
 def lines(path):

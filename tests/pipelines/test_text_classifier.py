@@ -37,16 +37,18 @@ def test_probabilities_equal_transformers(pair):
     expected = logits(folder, theirs).softmax(dim=-1)
     classifier = TextClassifier.from_pretrained(folder, precision="float32", device="cpu")
     assert classifier.labels == ("good", "bad", "odd")
-    for found in (
+    for classifications in (
         classifier.classify(TEXTS),
         classifier.classify(TEXTS, batch_tokens=1),
         list(classifier.stream(TEXTS)),
     ):
-        rows = torch.tensor([[said.probabilities[label] for label in classifier.labels] for said in found])
+        rows = torch.tensor(
+            [[output.probabilities[label] for label in classifier.labels] for output in classifications]
+        )
         torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-5)
         best = expected.argmax(dim=-1).tolist()
-        assert [said.label for said in found] == [classifier.labels[index] for index in best]
-        assert all(said.probability == max(said.probabilities.values()) for said in found)
+        assert [output.label for output in classifications] == [classifier.labels[index] for index in best]
+        assert all(output.probability == max(output.probabilities.values()) for output in classifications)
     assert classifier.classify([]) == []
     with pytest.raises(ValueError, match="Put it in a list"):
         inspect.unwrap(TextClassifier.classify)(classifier, "hello")
@@ -56,7 +58,7 @@ def test_multi_label_classification(tmp_path):
     theirs = make("bert", tmp_path, "ForSequenceClassification", problem_type="multi_label_classification", **LABELS)
     classifier = TextClassifier.from_pretrained(tmp_path, precision="float32", device="cpu")
     expected = logits(tmp_path, theirs).sigmoid()
-    rows = torch.tensor([list(said.probabilities.values()) for said in classifier.classify(TEXTS)])
+    rows = torch.tensor([list(output.probabilities.values()) for output in classifier.classify(TEXTS)])
     torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-5)
     classifier.save_pretrained(tmp_path / "saved")
     again = TextClassifier.from_pretrained(tmp_path / "saved", precision="float32", device="cpu")
@@ -66,9 +68,9 @@ def test_multi_label_classification(tmp_path):
 def test_bfloat16_is_close_to_transformers(pair):
     folder, theirs = pair
     classifier = TextClassifier.from_pretrained(folder, precision="bfloat16", device="cpu")
-    assert next(classifier.inference_model.body.encoder.parameters()).dtype == torch.bfloat16
-    assert next(classifier.model.body.encoder.parameters()).dtype == torch.float32
-    rows = torch.tensor([list(said.probabilities.values()) for said in classifier.classify(TEXTS)])
+    assert next(classifier.inference_model.encoder.encoder.parameters()).dtype == torch.bfloat16
+    assert next(classifier.model.encoder.encoder.parameters()).dtype == torch.float32
+    rows = torch.tensor([list(output.probabilities.values()) for output in classifier.classify(TEXTS)])
     torch.testing.assert_close(rows, logits(folder, theirs).softmax(dim=-1), atol=0.1, rtol=0)
 
 
@@ -82,7 +84,7 @@ def test_the_command(pair, tmp_path, tiny_bert):
     assert [label for label, _ in lines] == [("good", "bad", "odd")[index] for index in expected.argmax(dim=-1)]
     assert [float(number) for _, number in lines] == pytest.approx(expected.amax(dim=-1).tolist(), abs=1e-4)
     status, out, _ = clearhead("classify", "-m", folder, "--json", stdin=b"hello world\n")
-    said = json.loads(out)
-    assert set(said) == {"label", "probability", "probabilities"}
-    assert sum(said["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    output = json.loads(out)
+    assert set(output) == {"label", "probability", "probabilities"}
+    assert sum(output["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     assert "has no classifier.weight" in refused("classify", "-m", tiny_bert, stdin=b"a\n")

@@ -41,16 +41,16 @@ def test_texts_equal_transformers(marian, beams):
     inputs = tokenizer(real, return_tensors="pt", padding=True)
     ids = theirs.generate(**inputs, num_beams=beams, max_new_tokens=12)
     expected = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    found = ours.generate(TEXTS, beam_size=beams, max_new_tokens=12)
-    assert [text for text, source in zip(found, TEXTS, strict=True) if source.strip()] == expected
-    assert [text for text, source in zip(found, TEXTS, strict=True) if not source.strip()] == ["", ""]
+    outputs = ours.generate(TEXTS, beam_size=beams, max_new_tokens=12)
+    assert [text for text, source in zip(outputs, TEXTS, strict=True) if source.strip()] == expected
+    assert [text for text, source in zip(outputs, TEXTS, strict=True) if not source.strip()] == ["", ""]
 
 
 def test_details(translator):
     plain = translator.generate(TEXTS, beam_size=3, max_new_tokens=8)
-    found = translator.generate(TEXTS, beam_size=3, max_new_tokens=8, num_return_sequences=3, return_details=True)
-    assert [one.text for one in found] == plain
-    for one, source in zip(found, TEXTS, strict=True):
+    outputs = translator.generate(TEXTS, beam_size=3, max_new_tokens=8, num_return_sequences=3, return_details=True)
+    assert [one.text for one in outputs] == plain
+    for one, source in zip(outputs, TEXTS, strict=True):
         if not source.strip():
             assert one == Generated("", (), (), (), 0.0)
             continue
@@ -67,21 +67,21 @@ def test_details(translator):
 @given(st.lists(st.sampled_from([*TEXTS, "x", "storm " * 9]), max_size=6), st.sampled_from([{}, {"beam_size": 1}]))
 @settings(max_examples=6)
 def test_outputs_do_not_depend_on_other_texts(translator, texts, options):
-    found = translator.generate(texts, max_new_tokens=5, **options)
-    assert len(found) == len(texts)
-    assert found == [translator.generate([text], max_new_tokens=5, **options)[0] for text in texts]
+    outputs = translator.generate(texts, max_new_tokens=5, **options)
+    assert len(outputs) == len(texts)
+    assert outputs == [translator.generate([text], max_new_tokens=5, **options)[0] for text in texts]
 
 
 def test_prefixes_are_forced_and_do_not_count(translator):
     texts = [TEXTS[0], TEXTS[2], TEXTS[4]]
     prefixes = ["Die alte Brücke", "", "Ist"]
-    found = translator.generate(texts, prefixes=prefixes, beam_size=3, max_new_tokens=6, return_details=True)
-    for one, prefix in zip(found, prefixes, strict=True):
+    outputs = translator.generate(texts, prefixes=prefixes, beam_size=3, max_new_tokens=6, return_details=True)
+    for one, prefix in zip(outputs, prefixes, strict=True):
         assert one.text.startswith(prefix)
         assert len(one.token_ids) <= 6
         assert translator.tokenizer.decode([*translator.tokenizer.target_ids(prefix), *one.token_ids]) == one.text
     (alone,) = translator.generate(texts[:1], prefixes=prefixes[:1], beam_size=3, max_new_tokens=6, return_details=True)
-    assert alone.token_ids == found[0].token_ids
+    assert alone.token_ids == outputs[0].token_ids
     with pytest.raises(ValueError, match=r"each text has a prefix.*text 1 has none"):
         translator.generate(texts, prefixes=["Die"])
     with pytest.raises(ValueError, match="3 texts and more prefixes"):
@@ -147,8 +147,8 @@ def test_stream_emits_whole_characters(tmp_path):
 
 def test_warning_names_truncated_text(translator, caplog):
     long = "storm " * 200
-    found = translator.generate([TEXTS[0], long], max_new_tokens=3, return_details=True)
-    assert [one.truncated for one in found] == [False, True]
+    outputs = translator.generate([TEXTS[0], long], max_new_tokens=3, return_details=True)
+    assert [one.truncated for one in outputs] == [False, True]
     assert "text 1 is longer than the 60 tokens that this model takes: it was cut" in caplog.text
     with pytest.raises(ValueError, match="text 1 is longer than the 60 tokens"):
         translator.generate([TEXTS[0], long], strict=True)
@@ -206,7 +206,7 @@ def test_models_that_require_languages(family, tmp_path):
     ours = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     languages = ours.tokenizer.languages
     source, target = languages[1], languages[3]
-    (found,) = ours.generate(
+    (output,) = ours.generate(
         TEXTS[:1], source_lang=source, target_lang=target, beam_size=2, max_new_tokens=6, return_details=True
     )
     directed = ours.tokenizer.for_languages(source, target)
@@ -215,9 +215,9 @@ def test_models_that_require_languages(family, tmp_path):
     if family == "mbart":  # the target begins with its language
         options = {"decoder_start_token_id": ours.tokenizer.token_id(target)}
     else:
-        assert found.token_ids[0] == ours.tokenizer.token_id(f"__{target}__" if family == "m2m100" else target)
+        assert output.token_ids[0] == ours.tokenizer.token_id(f"__{target}__" if family == "m2m100" else target)
     expected = theirs.generate(input_ids=ids, num_beams=2, max_new_tokens=6, **options)
-    assert expected[0, 1 : 1 + len(found.token_ids)].tolist() == list(found.token_ids)
+    assert expected[0, 1 : 1 + len(output.token_ids)].tolist() == list(output.token_ids)
     # the language precedes the forced prefix, and does not count as a new token
     (after,) = ours.generate(TEXTS[:1], target_lang=target, prefixes=["Die"], max_new_tokens=3, return_details=True)
     assert after.text.startswith("Die")
@@ -239,22 +239,22 @@ def test_mbart_starts_with_the_language(tmp_path):
     for name, data in (("config.json", config), ("generation_config.json", generation)):
         (tmp_path / name).write_text(json.dumps(data | {"decoder_start_token_id": romanian}))
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    seen = []
+    decoded = []
     inner = model.inference_model.decode
-    model.inference_model.decode = lambda ids, *rest: (seen.append(ids[0].tolist()), inner(ids, *rest))[1]
+    model.inference_model.decode = lambda ids, *rest: (decoded.append(ids[0].tolist()), inner(ids, *rest))[1]
     model.generate(TEXTS[:1], beam_size=1, max_new_tokens=2)
-    assert seen[0] == [romanian]
-    seen.clear()
+    assert decoded[0] == [romanian]
+    decoded.clear()
     model.generate(TEXTS[:1], beam_size=1, max_new_tokens=2, target_lang="de_DE")
-    assert seen[0] == [german]
+    assert decoded[0] == [german]
 
 
 def test_marian_reads_target_language_from_text(tmp_path):
     folders.marian(tmp_path, codes=("deu", "nld"))
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     assert model.tokenizer.languages == ("deu", "nld")
-    said = model.generate([TEXTS[0]], target_lang="nld", max_new_tokens=6)
-    assert model.generate([f">>nld<< {TEXTS[0]}"], max_new_tokens=6) == said
+    expected = model.generate([TEXTS[0]], target_lang="nld", max_new_tokens=6)
+    assert model.generate([f">>nld<< {TEXTS[0]}"], max_new_tokens=6) == expected
     with pytest.raises(ValueError, match="Choose the target language: deu, nld"):
         model.generate([TEXTS[0]])
 
@@ -297,10 +297,10 @@ def test_warning_names_prefix_that_cannot_be_tokenized(translator, caplog):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"length_penalty": 1000.0}, "length_penalty lies within ±30; got 1000.0"),
-        ({"length_penalty": float("inf")}, "length_penalty lies within ±30"),
-        ({"forced_bos_token_id": -1}, "forced_bos_token_id holds -1; token ids lie in 0"),
-        ({"bad_words_ids": [[99999]]}, "bad_words_ids holds 99999; token ids lie in 0"),
+        ({"length_penalty": 1000.0}, "length_penalty must be within ±30; got 1000.0"),
+        ({"length_penalty": float("inf")}, "length_penalty must be within ±30"),
+        ({"forced_bos_token_id": -1}, "forced_bos_token_id holds -1; token ids are 0 to"),
+        ({"bad_words_ids": [[99999]]}, "bad_words_ids holds 99999; token ids are 0 to"),
         ({"forced_eos_token_id": 99999}, "forced_eos_token_id holds 99999"),
     ],
 )
@@ -312,6 +312,6 @@ def test_values_out_of_range_raise(translator, options, message):
 def test_fewer_hypotheses_than_requested(translator):
     end = translator.model.config.eos_ids[0]
     options = {"beam_size": 4, "num_return_sequences": 4, "max_new_tokens": 1, "forced_eos_token_id": end}
-    (found,) = translator.generate(TEXTS[:1], return_details=True, **options)
-    assert [one.token_ids for one in found.n_best] == [(end,)]
-    assert not found.complete  # the end was forced
+    (output,) = translator.generate(TEXTS[:1], return_details=True, **options)
+    assert [one.token_ids for one in output.n_best] == [(end,)]
+    assert not output.complete  # the end was forced

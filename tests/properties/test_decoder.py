@@ -5,17 +5,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead import Decoder, DecoderCache, Seq2Seq, Seq2SeqConfig, masks
+from clearhead import Decoder, DecoderCache, LayerOptions, Seq2Seq, Seq2SeqConfig, masks
 from clearhead.equations.positions import relative_buckets
 
 seeds = st.integers(0, 2**16)
 OPTIONS = [
     {},
     {"norm_order": "pre"},
-    {"norm": "rms", "bias": False},
-    {"norm_order": "pre", "norm": "rms", "relative_buckets": 6, "relative_max_distance": 9, "scale": 1.0},
-    {"head_dim": 3},
-    {"scale": 1.0, "activation": "geglu"},
+    {"options": LayerOptions(norm="rms", bias=False)},
+    {
+        "norm_order": "pre",
+        "options": LayerOptions(norm="rms", scale=1.0),
+        "relative_buckets": 6,
+        "relative_max_distance": 9,
+    },
+    {"options": LayerOptions(head_dim=3)},
+    {"options": LayerOptions(scale=1.0, activation="geglu")},
 ]
 POSITIONS = ["sinusoidal", "concatenated", "fairseq", "learned", "none"]
 decoders = st.sampled_from(OPTIONS)

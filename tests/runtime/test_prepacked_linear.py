@@ -36,9 +36,9 @@ def test_equals_linear_and_activation(dtype, bound, rows, inputs, outputs, activ
     linear, x = nn.Linear(inputs, outputs, bias=bias), torch.randn(2, rows, inputs)
     with torch.inference_mode():
         plain = linear(x) if activation is None else activation(linear(x))
-        found = PrepackedLinear(linear, dtype, activation)(x.to(dtype))
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.float(), plain, atol=bound, rtol=bound)
+        result = PrepackedLinear(linear, dtype, activation)(x.to(dtype))
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.float(), plain, atol=bound, rtol=bound)
 
 
 def test_row_does_not_depend_on_other_rows():
@@ -55,15 +55,15 @@ def test_small_batch_packing_equals_linear_for_any_number_of_rows(rows, inputs, 
     linear, x = nn.Linear(inputs, outputs, bias=bias), torch.randn(rows, 1, inputs)
     packed, before = PrepackedLinear(linear, torch.float32, small_batch=True), torch.get_num_threads()
     with torch.inference_mode():
-        found = packed(x)
-        torch.testing.assert_close(found, linear(x), atol=1e-5, rtol=1e-5)
+        result = packed(x)
+        torch.testing.assert_close(result, linear(x), atol=1e-5, rtol=1e-5)
         torch.set_num_threads(threads)
         try:
             alone = packed(x[: rows // 2])
         finally:
             torch.set_num_threads(before)
     # bit-identical, except for a single row with a small matrix
-    assert float((alone - found[: rows // 2]).norm()) <= 1e-6 * (1 + float(alone.norm()))
+    assert float((alone - result[: rows // 2]).norm()) <= 1e-6 * (1 + float(alone.norm()))
     with torch.no_grad():
         linear.weight.mul_(2)
     with torch.inference_mode():
@@ -75,9 +75,9 @@ def test_small_batch_packing_equals_linear_for_any_number_of_rows(rows, inputs, 
 def test_small_batch_packing_uses_the_packed_weight(rows):
     weight, x, packed = torch.randn(40, 48), torch.randn(rows, 48), kernels.SmallBatchPackedWeight(torch.float32)
     with torch.inference_mode():
-        found = packed.matmul(x, weight)
-        assert torch.equal(packed._multiply(x, torch.zeros_like(weight), kernels.NO_ACTIVATION), found)
-        torch.testing.assert_close(found, functional.linear(x, weight), atol=1e-4, rtol=1e-4)
+        result = packed.matmul(x, weight)
+        assert torch.equal(packed._multiply(x, torch.zeros_like(weight), kernels.NO_ACTIVATION), result)
+        torch.testing.assert_close(result, functional.linear(x, weight), atol=1e-4, rtol=1e-4)
 
 
 @FEW
@@ -113,8 +113,8 @@ def test_self_test_detects_wrong_small_batch_matmul(monkeypatch):
 def test_input_may_be_noncontiguous():
     linear, x = nn.Linear(8, 4), torch.randn(3, 5, 16)
     with torch.inference_mode():
-        found = PrepackedLinear(linear, torch.float32)(x.transpose(0, 1)[..., ::2])
-        torch.testing.assert_close(found, linear(x.transpose(0, 1)[..., ::2]))
+        result = PrepackedLinear(linear, torch.float32)(x.transpose(0, 1)[..., ::2])
+        torch.testing.assert_close(result, linear(x.transpose(0, 1)[..., ::2]))
 
 
 def test_changed_weight_is_repacked():
@@ -159,9 +159,9 @@ def test_best_logits_are_exact_in_bfloat16(dtype, bound, vocabulary, bias, scale
     h = torch.randn(3, 1, 16).bfloat16()
     with torch.inference_mode():
         plain, best = output(h.float()), 5
-        found = PrepackedOutputProjection(output, dtype)(h)
-        torch.testing.assert_close(found, plain, atol=bound, rtol=bound)
-        torch.testing.assert_close(found.topk(best), plain.topk(best), atol=1e-5, rtol=1e-5)
+        result = PrepackedOutputProjection(output, dtype)(h)
+        torch.testing.assert_close(result, plain, atol=bound, rtol=bound)
+        torch.testing.assert_close(result.topk(best), plain.topk(best), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
@@ -226,8 +226,8 @@ def test_models_without_norms(precision):
     remove_norms(model)
     ids = torch.randint(50, (2, 5))
     with torch.inference_mode():
-        found, wanted = inference_copy(model, precision, CPU)(ids, ids), model(ids, ids)
-    assert float((found - wanted).norm()) <= (1e-5 if precision == "float32" else 0.05) * float(wanted.norm())
+        result, expected = inference_copy(model, precision, CPU)(ids, ids), model(ids, ids)
+    assert float((result - expected).norm()) <= (1e-5 if precision == "float32" else 0.05) * float(expected.norm())
 
 
 def test_unsupported_operators_keep_linear_layers(monkeypatch):
@@ -283,8 +283,8 @@ print(libc.mallinfo2().in_use - before)
 )
 def test_kernel_cache_is_bounded():
     # in a new process: the size of the cache is fixed at the first matmul
-    told = {name: value for name, value in os.environ.items() if "CACHE_CAPACITY" not in name}
-    run = subprocess.run([sys.executable, "-c", MANY_ROW_COUNTS], env=told, capture_output=True, text=True)
+    environment = {name: value for name, value in os.environ.items() if "CACHE_CAPACITY" not in name}
+    run = subprocess.run([sys.executable, "-c", MANY_ROW_COUNTS], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) < 5e6  # keeping a hundred more kernels would take 56 MB
 

@@ -1,4 +1,4 @@
-"""T4.2: each regulariser is a switch of a recipe, and the run with it comes to other weights."""
+"""Each regularizer is a switch of the recipe and changes the trained weights."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def plain(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", list(SWITCHED))
-def test_t4_2_a_regulariser_is_a_switch_that_changes_the_run(data, plain, tmp_path, name):
+def test_a_regularizer_changes_the_weights(data, plain, tmp_path, name):
     weights = _weights(data, tmp_path / "run", SWITCHED[name])
     if name == "layer_norm":
         assert not any("norm" in key for key in weights)
@@ -46,27 +46,27 @@ def test_t4_2_a_regulariser_is_a_switch_that_changes_the_run(data, plain, tmp_pa
     assert any(not torch.equal(weights[key], plain[key]) for key in weights)
 
 
-def test_t4_2_the_same_recipe_comes_to_the_same_weights(data, plain, tmp_path):
+def test_the_same_recipe_gives_the_same_weights(data, plain, tmp_path):
     weights = _weights(data, tmp_path / "run", {})
     assert all(torch.equal(weights[key], plain[key]) for key in plain)
 
 
-def test_t4_2_distillation(data, plain, tmp_path):
+def test_distillation_changes_the_weights(data, plain, tmp_path):
     teacher = train(recipe(data, "text-to-text", tmp_path / "teacher", seed=5)).folder
     weights = _weights(data, tmp_path / "run", {"distillation": {"teacher": str(teacher)}})
     assert any(not torch.equal(weights[key], plain[key]) for key in weights)
 
 
-def test_t4_2_early_stopping(data, tmp_path):
-    """Nothing gets better by 100, so that the second validation after the first one is the last."""
-    told = {"early_stopping": {"patience": 2, "min_delta": 100.0}}
+def test_early_stopping_ends_the_run(data, tmp_path):
+    """No validation improves by 100, so the run ends after two more validations."""
+    spec = {"early_stopping": {"patience": 2, "min_delta": 100.0}}
     trained = train(
         recipe(
             data,
             "text-to-text",
             tmp_path / "run",
             held_out=True,
-            regularize=told,
+            regularize=spec,
             training={"steps": 20},
             validation={"every": 2},
         )

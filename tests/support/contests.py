@@ -193,7 +193,6 @@ def prepare(folder):
     import yaml
 
     from support.tiny import make_bert
-    from support.training import told
 
     make_bert(folder / "bert")
     make_bert(folder / "other", seed=1, hidden_size=64)
@@ -201,7 +200,7 @@ def prepare(folder):
     words = ["the", "old", "bridge", "was", "closed", "after", "storm", "hello", "world"]
     lines = (" ".join(chance.choices(words, k=chance.randint(0, 18))) for _ in range(24_000))
     (folder / "texts.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(told(folder)))
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(spec(folder)))
 
 
 def main(kind, count, seed=0):

@@ -1,4 +1,4 @@
-"""Tiny trainings: a few dozen artificial pairs of sentences, and a recipe that learns them in a second."""
+"""Tiny trainings: a few dozen artificial sentence pairs, and a recipe that trains on them in a second."""
 
 import csv
 import random
@@ -32,7 +32,7 @@ WORDS = [
 
 
 def write_pairs(path, count, seed=0):
-    """Writes sentences of random words, and each with its words backwards and in capitals."""
+    """Write sentences of random words, each with its words reversed and in capitals."""
     draws = random.Random(seed)
     lines = ["source\ttarget"]
     for _ in range(count):
@@ -42,14 +42,14 @@ def write_pairs(path, count, seed=0):
 
 
 def write_data(folder):
-    """Writes the pairs to train with and to validate with, where they are not there yet."""
+    """Write the training and validation pairs, unless they exist."""
     for name, count in (("train", 48), ("valid", 8)):
         if not (folder / f"{name}.tsv").exists():
             write_pairs(folder / f"{name}.tsv", count, seed=count)
 
 
-def told(folder, output="run"):
-    """A recipe of everything that has a state: dropout, augmentation, accumulation, early stopping, an average."""
+def spec(folder, output="run"):
+    """Return a recipe with everything that has a state: dropout, augmentation, accumulation, early stopping, averaging."""
     folder = Path(folder)
     write_data(folder)
     return {
@@ -84,7 +84,7 @@ def told(folder, output="run"):
 
 
 def changed(data, changes):
-    """A recipe with other values: {"training.steps": 5}."""
+    """Change values of a recipe: {"training.steps": 5}."""
     for key, value in changes.items():
         *sections, last = key.split(".")
         inner = data
@@ -95,26 +95,26 @@ def changed(data, changes):
 
 
 def tiny(folder, output="run", **changes) -> Recipe:
-    """The tiny recipe, with changes: training__steps=5."""
+    """Return the tiny recipe with changes: training__steps=5."""
     return parse_recipe(
-        changed(told(folder, output), {key.replace("__", "."): value for key, value in changes.items()}), "tiny"
+        changed(spec(folder, output), {key.replace("__", "."): value for key, value in changes.items()}), "tiny"
     )
 
 
 def write_tiny(folder, output="run", **changes):
-    """The tiny recipe as a file; gives its path."""
-    data = changed(told(folder, output), {key.replace("__", "."): value for key, value in changes.items()})
+    """Write the tiny recipe into a file; return its path."""
+    data = changed(spec(folder, output), {key.replace("__", "."): value for key, value in changes.items()})
     path = Path(folder) / f"{output}.yaml"
     path.write_text(yaml.safe_dump(data))
     return path
 
 
 class Killed(BaseException):
-    """In place of SIGKILL, where a test kills a run in its own process."""
+    """Replaces SIGKILL in tests that kill a run in their own process."""
 
 
 def trained_until(recipe, moment, *, resume=False):
-    """Trains until `moment(step)` is true after a step, and is ended there without any warning."""
+    """Train until `moment(step)` is true after a step, and abort without warning."""
 
     def advance(step, steps, said):
         if moment(step):
@@ -124,11 +124,11 @@ def trained_until(recipe, moment, *, resume=False):
         train(recipe, resume=resume, on_step=advance)
     except Killed:
         return
-    raise AssertionError("the moment never came")
+    raise AssertionError("the run ended before the moment")
 
 
 def metrics(run):
-    """The rows of a metrics.csv as they are written, without the speed."""
+    """Return the rows of a metrics.csv as strings, without the speed."""
     with (Path(run) / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
@@ -137,7 +137,7 @@ def metrics(run):
 
 
 def outcome(run):
-    """All of a run that must not depend on interruptions: weights by file, as bytes, and the metrics."""
+    """Return the parts of a run that must not depend on interruptions: files of weights as bytes, and the metrics."""
     run = Path(run)
     files = [run / "model.safetensors", *sorted((run / "checkpoints").glob("step-*"))]
     found = {path.name: path.read_bytes() for path in files}
@@ -146,18 +146,18 @@ def outcome(run):
 
 
 def same(one, other):
-    """Whether two outcomes are alike; says which file differs."""
+    """Check that two outcomes are equal; the assertion names the files that differ."""
     assert list(one) == list(other)
     assert [name for name in one if one[name] != other[name]] == []
 
 
 def weights(run):
-    """The tensors of a run's model."""
+    """Return the tensors of a run's model."""
     return load_file(Path(run) / "model.safetensors")
 
 
 def losses(run):
-    """The loss of each step."""
+    """Return the loss of each step."""
     return [float(row["loss"]) for row in metrics(run) if row["loss"]]
 
 

@@ -1,4 +1,4 @@
-"""Small data to train on, recipes for it, and tasks that stand ready for a step."""
+"""Small training data, recipes for it, and modules that are ready for a training step."""
 
 import random
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ SIZES = {"d_model": 16, "ffn_hidden": 32, "num_heads": 2, "num_layers": 2}
 
 
 def write_data(folder, examples=32):
-    """Files for every task, and two tokenizers: a.en, a.de; a.tsv (text, label); p.tsv (first, second, score); q.jsonl
+    """Write files for every task and two tokenizers: a.en, a.de; a.tsv (text, label); p.tsv (first, second, score); q.jsonl
     (question, context, answer, answer_start); seq2seq/, encoder/."""
     draws = random.Random(0)
     texts = [[draws.choice(list(WORDS)) for _ in range(draws.randint(2, 6))] for _ in range(examples)]
@@ -62,21 +62,21 @@ FILES = {
 
 
 def recipe(folder, task, output="run", *, held_out=False, **sections):
-    """A recipe for the files of `write_data`, without any regulariser that is not asked for.
+    """Return a recipe for the files of `write_data`, without regularizers unless the sections have them.
 
     Args:
-        folder: with the files.
-        task: what is learned.
-        output: the run's folder.
-        held_out: whether the training data are also what is validated on.
-        sections: what is said beside that.
+        folder: folder of the files.
+        task: name of the task.
+        output: folder of the run.
+        held_out: whether to validate on the training data.
+        sections: other keys of the recipe.
     """
     files = FILES[task]
     train = {field: str(folder / file) for field, file in files.items()} if isinstance(files, dict) else None
     name = "seq2seq" if task == "text-to-text" else "encoder"
     if task == "sentence-embeddings":
         sections = {"objective": {"loss": "regression"}, **sections}
-    told = {
+    spec = {
         "task": task,
         "output": str(output),
         "data": {"train": train or str(folder / files), "batch_tokens": 400} | sections.pop("data", {}),
@@ -85,34 +85,34 @@ def recipe(folder, task, output="run", *, held_out=False, **sections):
         "regularize": {"dropout": False, "gradient_clipping": False} | sections.pop("regularize", {}),
     }
     if held_out:
-        told["data"]["validation"] = told["data"]["train"]
+        spec["data"]["validation"] = spec["data"]["train"]
     if not {"init_from", "init_encoder_from", "init_decoder_from"} & set(sections.get("model", {})):
-        told["tokenizer"] = {"path": str(folder / name)}
+        spec["tokenizer"] = {"path": str(folder / name)}
         sections["model"] = SIZES | sections.get("model", {})
-    return parse_recipe(told | sections, "the recipe")
+    return parse_recipe(spec | sections, "the recipe")
 
 
-def ready(told, folder):
-    """A learner as its first step finds it, with all examples of its data.
+def ready(spec, folder):
+    """Return a training module before its first step, and all examples of its data.
 
-    Gives:
-        (learner, examples)
+    Returns:
+        (module, examples)
     """
-    torch.manual_seed(told.seed)
-    task = create_task(told, folder)
-    teacher = trainer.load_teacher(task, told)
-    trainer.prepare_for_training(task.model, told)
-    learner = TrainingModule(task, told, 4, teacher)
-    learner._trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
-    records = Records(told.data.train, fields=task.fields)
+    torch.manual_seed(spec.seed)
+    task = create_task(spec, folder)
+    teacher = trainer.load_teacher(task, spec)
+    trainer.prepare_for_training(task.model, spec)
+    module = TrainingModule(task, spec, 4, teacher)
+    module._trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
+    records = Records(spec.data.train, fields=task.fields)
     examples = [example for found in task.examples(list(records)) for example in found]
-    return learner, [{key: _array(value) for key, value in example.items()} for example in examples]
+    return module, [{key: _array(value) for key, value in example.items()} for example in examples]
 
 
 def _array(value):
     return value if isinstance(value, int | float) else np.asarray(value)
 
 
-def batch_of(learner, examples, training=False, seed=0):
-    """Some examples as the task puts them together."""
-    return learner.task.collate(examples, np.random.default_rng(seed), training=training)
+def batch_of(module, examples, training=False, seed=0):
+    """Return the task's batch of some examples."""
+    return module.task.collate(examples, np.random.default_rng(seed), training=training)

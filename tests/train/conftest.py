@@ -1,4 +1,4 @@
-"""A tiny training that nobody interrupts: what the interrupted ones are compared with."""
+"""Uninterrupted tiny training, the baseline of interrupted ones."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from support.training import outcome, write_data, write_tiny
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """As many threads as the commands in processes of their own: sums are made in the same order."""
+    """Use one thread, as the commands in other processes do, for the same order of summation."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -17,7 +17,7 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """A place for tiny trainings, with their data in it: any test may be a worker's first."""
+    """Folder for tiny trainings with their data, which the first test of each worker creates."""
     path = tmp_path_factory.mktemp("training")
     write_data(path)
     return path
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def whole(folder):
-    """What the run comes to that nobody interrupts."""
+    """Outcome of the uninterrupted run."""
     status, said = forks.run("train", write_tiny(folder, "whole"), said=folder / "whole.txt")
     assert (status, "error" in said) == (0, False)
     return outcome(folder / "whole")

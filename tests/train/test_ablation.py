@@ -1,4 +1,4 @@
-"""`clearhead ablate`: the same training with and without each regulariser."""
+"""`clearhead ablate` compares the same training with and without each regularizer."""
 
 import json
 
@@ -18,13 +18,13 @@ def data(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def told(data, folder, **sections):
+def spec(data, folder, **sections):
     return recipe(data, "classification", output=folder / "out", held_out=True, **sections)
 
 
 def written(data, folder, **sections):
     path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(told(data, folder, **sections).model_dump(mode="json")), encoding="utf-8")
+    path.write_text(yaml.safe_dump(spec(data, folder, **sections).model_dump(mode="json")), encoding="utf-8")
     return path
 
 
@@ -64,7 +64,7 @@ def test_table_numbers_and_picture(data, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_diverges_is_reported(data, tmp_path):
-    wild = told(data, tmp_path, optimizer={"learning_rate": 1.0}, model={"num_layers": 6}, training={"steps": 12})
+    wild = spec(data, tmp_path, optimizer={"learning_rate": 1.0}, model={"num_layers": 6}, training={"steps": 12})
     effects = ablate(wild, without=["layer_norm"], seeds=2)
     assert [(effect.name, effect.diverged) for effect in effects] == [
         ("as the recipe says", 0),
@@ -85,7 +85,7 @@ def test_what_there_is_not_is_refused(data, tmp_path):
         ({}, "nothing to compare"),
     ]:
         with pytest.raises(ValueError, match=message):
-            ablate(told(data, tmp_path), **options)
+            ablate(spec(data, tmp_path), **options)
     with pytest.raises(ValueError, match=r"data.validation is missing"):
         ablate(recipe(data, "classification"), without=["layer_norm"])
 
@@ -94,7 +94,7 @@ def test_what_there_is_not_is_refused(data, tmp_path):
     "name", [name for name in ablations() if name not in ("distillation", "attention_masking", "layer_norm")]
 )
 def test_a_regulariser_that_is_off_is_switched_on_and_off_again(data, tmp_path, name):
-    off = told(data, tmp_path, regularize={"dropout": {"attention": 0.1}})  # r_drop wants some
+    off = spec(data, tmp_path, regularize={"dropout": {"attention": 0.1}})  # r_drop wants some
     on = toggled(off, name, on=True)
     if name == "augmentation":
         assert on.regularize.augmentation == Augmentation(token_masking=0.1)
@@ -108,7 +108,7 @@ def test_a_regulariser_that_is_off_is_switched_on_and_off_again(data, tmp_path, 
 
 @pytest.mark.parametrize("name", ["attention_masking", "layer_norm"])
 def test_a_regulariser_that_is_on_is_switched_off_and_on_again(data, tmp_path, name):
-    on = told(data, tmp_path)
+    on = spec(data, tmp_path)
     off = toggled(on, name, on=False)
     assert not getattr(off.regularize, name)
     assert toggled(off, name, on=True) == on

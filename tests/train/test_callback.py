@@ -1,4 +1,4 @@
-"""Between updates: what is kept, what is best, when it ends; and that an update is what the recipe says."""
+"""Updates, checkpoints, selection of the best weights, early stopping and the metrics log."""
 
 import math
 
@@ -26,12 +26,12 @@ def steps(run):
 
 
 def validated(monkeypatch, scores):
-    """Lets validation find these losses, one after the other."""
+    """Replace validation with a sequence of losses."""
     found = iter(scores)
     monkeypatch.setattr(running, "build_validator", lambda *rest: lambda: {"loss": next(found)})
 
 
-def test_batches_accumulated_learn_what_one_large_batch_learns(folder):
+def test_accumulated_batches_equal_one_large_batch(folder):
     changes = {**WITHOUT_CHANCE, "data__validation": None, "regularize__early_stopping": False, "training__epochs": 3}
     changes |= {"training__steps": None, "training__final_weights": "last", "data__batch_tokens": 10_000}
     train(tiny(folder, "large", **changes, training__gradient_accumulation_steps=1))
@@ -53,10 +53,10 @@ def test_the_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
 
     real = running.TrainingModule.configure_gradient_clipping
 
-    def clipped(learner, optimizer, *rest, **options):
+    def clipped(module, optimizer, *rest, **options):
         before = grads(optimizer)
-        real(learner, optimizer, *rest, **options)
-        assert learner.gradient_norm == pytest.approx(before, rel=1e-4)
+        real(module, optimizer, *rest, **options)
+        assert module.gradient_norm == pytest.approx(before, rel=1e-4)
         norms.append((before, grads(optimizer)))
 
     monkeypatch.setattr(running.TrainingModule, "configure_gradient_clipping", clipped)
@@ -71,7 +71,7 @@ def test_the_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
     )
 
 
-def test_the_best_is_kept_beside_the_last(folder, monkeypatch):
+def test_the_best_and_the_last_weights_are_kept(folder, monkeypatch):
     validated(monkeypatch, [5.0, 4.0, 3.0, 3.5, 3.4, 3.9, 9.0])
     changes = {
         "validation__every": 1,
@@ -84,10 +84,10 @@ def test_the_best_is_kept_beside_the_last(folder, monkeypatch):
     best = load_file(folder / "best" / "checkpoints" / "step-00000003.safetensors")
     model = weights(folder / "best")
     assert torch.equal(model["model.encoder.layers.0.fc1.weight"], best["encoder.layers.0.feedforward.inner.weight"])
-    assert trained.scores == {"loss": 9.0}  # measured anew, of the weights in the folder
+    assert trained.scores == {"loss": 9.0}  # computed again with the weights in the folder
 
 
-def test_a_measure_that_gets_better_upwards_selects(folder):
+def test_a_metric_that_improves_upwards_selects_the_best(folder):
     changes = {"validation__metrics": ["chrf"], "validation__monitor": "chrf", "validation__max_new_tokens": 5}
     train(tiny(folder, "chrf", training__steps=6, training__final_weights="best", **changes))
     found = {int(row["step"]): float(row["chrf"]) for row in metrics(folder / "chrf") if row["chrf"]}
@@ -102,13 +102,13 @@ def test_a_measure_that_gets_better_upwards_selects(folder):
     [
         ([5.0, 4.0, 4.0, 4.0, 3.0, 2.0], 2, 0.0, 4),
         ([5.0, 4.0, 4.0, 3.9, 4.0, 4.0, 4.0], 3, 0.0, 7),
-        # each is better than the one before, but not by enough; the value to beat stays 5.0, until all have summed up
+        # each improves by less than min_delta, so 5.0 stays the value to beat until the improvements add up
         ([5.0, 4.96, 4.93, 4.91, 4.85, 4.8, 4.79, 4.78, 4.76], 4, 0.1, 9),
         ([5.0, 4.96, 4.93, 4.91, 4.85], 3, 0.1, 4),
         ([math.nan, 5.0, math.nan, math.nan], 2, 0.0, 4),
     ],
 )
-def test_it_stops_early_after_so_many_validations_without_a_better_one(
+def test_early_stopping_counts_validations_without_improvement(
     folder, monkeypatch, request, scores, patience, min_delta, stop
 ):
     validated(monkeypatch, scores)
@@ -128,44 +128,44 @@ def test_better(new, old, delta):
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.sets(st.integers(1, 12)), st.none() | st.integers(1, 12))
-def test_a_shelf_keeps_the_last_the_best_and_where_it_stopped(tmp_path_factory, keep, width, best, stop):
-    run = tmp_path_factory.mktemp("shelf")
-    shelf = CheckpointManager(run, keep)
+def test_checkpoints_keep_the_last_the_best_and_the_temporary_step(tmp_path_factory, keep, width, best, stop):
+    run = tmp_path_factory.mktemp("checkpoints")
+    checkpoints = CheckpointManager(run, keep)
     models = {}
     for step in range(1, 13):
         models[step] = nn.Linear(width, 2)
         temporary = step == stop
-        shelf.save(models[step], step, best=step in best and not temporary, temporary=temporary)
+        checkpoints.save(models[step], step, best=step in best and not temporary, temporary=temporary)
         (run / "checkpoints" / ".state.ckpt.abc.part").write_bytes(b"half")
         (run / ".metrics.csv.abc.part").write_bytes(b"half")
-        shelf.prune()
+        checkpoints.prune()
     regular = [step for step in range(1, 13) if step != stop]
     wanted = {*regular[-keep:], *([stop] if stop else []), *([max(best - {stop})] if best - {stop} else [])}
     assert steps(run) == sorted(wanted)
     assert list(run.rglob(".*.part")) == []
-    assert shelf.last == regular[-keep:]
-    assert shelf.latest() == [12]
+    assert checkpoints.last == regular[-keep:]
+    assert checkpoints.latest() == [12]
     mean = nn.Linear(width, 2)
-    shelf.load(mean, shelf.last)
-    every = torch.stack([models[step].weight.detach().double() for step in shelf.last])
+    checkpoints.load(mean, checkpoints.last)
+    every = torch.stack([models[step].weight.detach().double() for step in checkpoints.last])
     torch.testing.assert_close(mean.weight.detach(), every.mean(0).float(), rtol=0, atol=0)
 
 
-def test_a_journal_goes_on_as_if_it_had_never_ended(tmp_path):
+def test_a_resumed_metrics_log_equals_an_uninterrupted_one(tmp_path):
     values = {"epoch": 0, "loss": 0.1 + 0.2, "learning_rate": 1e-9, "gradient_norm": 1e300, "tokens_per_second": 3.0}
 
     def write(place, numbers, begun):
         place.mkdir(exist_ok=True)
-        journal = MetricsLogger(place, ["bleu"], begun)
+        metrics_logger = MetricsLogger(place, ["bleu"], begun)
         for step in numbers:
-            journal.log(step, values)
-            journal.log(step, {"validation_loss": 1 / 3, "bleu": float(step)})
-        return journal
+            metrics_logger.log(step, values)
+            metrics_logger.log(step, {"validation_loss": 1 / 3, "bleu": float(step)})
+        return metrics_logger
 
     write(tmp_path / "whole", range(1, 7), 0).close()
     write(tmp_path / "parts", range(1, 6), 0)  # killed: never closed
     with (tmp_path / "parts" / "metrics.csv").open("a") as file:
-        file.save("6,0,0.1")  # in the middle of a line
+        file.write("6,0,0.1")  # in the middle of a line
     write(tmp_path / "parts", range(4, 7), 3).close()
     written = (tmp_path / "parts" / "metrics.csv").read_bytes()
     assert written == (tmp_path / "whole" / "metrics.csv").read_bytes()

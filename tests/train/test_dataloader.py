@@ -1,4 +1,4 @@
-"""Batches from any point on: a position is all of a loader's state."""
+"""The data loader resumes from its position alone."""
 
 import numpy as np
 import pytest
@@ -44,25 +44,25 @@ def loader(run, rank=0, world=1):
     )
 
 
-def told(part):
+def spec(part):
     content = None if part.batch is None else part.batch["row and draw"].tolist()
     return content, part.loss_divisor, part.index, part.step, part.epoch, part.rows
 
 
 @given(runs, st.data())
-def test_from_any_position_the_rest_is_the_same(run, data):
-    whole = [told(part) for part in loader(run)]
+def test_resuming_at_any_position_gives_the_same_batches(run, data):
+    whole = [spec(part) for part in loader(run)]
     assert len(whole) == len(loader(run))
     position = data.draw(st.integers(0, len(whole)))
     begun = loader(run)
     for _, __ in zip(range(position), begun, strict=False):
         pass
-    # the state while the batch before is computed is that of the next one
+    # the state saved while a batch is computed is that of the next batch
     assert begun.state_dict() == {"position": position}
     resumed = loader(run)
     resumed.load_state_dict(begun.state_dict())
     update = position if position == len(whole) else position - position % run["accumulate"]
-    assert [told(part) for part in resumed] == whole[update:]
+    assert [spec(part) for part in resumed] == whole[update:]
 
 
 @given(runs)
@@ -76,14 +76,14 @@ def test_batches_are_numbered_and_each_epoch_has_every_row_once(run):
         rows = [row for part in parts if part.epoch == epoch for row in part.rows]
         assert sorted(rows) == list(range(run["rows"]))
     draws = [draw for part in parts for _, draw in part.batch["row and draw"].tolist()]
-    assert len(set(draws)) >= 0.9 * len(draws)  # anew in each batch and epoch
+    assert len(set(draws)) >= 0.9 * len(draws)  # different in each batch and epoch
     if run["length"]["epochs"] is not None:
         of_epochs = run["length"]["epochs"] * -(-run["rows"] // run["size"])
         assert 0 <= len(parts) - of_epochs < run["accumulate"]
 
 
 @given(runs, st.integers(1, 4))
-def test_shares_of_processes_join_to_the_whole(run, world):
+def test_the_shards_of_all_processes_form_the_batch(run, world):
     shares = [list(loader(run, rank, world)) for rank in range(world)]
     for together, *parts in zip(loader(run), *shares, strict=True):
         rows = [row for part in parts if part.batch is not None for row in part.batch["row and draw"].tolist()]
@@ -91,31 +91,31 @@ def test_shares_of_processes_join_to_the_whole(run, world):
         sizes = [0 if part.batch is None else len(part.batch["row and draw"]) for part in parts]
         assert max(sizes) - min(sizes) <= 1
         for part in parts:
-            assert told(part)[1:] == told(together)[1:]
+            assert spec(part)[1:] == spec(together)[1:]
 
 
 @given(runs)
-def test_the_total_is_that_of_all_batches_of_the_update(run):
+def test_the_loss_divisor_covers_all_batches_of_the_update(run):
     parts = list(loader(run))
     for part in parts:
         assert part.loss_divisor == sum(other.batch.count for other in parts if other.step == part.step)
 
 
 @pytest.mark.parametrize(("pairs", "world"), [(5, 2), (4, 3), (2, 4)])
-def test_a_pair_is_told_from_the_whole_batch_in_every_process(tmp_path, pairs, world):
-    """The contrastive losses of the processes' shares, and their gradients, add up to those of the whole batch."""
+def test_every_process_compares_a_pair_with_the_whole_batch(tmp_path, pairs, world):
+    """Contrastive losses and gradients of the processes add up to those of the whole batch."""
     write_data(tmp_path)
     pairs_alone = "".join(f"red {number}\tblue cat {number}\n" for number in range(5))
     (tmp_path / "p.tsv").write_text(pairs_alone, encoding="utf-8")
-    told = recipe(tmp_path, "sentence-embeddings", objective={"loss": "contrastive"})
-    learner, examples = ready(told, tmp_path)
-    batch = batch_of(learner, examples[:pairs])
+    spec = recipe(tmp_path, "sentence-embeddings", objective={"loss": "contrastive"})
+    module, examples = ready(spec, tmp_path)
+    batch = batch_of(module, examples[:pairs])
 
     def measured(parts):
-        learner.zero_grad()
-        loss = sum(learner._loss(part) for part in parts)
+        module.zero_grad()
+        loss = sum(module._loss(part) for part in parts)
         loss.backward()
-        return loss, [weight.grad for weight in learner.model.parameters() if weight.grad is not None]
+        return loss, [weight.grad for weight in module.model.parameters() if weight.grad is not None]
 
     shares = [batch.shard(rank, world) for rank in range(world)]
     found = measured([share for share in shares if share is not None])

@@ -1,4 +1,4 @@
-"""Examples on disk: what went in comes out, whole or not at all."""
+"""Tokenized datasets on disk return what was written, and appear atomically."""
 
 import os
 import pickle
@@ -44,7 +44,7 @@ def no_rows():
 
 @given(st.lists(st.lists(example, max_size=3), min_size=1, max_size=20), st.integers(1, 4), st.none() | st.just(8))
 @settings(max_examples=25)
-def test_what_went_in_comes_out(tmp_path_factory, monkeypatch, found, chunk, budget):
+def test_reading_returns_what_was_written(tmp_path_factory, monkeypatch, found, chunk, budget):
     monkeypatch.setattr(module, "CHUNK_ROWS", chunk)
     folder = tmp_path_factory.mktemp("stores") / "deep" / "store"
     every = [one for some in found for one in some]
@@ -95,11 +95,11 @@ def test_examples_are_views_and_a_pickle_is_small(tmp_path):
             store[place]
 
 
-def test_another_key_or_budget_builds_anew(tmp_path):
+def test_another_key_or_limit_rebuilds(tmp_path):
     folder = tmp_path / "store"
     first = build_dataset(folder, rows(3), letters, key="a")
     assert len(build_dataset(folder, rows(4), letters, key="b")) == 4
-    assert first[2]["ids"].tolist() == [3] * 3  # whoever reads the old one goes on
+    assert first[2]["ids"].tolist() == [3] * 3  # readers of the old one continue
     assert len(build_dataset(folder, rows(9), letters, key="b", max_tokens=5)) == 7
     with pytest.raises(ValueError, match=r"a.txt, line 6: longer than the batch limit of 5 tokens; fix"):
         build_dataset(folder, rows(9), letters, key="b", max_tokens=5, strict=True)
@@ -111,7 +111,7 @@ def test_another_key_or_budget_builds_anew(tmp_path):
         build_dataset(tmp_path / "other", [], letters, key="a")
 
 
-def test_examples_that_differ_are_a_mistake_of_the_program(tmp_path):
+def test_examples_with_different_fields_fail_an_assertion(tmp_path):
     def examples(chunk):
         return [[{"ids": [1], "label": 1.0 if row.location.endswith("7") else 1}] for row in chunk]
 
@@ -125,7 +125,7 @@ def test_examples_that_differ_are_a_mistake_of_the_program(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_no_store_is_not_replaced(tmp_path):
+def test_other_folders_are_not_replaced(tmp_path):
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "a.txt").write_text("mine")
     for place in (tmp_path / "papers", tmp_path / "papers" / "a.txt"):
@@ -138,7 +138,7 @@ def test_what_is_no_store_is_not_replaced(tmp_path):
         TokenizedDataset(tmp_path / "papers")
 
 
-def test_a_damaged_store_is_built_anew(tmp_path):
+def test_a_damaged_dataset_is_rebuilt(tmp_path):
     folder = tmp_path / "store"
     for name, content in (
         ("tokens-0.bin", b"1234"),
@@ -167,7 +167,7 @@ build_dataset(pathlib.Path(sys.argv[1]), rows(), lambda chunk: [[{"ids": [1] * 5
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_kill_leaves_no_half_store(tmp_path, before):
+def test_a_kill_leaves_no_partial_dataset(tmp_path, before):
     folder = tmp_path / "store"
     if before:
         build_dataset(folder, rows(3), letters, key="a")
@@ -198,7 +198,7 @@ def test_an_interrupt_or_a_bad_row_leaves_what_was_there(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [100, 9_000])
-def test_a_full_disk_names_the_place(tmp_path, limit):
+def test_a_full_disk_names_the_folder(tmp_path, limit):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
@@ -211,14 +211,14 @@ def test_a_full_disk_names_the_place(tmp_path, limit):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+def test_a_folder_that_is_not_writable_is_named(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(PermissionError, match="store"):
         build_dataset(tmp_path / "store", rows(3), letters, key="b")
     tmp_path.chmod(0o700)
 
 
-def test_the_rows_are_never_held_whole(tmp_path):
+def test_rows_are_read_in_chunks(tmp_path):
     asked = []
 
     def endless():
@@ -234,7 +234,7 @@ def test_the_rows_are_never_held_whole(tmp_path):
     assert len(build_dataset(tmp_path / "store", endless(), examples, key="b")) == 5500
 
 
-def test_of_two_at_once_one_builds_and_the_other_waits(tmp_path):
+def test_of_two_processes_one_builds_and_the_other_waits(tmp_path):
     started, finish = threading.Event(), threading.Event()
     found = []
 
@@ -261,7 +261,7 @@ def test_of_two_at_once_one_builds_and_the_other_waits(tmp_path):
     assert os.listdir(tmp_path) == ["store"]
 
 
-def test_who_has_waited_keeps_the_next_one_waiting(tmp_path):
+def test_a_process_that_waited_holds_the_lock_itself(tmp_path):
     inside, leave = [threading.Event() for _ in range(3)], [threading.Event() for _ in range(3)]
 
     def enter(number):

@@ -1,4 +1,4 @@
-"""A student learns from a teacher: from its probabilities, its hidden states, the texts that it writes."""
+"""Distillation from a teacher's probabilities, hidden states and texts."""
 
 import json
 
@@ -20,15 +20,15 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def teacher(data):
-    """A teacher that has learned something, so that what it writes differs from text to text."""
+    """Teacher that was trained enough to generate different texts."""
     sections = {"training": {"steps": 60}, "data": {"batch_tokens": 2000}, "optimizer": {"learning_rate": 0.01}}
     return train(
         recipe(data, "text-to-text", output=data / "teacher", model=SIZES | {"num_layers": 1}, **sections)
     ).folder
 
 
-def student(data, teacher, folder, **told):
-    asked = {"teacher": str(teacher), "beam_size": 2} | told
+def student(data, teacher, folder, **spec):
+    asked = {"teacher": str(teacher), "beam_size": 2} | spec
     return recipe(
         *(data, "text-to-text", folder / "student"),
         held_out=True,
@@ -38,15 +38,15 @@ def student(data, teacher, folder, **told):
     )
 
 
-def written(told, folder):
+def written(spec, folder):
     path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(told.model_dump(mode="json")), encoding="utf-8")
+    path.write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize("told", [{"weight": 0.7}, {"weight": 0.0, "hidden_weight": 1.0}])
-def test_a_teacher_changes_what_is_learned(data, teacher, tmp_path, told):
-    with_teacher = student(data, teacher, tmp_path, **told)
+@pytest.mark.parametrize("spec", [{"weight": 0.7}, {"weight": 0.0, "hidden_weight": 1.0}])
+def test_a_teacher_changes_the_weights(data, teacher, tmp_path, spec):
+    with_teacher = student(data, teacher, tmp_path, **spec)
     distilled = distill(with_teacher)
     alone = with_teacher.model_copy(
         update={
@@ -64,8 +64,8 @@ def test_a_student_without_a_teacher_is_refused(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_train_says_which_verb_learns_a_teacher_s_texts(data, teacher, tmp_path):
-    path = written(student(data, teacher, tmp_path, sequence=True), tmp_path)
+def test_train_names_the_command_for_sequence_level_distillation(data, teacher, tmp_path):
+    path = written(student(data, teacher, tmp_path, sequence_level=True), tmp_path)
     assert "`clearhead distill` learns the teacher's own texts" in refused("train", path)
 
 
@@ -74,8 +74,8 @@ def _lines(path):
 
 
 @pytest.mark.slow
-def test_a_student_learns_the_texts_that_its_teacher_writes(data, teacher, tmp_path):
-    path = written(student(data, teacher, tmp_path, sequence=True), tmp_path)
+def test_a_student_trains_on_its_teacher_s_texts(data, teacher, tmp_path):
+    path = written(student(data, teacher, tmp_path, sequence_level=True), tmp_path)
     status, out, err = started("distill", path)
     assert (status, out.split()[0]) == (0, str(tmp_path / "student")), err
     made = tmp_path / "student" / "data" / "teacher.jsonl"
@@ -87,11 +87,11 @@ def test_a_student_learns_the_texts_that_its_teacher_writes(data, teacher, tmp_p
     assert "validation: 32 examples" in err
 
 
-def test_texts_that_were_interrupted_go_on_to_the_same_file(data, teacher, tmp_path, monkeypatch):
-    from clearhead.train.distillation import _Outputs
+def test_interrupted_texts_continue_to_the_same_file(data, teacher, tmp_path, monkeypatch):
+    from clearhead.train.distillation import _TeacherOutputs
 
     whole, cut = (
-        _Outputs(tmp_path / name / "teacher.jsonl", student(data, teacher, tmp_path, sequence=True))
+        _TeacherOutputs(tmp_path / name / "teacher.jsonl", student(data, teacher, tmp_path, sequence_level=True))
         for name in ("a", "b")
     )
     whole.complete()
@@ -121,75 +121,75 @@ def test_texts_that_were_interrupted_go_on_to_the_same_file(data, teacher, tmp_p
     assert sorted(path.name for path in cut.path.parent.iterdir()) == ["teacher.json", "teacher.jsonl"]
 
 
-def test_a_run_is_not_gone_on_with_on_another_teacher_s_texts(data, teacher, tmp_path):
-    assert distill(student(data, teacher, tmp_path, sequence=True)).finished
+def test_a_run_does_not_resume_on_another_teacher_s_texts(data, teacher, tmp_path):
+    assert distill(student(data, teacher, tmp_path, sequence_level=True)).finished
     path = tmp_path / "student" / "data" / "teacher.jsonl"
     before = path.stat().st_mtime_ns
     with pytest.raises(ValueError, match=r"uses other texts of a teacher .*: search: \[2, 20\] became \[3, 20\]"):
-        distill(student(data, teacher, tmp_path, sequence=True, beam_size=3), resume=True)
+        distill(student(data, teacher, tmp_path, sequence_level=True, beam_size=3), resume=True)
     with pytest.raises(ValueError, match="already contains a run"):
-        distill(student(data, teacher, tmp_path, sequence=True, beam_size=3))
+        distill(student(data, teacher, tmp_path, sequence_level=True, beam_size=3))
     assert path.stat().st_mtime_ns == before
-    assert distill(student(data, teacher, tmp_path, sequence=True), resume=True).finished
+    assert distill(student(data, teacher, tmp_path, sequence_level=True), resume=True).finished
 
 
-def test_texts_of_another_search_are_written_anew(data, teacher, tmp_path):
-    from clearhead.train.distillation import _Outputs
+def test_texts_of_another_search_are_generated_again(data, teacher, tmp_path):
+    from clearhead.train.distillation import _TeacherOutputs
 
     path = tmp_path / "a" / "teacher.jsonl"
-    _Outputs(path, student(data, teacher, tmp_path, sequence=True)).complete()
+    _TeacherOutputs(path, student(data, teacher, tmp_path, sequence_level=True)).complete()
     path.write_text("")
-    _Outputs(path, student(data, teacher, tmp_path, sequence=True)).complete()
+    _TeacherOutputs(path, student(data, teacher, tmp_path, sequence_level=True)).complete()
     assert path.read_text() == ""
-    _Outputs(path, student(data, teacher, tmp_path, sequence=True, beam_size=3)).complete()
+    _TeacherOutputs(path, student(data, teacher, tmp_path, sequence_level=True, beam_size=3)).complete()
     assert len(_lines(path)) == 32
 
 
-def test_a_run_that_is_there_keeps_its_texts(data, teacher, tmp_path):
-    told = student(data, teacher, tmp_path, sequence=True)
+def test_an_existing_run_keeps_its_texts(data, teacher, tmp_path):
+    spec = student(data, teacher, tmp_path, sequence_level=True)
     with pytest.raises(ValueError, match="no checkpoint to resume from"):
-        distill(told, resume=True)
+        distill(spec, resume=True)
     assert not (tmp_path / "student").exists()
-    distill(told)
+    distill(spec)
     path = tmp_path / "student" / "data" / "teacher.jsonl"
     before = path.stat().st_mtime_ns
-    other = student(data, teacher, tmp_path, sequence=True, beam_size=3)
+    other = student(data, teacher, tmp_path, sequence_level=True, beam_size=3)
     with pytest.raises(ValueError, match="already contains a run"):
         distill(other)
     with pytest.raises(ValueError, match=r"cannot be resumed: search: \[2, 20\] became \[3, 20\]"):
         distill(other, resume=True)
     assert path.stat().st_mtime_ns == before
-    assert distill(told, resume=True).finished
+    assert distill(spec, resume=True).finished
 
 
-def test_a_run_resumes_that_was_interrupted_while_the_teacher_wrote(data, teacher, tmp_path, monkeypatch):
-    from clearhead.train.distillation import _Outputs
+def test_a_run_resumes_after_an_interruption_of_its_teacher(data, teacher, tmp_path, monkeypatch):
+    from clearhead.train.distillation import _TeacherOutputs
 
-    told = student(data, teacher, tmp_path, sequence=True)
+    spec = student(data, teacher, tmp_path, sequence_level=True)
 
     def interrupted(outputs, done):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(_Outputs, "_lines", interrupted)
+        patched.setattr(_TeacherOutputs, "_generate", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            distill(told)
-    assert distill(told, resume=True).finished
+            distill(spec)
+    assert distill(spec, resume=True).finished
 
 
 def test_held_out_columns_are_read_by_their_names(data, teacher, tmp_path):
-    """The teacher's file has the fields' names, whatever the columns of the data are called."""
+    """The teacher's file uses the names of the fields, not those of the data's columns."""
     pairs = zip((data / "a.en").open(encoding="utf-8"), (data / "a.de").open(encoding="utf-8"), strict=True)
     rows = "".join(f"{one.strip()}\t{two}" for one, two in pairs)
     (tmp_path / "pairs.tsv").write_text("en\tde\n" + rows, encoding="utf-8")
-    told = student(data, teacher, tmp_path, sequence=True)
+    spec = student(data, teacher, tmp_path, sequence_level=True)
     files = {
         "train": str(tmp_path / "pairs.tsv"),
         "validation": str(tmp_path / "pairs.tsv"),
         "columns": {"source": "en", "target": "de"},
     }
-    told = told.model_copy(update={"data": told.data.model_copy(update=files)})
-    distill(told)
+    spec = spec.model_copy(update={"data": spec.data.model_copy(update=files)})
+    distill(spec)
     assert len(TokenizedDataset(tmp_path / "student" / "data" / "validation")) == 32
     held_out = _lines(tmp_path / "student" / "data" / "held-out.jsonl")
     assert [row["target"] for row in held_out] == (data / "a.de").read_text(encoding="utf-8").splitlines()

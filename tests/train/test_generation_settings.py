@@ -1,4 +1,4 @@
-"""What a trained folder says of generation is what transformers does without being told anything more."""
+"""transformers generates with the defaults in a trained folder."""
 
 import json
 
@@ -20,10 +20,10 @@ def _told(folder):
     return json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
 
 
-def test_transformers_cuts_sources_and_targets_where_we_do(data, tmp_path):
-    told = recipe(data, "text-to-text", tmp_path / "run", model={"max_len": 40}, training={"steps": 1})
-    folder = train(told).folder
-    text = "red dog old tree " * 20  # more tokens than the model has positions; untrained, it does not come to an end
+def test_transformers_truncates_sources_and_targets_as_we_do(data, tmp_path):
+    spec = recipe(data, "text-to-text", tmp_path / "run", model={"max_len": 40}, training={"steps": 1})
+    folder = train(spec).folder
+    text = "red dog old tree " * 20  # more tokens than the model has positions; an untrained model does not stop
     ours = TextToText.from_pretrained(folder, precision="float32", device="cpu").generate([text])
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
@@ -33,7 +33,7 @@ def test_transformers_cuts_sources_and_targets_where_we_do(data, tmp_path):
     assert tokenizer.batch_decode(ids, skip_special_tokens=True) == ours
 
 
-def test_settings_of_a_start_stay_where_the_recipe_says_nothing(data, tmp_path):
+def test_defaults_of_a_checkpoint_stay_unless_the_recipe_changes_them(data, tmp_path):
     objective = {"beam_size": 3, "length_penalty": 0.5}
     first = train(recipe(data, "text-to-text", tmp_path / "first", objective=objective, training={"steps": 1})).folder
     start = {"model": {"init_from": str(first)}, "training": {"steps": 1}}

@@ -1,4 +1,4 @@
-"""Ctrl-C, a full disk and a loss that is no number: the run ends with a line that says why, and can go on."""
+"""A run that ends by a signal, a full disk or a NaN loss reports the reason and can be resumed."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ WRITTEN = "the checkpoint could not be written ({}); the one before is whole"
 
 
 def ended(folder, name, *arguments, hook=None, **changes):
-    """Runs the tiny recipe with a hook; gives the status, what it said of its own, and the run's folder."""
+    """Run the tiny recipe with a hook; return the status, its messages and the run's folder."""
     status, said = forks.run(
         "train", write_tiny(folder, name, **changes), *arguments, said=folder / f"{name}.txt", hook=hook
     )
@@ -24,14 +24,14 @@ def ended(folder, name, *arguments, hook=None, **changes):
 
 
 def step_of(run):
-    """The step from which a run goes on."""
+    """Return the step of a run's checkpoint."""
     state = read_state(run / "checkpoints" / "state.ckpt")
     return next(iter(state["callbacks"].values()))["step"]
 
 
 @pytest.mark.parametrize(
     ("sent", "batch", "step"),
-    # in the first batch of an update and in the second; the last stop lies among the checkpoints that are averaged
+    # in the first and in the second batch of an update; the last stop is within the averaged checkpoints
     [
         (signal.SIGINT, 20, 11),
         (signal.SIGTERM, 20, 11),
@@ -42,7 +42,7 @@ def step_of(run):
 def test_a_signal_stops_after_the_step(folder, whole, sent, batch, step):
     name = f"signal-{sent}-{batch}"
     status, said, run = ended(folder, name, hook=partial(forks.signalled, batch, sent))
-    assert (status, said[-1]) == (130, f"clearhead: stopped at step {step}; --resume goes on")
+    assert (status, said[-1]) == (130, f"clearhead: stopped at step {step}; continue with --resume")
     assert "clearhead: stopping after this step" in said
     assert step_of(run) == step
     assert (run / "model.safetensors").exists()
@@ -73,7 +73,7 @@ def test_a_signal_stops_the_collection_of_a_long_update(folder):
     assert not list(run.rglob("*.part"))
 
 
-def test_a_second_interrupt_ends_at_once(folder):
+def test_a_second_interrupt_exits_immediately(folder):
     status, said, run = ended(folder, "twice-interrupted", hook=partial(forks.signalled_twice, 9))
     assert status == 130
     assert "Traceback" not in "\n".join(said)
@@ -89,7 +89,7 @@ def test_a_second_interrupt_ends_at_once(folder):
     ],
     ids=["weights", "state", "curves"],
 )
-def test_a_full_disk_keeps_the_checkpoint_before(folder, whole, hook, file, reason, request):
+def test_a_full_disk_keeps_the_previous_checkpoint(folder, whole, hook, file, reason, request):
     name = f"full-{request.node.callspec.id}"
     status, said, run = ended(folder, name, hook=hook)
     assert (status, said[-1]) == (1, f"clearhead: error: {run / file}: {reason}")
@@ -104,11 +104,11 @@ def test_a_full_disk_keeps_the_checkpoint_before(folder, whole, hook, file, reas
 
 @pytest.fixture(autouse=True, scope="module")
 def _three(folder):
-    """The run with all its checkpoints."""
+    """Return the outcome of the run with all its checkpoints."""
     assert ended(folder, "whole-3", training__keep_last=9)[0] == 0
 
 
-def test_a_loss_that_is_no_number_is_named(folder, whole):
+def test_a_nan_loss_is_reported(folder, whole):
     status, said, run = ended(folder, "poisoned", hook=partial(forks.poison, 15))
     assert status == 1
     assert said[-1].startswith("clearhead: error: the loss is nan at step 8, batch 15, which holds the examples ")
@@ -116,12 +116,12 @@ def test_a_loss_that_is_no_number_is_named(folder, whole):
     assert [line for line in said if not line.startswith("clearhead: ")] == []
     assert step_of(run) == 6
     assert is_finite(load_file(run / "checkpoints" / "step-00000006.safetensors").values())
-    # whatever it was, the run goes on from before
+    # the run resumes from the checkpoint before
     assert ended(folder, "poisoned", "--resume")[0] == 0
     same(outcome(run), whole)
 
 
-def test_weights_that_run_away_are_not_kept(folder):
+def test_diverged_weights_are_not_saved(folder):
     status, said, run = ended(
         folder, "wild", optimizer__learning_rate=1e30, optimizer__warmup_steps=0, validation__every=1
     )

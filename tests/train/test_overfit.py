@@ -1,4 +1,4 @@
-"""Every task learns 32 artificial examples by heart; what it writes is opened by its class and by transformers."""
+"""Every task memorizes 32 artificial examples; our pipelines and transformers load the saved model."""
 
 import math
 import random
@@ -21,16 +21,16 @@ def data(tmp_path_factory):
 
 
 def learned(files, task, folder, *, steps, rate=0.005, **sections):
-    """Trains without regularisers, with the training data held out as well; gives (folder, scores, rows)."""
+    """Train without regularizers and validate on the training data; return (folder, scores, rows)."""
     sections["optimizer"] = {"learning_rate": rate, "warmup_steps": 10, "schedule": "linear"}
     sections["training"] = {"steps": steps}
     sections["model"] = SIZES | {"d_model": 32, "ffn_hidden": 64} | sections.get("model", {})
     sections["validation"] = sections.get("validation", {}) | {"every": steps}
     sections["data"] = {"batch_tokens": 2000} | sections.get("data", {})
-    told = recipe(files, task, output=folder / "run", held_out=True, **sections)
-    trained = train(told)
+    spec = recipe(files, task, output=folder / "run", held_out=True, **sections)
+    trained = train(spec)
     fields = {"text-to-text": ("source", "target"), "classification": ("text", "label")}
-    rows = list(Records(told.data.train, fields=fields[task])) if task in fields else []
+    rows = list(Records(spec.data.train, fields=fields[task])) if task in fields else []
     return trained.folder, trained.scores, [row.values for row in rows]
 
 
@@ -70,7 +70,7 @@ def test_text_to_text(data, tmp_path, layout):
 
 
 def test_masked_language_model(data, tmp_path):
-    # one word again and again: whatever is hidden follows from what is left
+    # each text repeats one word, so the masked tokens follow from the others
     draws = random.Random(1)
     words = ["red", "green", "blue", "dog", "cat", "tree"]
     lines = [" ".join([draws.choice(words)] * 8) for _ in range(32)]
@@ -139,14 +139,14 @@ def test_span_answers(data, tmp_path):
 
 @pytest.mark.parametrize("loss", ["contrastive", "regression"])
 def test_sentence_embeddings(data, tmp_path, loss):
-    told = {"objective": {"loss": loss}}
+    spec = {"objective": {"loss": loss}}
     if loss == "contrastive":
         lines = sorted(set((data / "p.tsv").read_text(encoding="utf-8").splitlines()))
         (tmp_path / "p.tsv").write_text(
             "".join("\t".join(line.split("\t")[:2]) + "\n" for line in lines), encoding="utf-8"
         )
-        told["data"] = {"train": str(tmp_path / "p.tsv")}
-    folder, scores, _ = learned(data, "sentence-embeddings", tmp_path, steps=250, **told)
+        spec["data"] = {"train": str(tmp_path / "p.tsv")}
+    folder, scores, _ = learned(data, "sentence-embeddings", tmp_path, steps=250, **spec)
     assert scores["loss"] < 0.05
     encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
     rows = [line.split("\t") for line in (data / "p.tsv").read_text(encoding="utf-8").splitlines()]

@@ -1,4 +1,4 @@
-"""`recipes/prepare.py` on small files laid out as the published ones: nothing is lost, nothing is in two halves."""
+"""`recipes/prepare.py` keeps every row of small files in the published formats, in exactly one part."""
 
 import csv
 import gzip

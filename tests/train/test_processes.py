@@ -1,4 +1,4 @@
-"""Several processes learn what one learns."""
+"""Training with several processes equals training with one."""
 
 import signal
 import socket
@@ -21,20 +21,20 @@ WITHOUT_CHANCE = {
     "regularize__dropout": 0,
     "regularize__augmentation": False,
     "training__steps": 6,
-    # the gradient of a key's bias is 0 but for rounding, which Adam would make as large as any other
+    # the gradient of a key's bias is 0 up to rounding errors, which Adam would scale up
     "optimizer__eps": 1e-5,
 }
 
 
 def together(folder, name, *arguments, hooks=(None, None), **changes):
-    """Trains the tiny recipe in two processes; gives for each its status and what it said."""
+    """Train the tiny recipe in two processes; return the status and messages of each."""
     return forks.run_together(
         "train", write_tiny(folder, name, **changes), *arguments, said=folder / f"{name}.txt", hooks=hooks
     )
 
 
 def alike(folder, one, other):
-    """Whether two runs have the same losses and weights, up to rounding."""
+    """Check that two runs have the same losses and weights, up to rounding."""
     for first, second in zip(metrics(folder / one), metrics(folder / other), strict=True):
         assert first.keys() == second.keys()
         for name in first:
@@ -51,7 +51,7 @@ def alike(folder, one, other):
     "changes",
     [
         {"training__gradient_accumulation_steps": 2, "regularize__gradient_clipping": 0.5},
-        # the second process has no rows at all; the penalty is not halved for that
+        # the second process has no rows, which must not halve the penalty
         {"training__gradient_accumulation_steps": 1, "data__batch_size": 1, "regularize__l2_penalty": 0.1},
         {"training__fsdp": True, "training__gradient_accumulation_steps": 2, "regularize__gradient_clipping": 0.5},
         pytest.param({"training__gradient_accumulation_steps": 1, "data__batch_size": 3}, marks=pytest.mark.slow),
@@ -59,7 +59,7 @@ def alike(folder, one, other):
     ],
     ids=["accumulated", "rows for one", "sharded", "uneven", "accumulated rows for one"],
 )
-def test_two_processes_learn_as_one(folder, changes, request):
+def test_two_processes_equal_one(folder, changes, request):
     name = request.node.callspec.id.replace(" ", "-")
     train(tiny(folder, f"{name}-1", **WITHOUT_CHANCE, **changes))
     ends = together(folder, f"{name}-2", **WITHOUT_CHANCE, **changes)
@@ -73,15 +73,15 @@ def test_two_processes_learn_as_one(folder, changes, request):
 
 
 @pytest.mark.slow
-def test_two_processes_are_resumed_to_the_same_bits(folder):
+def test_two_resumed_processes_are_bit_identical(folder):
     assert [status for status, _ in together(folder, "pair")] == [0, 0]
     hooks = [partial(forks.at_batch, 11), partial(forks.at_batch, 11)]
     ends = together(folder, "killed", hooks=hooks)
     assert [status for status, _ in ends] == [KILLED, KILLED], ends
     ends = together(folder, "killed", "--resume", hooks=[partial(forks.signalled, 20, signal.SIGTERM), None])
-    # one is told to stop: both do, after the same step
+    # a signal to one process stops both, after the same step
     assert [status for status, _ in ends] == [130, 130], ends
-    assert "stopped at step 11; --resume goes on" in ends[0][1]
+    assert "stopped at step 11; continue with --resume" in ends[0][1]
     ends = together(folder, "killed", "--resume")
     assert [status for status, _ in ends] == [0, 0], ends
     same(outcome(folder / "killed"), outcome(folder / "pair"))
@@ -93,7 +93,7 @@ def test_two_processes_are_resumed_to_the_same_bits(folder):
     [((2, False), (1, False)), ((1, False), (3, False)), ((2, True), (1, False)), ((1, False), (2, True))],
     ids=["fewer", "more", "from shards", "to shards"],
 )
-def test_a_checkpoint_goes_on_with_any_number_of_processes(folder, first, then, request):
+def test_a_checkpoint_resumes_with_any_number_of_processes(folder, first, then, request):
     name = request.node.callspec.id.replace(" ", "-")
     train(tiny(folder, f"{name}-whole", **WITHOUT_CHANCE))
     stop = [partial(forks.signalled, 5, signal.SIGTERM)] + [None] * (first[0] - 1)
@@ -104,14 +104,14 @@ def test_a_checkpoint_goes_on_with_any_number_of_processes(folder, first, then, 
     alike(folder, f"{name}-whole", name)
 
 
-def test_what_does_not_go_with_shards_is_said(folder):
+def test_regularizers_that_fsdp_does_not_support_are_refused(folder):
     for name, value in (("layer_drop", 0.1), ("l2_penalty", 0.1)):
         with pytest.raises(ValueError, match=f"training.fsdp: is incompatible with regularize.{name}"):
             train(tiny(folder, "never", training__fsdp=True, **{f"regularize__{name}": value}))
 
 
 @pytest.mark.slow
-def test_layers_are_left_out_in_each_process_by_itself(folder):
+def test_each_process_skips_its_own_layers(folder):
     changes = {"regularize__layer_drop": 0.5, "model__num_layers": 2, "model__decoder_num_layers": 2}
     ends = together(folder, "drop", training__steps=6, **changes)
     assert [status for status, _ in ends] == [0, 0], ends
@@ -154,12 +154,12 @@ def test_one_command_on_each_of_two_machines(folder):
     alike(folder, "one", "machines")
 
 
-def test_processes_on_processors_talk_by_gloo(monkeypatch):
+def test_the_backend_on_cpus_is_gloo(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [ProcessGroup(device).backend for device in ("cpu", "mps", "cuda")] == ["gloo", "gloo", "nccl"]
 
 
-def test_the_second_says_a_line_where_the_first_has_ended(folder):
+def test_rank_one_reports_that_rank_zero_has_exited(folder):
     (first, said), (second, other) = together(folder, "nowhere", data__train=str(folder / "nowhere.tsv"))
     assert (first, second) == (1, 1)
     assert "clearhead: error: no such file: " in said

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe or its data is said in one line, before anything is computed."""
+"""Errors in a recipe or its data are reported in one line, before anything is computed."""
 
 import os
 import re
@@ -22,17 +22,17 @@ def data(tmp_path_factory):
 
 
 def changed(**changes):
-    """A recipe as YAML has it, with keys set (section__key) or taken away (...)."""
-    told = {"task": "text-to-text", "output": "run", "data": {"train": "a.tsv"}, "training": {"steps": 3}}
+    """Return a recipe as in YAML, with keys set (section__key) or removed (...)."""
+    spec = {"task": "text-to-text", "output": "run", "data": {"train": "a.tsv"}, "training": {"steps": 3}}
     if changes.get("task") is ...:
-        del told["task"], changes["task"]
+        del spec["task"], changes["task"]
     for key, value in changes.items():
         *sections, last = key.split("__")
-        inner = told
+        inner = spec
         for section in sections:
             inner = inner.setdefault(section, {})
         inner.pop(last, None) if value is ... else inner.update({last: value})
-    return told
+    return spec
 
 
 TEACHER = {"teacher": "a", "hidden_weight": 1.0}
@@ -157,7 +157,7 @@ def test_values_that_yaml_cannot_build_are_one_line(tmp_path):
 
 def test_overrides_are_yaml(tmp_path):
     (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
-    told = read_recipe(
+    spec = read_recipe(
         tmp_path / "r.yaml",
         [
             "training.steps=null",
@@ -167,8 +167,8 @@ def test_overrides_are_yaml(tmp_path):
             "optimizer.betas=[0.9, 0.99]",
         ],
     )
-    assert (told.training.steps, told.training.epochs, told.regularize.dropout.residual) == (None, 2, 0.3)
-    assert (told.objective.prefix, told.optimizer.betas) == ("a=b: ", (0.9, 0.99))
+    assert (spec.training.steps, spec.training.epochs, spec.regularize.dropout.residual) == (None, 2, 0.3)
+    assert (spec.objective.prefix, spec.optimizer.betas) == ("a=b: ", (0.9, 0.99))
 
 
 WRONG_DATA = [
@@ -205,8 +205,8 @@ WRONG_DATA = [
 ]
 
 
-@pytest.mark.parametrize(("task", "texts", "told", "message"), WRONG_DATA)
-def test_wrong_data_are_refused_with_their_place(data, tmp_path, task, texts, told, message):
+@pytest.mark.parametrize(("task", "texts", "spec", "message"), WRONG_DATA)
+def test_wrong_data_is_refused_with_its_location(data, tmp_path, task, texts, spec, message):
     if isinstance(texts, dict):
         files = {field: str(tmp_path / field) for field in texts}
         for field, text in texts.items():
@@ -215,23 +215,23 @@ def test_wrong_data_are_refused_with_their_place(data, tmp_path, task, texts, to
         files = str(tmp_path / "rows.tsv")
         (tmp_path / "rows.tsv").write_text(texts, encoding="utf-8")
     with pytest.raises(ValueError, match=re.escape(message)):
-        train(recipe(data, task, tmp_path / "run", data={"train": files} | told))
+        train(recipe(data, task, tmp_path / "run", data={"train": files} | spec))
 
 
-def test_questions_that_cannot_be_read_are_left_out_and_counted(data, tmp_path, caplog):
+def test_unusable_questions_are_skipped_and_counted(data, tmp_path, caplog):
     caplog.set_level("INFO", logger="clearhead.train")
     file = tmp_path / "rows.tsv"
     file.write_text("red\tred dog\tdog\t4\n \tred\tred\t0\nred\t \t\t-1\n" + "red " * 60 + "\tred\tred\t0\n", "utf-8")
-    told = {"train": str(file), "validation": str(file), "max_length": 20}
-    assert train(recipe(data, "span-answers", tmp_path / "run", data=told)).finished
+    spec = {"train": str(file), "validation": str(file), "max_length": 20}
+    assert train(recipe(data, "span-answers", tmp_path / "run", data=spec)).finished
     assert "training: 1 examples; skipped: 2: no tokens, 1: question too long" in caplog.text
 
 
-def test_a_label_that_was_not_learned_is_refused(data, tmp_path):
+def test_an_unknown_label_is_refused(data, tmp_path):
     (tmp_path / "held.tsv").write_text("red dog\tshrt\n", encoding="utf-8")
-    told = recipe(data, "classification", tmp_path / "run", data={"validation": str(tmp_path / "held.tsv")})
+    spec = recipe(data, "classification", tmp_path / "run", data={"validation": str(tmp_path / "held.tsv")})
     with pytest.raises(ValueError, match=r"line 1: unknown label 'shrt'; did you mean short\?"):
-        train(told)
+        train(spec)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_label_that_was_not_learned_is_refused(data, tmp_path):
         ({"training": {"device": "gpu9"}}, "device 'gpu9' cannot be used"),
     ],
 )
-def test_what_does_not_exist_is_refused_before_the_data_are_read(data, tmp_path, changes, message):
+def test_unknown_values_are_refused_before_the_data_is_read(data, tmp_path, changes, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         train(recipe(data, "text-to-text", tmp_path / "run", held_out=True, **changes))
     assert not (tmp_path / "run" / "data").exists()
@@ -253,19 +253,19 @@ def test_what_does_not_exist_is_refused_before_the_data_are_read(data, tmp_path,
 
 def _written(files, folder, **sections):
     path = folder / "recipe.yaml"
-    told = recipe(files, "text-to-text", folder / "run", **sections)
-    path.write_text(yaml.safe_dump(told.model_dump(mode="json")), encoding="utf-8")
+    spec = recipe(files, "text-to-text", folder / "run", **sections)
+    path.write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
     return path
 
 
-def test_the_command_says_one_line(data, tmp_path):
+def test_the_command_prints_one_line(data, tmp_path):
     (tmp_path / "broken.yaml").write_text("a: [1,\n b: 2", encoding="utf-8")
     assert "is not YAML" in refused("train", tmp_path / "broken.yaml")
     assert "did you mean steps?" in refused("train", _written(data, tmp_path), "training.stps=3")
 
 
 @pytest.mark.slow
-def test_what_is_left_out_or_cut_is_counted(data, tmp_path):
+def test_skipped_and_truncated_examples_are_counted(data, tmp_path):
     rows = {"source": "one\n\n" + "red " * 99 + "\ntwo\n", "target": "eins\nzwei\nrot\n" + "b " * 99 + "\n"}
     files = {field: str(tmp_path / field) for field in rows}
     for field, text in rows.items():
@@ -279,7 +279,7 @@ def test_what_is_left_out_or_cut_is_counted(data, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["lightning", "matplotlib", "tensorboard", "yaml"])
-def test_a_missing_library_is_named_with_what_brings_it(data, tmp_path, missing):
+def test_a_missing_library_is_named_with_its_extra(data, tmp_path, missing):
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{missing!r}] = None\n", encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     command = [COMMAND, "train", str(_written(data, tmp_path))]

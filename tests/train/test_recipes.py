@@ -12,7 +12,7 @@ from support.once import once
 
 from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
 from clearhead.train.distillation import distill
-from clearhead.train.recipe.load import flat, read_recipe
+from clearhead.train.recipe.load import flatten, read_recipe
 from clearhead.train.trainer import train
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ SHORT = (
 
 
 def run(verb, name, *arguments, folder):
-    """A tiny recipe through the command, from the checkout's root as its comment says; gives what it printed."""
+    """Run a tiny recipe with the command, from the repository root as in its comment; return the output."""
     status, out, err = clearhead(verb, TINY / f"{name}.yaml", f"output={folder}", *arguments, cwd=ROOT)
     assert status == 0, err
     assert out.startswith(f"{folder}  step ")
@@ -69,14 +69,14 @@ def test_a_recipe_is_read_and_stays_within_the_checkout(folder, name):
     path = ROOT / folder / name
     recipe = read_recipe(path)
     assert recipe.output == f"runs/{'tiny-' if folder.endswith('tiny') else ''}{name.removesuffix('.yaml')}"
-    for key, value in flat(recipe).items():
+    for key, value in flatten(recipe).items():
         assert not str(value).startswith(("/", "~", "..")), key
     assert read_recipe(path, ["seed=7"]) == recipe.model_copy(update={"seed": 7})
 
 
 def test_a_tiny_recipe_names_files_that_are_there():
     for name in RECIPES:
-        for key, value in flat(read_recipe(TINY / name)).items():
+        for key, value in flatten(read_recipe(TINY / name)).items():
             if key.startswith(("data.train", "data.validation")):
                 assert (ROOT / value).is_file(), f"{name}: {key}"
 
@@ -142,9 +142,9 @@ def runs(tmp_path_factory):
 
 @pytest.mark.parametrize("name", OPENED_BY)
 def test_a_tiny_run_writes_a_model_that_opens(runs, name):
-    told = json.loads((runs(name) / "training.json").read_text(encoding="utf-8"))
-    assert told["step"] == 2
-    assert told["scores"]["loss"] > 0
+    result = json.loads((runs(name) / "training.json").read_text(encoding="utf-8"))
+    assert result["step"] == 2
+    assert result["scores"]["loss"] > 0
     OPENED_BY[name].from_pretrained(str(runs(name)), device="cpu")
 
 
@@ -162,7 +162,7 @@ def test_the_padding_row_of_a_new_translator_stays_zero(runs):
 def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
     """As it stands, but for its data, its checkpoint, and how long."""
     monkeypatch.chdir(ROOT)
-    tiny = flat(read_recipe(TINY / f"{name}.yaml"))
+    tiny = flatten(read_recipe(TINY / f"{name}.yaml"))
     changes = [f"{key}={value}" for key, value in tiny.items() if key.startswith(("data.train", "data.validation"))]
     if name == "summarization":
         changes += ["data.columns.target=headline", f"model.init_encoder_from={runs('classification')}"]
@@ -178,7 +178,7 @@ def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
     OPENED_BY[name].from_pretrained(str(tmp_path / "run"), device="cpu")
 
 
-# what the comments in recipes/tiny promise
+# scores in the comments of recipes/tiny
 EXPECTED = {
     "translation": ("bleu", 90),
     "summarization": ("rouge_l", 95),
@@ -201,7 +201,7 @@ def test_the_comment_says_the_score_to_expect(name):
 
 @pytest.fixture
 def learned(tmp_path_factory):
-    """The folder of a tiny recipe, the whole of it, through the command."""
+    """Folder of a complete tiny recipe, trained with the command."""
 
     def folder(name):
         return once(tmp_path_factory, f"learned-{name}", lambda place: run("train", name, "--quiet", folder=place))
@@ -228,18 +228,18 @@ def answers(folder):
     context = "Anna painted the boat in Oslo on Monday. Buses were late.\n"
     asked = ("--question", "Who painted the boat?", "--context", "-")
     assert opened("answer", "--model", folder, *asked, stdin=context) == "Anna\n"
-    told = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", folder, "--json")
-    assert json.loads(told)["exact_match"] > 70
+    output = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", folder, "--json")
+    assert json.loads(output)["exact_match"] > 70
 
 
 def classifies(folder):
-    told = opened("classify", "-", "--model", folder, stdin="The soup was not very fresh.\n")
-    assert told.startswith("complaint")
+    output = opened("classify", "-", "--model", folder, stdin="The soup was not very fresh.\n")
+    assert output.startswith("complaint")
 
 
 def compares(folder):
-    told = opened("evaluate similarity", TINY / "data/scored-valid.csv", "--model", folder, "--json")
-    assert json.loads(told)["spearman"] > 0.85
+    output = opened("evaluate similarity", TINY / "data/scored-valid.csv", "--model", folder, "--json")
+    assert json.loads(output)["spearman"] > 0.85
 
 
 def encodes(folder):

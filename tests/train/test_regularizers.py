@@ -1,4 +1,4 @@
-"""What each regulariser does to the model, to the optimiser and to the loss."""
+"""Effect of each regularizer on the model, the optimizer and the loss."""
 
 import copy
 from dataclasses import replace
@@ -31,16 +31,16 @@ def data(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def learner_of(data, task="text-to-text", *, model=None, **regularizers):
+def module_of(data, task="text-to-text", *, model=None, **regularizers):
     return ready(recipe(data, task, regularize=regularizers, model=model or {}), data / "run")
 
 
-def logits_of(guess):
-    return guess.output(guess.hidden_ND) if hasattr(guess, "hidden_ND") else guess.logits_NC
+def logits_of(prediction):
+    return prediction.output(prediction.hidden_ND) if hasattr(prediction, "hidden_ND") else prediction.logits_NC
 
 
-def guessed(learner, batch, mask_padding=True):
-    return learner.task.predict(learner.model, batch, mask_padding=mask_padding)
+def predict(module, batch, mask_padding=True):
+    return module.task.predict(module.model, batch, mask_padding=mask_padding)
 
 
 def kl(one, other):
@@ -53,7 +53,7 @@ def kl(one, other):
 
 
 def _probes(model):
-    """For each place a function that runs that place alone."""
+    """Return for each position of dropout the functions that run it alone."""
     x, memory = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
     ids = torch.randint(5, 200, (2, 5))
     coder, decoder = model.encoder.layers[0], model.decoder.layers[0]
@@ -77,9 +77,9 @@ def _probes(model):
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("layout", ["marian", "bart", "t5"])
-def test_dropout_is_where_it_is_asked_for_and_nowhere_else(data, place, layout):
-    learner, _ = learner_of(data, model={"architecture": layout}, dropout={place: 0.5})
-    for name, probes in _probes(learner.model).items():
+def test_dropout_applies_only_at_its_position(data, place, layout):
+    module, _ = module_of(data, model={"architecture": layout}, dropout={place: 0.5})
+    for name, probes in _probes(module.model).items():
         for probe in probes:
             assert torch.equal(probe(), probe()) == (name != place), name
 
@@ -87,21 +87,21 @@ def test_dropout_is_where_it_is_asked_for_and_nowhere_else(data, place, layout):
 @pytest.mark.parametrize(
     "task", ["text-to-text", "masked-language-model", "classification", "span-answers", "sentence-embeddings"]
 )
-def test_without_dropout_two_passes_in_training_are_the_same(data, task):
-    learner, examples = learner_of(data, task)
-    batch = batch_of(learner, examples)
-    assert learner.model.training
-    assert torch.equal(learner._loss(batch), learner._loss(batch))
+def test_without_dropout_two_passes_are_equal(data, task):
+    module, examples = module_of(data, task)
+    batch = batch_of(module, examples)
+    assert module.model.training
+    assert torch.equal(module._loss(batch), module._loss(batch))
 
 
 def test_a_head_has_the_residual_rate(data):
-    learner, _ = learner_of(data, "classification", dropout={"residual": 0.5})
+    module, _ = module_of(data, "classification", dropout={"residual": 0.5})
     hidden = torch.randn(3, 16)
-    assert not torch.equal(learner.model.head(hidden), learner.model.head(hidden))
+    assert not torch.equal(module.model.head(hidden), module.model.head(hidden))
 
 
 @given(rate=st.floats(0.05, 0.95))
-def test_dropout_leaves_out_its_share_and_scales_the_rest(data, rate):
+def test_dropout_drops_its_share_and_scales_the_rest(data, rate):
     model = _small(drop_prob=0.0, embedding_drop_prob=rate)
     ids = torch.randint(0, 50, (20, 20))
     whole = model.eval().source_embedding(ids)
@@ -138,24 +138,24 @@ def _with_padding(batch, name, keep, value):
     ],
 )
 @pytest.mark.parametrize("masking", [True, False])
-def test_padding_is_seen_only_without_attention_masking(data, task, name, keep, masking):
-    learner, examples = learner_of(data, task, attention_masking=masking)
-    batch = batch_of(learner, examples)
+def test_padding_matters_only_without_attention_masking(data, task, name, keep, masking):
+    module, examples = module_of(data, task, attention_masking=masking)
+    batch = batch_of(module, examples)
     assert not batch[keep].all()
     other = _with_padding(batch, name, keep, 17)
-    same = torch.allclose(learner._loss(batch), learner._loss(other), rtol=1e-6)
+    same = torch.allclose(module._loss(batch), module._loss(other), rtol=1e-6)
     assert same == masking
 
 
 @pytest.mark.parametrize("masking", [True, False])
 def test_later_target_tokens_never_matter(data, masking):
-    learner, examples = learner_of(data, attention_masking=masking)
-    batch = batch_of(learner, examples)
-    given = batch["given"].clone()
+    module, examples = module_of(data, attention_masking=masking)
+    batch = batch_of(module, examples)
+    given = batch["decoder_input"].clone()
     given[:, 3:] = 17
-    one = learner.task.predict(learner.model, batch, mask_padding=masking).hidden_ND
-    other = replace(batch, tensors={**batch.tensors, "given": given})
-    two = learner.task.predict(learner.model, other, mask_padding=masking).hidden_ND
+    one = module.task.predict(module.model, batch, mask_padding=masking).hidden_ND
+    other = replace(batch, tensors={**batch.tensors, "decoder_input": given})
+    two = module.task.predict(module.model, other, mask_padding=masking).hidden_ND
     places = torch.arange(given.shape[1]).expand_as(given)[batch["target_keep"]]
     torch.testing.assert_close(one[places < 3], two[places < 3])
     assert not torch.allclose(one[places >= 3], two[places >= 3])
@@ -163,12 +163,12 @@ def test_later_target_tokens_never_matter(data, masking):
 
 def test_a_teacher_never_sees_padding(data, tmp_path):
     folder = _teacher(data, tmp_path)
-    told = {"teacher": str(folder), "weight": 1.0}
-    learner, examples = learner_of(data, attention_masking=False, distillation=told)
-    batch = batch_of(learner, examples)
-    student = guessed(learner, batch, mask_padding=False)
-    wanted = learner.task.predict(learner._teacher[0], batch, mask_padding=True)
-    torch.testing.assert_close(learner._loss(batch), distillation_loss(student, wanted, 2.0))
+    spec = {"teacher": str(folder), "weight": 1.0}
+    module, examples = module_of(data, attention_masking=False, distillation=spec)
+    batch = batch_of(module, examples)
+    student = predict(module, batch, mask_padding=False)
+    wanted = module.task.predict(module._teacher[0], batch, mask_padding=True)
+    torch.testing.assert_close(module._loss(batch), distillation_loss(student, wanted, 2.0))
 
 
 # weight decay and the penalty
@@ -200,21 +200,21 @@ def test_weight_decay_shrinks_matrices_and_leaves_biases_and_norms():
     assert kinds == {True, False}
 
 
-def test_the_penalty_s_gradient_is_lambda_w(data):
+def test_the_gradient_of_the_penalty_is_lambda_w(data):
     gradients = []
     for penalty in (0.0, 0.3):
-        learner, examples = learner_of(data, l2_penalty=penalty)
+        module, examples = module_of(data, l2_penalty=penalty)
         part = MicroBatch(
-            batch_of(learner, examples), num_tokens=100, loss_divisor=100, index=0, step=1, epoch=0, rows=()
+            batch_of(module, examples), num_tokens=100, loss_divisor=100, index=0, step=1, epoch=0, rows=()
         )
-        learner.training_step(part, 0).backward()
-        gradients.append({name: parameter.grad for name, parameter in learner.model.named_parameters()})
-    for name, parameter in learner.model.named_parameters():
+        module.training_step(part, 0).backward()
+        gradients.append({name: parameter.grad for name, parameter in module.model.named_parameters()})
+    for name, parameter in module.model.named_parameters():
         weight = 0.3 * parameter.detach() if parameter.ndim > 1 else torch.zeros_like(parameter)
         torch.testing.assert_close(gradients[1][name] - gradients[0][name], weight, rtol=1e-3, atol=1e-6)
 
 
-def test_under_adam_the_penalty_is_divided_by_its_own_size_and_decay_is_not():
+def test_adam_normalizes_the_penalty_but_not_the_decay():
     decayed, punished = _small(), _small()
     punished.load_state_dict(decayed.state_dict())
     before = [matrix.detach().clone() for matrix in decayed_parameters(decayed)]
@@ -226,7 +226,7 @@ def test_under_adam_the_penalty_is_divided_by_its_own_size_and_decay_is_not():
         torch.testing.assert_close(held[large], (old - 0.1 * old.sign())[large], rtol=0, atol=1e-3)
 
 
-def test_under_plain_descent_penalty_and_decay_are_the_same():
+def test_plain_gradient_descent_makes_penalty_and_decay_equal():
     torch.manual_seed(0)
     start, data = torch.randn(4, 3), torch.randn(8, 4)
     rate, strength = 0.1, 0.2
@@ -246,20 +246,20 @@ def test_under_plain_descent_penalty_and_decay_are_the_same():
 
 
 @pytest.mark.parametrize("task", ["text-to-text", "masked-language-model", "classification"])
-def test_without_layer_norm_there_is_none(data, task):
+def test_layer_norm_false_removes_all_norms(data, task):
     outputs = []
     for on in (True, False):
-        learner, examples = learner_of(data, task, layer_norm=on)
-        norms = [module for module in learner.model.modules() if isinstance(module, LayerNorm | RMSNorm)]
+        module, examples = module_of(data, task, layer_norm=on)
+        norms = [module for module in module.model.modules() if isinstance(module, LayerNorm | RMSNorm)]
         assert bool(norms) == on
-        outputs.append(learner._loss(batch_of(learner, examples)))
+        outputs.append(module._loss(batch_of(module, examples)))
     assert not torch.allclose(*outputs)
 
 
 def test_without_layer_norm_a_residual_is_a_plain_sum(data):
-    learner, _ = learner_of(data, layer_norm=False)
+    module, _ = module_of(data, layer_norm=False)
     x = torch.randn(2, 3, 16)
-    torch.testing.assert_close(learner.model.encoder.layers[0].attention_residual(x, torch.sin), x + torch.sin(x))
+    torch.testing.assert_close(module.model.encoder.layers[0].attention_residual(x, torch.sin), x + torch.sin(x))
 
 
 # label smoothing
@@ -268,13 +268,15 @@ def test_without_layer_norm_a_residual_is_a_plain_sum(data):
 @pytest.mark.parametrize("task", ["text-to-text", "masked-language-model", "classification", "span-answers"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 def test_label_smoothing_is_the_formula(data, task, smoothing):
-    learner, examples = learner_of(data, task, label_smoothing=smoothing)
-    batch = batch_of(learner, examples)
-    guess = guessed(learner, batch)
-    log_p = torch.log_softmax(logits_of(guess).double(), -1)
-    # a reader's places are as many as the longest text of the batch; those that are padding have no probability
-    wanted = functional.one_hot(guess.targets_N, log_p.shape[1]).double() * (1 - smoothing) + smoothing / log_p.shape[1]
-    torch.testing.assert_close(learner._loss(batch).double(), -(wanted * log_p).sum(), rtol=1e-5, atol=1e-4)
+    module, examples = module_of(data, task, label_smoothing=smoothing)
+    batch = batch_of(module, examples)
+    prediction = predict(module, batch)
+    log_p = torch.log_softmax(logits_of(prediction).double(), -1)
+    # span logits cover the longest text of the batch; padding has probability 0
+    wanted = (
+        functional.one_hot(prediction.targets_N, log_p.shape[1]).double() * (1 - smoothing) + smoothing / log_p.shape[1]
+    )
+    torch.testing.assert_close(module._loss(batch).double(), -(wanted * log_p).sum(), rtol=1e-5, atol=1e-4)
 
 
 # R-Drop
@@ -282,114 +284,115 @@ def test_label_smoothing_is_the_formula(data, task, smoothing):
 
 @pytest.mark.parametrize("task", ["text-to-text", "masked-language-model", "classification", "span-answers"])
 def test_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence(data, task):
-    learner, examples = learner_of(data, task, r_drop=3.0, dropout=0.3)
-    batch = batch_of(learner, examples)
+    module, examples = module_of(data, task, r_drop=3.0, dropout=0.3)
+    batch = batch_of(module, examples)
     torch.manual_seed(5)
-    found = learner._loss(batch)
+    found = module._loss(batch)
     torch.manual_seed(5)
-    one, two = guessed(learner, batch), guessed(learner, batch)
+    one, two = predict(module, batch), predict(module, batch)
     losses = [
-        functional.cross_entropy(logits_of(guess).double(), guess.targets_N, reduction="sum") for guess in (one, two)
+        functional.cross_entropy(logits_of(prediction).double(), prediction.targets_N, reduction="sum")
+        for prediction in (one, two)
     ]
     apart = (kl(logits_of(one), logits_of(two)) + kl(logits_of(two), logits_of(one))) / 2
     assert apart > 1e-4
     torch.testing.assert_close(found.double(), sum(losses) / 2 + 3.0 * apart, rtol=1e-4, atol=1e-4)
 
 
-def test_r_drop_is_nothing_where_both_passes_are_the_same(data):
-    learner, examples = learner_of(data, r_drop=3.0, dropout=0.3)
-    batch = batch_of(learner, examples)
-    learner.model.eval()
-    torch.testing.assert_close(learner._loss(batch), task_loss(guessed(learner, batch)))
+def test_r_drop_is_zero_for_equal_passes(data):
+    module, examples = module_of(data, r_drop=3.0, dropout=0.3)
+    batch = batch_of(module, examples)
+    module.model.eval()
+    torch.testing.assert_close(module._loss(batch), task_loss(predict(module, batch)))
 
 
 # distillation
 
 
 def _teacher(data, folder, task="text-to-text", **model):
-    """A folder with a model whose weights were drawn from another seed, and are large enough to differ."""
-    learner, _ = ready(recipe(data, task, model=model, seed=9), data / "run")
+    """Save a model from another seed, with weights large enough to differ."""
+    module, _ = ready(recipe(data, task, model=model, seed=9), data / "run")
     with torch.no_grad():
-        for parameter in learner.model.parameters():
+        for parameter in module.model.parameters():
             parameter.mul_(3.0 if parameter.ndim > 1 else 1.0)
-    learner.task.save(folder / "teacher")
+    module.task.save(folder / "teacher")
     return folder / "teacher"
 
 
 @pytest.mark.parametrize("task", ["text-to-text", "masked-language-model", "classification", "span-answers"])
 @pytest.mark.parametrize(("weight", "temperature"), [(0.0, 2.0), (0.3, 2.0), (1.0, 1.0)])
 def test_distillation_is_the_formula(data, tmp_path, task, weight, temperature):
-    told = {"teacher": str(_teacher(data, tmp_path, task)), "weight": weight, "temperature": temperature}
-    learner, examples = learner_of(data, task, distillation=told)
-    batch = batch_of(learner, examples)
-    mine, theirs = guessed(learner, batch), learner.task.predict(learner._teacher[0], batch, mask_padding=True)
+    spec = {"teacher": str(_teacher(data, tmp_path, task)), "weight": weight, "temperature": temperature}
+    module, examples = module_of(data, task, distillation=spec)
+    batch = batch_of(module, examples)
+    mine, theirs = predict(module, batch), module.task.predict(module._teacher[0], batch, mask_padding=True)
     own = functional.cross_entropy(logits_of(mine).double(), mine.targets_N, reduction="sum")
     pull = temperature**2 * kl(logits_of(theirs) / temperature, logits_of(mine) / temperature)
     assert pull > 1e-3
     expected = (1 - weight) * own + weight * pull
-    torch.testing.assert_close(learner._loss(batch).double(), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(module._loss(batch).double(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_student_comes_to_guess_as_its_teacher_whatever_the_data_say(data, tmp_path):
-    learner, examples = learner_of(data, distillation={"teacher": str(_teacher(data, tmp_path)), "weight": 1.0})
-    batch = batch_of(learner, examples[:2])
-    random_targets = torch.randint_like(batch["wanted"], 5, 200)
-    batch = replace(batch, tensors={**batch.tensors, "wanted": random_targets})
-    teacher = learner._teacher[0]
+def test_with_weight_one_a_student_predicts_as_its_teacher(data, tmp_path):
+    module, examples = module_of(data, distillation={"teacher": str(_teacher(data, tmp_path)), "weight": 1.0})
+    batch = batch_of(module, examples[:2])
+    random_targets = torch.randint_like(batch["targets"], 5, 200)
+    batch = replace(batch, tensors={**batch.tensors, "targets": random_targets})
+    teacher = module._teacher[0]
     before = {name: parameter.clone() for name, parameter in teacher.named_parameters()}
-    wanted = logits_of(learner.task.predict(teacher, batch, mask_padding=True))
-    first = kl(wanted, logits_of(guessed(learner, batch)))
-    optimizer = torch.optim.Adam(learner.model.parameters(), 0.01)
+    wanted = logits_of(module.task.predict(teacher, batch, mask_padding=True))
+    first = kl(wanted, logits_of(predict(module, batch)))
+    optimizer = torch.optim.Adam(module.model.parameters(), 0.01)
     for _ in range(60):
         optimizer.zero_grad()
-        learner._loss(batch).backward()
+        module._loss(batch).backward()
         optimizer.step()
-    assert kl(wanted, logits_of(guessed(learner, batch))) < 0.05 * first
+    assert kl(wanted, logits_of(predict(module, batch))) < 0.05 * first
     assert not any(parameter.requires_grad for parameter in teacher.parameters())
     assert all(torch.equal(parameter, before[name]) for name, parameter in teacher.named_parameters())
-    assert not any(name.startswith("_teacher") for name, _ in learner.named_parameters())
+    assert not any(name.startswith("_teacher") for name, _ in module.named_parameters())
 
 
-def test_hidden_states_are_pulled(data, tmp_path):
-    told = {"teacher": str(_teacher(data, tmp_path)), "weight": 0.0, "hidden_weight": 0.5}
-    learner, examples = learner_of(data, distillation=told)
-    batch = batch_of(learner, examples)
-    mine, theirs = guessed(learner, batch), learner.task.predict(learner._teacher[0], batch, mask_padding=True)
+def test_the_hidden_loss_is_the_distance_of_hidden_states(data, tmp_path):
+    spec = {"teacher": str(_teacher(data, tmp_path)), "weight": 0.0, "hidden_weight": 0.5}
+    module, examples = module_of(data, distillation=spec)
+    batch = batch_of(module, examples)
+    mine, theirs = predict(module, batch), module.task.predict(module._teacher[0], batch, mask_padding=True)
     apart = (mine.hidden_ND - theirs.hidden_ND).square().mean(-1).sum()
-    torch.testing.assert_close(learner._loss(batch), task_loss(mine) + 0.5 * apart)
+    torch.testing.assert_close(module._loss(batch), task_loss(mine) + 0.5 * apart)
 
 
-def test_a_teacher_of_another_width_is_refused_where_hidden_states_count(data, tmp_path):
-    told = {"teacher": str(_teacher(data, tmp_path, d_model=32)), "hidden_weight": 1.0}
+def test_a_teacher_of_another_width_is_refused_with_a_hidden_weight(data, tmp_path):
+    spec = {"teacher": str(_teacher(data, tmp_path, d_model=32)), "hidden_weight": 1.0}
     with pytest.raises(ValueError, match="hidden states of width 32, this model of width 16"):
-        learner_of(data, distillation=told)
-    learner_of(data, distillation=told | {"hidden_weight": 0.0})
+        module_of(data, distillation=spec)
+    module_of(data, distillation=spec | {"hidden_weight": 0.0})
 
 
 def test_a_teacher_with_other_tokens_is_refused(data, tmp_path):
     other = write_data(tmp_path, examples=3)
     folder = _teacher(other, tmp_path)
     with pytest.raises(ValueError, match="has other tokens than this model"):
-        learner_of(data, distillation={"teacher": str(folder)})
+        module_of(data, distillation={"teacher": str(folder)})
 
 
 def test_a_teacher_with_other_labels_is_refused(data, tmp_path):
     folder = _teacher(data, tmp_path, "classification")
-    told = recipe(
+    spec = recipe(
         data,
         "classification",
         objective={"labels": ["short", "long"]},
         regularize={"distillation": {"teacher": str(folder)}},
     )
     with pytest.raises(ValueError, match=r"has the labels long, short, this model has short, long"):
-        ready(told, data / "run")
+        ready(spec, data / "run")
 
 
-# the residual path
+# LayerDrop
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.8])
-def test_layer_drop_leaves_out_its_share_of_the_layers(rate):
+def test_layer_drop_skips_its_share_of_the_layers(rate):
     model = _small(layer_drop=rate, decoder_layer_drop=rate)
     ran = []
     for layer in [*model.encoder.layers, *model.decoder.layers]:
@@ -406,7 +409,7 @@ def test_layer_drop_leaves_out_its_share_of_the_layers(rate):
     assert len(ran) == 6
 
 
-def test_a_layer_that_is_left_out_learns_nothing():
+def test_a_skipped_layer_gets_no_gradient():
     model = _small(layer_drop=0.5, decoder_layer_drop=0.5).train()
     ran = set()
     for number, layer in enumerate(model.encoder.layers):
@@ -422,14 +425,14 @@ def test_a_layer_that_is_left_out_learns_nothing():
 
 
 @pytest.mark.parametrize("greatest", [0.01, 1e6, False])
-def test_clipping_shortens_the_whole_gradient_and_keeps_its_direction(data, greatest):
-    learner, examples = learner_of(data, gradient_clipping=greatest)
-    learner._loss(batch_of(learner, examples)).backward()
-    parameters = list(learner.model.parameters())
+def test_clipping_scales_the_gradient_and_keeps_its_direction(data, greatest):
+    module, examples = module_of(data, gradient_clipping=greatest)
+    module._loss(batch_of(module, examples)).backward()
+    parameters = list(module.model.parameters())
     before = torch.cat([parameter.grad.flatten() for parameter in parameters])
-    learner.configure_gradient_clipping(torch.optim.SGD(parameters, 0.1))
+    module.configure_gradient_clipping(torch.optim.SGD(parameters, 0.1))
     after = torch.cat([parameter.grad.flatten() for parameter in parameters])
-    assert learner.gradient_norm == pytest.approx(before.norm().item(), rel=1e-4)
+    assert module.gradient_norm == pytest.approx(before.norm().item(), rel=1e-4)
     expected = min(1.0, 0.01 / before.norm().item()) if greatest == 0.01 else 1.0
     torch.testing.assert_close(after, before * expected, rtol=1e-3, atol=1e-8)
 
@@ -437,12 +440,12 @@ def test_clipping_shortens_the_whole_gradient_and_keeps_its_direction(data, grea
 # augmentation
 
 
-def _special(learner):
-    return set(learner.task.tokenizer.special_ids)
+def _special(module):
+    return set(module.task.tokenizer.special_ids)
 
 
-def _content(learner, ids):
-    return [number for number in ids if number not in _special(learner)]
+def _content(module, ids):
+    return [number for number in ids if number not in _special(module)]
 
 
 SIDES = {
@@ -454,46 +457,46 @@ SIDES = {
 
 
 @pytest.mark.parametrize("task", list(SIDES))
-def test_augmentation_changes_its_share_of_the_inputs_and_nothing_else(data, task):
-    learner, examples = learner_of(data, task, augmentation={"token_replacement": 0.3})
+def test_augmentation_changes_its_share_of_the_inputs_only(data, task):
+    module, examples = module_of(data, task, augmentation={"token_replacement": 0.3})
     examples = examples * 20
-    plain, noisy = batch_of(learner, examples), batch_of(learner, examples, training=True)
+    plain, noisy = batch_of(module, examples), batch_of(module, examples, training=True)
     inputs = {name for name, _ in SIDES[task]}
     for name in set(plain.tensors) - inputs:
         assert torch.equal(plain[name], noisy[name]), name
     for name, keep in SIDES[task]:
-        special = torch.isin(plain[name], torch.tensor(sorted(_special(learner)))) | ~plain[keep]
+        special = torch.isin(plain[name], torch.tensor(sorted(_special(module)))) | ~plain[keep]
         changed = plain[name] != noisy[name]
         assert not (changed & special).any()
         assert abs(changed[~special].float().mean().item() - 0.3) < 0.03
     assert plain.count == noisy.count
 
 
-@pytest.mark.parametrize("told", [{"token_masking": 0.2}, {"span_masking": 0.2}])
+@pytest.mark.parametrize("spec", [{"token_masking": 0.2}, {"span_masking": 0.2}])
 @pytest.mark.parametrize(("task", "token"), [("text-to-text", "<unk>"), ("classification", "[MASK]")])
-def test_masked_tokens_become_the_mask_or_the_unknown_token(data, told, task, token):
-    learner, examples = learner_of(data, task, augmentation=told)
+def test_masked_tokens_become_the_mask_or_the_unknown_token(data, spec, task, token):
+    module, examples = module_of(data, task, augmentation=spec)
     examples = examples * 20
     ((name, _),) = SIDES[task]
-    plain, masked = batch_of(learner, examples), batch_of(learner, examples, training=True)
+    plain, masked = batch_of(module, examples), batch_of(module, examples, training=True)
     changed = plain[name] != masked[name]
-    assert (masked[name][changed] == learner.task.tokenizer.token_id(token)).all()
-    words = sum(len(_content(learner, row.tolist())) for row in plain[name])
-    # of short texts less is masked in spans: a span that begins near the end is cut
+    assert (masked[name][changed] == module.task.tokenizer.token_id(token)).all()
+    words = sum(len(_content(module, row.tolist())) for row in plain[name])
+    # in short texts fewer tokens are masked: the end of the text truncates spans
     assert 0.5 * 0.2 < int(changed.sum()) / words < 1.2 * 0.2
 
 
-@pytest.mark.parametrize("told", [{"token_swapping": 0.5}, {"local_shuffle": 3}])
-def test_moved_tokens_are_all_still_there(data, told):
-    learner, examples = learner_of(data, augmentation=told)
-    plain, moved = batch_of(learner, examples), batch_of(learner, examples, training=True)
+@pytest.mark.parametrize("spec", [{"token_swapping": 0.5}, {"local_shuffle": 3}])
+def test_moved_tokens_are_permuted(data, spec):
+    module, examples = module_of(data, augmentation=spec)
+    plain, moved = batch_of(module, examples), batch_of(module, examples, training=True)
     assert not torch.equal(plain["source"], moved["source"])
     assert torch.equal(plain["source"].sort().values, moved["source"].sort().values)
 
 
 def test_deleted_tokens_are_fewer_and_in_order(data):
-    learner, examples = learner_of(data, augmentation={"token_deletion": 0.5})
-    made = batch_of(learner, examples, training=True)
+    module, examples = module_of(data, augmentation={"token_deletion": 0.5})
+    made = batch_of(module, examples, training=True)
     left = 0
     for example, ids, keep in zip(examples, made["source"], made["source_keep"], strict=True):
         remaining = iter(example["source"].tolist())
@@ -502,14 +505,14 @@ def test_deleted_tokens_are_fewer_and_in_order(data):
     assert left < sum(len(example["source"]) for example in examples)
 
 
-def test_each_epoch_is_augmented_anew_and_alike_when_it_is_repeated(data):
-    learner, examples = learner_of(data, augmentation={"token_replacement": 0.5})
+def test_each_epoch_has_its_own_reproducible_augmentation(data):
+    module, examples = module_of(data, augmentation={"token_replacement": 0.5})
     lengths = np.array([[len(example["source"]), len(example["target"])] for example in examples], dtype=np.int32)
 
     def epochs():
         loader = TrainingDataLoader(
             TokenBatchSampler(lengths, batch_tokens=10_000, seed=1),
-            lambda rows, draws: learner.task.collate([examples[int(row)] for row in rows], draws, training=True),
+            lambda rows, draws: module.task.collate([examples[int(row)] for row in rows], draws, training=True),
             seed=1,
             steps=None,
             epochs=2,
@@ -517,7 +520,7 @@ def test_each_epoch_is_augmented_anew_and_alike_when_it_is_repeated(data):
         return [
             {
                 place: row[keep].tolist()
-                for place, row, keep in zip(part.places, part.batch["source"], part.batch["source_keep"], strict=True)
+                for place, row, keep in zip(part.rows, part.batch["source"], part.batch["source_keep"], strict=True)
             }
             for part in loader
         ]
@@ -530,42 +533,42 @@ def test_each_epoch_is_augmented_anew_and_alike_when_it_is_repeated(data):
 
 def test_held_out_examples_are_never_augmented(data, tmp_path):
     held = {"source": str(data / "a.en"), "target": str(data / "a.de")}
-    told = recipe(
+    spec = recipe(
         data,
         "text-to-text",
         data={"validation": held},
         regularize={"augmentation": {"token_replacement": 0.9}, "label_smoothing": 0.5, "dropout": 0.5},
     )
-    learner, examples = ready(told, data / "run")
+    module, examples = ready(spec, data / "run")
     seen = []
-    collate = learner.task.collate
+    collate = module.task.collate
 
     def watched(*arguments, **options):
         seen.append(options)
         return collate(*arguments, **options)
 
-    learner.task.collate = watched
-    _, held_out = build_datasets(told, learner.task, tmp_path)
+    module.task.collate = watched
+    _, held_out = build_datasets(spec, module.task, tmp_path)
     assert held_out is not None
-    measure = build_validator(learner.task, held_out, told)
+    measure = build_validator(module.task, held_out, spec)
     assert measure() == measure()
     assert seen
-    assert not any(options["learning"] for options in seen)
-    assert learner.model.training
-    learner.model.eval()
-    batch = batch_of(learner, examples)
-    guess = guessed(learner, batch)
-    plain = functional.cross_entropy(logits_of(guess), guess.targets_N)
+    assert not any(options["training"] for options in seen)
+    assert module.model.training
+    module.model.eval()
+    batch = batch_of(module, examples)
+    prediction = predict(module, batch)
+    plain = functional.cross_entropy(logits_of(prediction), prediction.targets_N)
     assert measure()["loss"] == pytest.approx(plain.item(), rel=1e-5)
 
 
-def test_scores_under_autocast_are_those_of_the_model_as_it_is_used(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(linear, "is_supported", lambda dtype: False)  # its products are not cast, whatever is asked for
-    told = recipe(data, "sentence-embeddings", held_out=True, validation={"monitor": "spearman"})
-    learner, _ = ready(told, data / "run")
-    _, held_out = build_datasets(told, learner.task, tmp_path)
+def test_validation_scores_ignore_autocast(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(linear, "is_supported", lambda dtype: False)  # its matmuls ignore autocast
+    spec = recipe(data, "sentence-embeddings", held_out=True, validation={"monitor": "spearman"})
+    module, _ = ready(spec, data / "run")
+    _, held_out = build_datasets(spec, module.task, tmp_path)
     assert held_out is not None
-    measure = build_validator(learner.task, held_out, told)
+    measure = build_validator(module.task, held_out, spec)
     plain = measure()
     with torch.autocast("cpu", torch.bfloat16):
         low = measure()

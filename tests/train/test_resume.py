@@ -1,4 +1,4 @@
-"""A run that is ended at any moment and resumed comes to the same bits as one that is not."""
+"""A run that is killed at any moment and resumed is bit-identical to an uninterrupted one."""
 
 import os
 import random
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def interrupted(folder, hooks, name):
-    """Runs the tiny recipe with a hook for each time that it is ended, then to its end; gives the run's folder."""
+    """Run the tiny recipe with one hook per interruption, then to its end; return the run's folder."""
     recipe = write_tiny(folder, name)
     run = folder / name
     shutil.rmtree(run, ignore_errors=True)
@@ -51,7 +51,7 @@ def test_killed_while_a_state_is_written_then_after_the_last_step(folder, whole)
 @pytest.mark.parametrize(
     "hooks",
     [
-        [forks.in_store, partial(forks.at_batch, 2), partial(forks.at_batch, 7)],  # nothing saved at first: begun anew
+        [forks.in_store, partial(forks.at_batch, 2), partial(forks.at_batch, 7)],  # nothing saved yet: starts again
         [partial(forks.in_state, 3), partial(forks.in_state, 6), partial(forks.in_state, 12)],
         [partial(forks.at_state, 3), partial(forks.at_state, 12)],
         [partial(forks.after_save, 3), partial(forks.after_save, 12)],
@@ -83,7 +83,7 @@ def test_killed_ten_times_at_random(folder, whole):
     same(outcome(folder / "random"), whole)
 
 
-def test_a_finished_run_says_so_and_stays_as_it_is(folder, whole):
+def test_a_finished_run_is_reported_and_unchanged(folder, whole):
     status, said = forks.run("train", folder / "whole.yaml", "--resume", said=folder / "again.txt")
     assert status == 0
     assert f"the run in {folder / 'whole'} is finished: step 12\n" in said
@@ -91,7 +91,7 @@ def test_a_finished_run_says_so_and_stays_as_it_is(folder, whole):
 
 
 def test_the_seed_alone_decides(folder, whole):
-    # in this process, from freshly learned tokens and freshly built stores
+    # in this process, with a new tokenizer and new datasets
     train(tiny(folder, "again"))
     same(outcome(folder / "again"), whole)
     train(tiny(folder, "other", seed=2))
@@ -101,8 +101,8 @@ def test_the_seed_alone_decides(folder, whole):
 
 
 @pytest.mark.parametrize("at", [1, 3])
-def test_early_stopping_remembers_what_is_to_beat(folder, at):
-    # a rate at which nothing is learned: no validation is better than the first by a tenth
+def test_early_stopping_resumes_with_its_best_value(folder, at):
+    # with this learning rate no validation improves on the first by a tenth
     changes = {
         "regularize__early_stopping": {"patience": 3, "min_delta": 0.1},
         "optimizer__learning_rate": 1e-6,
@@ -120,14 +120,14 @@ def test_early_stopping_remembers_what_is_to_beat(folder, at):
 
 @pytest.fixture
 def begun(folder, tmp_path):
-    """A folder with a run of which six steps are done, and what makes it."""
+    """Folder with a run after six steps, and its arguments."""
     made = folder / "begun"
     if not made.exists():
         trained_until(tiny(folder, "begun"), lambda step: step == 7)
     shutil.copytree(made, tmp_path / "run")
     for name in ("train.tsv", "valid.tsv"):
         shutil.copy(folder / name, tmp_path)
-    # a run's folder may be moved: only where its data lie is part of the recipe
+    # a run's folder may move: the recipe only contains the path of the data
     return tmp_path
 
 
@@ -136,12 +136,12 @@ def resumed(begun, folder, **changes):
     return train(tiny(begun, **(data | changes)), resume=True)
 
 
-def test_a_moved_run_goes_on(begun, folder, whole):
+def test_a_moved_run_resumes(begun, folder, whole):
     resumed(begun, folder)
     same(outcome(begun / "run"), whole)
 
 
-def test_another_recipe_is_refused_and_nothing_touched(begun, folder):
+def test_another_recipe_is_refused_and_nothing_changes(begun, folder):
     before = {path: path.stat().st_mtime_ns for path in (begun / "run").rglob("*")}
     with pytest.raises(ValueError, match="has another recipe and cannot be resumed") as refusal:
         resumed(begun, folder, training__steps=13, tokenizer__vocab_size=330, regularize__augmentation=False)
@@ -189,7 +189,7 @@ def test_a_checkpoint_of_the_version_before_is_resumed(begun, folder, whole):
     same(outcome(begun / "run"), whole)
 
 
-def test_a_folder_with_a_run_is_not_begun_anew(begun, folder):
+def test_a_folder_with_a_run_is_not_overwritten(begun, folder):
     with pytest.raises(
         ValueError, match="run already contains a run; use --resume to continue it, or choose another output"
     ):
@@ -204,13 +204,13 @@ def test_a_folder_with_a_run_is_not_begun_anew(begun, folder):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("config.json", r"run holds a model already \(config.json\), which is not overwritten"),
-        ("model.safetensors", r"run holds a model already \(model.safetensors\), which is not overwritten"),
-        ("recipe.yaml", "run/recipe.yaml is not of a run and is not overwritten"),
-        ("data/tokenizer/notes.txt", "run/data/tokenizer is there already and is not of a run"),
+        ("config.json", r"run already contains a model \(config.json\), which is kept"),
+        ("model.safetensors", r"run already contains a model \(model.safetensors\), which is kept"),
+        ("recipe.yaml", "run/recipe.yaml was not written by a run and is kept"),
+        ("data/tokenizer/notes.txt", "run/data/tokenizer exists and was not written by a run"),
     ],
 )
-def test_what_is_no_run_is_not_overwritten(tmp_path, name, message):
+def test_other_files_are_not_overwritten(tmp_path, name, message):
     file = tmp_path / "run" / name
     file.parent.mkdir(parents=True)
     file.write_text("mine")
@@ -220,7 +220,7 @@ def test_what_is_no_run_is_not_overwritten(tmp_path, name, message):
     assert [path for path in (tmp_path / "run").rglob("*") if path.is_file()] == [file]
 
 
-def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(tmp_path, folder, whole):
+def test_a_run_without_a_checkpoint_starts_again(tmp_path, folder, whole):
     recipe = tiny(folder, "early")
     trained_until(recipe, lambda step: step == 1)
     shutil.rmtree(folder / "early" / "checkpoints", ignore_errors=True)
@@ -249,7 +249,7 @@ def test_broken_checkpoints_are_refused(begun, folder):
 
 
 def broken_weights(path):
-    """The ways in which a file of weights can be damaged, with what is said of each."""
+    """Yield damages of a file of weights, with the message of each."""
     whole = path.read_bytes()
     tensors = load(whole)  # not mapped from the file, which is about to be replaced
     name = next(iter(tensors))
@@ -261,7 +261,7 @@ def broken_weights(path):
 
 
 def last_line(recipe, folder):
-    """Resumes a run, which must fail without a traceback; gives the last line of standard error."""
+    """Resume a run that has to fail without a traceback; return the last line of standard error."""
     status, said = forks.run("train", recipe, "--resume", said=folder / "broken.txt")
     assert status == 1, said
     assert "Traceback" not in said

@@ -1,4 +1,4 @@
-"""The plan of an epoch: every row once, within the budget, the same for the same seed."""
+"""Batches of an epoch: every row once, within the limits, reproducible by the seed."""
 
 import numpy as np
 import pytest
@@ -22,18 +22,18 @@ def check(table, batches, budget, size):
 
 
 @given(lengths, st.integers(120, 600), st.none() | st.integers(1, 9), st.integers(0, 5), st.integers(0, 3))
-def test_every_row_once_within_the_budget(table, budget, size, seed, epoch):
+def test_every_row_once_within_the_limits(table, budget, size, seed, epoch):
     batches = TokenBatchSampler(table, batch_tokens=budget, seed=seed, batch_size=size)
     planned = batches.epoch(epoch)
     check(table, planned, budget, size)
     check(table, sequential_batches(table, batch_tokens=budget, batch_size=size), budget, size)
     again = TokenBatchSampler(table, batch_tokens=budget, seed=seed, batch_size=size)
-    again.epoch(epoch + 1)  # what was asked before is of no consequence
+    again.epoch(epoch + 1)  # earlier calls have no effect
     assert [batch.tolist() for batch in again.epoch(epoch)] == [batch.tolist() for batch in planned]
 
 
 def captions(rows, seed=0):
-    """Pairs of lengths as those of captions in two languages."""
+    """Return pairs of lengths like those of captions in two languages."""
     generator = np.random.default_rng(seed)
     first = np.clip(generator.gamma(12, 1.1, rows), 3, 40)
     return np.stack([first, np.clip(first * generator.normal(1, 0.17, rows), 3, 40)], axis=1).astype(np.int32)
@@ -44,7 +44,7 @@ def padding(table, batches):
     return 1 - int(table.sum()) / padded
 
 
-def test_little_is_padding_and_batches_are_full():
+def test_padding_is_small_and_batches_are_full():
     table = captions(30_000)
     batches = TokenBatchSampler(table, batch_tokens=4096, seed=1).epoch(0)
     assert padding(table, batches) < 0.04
@@ -63,12 +63,12 @@ def test_seeds_and_epochs_differ_in_the_order_and_in_the_batches():
     for other in others:
         assert other != first
         assert len({frozenset(batch) for batch in first} & {frozenset(batch) for batch in other}) < len(first) / 20
-    # batches come in no order of length: their rows' lengths tell nothing of their place
+    # batches are not ordered by length
     longest = np.array([table[list(batch)].max() for batch in first])
     assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.2
 
 
-def test_a_budget_is_used_to_its_last_token():
+def test_batches_use_the_limit_completely():
     table = np.full((9, 2), 3)
     assert [len(batch) for batch in sequential_batches(table, batch_tokens=18)] == [3, 3, 3]
     assert [len(batch) for batch in sequential_batches(table, batch_tokens=17)] == [2, 2, 2, 2, 1]
@@ -87,7 +87,7 @@ def test_no_rows_no_batches():
     assert sequential_batches(empty, batch_tokens=5) == []
 
 
-def test_bounds_that_cannot_be():
+def test_invalid_limits_are_refused():
     table = np.array([[3, 4], [5, 6]], np.int32)
     with pytest.raises(ValueError, match="example 1 has 11 tokens, more than batch_tokens=10"):
         TokenBatchSampler(table, batch_tokens=10, seed=0)

@@ -182,7 +182,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         """Write the weights and config.json of an encoder with its head; transformers opens the folder."""
         task: Task = "classification" if isinstance(model, EncoderClassifier) else "span"
         schema, head_config = self.heads[task], model.head_config
-        data = self.write_config(self.storable_config(model.body.config)) | {"architectures": [schema.architecture]}
+        data = self.write_config(self.storable_config(model.encoder.config)) | {"architectures": [schema.architecture]}
         data["id2label"] = {str(number): label for number, label in enumerate(head_config.labels)}
         data["label2id"] = {label: number for number, label in enumerate(head_config.labels)}
         if task == "classification":
@@ -193,7 +193,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
             data |= {schema.activation_key: head_config.activation, schema.bias_key: head_config.dense_bias}
         if self.head_pooling_key:
             data[self.head_pooling_key] = head_config.pooling
-        encoder = _add_prefix(self.prefix, self.parameter_names.to_foreign(model.body.state_dict()))
+        encoder = _add_prefix(self.prefix, self.parameter_names.to_foreign(model.encoder.state_dict()))
         write_model(folder, data, encoder | ParameterNames(rows=schema.rows).to_foreign(model.head.state_dict()))
 
     def without_prefix(self, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from clearhead.memory import MemoryLimitError, check_memory
 
 Model = TypeVar("Model", bound=nn.Module)
 
-ENCODER_PREFIX = "body."
+ENCODER_PREFIX = "encoder."
 """Prefix of the encoder's parameter names in a model with a head."""
 
 

@@ -116,7 +116,7 @@ def save_masked_lm(model: MaskedLanguageModel, family: EncoderFamily, folder: Pa
     Raises:
         ValueError: the family cannot store a field of the config, or the head.
     """
-    schema, config = family.masked_lm, replace(model.body.config, pooler=False)
+    schema, config = family.masked_lm, replace(model.encoder.config, pooler=False)
     data = family.write_config(family.storable_config(config)) | {
         "architectures": [schema.architecture],
         "tie_word_embeddings": True,

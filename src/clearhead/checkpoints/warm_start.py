@@ -74,8 +74,9 @@ def seq2seq_from_encoder(
     """
     encoder_config = encoder.config
     _check_fits_bart(encoder_config, family)
+    copied = {name: getattr(encoder_config, name) for name in _COPIED_FIELDS}
     config = BART.make_config(
-        **{name: getattr(encoder_config, name) for name in _COPIED_FIELDS},
+        **{name: value for name, value in copied.items() if value is not None},
         decoder_layer_drop=encoder_config.layer_drop,
         initializer_range=None,
         decoder_num_layers=decoder_num_layers,

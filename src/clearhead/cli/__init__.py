@@ -1,1 +1,1 @@
-"""The command `clearhead`: one file a verb, each thin. torch is imported by the verb that needs it."""
+"""The command `clearhead`, with one thin file per subcommand. Only the commands that need torch import it."""

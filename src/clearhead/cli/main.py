@@ -1,4 +1,4 @@
-"""`clearhead`: its verbs, and what a person sees when something is wrong."""
+"""Entry point of the command `clearhead`: its subcommands, and errors as one line."""
 
 import contextlib
 import io
@@ -38,6 +38,8 @@ from clearhead.runtime.allocator import configure_allocator
 
 _RENAMED_OPTIONS = {
     ("serve", "--use"): "--task",
+    ("verify", "--against"): "--reference",
+    ("view", "--whole"): "--full-maps",
 }
 """New name of each option that was renamed, by command and old name."""
 
@@ -47,7 +49,7 @@ class UsageError(ValueError):
 
 
 class _Commands(TyperGroup):
-    """Report a wrong option or argument as one line, like every other error, in place of a box of several."""
+    """Report a wrong option or argument in one line, like every other error. typer would print a box."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         with _as_one_line():
@@ -63,7 +65,7 @@ def _as_one_line() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # typer takes these classes from click or from a copy of it, by its version
+        # depending on its version, typer uses the error classes of click or of its own copy
         if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
             raise
         command = getattr(getattr(error, "ctx", None), "command_path", "clearhead")
@@ -80,7 +82,7 @@ def _as_one_line() -> Iterator[None]:
 app = typer.Typer(
     name="clearhead",
     cls=_Commands,
-    help="Transformer encoders and encoder–decoders, clear, verified and fast.",
+    help="Run, train, serve and inspect Transformer encoders and encoder–decoders.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -106,30 +108,33 @@ app.command()(convert)
 app.command()(export)
 
 
-def _version(asked: bool) -> bool:
-    if asked:
+def _print_version(requested: bool) -> bool:
+    if requested:
         typer.echo(f"clearhead {__version__}")
         raise typer.Exit
-    return asked
+    return requested
 
 
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run the command line. An error that the user can fix is one line on standard error: status 2 for a wrong option
-    or argument, 1 for every other."""
+    """Run the command line.
+
+    An error that the user can fix is printed as one line on standard error. The exit status is 2 for a wrong option or
+    argument, and 1 for every other error.
+    """
     logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
     raise_field_limit()
     configure_allocator()
-    _name_standard_output()
-    # torch.load prints these before it refuses the file; the error that follows says more
+    _wrap_standard_output()
+    # torch.load warns before it rejects the file, and the error that follows explains more
     warnings.filterwarnings("ignore", "Detected pickle protocol|'torch.load' received a zip file")
     try:
         try:
@@ -138,8 +143,8 @@ def main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except (ValueError, OSError) as error:
-        typer.echo(f"clearhead: error: {_line(error)}", err=True)
-        if isinstance(error, OSError) and error.filename == _STDOUT:  # what is left to write fails again at the end
+        typer.echo(f"clearhead: error: {_error_line(error)}", err=True)
+        if isinstance(error, OSError) and error.filename == _STDOUT:  # the flush at exit would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2 if isinstance(error, UsageError) else 1)
 
@@ -148,7 +153,7 @@ _STDOUT = "standard output"
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output whose errors name it: the system's own name no file."""
+    """Standard output with its name in errors. Errors of the operating system do not name it."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -157,16 +162,16 @@ class _StandardOutput(io.FileIO):
             raise OSError(error.errno, error.strerror, _STDOUT) from None
 
 
-def _name_standard_output() -> None:
+def _wrap_standard_output() -> None:
     try:
         raw = _StandardOutput(sys.stdout.fileno(), "w", closefd=False)
-    except (AttributeError, OSError, ValueError):  # closed, or an object in its place
+    except (AttributeError, OSError, ValueError):  # closed, or replaced by another object
         return
     old = sys.stdout
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=old.isatty())
 
 
-def _line(error: ValueError | OSError) -> str:
+def _error_line(error: ValueError | OSError) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())

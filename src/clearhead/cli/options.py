@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options that several commands share."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 
 
 class PrecisionOption(StrEnum):
-    """Numbers to compute with."""
+    """Precision of the computation."""
 
     auto = "auto"
     float32 = "float32"
@@ -16,53 +16,54 @@ class PrecisionOption(StrEnum):
 
 Model = Annotated[
     str,
-    typer.Option("--model", "-m", help="A model's folder, or its id on the Hugging Face Hub.", metavar="MODEL"),
+    typer.Option("--model", "-m", help="Model folder or Hugging Face Hub id.", metavar="MODEL"),
 ]
 Seq2SeqModel = Annotated[
     str,
-    typer.Option(
-        "--model", "-m", help="An encoder–decoder's folder, or its id on the Hugging Face Hub.", metavar="MODEL"
-    ),
+    typer.Option("--model", "-m", help="Folder or Hugging Face Hub id of an encoder–decoder.", metavar="MODEL"),
 ]
 Translator = Annotated[
     str,
     typer.Option(
         "--model",
         "-m",
-        help="An encoder–decoder's folder, or its id on the Hugging Face Hub; by default the small one inside the "
-        "package, which translates everyday English into German.",
+        help="Folder or Hugging Face Hub id of an encoder–decoder. Default: the bundled model for everyday English to "
+        "German.",
         metavar="MODEL",
     ),
 ]
-SPAN_MODEL = "A model with a span head, or an encoder–decoder that writes answers: its folder, or its id on the Hub."
+SPAN_MODEL = (
+    "Folder or Hugging Face Hub id of a model with a span head, or of an encoder–decoder that generates answers."
+)
 Column = Annotated[
     str | None,
     typer.Option(
-        help='The column that holds the texts: in .jsonl and .parquet files its name, "text" by default; in .csv and '
-        ".tsv files its name in the first line, or its number from 0 where the first line is data."
+        help='Column with the texts. .jsonl and .parquet files: its name, "text" by default. .csv and .tsv files: its '
+        "name in the header line, or its index from 0 if there is no header."
     ),
 ]
-BeamSize = Annotated[
-    int | None, typer.Option(help="Hypotheses that are kept at each step. Default: as the model says, else 5.")
-]
+BeamSize = Annotated[int | None, typer.Option(help="Number of beams. Default: the setting of the model, else 5.")]
 MaxNewTokens = Annotated[
-    int | None, typer.Option(help="Longest output, in tokens. Default: as the model says, else 256.")
+    int | None, typer.Option(help="Maximum length of an output in tokens. Default: the setting of the model, else 256.")
 ]
-SourceLang = Annotated[str | None, typer.Option(help="The language of the input, for models that are told it.")]
-TargetLang = Annotated[str | None, typer.Option(help="The language of the output, for models that are told it.")]
+SourceLang = Annotated[str | None, typer.Option(help="Language of the input, for multilingual models.")]
+TargetLang = Annotated[str | None, typer.Option(help="Language of the output, for multilingual models.")]
 MinNewTokens = Annotated[
-    int | None, typer.Option(help="Shortest output, in tokens. Default: as the model says, else any.")
+    int | None, typer.Option(help="Minimum length of an output in tokens. Default: the setting of the model, else 0.")
 ]
 LengthPenalty = Annotated[
     float | None,
-    typer.Option(help="Above 0 favours long outputs, below short ones. Default: as the model says, else 1."),
+    typer.Option(
+        help="Exponent of the length normalization: positive favors long outputs, negative short ones. Default: the "
+        "setting of the model, else 1."
+    ),
 ]
 Precision = Annotated[
     PrecisionOption,
-    typer.Option(help="Numbers to compute with; auto is bfloat16 where the processor multiplies it fast."),
+    typer.Option(help="Precision of the computation; auto uses bfloat16 if the processor has fast bfloat16 matmuls."),
 ]
-Device = Annotated[str, typer.Option(help='"auto", "cpu", "cuda", "mps" ...')]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, mps ...")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"

@@ -1,6 +1,6 @@
-"""Scaled dot-product attention, written out: the oracle of every faster path.
+"""Scaled dot-product attention step by step: the oracle of every attention backend.
 
-Section 3.2 of "Attention Is All You Need". Nothing here changes its arguments.
+Section 3.2 of "Attention Is All You Need". No function changes its arguments.
 """
 
 import math
@@ -21,7 +21,7 @@ def scaled_dot_product(
     *,
     scale: float | None = None,
 ) -> tuple[Float[Tensor, "B H L V"], Float[Tensor, "B H L M"]]:
-    """Attention's values and its weights.
+    """Return the attention values and weights.
 
     Equation: Attention(Q, K, V) = softmax(Q Kᵀ / √d_k + M) V
     Source: Section 3.2.1, equation 1
@@ -31,10 +31,10 @@ def scaled_dot_product(
         k: keys (B, H, M, d_k).
         v: values (B, H, M, d_v); d_v may differ from d_k.
         mask: a `Mask`, a bool tensor (True = may attend) or a float tensor (added), broadcastable to (B, H, L, M).
-        scale: what the products are multiplied with; 1 / √d_k where None. T5 has 1.
+        scale: factor of Q Kᵀ; 1 / √d_k where None. T5 has 1.
 
     Returns:
-        Values (B, H, L, d_v) and weights (B, H, L, M). A query that may attend to no key gets zeros in both.
+        Values (B, H, L, d_v) and weights (B, H, L, M). Both are zeros for a query that may attend to no key.
 
     Raises:
         ValueError: a mask of a wrong shape or dtype.
@@ -42,7 +42,7 @@ def scaled_dot_product(
     >>> import torch; from clearhead import scaled_dot_product
     >>> values, attention = scaled_dot_product(*torch.rand(3, 2, 8, 10, 64).unbind())
     """
-    # an oracle of 16 bits would be worse than the kernels that it judges, which add in 32
+    # kernels accumulate in 32 bits: an oracle in 16 bits would be less exact than they are
     exact = torch.promote_types(q.dtype, torch.float32)
     weights = softmax(masked(scores(q.to(exact), k.to(exact), scale=scale), mask))
     return weighted_sum(weights, v.to(exact)).to(v.dtype), weights.to(q.dtype)
@@ -51,26 +51,26 @@ def scaled_dot_product(
 def scores(
     q: Float[Tensor, "B H L K"], k: Float[Tensor, "B H M K"], *, scale: float | None = None
 ) -> Float[Tensor, "B H L M"]:
-    """How well each query matches each key.
+    """Return the attention scores: the scaled dot product of each query and key.
 
     Equation: S = Q Kᵀ / √d_k
-    Source: Section 3.2.1; the root keeps the variance of a score at 1 for independent unit-variance q and k. With a
-        scale, `scaled_scores`
+    Source: Section 3.2.1; for independent q and k of variance 1, the root keeps the variance of a score at 1.
+        With a scale, `scaled_scores`
     """
     return (q @ k.transpose(-2, -1)) / math.sqrt(q.shape[-1]) if scale is None else scaled_scores(q, k, scale)
 
 
 def scaled_scores(q: Float[Tensor, "B H L K"], k: Float[Tensor, "B H M K"], scale: float) -> Float[Tensor, "B H L M"]:
-    """The scores of a model that has a number of its own in place of 1 / √d_k.
+    """Return the attention scores with a factor other than 1 / √d_k.
 
     Equation: S = Q Kᵀ · scale
-    Source: Raffel et al. 2020, "T5", in the authors' code: T5 has scale 1, and weights that are drawn smaller instead
+    Source: Raffel et al. 2020, "T5", in the authors' code: T5 has scale 1, and smaller initial weights instead
     """
     return (q @ k.transpose(-2, -1)) * scale
 
 
 def masked(scores: Float[Tensor, "B H L M"], mask: MaskLike) -> Float[Tensor, "B H L M"]:
-    """The scores with −∞ where a query may not attend.
+    """Add a mask to the scores: −∞ where a query may not attend.
 
     Equation: S′ = S + M
     Source: Section 3.2.3
@@ -81,18 +81,18 @@ def masked(scores: Float[Tensor, "B H L M"], mask: MaskLike) -> Float[Tensor, "B
 
 
 def softmax(scores: Float[Tensor, "B H L M"]) -> Float[Tensor, "B H L M"]:
-    """Each row of scores as weights that sum to 1; zeros where the whole row is −∞.
+    """Turn each row of scores into weights that sum to 1; zeros where the whole row is −∞.
 
     Equation: A_ij = exp(S′_ij) / Σ_m exp(S′_im)
-    Source: Section 3.2.1. exp(−∞) / 0 has no value; a query that may attend to nothing gets nothing, without NaN
+    Source: Section 3.2.1. a row of −∞ would give NaN, and gets zeros instead
     """
-    nothing_BHL1 = scores.detach().amax(dim=-1, keepdim=True) == float("-inf")
-    # filled before and after: a NaN inside softmax would come back through its gradient
-    return torch.softmax(scores.masked_fill(nothing_BHL1, 0.0), dim=-1).masked_fill(nothing_BHL1, 0.0)
+    empty_BHL1 = scores.detach().amax(dim=-1, keepdim=True) == float("-inf")
+    # filled before and after: a NaN inside softmax would reach the gradient
+    return torch.softmax(scores.masked_fill(empty_BHL1, 0.0), dim=-1).masked_fill(empty_BHL1, 0.0)
 
 
 def weighted_sum(weights: Float[Tensor, "B H L M"], v: Float[Tensor, "B H M V"]) -> Float[Tensor, "B H L V"]:
-    """The values, averaged with the weights.
+    """Average the values by the attention weights.
 
     Equation: Z_h = A V
     Source: Section 3.2.1
@@ -103,7 +103,7 @@ def weighted_sum(weights: Float[Tensor, "B H L M"], v: Float[Tensor, "B H M V"])
 def project(
     x: Float[Tensor, "B L D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
 ) -> Float[Tensor, "B L N"]:
-    """Queries, keys and values of all heads in one product; W_QKV is [W_Q; W_K; W_V], as in torch.nn.
+    """Project to queries, keys and values of all heads in one matmul; W_QKV is [W_Q; W_K; W_V], as in torch.nn.
 
     Equation: [Q; K; V] = X W_QKV + b_QKV
     Source: Section 3.2.2
@@ -115,7 +115,7 @@ def project(
 def project_queries(
     x: Float[Tensor, "B L D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
 ) -> Float[Tensor, "B L N"]:
-    """Cross-attention's queries, which come from the decoder.
+    """Project the decoder's hidden states to the queries of cross-attention.
 
     Equation: Q = X W_Q + b_Q
     Source: Section 3.2.3
@@ -126,7 +126,7 @@ def project_queries(
 def project_memory(
     y: Float[Tensor, "B M D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
 ) -> Float[Tensor, "B M N"]:
-    """Cross-attention's keys and values, which come from the memory, the encoder's output; W_KV is [W_K; W_V].
+    """Project the memory, the encoder's output, to keys and values of cross-attention; W_KV is [W_K; W_V].
 
     Equation: [K; V] = Y W_KV + b_KV
     Source: Section 3.2.3
@@ -134,17 +134,17 @@ def project_memory(
     return project(y, weight, bias)
 
 
-def append_kv(held: Float[Tensor, "B H M K"], new: Float[Tensor, "B H L K"]) -> Float[Tensor, "B H T K"]:
-    """The keys of the tokens so far, then those of the new ones: a decoder computes no key twice.
+def append_kv(cached: Float[Tensor, "B H M K"], new: Float[Tensor, "B H L K"]) -> Float[Tensor, "B H T K"]:
+    """Append the keys (or values) of new tokens to the cached ones; a decoder computes each key once.
 
     Equation: K_{≤t} = [K_{<t}; K_t]; V likewise
-    Source: Section 3.2.3: a position attends to none after it, so that no later token changes its keys and values
+    Source: Section 3.2.3: a position attends to none after it, so that later tokens never change its keys and values
     """
-    return torch.cat([held, new], dim=2)
+    return torch.cat([cached, new], dim=2)
 
 
 def split_heads(x: Float[Tensor, "B L D"], num_heads: int) -> Float[Tensor, "B H L K"]:
-    """The model's width cut into heads, the head axis moved before the positions.
+    """Split the model width into heads, and move the head axis before the positions.
 
     Equation: Q → (Q_1, …, Q_h), d_k = d_model / h; K and V likewise
     Source: Section 3.2.2
@@ -153,7 +153,7 @@ def split_heads(x: Float[Tensor, "B L D"], num_heads: int) -> Float[Tensor, "B H
 
 
 def merge_heads(x: Float[Tensor, "B H L V"]) -> Float[Tensor, "B L HV"]:
-    """The heads side by side again. The head axis must move back first: reshaping alone mixes positions and heads.
+    """Concatenate the heads. The head axis must be moved back first: reshaping alone mixes positions and heads.
 
     Equation: Z = Concat(Z_1, …, Z_h)
     Source: Section 3.2.2
@@ -164,7 +164,7 @@ def merge_heads(x: Float[Tensor, "B H L V"]) -> Float[Tensor, "B L HV"]:
 def output(
     x: Float[Tensor, "B L HV"], weight: Float[Tensor, "D HV"], bias: Float[Tensor, "D"] | None = None
 ) -> Float[Tensor, "B L D"]:
-    """The heads, mixed.
+    """Apply the output projection to the concatenated heads.
 
     Equation: MultiHead(Q, K, V) = Z W_O + b_O
     Source: Section 3.2.2

@@ -1,4 +1,4 @@
-"""From token ids to vectors."""
+"""Embeddings and output logits, as equations."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def embed(ids: Int[Tensor, "*batch"], weight: Float[Tensor, "vocabulary D"]) -> Float[Tensor, "*batch D"]:
-    """The row of each token, as the product of its one-hot vector with the table.
+    """Look up the embedding of each token, as the product of its one-hot vector and the table.
 
     Equation: X = onehot(ids) W_E
     Source: Section 3.4 of "Attention Is All You Need"
@@ -20,7 +20,7 @@ def embed(ids: Int[Tensor, "*batch"], weight: Float[Tensor, "vocabulary D"]) -> 
 def add_token_types(
     x: Float[Tensor, "B L D"], types: Int[Tensor, "B L"], weight: Float[Tensor, "types D"]
 ) -> Float[Tensor, "B L D"]:
-    """Which of two joined texts a token belongs to, as a vector that is added.
+    """Add a vector for the segment that each token belongs to.
 
     Equation: X′ = X + onehot(types) W_T
     Source: Devlin et al. 2018, "BERT", Section 3
@@ -29,7 +29,7 @@ def add_token_types(
 
 
 def scale_embeddings(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
-    """The embedded tokens, made as large as the sinusoids beside them.
+    """Scale the token embeddings to the size of the sinusoids that are added to them.
 
     Equation: X′ = X √d_model
     Source: Section 3.4 of "Attention Is All You Need"
@@ -38,10 +38,10 @@ def scale_embeddings(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
 
 
 def scale_hidden(h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
-    """The decoder's hidden states, made small for an output matrix whose numbers are not.
+    """Scale the decoder's hidden states down, for an output matrix with large weights.
 
     Equation: H′ = H / √d_model
-    Source: Raffel et al. 2020, "T5", in the authors' code, where that matrix is the embedding's
+    Source: Raffel et al. 2020, "T5", in the authors' code, where that matrix is the token embedding
     """
     return h / math.sqrt(h.shape[-1])
 
@@ -51,10 +51,10 @@ def unembed(
     weight: Float[Tensor, "vocabulary D"],
     bias: Float[Tensor, "vocabulary"] | None = None,
 ) -> Float[Tensor, "*batch vocabulary"]:
-    """From the decoder's hidden states to a score for each token: the embedding's own matrix, the other way round.
+    """Compute the logits of all tokens from hidden states, with the transposed embedding matrix.
 
     Equation: logits = H W_Eᵀ + b
-    Source: Section 3.4 of "Attention Is All You Need"; Press and Wolf 2017; b is Marian's and BART's
+    Source: Section 3.4 of "Attention Is All You Need"; Press and Wolf 2017; Marian and BART have a b
     """
     logits = h @ weight.T
     return logits if bias is None else logits + bias

@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network and its activations, written out."""
+"""The position-wise feed-forward network and its activations, as equations."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def feedforward(
     b2: Float[Tensor, "D"],
     activation: Callable[[Tensor], Tensor] = torch.relu,
 ) -> Float[Tensor, "*batch D"]:
-    """Two linear maps with an activation between, alike at every position.
+    """Apply two linear maps with an activation in between, at every position.
 
     Equation: FFN(X) = act(X W₁ + b₁) W₂ + b₂
     Source: Section 3.3, equation 2, where act is ReLU
@@ -25,7 +25,7 @@ def feedforward(
 
 
 def expand(x: Float[Tensor, "*batch D"], w1: Float[Tensor, "F D"], b1: Float[Tensor, "F"]) -> Float[Tensor, "*batch F"]:
-    """The first linear map.
+    """Apply the first linear map.
 
     Equation: U = X W₁ + b₁
     Source: Section 3.3
@@ -36,7 +36,7 @@ def expand(x: Float[Tensor, "*batch D"], w1: Float[Tensor, "F D"], b1: Float[Ten
 def contract(
     u: Float[Tensor, "*batch F"], w2: Float[Tensor, "D F"], b2: Float[Tensor, "D"]
 ) -> Float[Tensor, "*batch D"]:
-    """The second linear map.
+    """Apply the second linear map.
 
     Equation: FFN(X) = U′ W₂ + b₂
     Source: Section 3.3
@@ -45,7 +45,7 @@ def contract(
 
 
 def relu(u: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """Negative numbers become 0.
+    """Apply ReLU: replace negative elements by 0.
 
     Equation: U′ = max(0, U)
     Source: Section 3.3
@@ -54,7 +54,7 @@ def relu(u: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 
 def gelu(u: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """Each number times the share of a normal distribution that lies below it.
+    """Apply GELU: multiply each element by the standard normal distribution function at it.
 
     Equation: U′ = U · ½ (1 + erf(U / √2))
     Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units"
@@ -63,7 +63,7 @@ def gelu(u: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 
 def gelu_tanh(u: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """The approximation of GELU that the first BERT and GPT code used.
+    """Apply the tanh approximation of GELU, from the first BERT and GPT code.
 
     Equation: U′ = U · ½ (1 + tanh(√(2/π) (U + 0.044715 U³)))
     Source: Hendrycks and Gimpel 2016, Section 2
@@ -72,16 +72,16 @@ def gelu_tanh(u: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 
 def silu(u: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """Each number times its logistic function; also called swish.
+    """Apply SiLU, also called swish: multiply each element by its logistic function.
 
     Equation: U′ = U / (1 + exp(−U))
-    Source: Ramachandran et al. 2017, "Searching for Activation Functions"; Marian's models have it
+    Source: Ramachandran et al. 2017, "Searching for Activation Functions"; used in Marian's models
     """
     return u / (1.0 + torch.exp(-u))
 
 
 def gate(activated: Float[Tensor, "*any"], linear: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """A gated unit: one half of the widened vector, activated, lets the other half through.
+    """Apply a gate: multiply one half of the hidden layer by the activated other half.
 
     Equation: U′ = act(U_1) ⊙ U_2
     Source: Shazeer 2020, "GLU Variants Improve Transformer", equation 6 (GEGLU)

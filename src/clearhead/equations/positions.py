@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoids that are added, and rotations of queries and keys."""
+"""Positions: sinusoids, rotary positions and buckets of relative positions."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def sinusoids(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
-    """A sine and a cosine for each pair of columns, with wavelengths from 2π to 10000 · 2π.
+    """Return sinusoidal positions: sine and cosine column pairs, with wavelengths from 2π to 10000 · 2π.
 
     Equation: PE(i, 2j) = sin(i / 10000^(2j/d)), PE(i, 2j+1) = cos(i / 10000^(2j/d))
     Source: Section 3.5. An odd d_model ends with a sine
@@ -27,16 +27,16 @@ def sinusoids(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
 def concatenated_sinusoids(
     length: int, d_model: int, *, last: bool = False, dtype: torch.dtype = torch.float64
 ) -> Float[Tensor, "length d_model"]:
-    """The same waves laid out as two halves, all sines and then all cosines, as Marian and fairseq have them.
+    """Return sinusoidal positions in two halves, all sines and then all cosines, as in Marian and fairseq.
 
     Equation: PE(i, j) = sin(i / 10000^(j/n)), PE(i, ⌈d/2⌉ + j) = cos(same); n = d/2, or d/2 − 1 with last
     Source: Junczys-Dowmunt et al. 2018, "Marian", and Ott et al. 2019, "fairseq", in the authors' code
 
     Args:
         length: number of positions.
-        d_model: width D; an odd one has a sine more than cosines, and with `last` a column of zeros at the end.
-        last: whether the longest wavelength, 10000 · 2π, is reached (fairseq's) or only approached (Marian's).
-        dtype: of the angles. Models of fairseq have seen angles of float32.
+        d_model: width D; an odd one has one more sine than cosines, and with `last` a final column of zeros.
+        last: whether the longest wavelength, 10000 · 2π, is reached (fairseq) or only approached (Marian).
+        dtype: dtype of the angles. Models of fairseq were trained with angles in float32.
 
     >>> from clearhead.equations.positions import concatenated_sinusoids
     >>> concatenated_sinusoids(1, 4)
@@ -44,16 +44,16 @@ def concatenated_sinusoids(
     """
     half = d_model // 2 if last else (d_model + 1) // 2
     steps = half - 1 if last else d_model / 2
-    place_J = torch.arange(half, dtype=dtype, device="cpu")
+    index_J = torch.arange(half, dtype=dtype, device="cpu")
     angle_LJ = torch.arange(length, dtype=dtype, device="cpu")[:, None] * torch.exp(
-        place_J * -(math.log(10000.0) / max(steps, 1))
+        index_J * -(math.log(10000.0) / max(steps, 1))
     )
     both = torch.cat([angle_LJ.sin(), angle_LJ.cos()], dim=1)[:, :d_model]
     return torch.nn.functional.pad(both, (0, d_model - both.shape[1])).float()
 
 
 def add_positions(x: Float[Tensor, "B L D"], pe: Float[Tensor, "*B L D"]) -> Float[Tensor, "B L D"]:
-    """The embedded tokens, each with its position's vector added.
+    """Add the vector of its position to each token embedding.
 
     Equation: X′ = X + PE
     Source: Section 3.5
@@ -64,24 +64,24 @@ def add_positions(x: Float[Tensor, "B L D"], pe: Float[Tensor, "*B L D"]) -> Flo
 def rotary_angles(
     positions: Int[Tensor, "*B L"], width: int, theta: float = 10000.0, *, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "*B L half"]:
-    """By how much each pair of columns of a head turns at each position, in radians.
+    """Return the rotation angle of each column pair of a head at each position, in radians.
 
     Equation: φ(i, j) = i · θ^(−2j/d_k)
     Source: Su et al. 2021, "RoFormer", Section 3.2.2
 
     Args:
-        positions: places in the text.
+        positions: positions in the sequence.
         width: d_k.
         theta: base of the wavelengths.
-        dtype: of the angles. Pretrained models have seen angles of float32, which at position 8,000 are off by up to
-            2e-4; exact ones would be others than theirs.
+        dtype: dtype of the angles. Pretrained models were trained with float32 angles, which have an error of up to
+            2e-4 at position 8,000; exact angles would differ from theirs.
     """
     exponent_J = torch.arange(0, width, 2, dtype=dtype, device=positions.device) / width
     return positions[..., None].to(dtype) * (1.0 / theta**exponent_J)
 
 
 def rotate(x: Float[Tensor, "B H L K"], angles: Float[Tensor, "*B L half"]) -> Float[Tensor, "B H L K"]:
-    """Each pair of columns (j, j + d_k/2) turned by its angle, so that q · k depends on the distance alone.
+    """Rotate each column pair (j, j + d_k/2) by its angle, so that q · k depends on the distance only.
 
     Equation: x′_j = x_j cos φ − x_{j+d_k/2} sin φ, x′_{j+d_k/2} = x_{j+d_k/2} cos φ + x_j sin φ
     Source: Su et al. 2021, "RoFormer", Section 3.4.2, with the pairs laid out as two halves
@@ -102,25 +102,26 @@ def relative_buckets(
     bidirectional: bool = True,
     device: torch.device | None = None,
 ) -> Int[Tensor, "L M"]:
-    """Which learned bias each pair of positions gets: near distances one each, far ones shared, by direction.
+    """Return the bucket of the learned bias for each query and key: near distances have their own, far ones share.
 
     Equation: b(d) = d where d < n, else n + ⌊ln(d/n) / ln(D/n) · n⌋ up to 2n − 1, d = |j − i|; + 2n where j > i
     Source: Raffel et al. 2020, "T5", Section 2.1, in the authors' code; n is a quarter of the buckets, D max_distance.
-        One way, d = max(i − j, 0), n is half of the buckets, and nothing is added
+        Unidirectional: d = max(i − j, 0), n is half of the buckets, and nothing is added
 
     Args:
-        queries: L; the last query stands at the last key.
+        queries: L; the last query is at the last key.
         keys: M.
-        num_buckets: all buckets; half for each direction, unless they serve one.
-        max_distance: from here on all distances share the last bucket.
-        one_way: all keys ahead share bucket 0: for a decoder, which does not look ahead.
+        num_buckets: number of buckets; bidirectional, each direction has half of them.
+        max_distance: distances from here on share the last bucket.
+        bidirectional: False for a decoder, which never attends to later keys: these share bucket 0.
+        device: device of the result.
     """
     key_M = torch.arange(keys, device=device)
     ahead_LM = key_M[None, :] - key_M[keys - queries :, None]
     distance = ahead_LM.abs() if bidirectional else (-ahead_LM).clamp(min=0)
     half = num_buckets // 2 if bidirectional else num_buckets
     exact = half // 2
-    # the clamp keeps ln(0) out of entries that the other branch fills
+    # the clamp avoids ln(0) in entries that the other branch fills
     scaled = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact) * (half - exact)
     far = (exact + scaled.long()).clamp(max=half - 1)
     buckets = torch.where(distance < exact, distance, far)
@@ -128,7 +129,7 @@ def relative_buckets(
 
 
 def positions_after_padding(ids: Int[Tensor, "B L"], pad_id: int) -> Int[Tensor, "B L"]:
-    """Positions as RoBERTa counts them: over the ids that are not padding's, from pad_id + 1; padding's own is pad_id.
+    """Return RoBERTa's positions: counted over ids other than padding, from pad_id + 1; padding gets pad_id.
 
     Equation: p_i = pad_id + [ids_i ≠ pad_id] · Σ_{j ≤ i} [ids_j ≠ pad_id]
     Source: Liu et al. 2019, "RoBERTa", in the authors' code

@@ -1,15 +1,15 @@
-"""What the learning rate is multiplied with at each update: pure functions of the step s.
+"""Learning rate schedules: the factor of the learning rate at each update, as a function of the step s.
 
-Steps are counted from 1, the first update; the first w of them warm up, linearly. Without a warm-up (w = 0) the first
-update has the full rate already. transformers' schedules of the same names count the updates that are done: what they
-give to the first update is f(0) = 0.
+Steps are counted from 1, the first update. The rate grows linearly over the first w steps (warm-up); without warm-up
+(w = 0) the first update has the full rate. The schedules of transformers with the same names count finished updates:
+their first update has the rate f(0) = 0.
 """
 
 import math
 
 
 def inverse_square_root(step: int, warmup: int) -> float:
-    """Up to the full rate at step w, then down with the square root of the step.
+    """Return the factor of the inverse square root schedule: warm-up, then decay by the root of the step.
 
     Equation: f(s) = min(s / w, √(w / s))
     Source: Section 5.3, equation 3, whose rate is f(s) · d_model^−0.5 · w^−0.5
@@ -31,7 +31,7 @@ def inverse_square_root(step: int, warmup: int) -> float:
 
 
 def linear(step: int, warmup: int, steps: int) -> float:
-    """Up to the full rate at step w, then straight down to 0 at the last.
+    """Return the factor of the linear schedule: warm-up, then linear decay to 0 at the last step.
 
     Equation: f(s) = s / w up to step w, then (n − s) / (n − w) down to 0 at step n
     Source: Devlin et al. 2018, "BERT", Appendix A.2
@@ -39,7 +39,7 @@ def linear(step: int, warmup: int, steps: int) -> float:
     Args:
         step: s, from 1.
         warmup: w.
-        steps: n, above w: the step at which the rate is 0.
+        steps: n, above w: the step at which the rate reaches 0.
 
     Raises:
         ValueError: a step below 1, a warm-up below 0, or no steps after it.
@@ -53,7 +53,7 @@ def linear(step: int, warmup: int, steps: int) -> float:
 
 
 def cosine(step: int, warmup: int, steps: int) -> float:
-    """Up to the full rate at step w, then down to 0 at the last along half a cosine.
+    """Return the factor of the cosine schedule: warm-up, then half a cosine down to 0 at the last step.
 
     Equation: f(s) = s / w up to step w, then ½ (1 + cos(π (s − w) / (n − w)))
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts
@@ -73,7 +73,7 @@ def cosine(step: int, warmup: int, steps: int) -> float:
 
 
 def constant(step: int, warmup: int) -> float:
-    """Up to the full rate at step w, which then stays.
+    """Return the factor of the constant schedule: warm-up, then the full rate.
 
     Equation: f(s) = min(s / w, 1)
     Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD", Section 2.2 (gradual warm-up)
@@ -93,7 +93,7 @@ def constant(step: int, warmup: int) -> float:
 
 
 def _progress(step: int, warmup: int, steps: int) -> float:
-    """The share of the way from the warm-up's end to the last step; 1 after it."""
+    """Return the progress from the end of the warm-up (0) to the last step (1), and 1 after it."""
     return min((step - warmup) / (steps - warmup), 1.0)
 
 
@@ -101,6 +101,6 @@ def _check(step: int, warmup: int, steps: int | None = None) -> None:
     if step < 1:
         raise ValueError(f"steps are counted from 1, the first update; got {step}")
     if warmup < 0:
-        raise ValueError(f"a warm-up takes 0 steps or more; got {warmup}")
+        raise ValueError(f"a warm-up has 0 steps or more; got {warmup}")
     if steps is not None and steps <= warmup:
-        raise ValueError(f"the rate falls after the warm-up: more than {warmup} steps are wanted; got {steps}")
+        raise ValueError(f"the rate decays after the warm-up: expected more than {warmup} steps, got {steps}")

@@ -54,7 +54,7 @@ def example_inputs(pipeline: Pipeline, texts: Sequence[str]) -> list[ExampleInpu
         config, tokens = pipeline.model.config, pipeline.tokenize(texts)
         (graph,) = graphs.encoder_graphs(pipeline.model, pipeline.settings.pooling, pipeline.settings.normalize)
     else:
-        config, tokens = pipeline.model.body.config, pipeline.tokenizer.encode(texts, pipeline.max_length)
+        config, tokens = pipeline.model.encoder.config, pipeline.tokenizer.encode(texts, pipeline.max_length)
         (graph,) = graphs.head_graphs(pipeline.model)
     rows = sorted((text.ids for text in tokens), key=len)
     batches = [

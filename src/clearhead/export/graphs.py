@@ -190,7 +190,7 @@ def encoder_graphs(model: EncoderModel, pooling: Pooling, normalize: bool) -> li
 
 def head_graphs(model: EncoderClassifier | SpanClassifier) -> list[Graph]:
     """Return the graph of an encoder with a head: `logits` (B, C), or `start_logits` and `end_logits` (B, L)."""
-    config = model.body.config
+    config = model.encoder.config
     rows = _example_ids(config.vocab_size, config.max_len)
     inputs = {"input_ids": rows, "attention_mask": torch.ones_like(rows)}
     if config.num_token_types > 1:

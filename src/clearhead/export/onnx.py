@@ -56,12 +56,12 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
         for weights in output.glob("*.safetensors*"):
             weights.unlink()  # the graphs hold the weights
         examples = example_inputs.example_inputs(pipeline, texts)
-        report.error.update({f"{trial.graph.name}.onnx": _write_and_compare(trial, output) for trial in examples})
-        encoder = pipeline.model if isinstance(pipeline, TextEncoder | TextToText) else pipeline.model.body
+        report.error.update({f"{example.graph.name}.onnx": _write_and_compare(example, output) for example in examples})
+        encoder = pipeline.model if isinstance(pipeline, TextEncoder | TextToText) else pipeline.model.encoder
         report.metadata["plan"] = asdict(encoder.config)
         if int8:
-            for trial in examples:
-                _quantize(output / f"{trial.graph.name}.onnx")
+            for example in examples:
+                _quantize(output / f"{example.graph.name}.onnx")
             report.loss.update(_quantization_loss(pipeline, output, examples))
     return report
 

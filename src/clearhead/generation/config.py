@@ -113,7 +113,7 @@ class GenerationConfig:
                 raise ValueError(f"{name} must be {expected}; got {getattr(self, name)}")
         _check_number("length_penalty", self.length_penalty, -math.inf, float)
         if abs(self.length_penalty) > MAX_LENGTH_PENALTY:
-            raise ValueError(f"length_penalty lies within ±{MAX_LENGTH_PENALTY}; got {self.length_penalty}")
+            raise ValueError(f"length_penalty must be within ±{MAX_LENGTH_PENALTY}; got {self.length_penalty}")
         for name in ("do_sample", "renormalize_logits"):
             if type(getattr(self, name)) is not bool:
                 raise ValueError(f"{name} must be true or false; got {getattr(self, name)!r}")
@@ -190,7 +190,7 @@ class GenerationConfig:
         """
         for name, token_id in self._token_ids():
             if type(token_id) is not int or not 0 <= token_id < vocab_size:
-                raise ValueError(f"{name} holds {token_id!r}; token ids lie in 0 … {vocab_size - 1}")
+                raise ValueError(f"{name} holds {token_id!r}; token ids are 0 to {vocab_size - 1}")
 
     def _token_ids(self) -> Iterator[tuple[str, int | None]]:
         yield from (("bad_words_ids", token_id) for words in self.bad_words_ids for token_id in words)

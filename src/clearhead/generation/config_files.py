@@ -151,7 +151,7 @@ def _changes_output(key: str, value: object, data: Mapping[str, Any], origin: st
         return False
     if key in _NEUTRAL_VALUES:
         if value not in _NEUTRAL_VALUES[key]:
-            raise ValueError(f"{origin} says {key}={value!r}, which changes what is generated and is not supported")
+            raise ValueError(f"{origin} says {key}={value!r}, which changes the output and is not supported")
         return False
     # some files set these to 0 for a search, which does not use them
     return not (key in ("temperature", "top_p") and value == 0 and not data.get("do_sample"))
@@ -176,7 +176,7 @@ def _parsed(key: str, value: Any, origin: str) -> dict[str, Any]:
     if key in {field.name for field in fields(GenerationConfig)} - {"seed", *_RENAMED}:
         return {key: value}
     raise ValueError(
-        f"{origin} says {key}={value!r}, which is not known here and may change what is generated; "
+        f"{origin} says {key}={value!r}, which is unknown and may change the output; "
         "if it does not, remove it from the file"
     )
 

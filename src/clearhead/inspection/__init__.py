@@ -1,1 +1,1 @@
-"""Watches models from outside; no model imports it."""
+"""Trace, watch, lint, verify and report models from outside; models never import this package."""

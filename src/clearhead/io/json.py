@@ -40,8 +40,8 @@ def json_error(error: Exception, text: str) -> str:
         error: the error.
         text: the text that was parsed.
 
-    >>> try: json.loads("[1, x]")
-    ... except ValueError as error: json_error(error, "[1, x]")
+    >>> from clearhead.io.json import json_error
+    >>> json_error(ValueError("Expecting value: line 1 column 5 (char 4)"), "[1, x]")
     'Expecting value: line 1 column 5 (char 4)'
     """
     if "set_int_max_str_digits" not in str(error):

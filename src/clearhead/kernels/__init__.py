@@ -1,1 +1,1 @@
-"""Fast forms of the equations for the processor at hand; `equations` is their oracle."""
+"""Fast implementations of the equations; each is tested against `equations`, its oracle."""

@@ -1,1 +1,1 @@
-"""The equations with weights: the boxes of Figure 1."""
+"""Layers: the equations with weights, the boxes of Figure 1."""

@@ -1,4 +1,4 @@
-"""Dropout with cheap draws, for training on a CPU."""
+"""Dropout with fast random masks, for training on a CPU."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from clearhead.kernels.dropout import fast_dropout, keep_probability
 
 
 class Dropout(nn.Module):
-    """In training, each number is zeroed with probability p and the rest scaled up; outside training, nothing changes.
+    """Dropout: in training, zero each element with probability p and scale the others up.
 
     Equation: x ⊙ m / (1 − p), m ~ Bernoulli(1 − p); x itself outside training
     Source: Section 5.4 of "Attention Is All You Need"; Srivastava et al. 2014
@@ -15,7 +15,8 @@ class Dropout(nn.Module):
     Args:
         drop_prob: p, from 0 up to, not including, 1; rounded to a multiple of 1 / 65536 on the CPU.
 
-    The same distribution as `torch.nn.Dropout`, but other draws from the same seed. On other devices it is that one.
+    The distribution is that of `torch.nn.Dropout`, but the random masks of a seed differ. On other devices than the
+    CPU it uses PyTorch's own dropout.
 
     Raises:
         ValueError: a drop_prob out of range.
@@ -38,12 +39,12 @@ class Dropout(nn.Module):
 
 
 def use_fast_dropout(model: nn.Module) -> None:
-    """Puts a `Dropout` in the place of each `nn.Dropout` in a model: the same training, faster on a CPU.
+    """Replace each `nn.Dropout` of a model by a `Dropout`, for faster training on a CPU.
 
-    It has no weights: what is saved and loaded stays the same. A run that must draw as torch.nn does leaves it out.
+    Checkpoints do not change: dropout has no weights. Do not use it to reproduce the random masks of torch.nn.
 
     Args:
-        model: changed in place.
+        model: the model, changed in place.
 
     >>> from torch import nn; from clearhead.layers.dropout import use_fast_dropout
     >>> model = nn.Sequential(nn.Dropout(0.3)); use_fast_dropout(model); model
@@ -52,6 +53,6 @@ def use_fast_dropout(model: nn.Module) -> None:
     )
     """
     for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):  # named_children would give a shared one once only
+        for name, child in list(parent._modules.items()):  # named_children would return a shared module once
             if type(child) is nn.Dropout and child.p < 1:
                 setattr(parent, name, Dropout(child.p).train(child.training))

@@ -1,4 +1,4 @@
-"""From token ids to the vectors that the first layer sees."""
+"""Embeddings: from token ids to the input of the first layer, and from the last layer to logits."""
 
 from typing import Literal, get_args
 
@@ -15,12 +15,12 @@ from clearhead.memory import check_memory
 
 SinusoidLayout = Literal["interleaved", "concatenated", "fairseq"]
 
-_COMPUTED = 24
-"""Bytes held for each number of a table of sinusoids while it is computed, in float64."""
+_BYTES_PER_ELEMENT = 24
+"""Bytes of memory for each element of a table of sinusoids during its computation in float64."""
 
 
 class TokenEmbedding(nn.Module):
-    """One vector for each token of the vocabulary.
+    """Token embedding: one vector for each token of the vocabulary.
 
     Equation: X = onehot(ids) W_E
     Source: Section 3.4 of "Attention Is All You Need"
@@ -51,20 +51,20 @@ class TokenEmbedding(nn.Module):
 
 
 class PositionalEncoding(nn.Module):
-    """Sinusoids, added: a buffer, not trained and not saved.
+    """Sinusoidal positions, added to the embeddings; a buffer that is neither trained nor saved.
 
     Equation: PE(i, 2j) = sin(i / 10000^(2j/d)), PE(i, 2j+1) = cos(i / 10000^(2j/d))
     Source: Section 3.5 of "Attention Is All You Need"
 
     Args:
-        d_model: width D; odd ones end with a sine.
+        d_model: width D; an odd one ends with a sine.
         max_len: longest input, in tokens.
-        layout: "interleaved" (the paper's), "concatenated" (Marian's) or "fairseq" (M2M100's); the latter two are
+        layout: "interleaved" (the paper's), "concatenated" (Marian) or "fairseq" (M2M100); the latter two are
             `equations.positions.concatenated_sinusoids`.
-        offset: the number that the first position has.
+        offset: number of the first position.
 
     Raises:
-        ValueError: a table that does not fit the memory; in `forward`, an input longer than max_len.
+        ValueError: a table that does not fit into memory; in `forward`, an input longer than max_len.
 
     >>> import torch; from clearhead import PositionalEncoding
     >>> PositionalEncoding(4)(torch.zeros(1, 1, 4))
@@ -83,7 +83,7 @@ class PositionalEncoding(nn.Module):
             pe = torch.empty(max_len, d_model)
         else:
             check_memory(
-                _COMPUTED * (max_len + offset) * d_model,
+                _BYTES_PER_ELEMENT * (max_len + offset) * d_model,
                 f"a table of {max_len} positions of width {d_model}",
                 "Use a smaller max_len (max_position_embeddings in config.json).",
             )
@@ -97,14 +97,14 @@ class PositionalEncoding(nn.Module):
 
 
 class LearnedPositionalEncoding(nn.Module):
-    """One trained vector for each position, added.
+    """Learned positions: one trained vector for each position, added to the embeddings.
 
     Equation: X′ = X + PE, PE a trained matrix
     Source: Section 3.5 of "Attention Is All You Need" (its variant); Devlin et al. 2018, "BERT"
 
     Args:
         d_model, max_len: as in `PositionalEncoding`.
-        offset: rows of the matrix that stand before the first position's and belong to none (BART has two).
+        offset: number of unused rows before the first position (two in BART).
     """
 
     def __init__(self, d_model: int, max_len: int, *, offset: int = 0) -> None:
@@ -120,7 +120,7 @@ class LearnedPositionalEncoding(nn.Module):
 
 
 class TokenTypeEmbedding(nn.Module):
-    """Which of two joined texts a token belongs to, added; type 0 everywhere when nothing is said.
+    """Token type embedding: a vector for each segment, added to the embeddings; type 0 by default.
 
     Equation: X′ = X + onehot(types) W_T
     Source: Devlin et al. 2018, "BERT", Section 3
@@ -139,17 +139,17 @@ class TokenTypeEmbedding(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Tokens, positions and token types summed, then normalised and dropped out as the model wants.
+    """The sum of token, position and type embeddings, with optional norm and dropout.
 
     Equation: drop(LN(X + PE + T))
     Source: Sections 3.4, 3.5 and 5.4 of "Attention Is All You Need", whose X is X √d_model; the norm and T are BERT's
 
     Args:
         tokens: the token embedding.
-        positions: what adds the positions; None where attention itself knows them (rotary).
-        types: what adds the token types, if the model has them.
-        norm: the norm after the sum, if the model has one.
-        scale: whether the tokens' vectors are multiplied by √d_model before anything is added.
+        positions: the position embedding; None for positions inside attention, such as rotary ones.
+        types: the token type embedding, or None.
+        norm: the norm after the sum, or None.
+        scale: whether token embeddings are multiplied by √d_model.
         drop_prob: dropout of the sum.
     """
 
@@ -193,15 +193,15 @@ class Embedding(nn.Module):
 
 
 class OutputProjection(nn.Module):
-    """From the decoder's hidden states to one score for each token of the vocabulary.
+    """The output projection: from hidden states to a logit for each token of the vocabulary.
 
     Equation: logits = H W_Eᵀ + b
     Source: Section 3.4 of "Attention Is All You Need"
 
     Args:
-        tokens: the embedding whose matrix this is, the other way round; the model's own, or one for this alone.
-        bias: whether there is a b, at first zeros.
-        scale: whether H is divided by √d_model first (the first T5's).
+        tokens: the embedding whose matrix is transposed: the model's token embedding, or a separate one.
+        bias: whether b exists; it is initialized to zeros.
+        scale: whether H is divided by √d_model first (first T5).
     """
 
     def __init__(self, tokens: TokenEmbedding, *, bias: bool = False, scale: bool = False) -> None:
@@ -212,10 +212,10 @@ class OutputProjection(nn.Module):
 
     def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
         weight = self.tokens.weight
-        return functional.linear(self.scaled(h).to(weight.dtype), weight, self.bias)
+        return functional.linear(self.scale_hidden(h).to(weight.dtype), weight, self.bias)
 
-    def scaled(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
-        """The hidden states as the matrix takes them: with `tokens.weight` and `bias`, what a chunked loss needs."""
+    def scale_hidden(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+        """Return the hidden states as the input of `tokens.weight`, for a chunked loss."""
         return h * self.tokens.weight.shape[1] ** -0.5 if self.scale else h
 
     def loss(
@@ -226,18 +226,18 @@ class OutputProjection(nn.Module):
         smoothing: float = 0.0,
         ignore_index: int = -100,
     ) -> Float[Tensor, ""]:
-        """The cross-entropy of the scores, summed over the targets that count, without ever holding all scores.
+        """Return the cross-entropy, summed over all targets but ignore_index, without storing all logits.
 
         Args:
-            h: the decoder's states.
-            targets: the token that is right after each; ignore_index where none counts.
+            h: hidden states.
+            targets: the correct next token at each position, or ignore_index.
             smoothing, ignore_index: as in `equations.losses.cross_entropy`.
 
         Raises:
             ValueError: a target outside the vocabulary (checked on the CPU), or a smoothing out of range.
         """
         return linear_cross_entropy(
-            self.scaled(h).flatten(0, -2),
+            self.scale_hidden(h).flatten(0, -2),
             self.tokens.weight,
             targets.flatten(),
             self.bias,
@@ -250,7 +250,13 @@ class OutputProjection(nn.Module):
 
 
 def check_ids(ids: Tensor, size: int, what: str) -> None:
-    """Raises a ValueError for an id outside 0 … size − 1. Not on an accelerator, where looking would mean waiting."""
+    """Raise a ValueError for an id outside 0 … size − 1; on a GPU skip the check, which would synchronize.
+
+    Args:
+        ids: token ids, or other indices.
+        size: number of valid ids.
+        what: the kind of ids, for the message.
+    """
     if torch.compiler.is_compiling() or ids.device.type != "cpu" or not ids.numel():
         return
     low, high = int(ids.min()), int(ids.max())
@@ -269,7 +275,7 @@ def _sinusoids(layout: SinusoidLayout, length: int, d_model: int) -> Tensor:
 
 
 def _rows(table: Tensor, x: Tensor, positions: Tensor | None) -> Tensor:
-    """The table's rows for x's positions: the first L where none are given."""
+    """Return the rows of a position table for x: for the given positions, or the first L."""
     length = x.shape[-2]
     if x.shape[-1] != table.shape[1]:
         raise ValueError(f"positions of width {table.shape[1]} cannot be added to vectors of width {x.shape[-1]}")

@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network, plain and gated."""
+"""Position-wise feed-forward networks, plain and gated."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -10,19 +10,19 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "geglu_tanh"]
 
 
 class PositionwiseFeedForward(nn.Module):
-    """Two linear maps with an activation between, alike at every position.
+    """The position-wise feed-forward network: two linear layers with an activation in between.
 
     Equation: FFN(X) = act(X W₁ + b₁) W₂ + b₂
-    Source: Section 3.3 of "Attention Is All You Need"; dropout stands between activation and second map
+    Source: Section 3.3 of "Attention Is All You Need"; dropout follows the activation
 
     Args:
         d_model: width D of input and output.
-        hidden: width F between the maps.
+        hidden: width F between the linear layers.
         drop_prob: dropout after the activation.
         activation: "relu" (the paper's), "gelu" (exact), "gelu_tanh" (its tanh approximation) or "silu".
-        bias: whether the maps have b₁ and b₂.
+        bias: whether b₁ and b₂ exist.
 
-    Weights are drawn as two `torch.nn.Linear` draw them, the first map first.
+    The weights are initialized as in two `torch.nn.Linear`, in order.
 
     >>> import torch; from clearhead import PositionwiseFeedForward
     >>> PositionwiseFeedForward(512, 2048, 0.1)(torch.rand(2, 10, 512)).shape
@@ -50,14 +50,14 @@ class PositionwiseFeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """The gated variant: the first map is twice as wide, and its activated half gates the other.
+    """The gated feed-forward network: the first linear layer is twice as wide, and one half gates the other.
 
     Equation: FFN(X) = (GELU(X W_1) ⊙ X W_g) W_2
     Source: Shazeer 2020, "GLU Variants Improve Transformer", equation 6 (GEGLU)
 
     Args:
-        d_model, hidden, drop_prob, bias: as in `PositionwiseFeedForward`. The first map's rows are [W_1; W_g].
-        activation: "gelu" (exact) or "gelu_tanh" (T5's).
+        d_model, hidden, drop_prob, bias: as in `PositionwiseFeedForward`. The rows of the first layer are [W_1; W_g].
+        activation: "gelu" (exact) or "gelu_tanh" (T5).
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class GatedFeedForward(nn.Module):
 def feedforward(
     d_model: int, hidden: int, drop_prob: float, *, activation: Activation, bias: bool
 ) -> PositionwiseFeedForward | GatedFeedForward:
-    """The feed-forward network for an activation; "geglu" and "geglu_tanh" are the gated ones."""
+    """Build the feed-forward network of an activation; "geglu" and "geglu_tanh" are gated."""
     if activation in ("geglu", "geglu_tanh"):
         gate: Activation = "gelu" if activation == "geglu" else "gelu_tanh"
         return GatedFeedForward(d_model, hidden, drop_prob, activation=gate, bias=bias)
@@ -92,7 +92,11 @@ def feedforward(
 
 
 def get_activation(name: str) -> nn.Module:
-    """The activation module for a name."""
+    """Return a new activation module by name.
+
+    Raises:
+        ValueError: an unknown name.
+    """
     known: dict[str, Callable[[], nn.Module]] = {
         "relu": nn.ReLU,
         "gelu": nn.GELU,

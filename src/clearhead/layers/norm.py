@@ -1,4 +1,4 @@
-"""Layer normalisation, with and without the mean."""
+"""Layer normalization, with and without the mean."""
 
 import operator
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ Norm = Literal["layer", "rms"]
 
 
 class LayerNorm(nn.Module):
-    """Layer normalisation over the last dimensions.
+    """Layer normalization over the last dimensions.
 
     Equation: LN(x) = γ ⊙ (x − μ) / √(σ² + ε) + β
-    Source: Ba et al. 2016, "Layer Normalization"; `clearhead.equations.norm.layer_norm` writes it out
+    Source: Ba et al. 2016, "Layer Normalization"; written out in `equations/norm.py`
 
     Args:
         parameters_shape: the last dimensions of the input, as an int or a sequence.
-        eps: added to the biased variance, inside the root.
-        bias: whether there is a β.
+        eps: ε, added to the biased variance inside the root.
+        bias: whether β exists.
 
     Raises:
         ValueError: in `forward`, an input whose last dimensions differ from parameters_shape.
@@ -52,14 +52,14 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Normalisation by the root of the mean square, over the last dimension.
+    """RMSNorm: normalization by the root mean square over the last dimension.
 
     Equation: RMSNorm(x) = γ ⊙ x / √(mean(x²) + ε)
-    Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization"; in 32 bits, whatever x has, as in T5
+    Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization"; computed in at least 32 bits, as in T5
 
     Args:
         d_model: width D of the input.
-        eps: added to the mean square, inside the root.
+        eps: ε, added to the mean square inside the root.
 
     >>> import torch; from clearhead import RMSNorm
     >>> RMSNorm(2, eps=0.0)(torch.tensor([3.0, 4.0]))
@@ -81,7 +81,11 @@ class RMSNorm(nn.Module):
 
 
 def get_norm(norm: Norm, d_model: int, eps: float, *, bias: bool) -> LayerNorm | RMSNorm:
-    """The norm for a name: "layer" or "rms", which has no bias."""
+    """Build a norm by name: "layer", or "rms" without a bias.
+
+    Raises:
+        ValueError: an unknown name.
+    """
     if norm == "layer":
         return LayerNorm(d_model, eps, bias=bias)
     if norm == "rms":

@@ -1,4 +1,4 @@
-"""The residual connection around a sub-layer; where the norm stands is a type, not a condition."""
+"""Residual connections around a sub-layer: one class for each norm order."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -13,16 +13,18 @@ Sublayer = Callable[[Tensor], Tensor]
 
 
 class PostNorm(nn.Module):
-    """The paper's order: the norm comes after the sum.
+    """A residual connection in the paper's order: the norm follows the sum.
 
     Equation: LN(x + drop(f(x)))
     Source: Sections 3.1 and 5.4 of "Attention Is All You Need"
 
     Args:
         d_model: width D of x.
-        drop_prob: probability with which a number of f(x) is dropped in training.
+        drop_prob: dropout of f(x).
         eps, bias: as in `LayerNorm`.
         norm: "layer" or "rms".
+
+    `forward(x, f)` applies the sub-layer f to x (..., D).
     """
 
     def __init__(
@@ -33,18 +35,21 @@ class PostNorm(nn.Module):
         self.norm = get_norm(norm, d_model, eps, bias=bias)
 
     def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:
-        # a sum of two kinds of numbers, as under autocast, would take ten times as long
+        # adding two dtypes, as under autocast, would take ten times as long
         normal: Tensor = self.norm(x + self.dropout(f(x)).to(x.dtype))
         return normal
 
 
 class PreNorm(nn.Module):
-    """The order of most deep models since: the sub-layer sees a normalised input, the sum stays as it is.
+    """A residual connection in the order of most later models: the norm precedes the sub-layer.
 
     Equation: x + drop(f(LN(x)))
     Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture"
 
-    Args: as in `PostNorm`.
+    Args:
+        d_model, drop_prob, eps, bias, norm: as in `PostNorm`.
+
+    `forward(x, f)` applies the sub-layer f to x (..., D).
     """
 
     def __init__(
@@ -68,7 +73,11 @@ def residual(
     bias: bool = True,
     norm: Norm = "layer",
 ) -> PostNorm | PreNorm:
-    """The residual connection for a norm order, "post" or "pre"."""
+    """Build the residual connection of a norm order, "post" or "pre".
+
+    Raises:
+        ValueError: an unknown norm order.
+    """
     kinds: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
     if norm_order not in kinds:
         raise ValueError(f'norm_order is "post" (the paper\'s) or "pre"; got {norm_order!r}')

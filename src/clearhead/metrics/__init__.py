@@ -1,1 +1,1 @@
-"""How good a model is, by the field's own measures."""
+"""Evaluation metrics: BLEU, chrF, ROUGE, exact match and F1, accuracy, correlation."""

@@ -1,4 +1,4 @@
-"""How much of people's summaries a summary says: ROUGE."""
+"""Summarization metrics: ROUGE, computed by rouge-score."""
 
 import logging
 import re
@@ -13,13 +13,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SummaryScores:
-    """Means of ROUGE's F1 over documents, in percent.
+    """Mean ROUGE F1 over documents, in percent.
 
     Args:
-        rouge1: of words.
-        rouge2: of pairs of neighbouring words.
-        rouge_l: of the longest sequence of words that both have in this order.
-        documents: how many were scored.
+        rouge1: F1 of words.
+        rouge2: F1 of word bigrams.
+        rouge_l: F1 of the longest common subsequence of words.
+        documents: number of scored documents.
     """
 
     rouge1: float
@@ -29,20 +29,21 @@ class SummaryScores:
 
 
 def summary_scores(summaries: Sequence[str], references: References) -> SummaryScores:
-    """ROUGE-1, ROUGE-2 and ROUGE-L of summaries, as the package rouge-score computes them, with its stemmer.
+    """Return ROUGE-1, ROUGE-2 and ROUGE-L of summaries, computed by rouge-score with its stemmer.
 
-    Where a document has several references, the best counts, by each measure for itself, as for SciTLDR. Words are
-    made of the letters a to z and digits: ROUGE is a measure of English.
+    With several references per document, each metric uses the best one, as for SciTLDR. Words consist of the letters a
+    to z and digits, so ROUGE is only meaningful for English.
 
     Equation: F1 = 2 P R / (P + R), P = |s ∩ r| / |s|, R = |s ∩ r| / |r|
     Source: Lin 2004, "ROUGE"; Cachola et al. 2020, "TLDR: Extreme Summarization of Scientific Documents", Section 5
 
     Args:
         summaries: the summaries.
-        references: one list or several, each as long as the summaries; None where a list has none for a document.
+        references: one or more lists, each as long as the summaries; None if a list has none for a document.
 
     Raises:
-        ValueError: rouge-score is missing; lists of different length; a document without a reference; no documents.
+        ValueError: rouge-score is not installed; the lists differ in length; a document has no reference; there are no
+            documents.
 
     >>> scores = summary_scores(["The old bridges closed."], [["An old bridge was closing."], ["The boats."]])
     >>> round(scores.rouge1, 2)
@@ -55,13 +56,13 @@ def summary_scores(summaries: Sequence[str], references: References) -> SummaryS
     kinds = ("rouge1", "rouge2", "rougeL")
     scorer = rouge_scorer.RougeScorer(kinds, use_stemmer=True)
     sums = dict.fromkeys(kinds, 0.0)
-    strange = 0
-    for summary, *some in zip(summaries, *references, strict=True):
-        golds = [gold for gold in some if gold is not None]
-        strange += not any(re.search("[A-Za-z0-9]", gold) for gold in golds)
-        for kind, score in scorer.score_multi(golds, summary).items():
+    num_unscorable = 0
+    for summary, *candidates in zip(summaries, *references, strict=True):
+        texts = [reference for reference in candidates if reference is not None]
+        num_unscorable += not any(re.search("[A-Za-z0-9]", text) for text in texts)
+        for kind, score in scorer.score_multi(texts, summary).items():
             sums[kind] += score.fmeasure
-    if strange:
-        log.warning("%d documents have references without a word of ASCII letters or digits: each counts 0", strange)
-    first, second, longest = (100 * sums[kind] / len(summaries) for kind in kinds)
-    return SummaryScores(first, second, longest, len(summaries))
+    if num_unscorable:
+        log.warning("%d documents have references without ASCII letters or digits; their scores are 0", num_unscorable)
+    rouge1, rouge2, rouge_l = (100 * sums[kind] / len(summaries) for kind in kinds)
+    return SummaryScores(rouge1, rouge2, rouge_l, len(summaries))

@@ -1,7 +1,6 @@
-"""Semantic textual similarity: does the cosine of two texts follow what people said of them?"""
+"""Semantic textual similarity: correlation of cosines with human scores."""
 
 import csv
-import importlib.util
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -12,18 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.lines import check_file, open_bytes, text_lines
+from clearhead.metrics.references import require_package
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """Correlation of cosines with scores, each from −1 to 1.
+    """Correlations of cosines with scores, from −1 to 1.
 
     Args:
-        spearman: of the ranks; the measure of the STS benchmark.
-        pearson: of the numbers.
-        pairs: how many pairs were compared.
+        spearman: rank correlation, the metric of the STS benchmark.
+        pearson: linear correlation.
+        pairs: number of pairs.
     """
 
     spearman: float
@@ -32,11 +32,11 @@ class Similarity:
 
 
 def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
-    """First texts, second texts and scores from a CSV file with these three columns; a header line may stand first.
+    """Read first texts, second texts and scores from a CSV file with these three columns and an optional header.
 
     Raises:
-        ValueError: no such file, not UTF-8, another number of columns, a score that is no number (with the line), or
-            fewer than two pairs.
+        ValueError: the file does not exist or is not UTF-8, a line has another number of columns or an invalid score,
+            or there are fewer than two pairs.
     """
     first: list[str] = []
     second: list[str] = []
@@ -48,26 +48,26 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
             for number, row in enumerate(row for row in reader if row):
                 if len(row) != 3:
                     raise ValueError(
-                        f"{path}, line {reader.line_num}: {len(row)} columns; text, text and score are wanted"
+                        f"{path}, line {reader.line_num}: {len(row)} columns; expected text, text and score"
                     )
                 score = _number(row[2])
                 if score is None and number == 0:
-                    log.warning("%s, line 1 is taken for a header: %s", path, ", ".join(row))
+                    log.warning("%s, line 1 is read as a header: %s", path, ", ".join(row))
                     continue
                 if score is None or not math.isfinite(score):
-                    raise ValueError(f"{path}, line {reader.line_num}: the score is {row[2]!r:.60}; a number is wanted")
+                    raise ValueError(f"{path}, line {reader.line_num}: the score is {row[2]!r:.60}; expected a number")
                 first.append(row[0])
                 second.append(row[1])
                 scores.append(score)
     except csv.Error as error:
         raise ValueError(f"{path} is not a CSV file: {error}") from None
     if len(scores) < 2:
-        raise ValueError(f"{path} holds {len(scores)} pairs; a correlation needs two or more")
+        raise ValueError(f"{path} has {len(scores)} pairs; a correlation requires at least two")
     return first, second, scores
 
 
 def line_of_pair(path: Path, pair: int) -> int:
-    """Return the line, from 1, of a pair that `read_pairs` returned, by its number from 0."""
+    """Return the line number, from 1, of the pair with an index in the result of `read_pairs`."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         rows = [(reader.line_num, row) for row in reader if row]
@@ -81,21 +81,20 @@ def evaluate_similarity(
     second: Sequence[str],
     scores: Sequence[float],
 ) -> Similarity:
-    """Spearman and Pearson correlation of the cosines of encoded pairs with their scores.
+    """Return the Spearman and Pearson correlations of the cosines of encoded pairs with their scores.
 
     Equation: ρ = corr(rank cos(u_i, v_i), rank s_i), r = corr(cos(u_i, v_i), s_i)
     Source: Cer et al. 2017, "SemEval-2017 Task 1"; Reimers et al. 2016 for Spearman
 
     Args:
-        encode: texts to (n, d) vectors.
-        first, second: the texts of each pair.
-        scores: what people said, higher for more alike.
+        encode: converts texts to vectors of shape (n, d).
+        first, second: texts of the pairs.
+        scores: human scores, higher for more similar texts.
 
     Raises:
-        ValueError: scipy is missing; or all scores, or all cosines, are equal, so that no correlation exists.
+        ValueError: scipy is not installed, or all scores or all cosines are equal, so that no correlation exists.
     """
-    if importlib.util.find_spec("scipy") is None:
-        raise ValueError('evaluating needs scipy: pip install "clearhead[evaluate]"')
+    require_package("scipy")
     from scipy import stats
 
     vectors = encode([*first, *second]).astype(np.float64)
@@ -103,7 +102,7 @@ def evaluate_similarity(
     cosines = (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1)
     for name, numbers in (("scores", np.asarray(scores)), ("cosines", cosines)):
         if np.ptp(numbers) == 0:
-            raise ValueError(f"all {name} are {numbers[0]:g}: there is no correlation to speak of")
+            raise ValueError(f"all {name} are {numbers[0]:g}, so their correlation is undefined")
     return Similarity(
         spearman=float(stats.spearmanr(cosines, scores).statistic),
         pearson=float(stats.pearsonr(cosines, scores).statistic),

@@ -1,4 +1,4 @@
-"""Answers to questions, as the official scripts of SQuAD 1.1 and 2.0 score them: exact match and F1."""
+"""Question answering metrics: exact match and F1, as in the official scripts of SQuAD 1.1 and 2.0."""
 
 import logging
 import re
@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PartScores:
-    """Means over some questions, in percent.
+    """Mean scores over some questions, in percent.
 
     Args:
-        exact_match: of `exact_match`.
-        f1: of `f1`.
-        questions: how many there are.
+        exact_match: mean of `exact_match`.
+        f1: mean of `f1`.
+        questions: number of questions.
     """
 
     exact_match: float
@@ -29,12 +29,12 @@ class PartScores:
 
 @dataclass(frozen=True)
 class AnswerScores(PartScores):
-    """Means over all questions, in percent.
+    """Mean scores over all questions, in percent.
 
     Args:
-        missing: questions without a prediction; each counts 0.
-        has_answer, no_answer: the questions that have an answer and those that have none; None where there are no such
-            questions, and under the rules of 1.1.
+        missing: number of questions without a prediction; each counts as 0.
+        has_answer, no_answer: scores of the questions with and without an answer; None if there are no such questions,
+            and by the rules of 1.1.
     """
 
     missing: int
@@ -43,9 +43,9 @@ class AnswerScores(PartScores):
 
 
 def normalize(text: str) -> str:
-    """A text as it is compared: in lower case, without ASCII punctuation, English articles and spare white space.
+    """Return a text in lowercase, without ASCII punctuation, English articles and extra whitespace.
 
-    Source: Rajpurkar et al. 2016, "SQuAD", Section 6.1, as the official script does it
+    Source: Rajpurkar et al. 2016, "SQuAD", Section 6.1, as in the official script
 
     >>> normalize("The  Bridge's end!")
     'bridges end'
@@ -55,52 +55,49 @@ def normalize(text: str) -> str:
 
 
 def exact_match(prediction: str, answers: Sequence[str], *, rules: Rules = "2.0") -> float:
-    """1 where the prediction is one of the answers, but for what `normalize` takes away; else 0.
+    """Return 1 if the normalized prediction equals one of the normalized answers, else 0.
 
     Equation: EM = max_a [norm(p) = norm(a)]
     Source: Rajpurkar et al. 2016, "SQuAD", Section 6.1; 2018 for questions without an answer
 
     Args:
-        prediction: the answer to score; "" for none.
-        answers: the right ones; () where none is the right one (2.0).
-        rules: "2.0" leaves out answers of which `normalize` leaves nothing; "1.1" keeps them.
+        prediction: predicted answer; "" for none.
+        answers: reference answers; () if the question has none (2.0).
+        rules: "2.0" ignores answers that are empty after `normalize`; "1.1" keeps them.
 
     Raises:
-        ValueError: other rules; no answers under the rules of 1.1.
+        ValueError: the rules are unknown, or there are no answers by the rules of 1.1.
 
     >>> exact_match("bridge", ["The bridge.", "a ferry"])
     1.0
     """
-    return max(float(normalize(prediction) == normalize(answer)) for answer in _golds(answers, rules))
+    return max(float(normalize(prediction) == normalize(answer)) for answer in _references(answers, rules))
 
 
 def f1(prediction: str, answers: Sequence[str], *, rules: Rules = "2.0") -> float:
-    """How many words the prediction and the answer nearest to it have in common, from 0 to 1.
+    """Return the word overlap of the prediction and the most similar answer, from 0 to 1.
 
-    Equation: F1 = max_a 2 P R / (P + R), P = |p ∩ a| / |p|, R = |p ∩ a| / |a|, of bags of normalised words
+    Equation: F1 = max_a 2 P R / (P + R), P = |p ∩ a| / |p|, R = |p ∩ a| / |a|, of bags of normalized words
     Source: Rajpurkar et al. 2016, "SQuAD", Section 6.1; 2018 for questions without an answer
 
-    Args: as in `exact_match`. Where one of the two has no words, 2.0 gives 1 if the other has none either; 1.1 gives 0.
-
-    Raises:
-        ValueError: as in `exact_match`.
+    Arguments and errors are those of `exact_match`. If both sides have no words, 2.0 gives 1 and 1.1 gives 0.
 
     >>> f1("the old bridge", ["bridge", "ferry"])
     0.6666666666666666
     """
     words = normalize(prediction).split()
-    return max(_overlap(words, normalize(answer).split(), rules) for answer in _golds(answers, rules))
+    return max(_overlap(words, normalize(answer).split(), rules) for answer in _references(answers, rules))
 
 
 def answer_scores(data: AnswerData, predictions: Mapping[str, str]) -> AnswerScores:
-    """Exact match and F1 of predictions over a data set, as the official script of its version gives them.
+    """Return exact match and F1 over a data set, as the official script of its version.
 
     Args:
-        data: the questions with their answers.
-        predictions: question id -> answer, "" for none. A question without a prediction counts 0, with a warning.
+        data: questions with their answers.
+        predictions: question id -> answer, "" for none. A question without a prediction counts as 0, with a warning.
 
     Raises:
-        ValueError: no prediction is of a question of this data set.
+        ValueError: no prediction belongs to a question of this data set.
 
     >>> from clearhead.data.squad_files import AnswerData, Question
     >>> data = AnswerData([Question("q1", "Who?", "Ada did.", ("Ada",))], rules="1.1")
@@ -109,39 +106,39 @@ def answer_scores(data: AnswerData, predictions: Mapping[str, str]) -> AnswerSco
     """
     missing = [question.id for question in data.questions if question.id not in predictions]
     if len(missing) == len(data.questions):
-        such = f"; the data's ids are such as {missing[0]!r}" if missing else ""
-        raise ValueError(f"none of the {len(predictions)} predictions has the id of a question of this data{such}")
+        example = f", for example {missing[0]!r}" if missing else ""
+        raise ValueError(f"none of the {len(predictions)} predictions has the id of a question in the data{example}")
     if missing:
-        log.warning("%d questions have no prediction, such as %s: each counts 0", len(missing), missing[0])
-    strange = len(predictions) + len(missing) - len(data.questions)
-    if strange:
-        log.warning("%d predictions are of no question of this data: they were left aside", strange)
-    scores = {question.id: _scored(question, predictions, data.rules) for question in data.questions}
-    whole = _mean(list(scores.values()))
-    parts = {
-        answered: [scores[question.id] for question in data.questions if bool(question.answers) == answered]
-        for answered in (True, False)
+        log.warning("%d questions have no prediction, for example %s; each counts as 0", len(missing), missing[0])
+    num_unknown = len(predictions) + len(missing) - len(data.questions)
+    if num_unknown:
+        log.warning("ignored %d predictions that belong to no question in the data", num_unknown)
+    scores = {question.id: _score(question, predictions, data.rules) for question in data.questions}
+    overall = _mean(list(scores.values()))
+    by_answer = {
+        has_answer: [scores[question.id] for question in data.questions if bool(question.answers) == has_answer]
+        for has_answer in (True, False)
     }
     return AnswerScores(
-        **vars(whole),
+        **vars(overall),
         missing=len(missing),
-        has_answer=_mean(parts[True]) if data.rules == "2.0" and parts[True] else None,
-        no_answer=_mean(parts[False]) if parts[False] else None,
+        has_answer=_mean(by_answer[True]) if data.rules == "2.0" and by_answer[True] else None,
+        no_answer=_mean(by_answer[False]) if by_answer[False] else None,
     )
 
 
 _PUNCTUATION = frozenset(string.punctuation)
 
 
-def _golds(answers: Sequence[str], rules: Rules) -> Sequence[str]:
+def _references(answers: Sequence[str], rules: Rules) -> Sequence[str]:
     if isinstance(answers, str):
-        raise ValueError("a list of answers is wanted; got a single string: put it in a list")
+        raise ValueError("expected a list of answers, got a string; put it into a list")
     if rules == "2.0":
         return [answer for answer in answers if normalize(answer)] or [""]
     if rules != "1.1":
-        raise ValueError(f"rules are 1.1 or 2.0; got {rules!r}")
+        raise ValueError(f"rules must be 1.1 or 2.0; got {rules!r}")
     if not answers:
-        raise ValueError("under the rules of 1.1 each question has an answer; got none")
+        raise ValueError("by the rules of 1.1 each question has an answer; got none")
     return answers
 
 
@@ -152,7 +149,7 @@ def _overlap(prediction: list[str], answer: list[str], rules: Rules) -> float:
     return 2 * common / (len(prediction) + len(answer)) if common else 0.0
 
 
-def _scored(question: Question, predictions: Mapping[str, str], rules: Rules) -> tuple[float, float]:
+def _score(question: Question, predictions: Mapping[str, str], rules: Rules) -> tuple[float, float]:
     prediction = predictions.get(question.id)
     if prediction is None:
         return 0.0, 0.0

@@ -1,1 +1,1 @@
-"""Figure 1 joined: models that take token ids, built from a frozen config."""
+"""Complete models over token ids, built from a frozen config: Figure 1 with embeddings and heads."""

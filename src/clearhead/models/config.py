@@ -1,4 +1,4 @@
-"""What a model is made of, as a value. Configs stop here: layers take plain arguments."""
+"""Configurations of models, as frozen values. Layers take plain arguments instead."""
 
 import math
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from clearhead.layers.feedforward import Activation
 from clearhead.layers.norm import Norm
+from clearhead.layers.options import LayerOptions
 from clearhead.layers.residual import NormOrder
 
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
@@ -17,29 +18,30 @@ Seq2SeqPositions = Literal["sinusoidal", "concatenated", "fairseq", "learned", "
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """The plan of an encoder model; the defaults are the base model of "Attention Is All You Need".
+    """The configuration of an encoder model; the defaults are the base model of "Attention Is All You Need".
 
     Args:
         vocab_size: number of tokens.
         d_model, ffn_hidden, num_heads, num_layers: sizes, as in `Encoder`.
         max_len: longest input, in tokens.
         positions: "sinusoidal" (added), "learned" (added), "rotary" (in the attention) or "none".
-        positions_after_padding: positions are counted over the ids that are not pad_id, from pad_id + 1 (RoBERTa's).
+        positions_after_padding: count positions over ids other than pad_id, from pad_id + 1 (RoBERTa).
         rotary_theta: base of rotary positions.
-        local_rotary_theta: the same in layers with a window; as rotary_theta where None.
-        windows: for each layer how far attention reaches to each side, None for the whole text; () for none anywhere.
-        relative_buckets: buckets of the learned biases by distance; 0 for none.
-        num_token_types: kinds of token types; 0 for none.
+        local_rotary_theta: base of rotary positions in layers with a window; rotary_theta where None.
+        windows: for each layer its window to each side, None for the whole sequence; () for no windows.
+        relative_buckets: buckets of learned position biases; 0 for none.
+        num_token_types: number of token types; 0 for none.
         embedding_norm: whether a layer norm follows the summed embeddings.
-        activation, norm_order, first_norm, bias, eps: as in `Encoder`.
+        norm_order, first_norm: as in `Encoder`.
+        activation, bias, eps: as in `LayerOptions`.
         drop_prob: dropout of residual branches and, unless set apart below, of feed-forward networks and embeddings.
         attention_drop_prob: dropout of the attention weights.
         activation_drop_prob: dropout inside the feed-forward networks; as drop_prob where None.
         embedding_drop_prob: dropout of the embeddings; as drop_prob where None.
         layer_drop: as in `Encoder`.
-        pooler: whether a tanh layer over the first token follows (BERT's).
-        pad_id: the id that fills short rows of a batch.
-        initializer_range: standard deviation of BERT's initial weights; None draws Xavier weights and embeddings
+        pooler: whether a tanh layer over the first token follows (BERT).
+        pad_id: id of padding.
+        initializer_range: standard deviation of normal initial weights (BERT); None for Xavier weights, and embeddings
             with standard deviation 1 / √d_model.
 
     Raises:
@@ -91,47 +93,61 @@ class EncoderConfig:
                 f"d_model must be divisible by num_heads; got d_model={self.d_model}, num_heads={self.num_heads}"
             )
         if self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
-            raise ValueError("rotary positions turn pairs of columns: d_model / num_heads must be even")
+            raise ValueError("rotary positions rotate pairs of columns: d_model / num_heads must be even")
         if self.windows and len(self.windows) != self.num_layers:
-            raise ValueError(f"windows say one radius a layer; got {len(self.windows)} for {self.num_layers} layers")
+            raise ValueError(
+                f"Expected one window (or None) for each of {self.num_layers} layers, got {len(self.windows)} windows."
+            )
+
+    @property
+    def layer_options(self) -> LayerOptions:
+        """The options of all layers."""
+        return LayerOptions(
+            activation=self.activation,
+            attention_drop_prob=self.attention_drop_prob,
+            activation_drop_prob=self.activation_drop_prob,
+            eps=self.eps,
+            bias=self.bias,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seq2SeqConfig:
-    """The plan of an encoder–decoder; the defaults are the base model of "Attention Is All You Need".
+    """The configuration of an encoder–decoder; the defaults are the base model of "Attention Is All You Need".
 
     Args:
-        vocab_size: number of the source's tokens.
-        target_vocab_size: number of the target's; as vocab_size where None.
+        vocab_size: number of source tokens.
+        target_vocab_size: number of target tokens; vocab_size where None.
         d_model, ffn_hidden, num_heads, num_layers: sizes, as in `Encoder`.
-        decoder_ffn_hidden, decoder_num_heads, decoder_num_layers: the decoder's, where they differ.
+        decoder_ffn_hidden, decoder_num_heads, decoder_num_layers: sizes of the decoder, where they differ.
         head_dim: width of a head; d_model / num_heads where None.
         max_len: longest source and target, in tokens; None for no limit.
-        positions: "sinusoidal" (the paper's), "concatenated" (Marian's sinusoids), "fairseq" (M2M100's), "learned", or
-            "none" where relative biases serve.
-        position_offset: the number, or for learned ones the row, of the first position.
-        relative_buckets, relative_max_distance: learned biases by distance, as in `Encoder`; 0 for none.
+        positions: "sinusoidal" (the paper's), "concatenated" (sinusoids of Marian), "fairseq" (sinusoids of M2M100),
+            "learned", or "none" with relative position biases.
+        position_offset: number of the first position; for learned positions, its row.
+        relative_buckets, relative_max_distance: learned position biases, as in `Encoder`.
         embedding_scale: whether embeddings are multiplied by √d_model.
         embedding_norm: whether a layer norm follows the summed embeddings.
-        activation, norm_order, norm, bias, eps: as in `Encoder`.
-        scale_scores: whether attention's scores are divided by √d_k.
-        share_embeddings: whether source and target have one embedding.
-        tie_output: whether the map to the logits is the target's embedding.
+        norm_order: as in `Encoder`.
+        activation, norm, bias, eps: as in `LayerOptions`.
+        scale_scores: whether attention scores are divided by √d_k.
+        share_embeddings: whether source and target share one embedding.
+        tie_output: whether the output projection is the target embedding.
         output_bias: whether logits have a bias.
-        output_scale: whether the decoder's output is divided by √d_model before it becomes logits (the first T5's).
+        output_scale: whether the decoder output is divided by √d_model before the output projection (first T5).
         drop_prob: dropout of residual branches and, unless set apart below, of feed-forward networks and embeddings.
         attention_drop_prob: dropout of the attention weights.
         activation_drop_prob: dropout inside the feed-forward networks; as drop_prob where None.
         embedding_drop_prob: dropout of the embeddings; as drop_prob where None.
-        layer_drop, decoder_layer_drop: as layer_drop in `Encoder`.
-        pad_id: the id that fills short rows of a batch.
-        start_id: the id that a target begins with.
-        eos_ids: the ids that end a target.
-        initializer_range: standard deviation of the initial weights; None draws Xavier weights and embeddings with
+        layer_drop, decoder_layer_drop: layer_drop of `Encoder` and `Decoder`.
+        pad_id: id of padding.
+        start_id: first id of every target.
+        eos_ids: ids that end a target.
+        initializer_range: standard deviation of normal initial weights; None for Xavier weights, and embeddings with
             standard deviation 1 / √d_model.
 
-    The source's embedding, the target's and the output's may be one matrix (the default), or only the first two
-    (tie_output=False), or only the last two (share_embeddings=False), or three.
+    Source embedding, target embedding and output projection are one matrix by default. tie_output=False separates the
+    output projection, share_embeddings=False the source embedding.
 
     Raises:
         ValueError: a size below 1, a probability outside [0, 1), d_model not divisible by num_heads without head_dim,
@@ -209,22 +225,35 @@ class Seq2SeqConfig:
             ("start_id", self.start_id, target),
         ):
             if number >= size:
-                raise ValueError(f"{name}={number} lies outside the vocabulary of {size} tokens")
+                raise ValueError(f"{name}={number} is outside of the vocabulary of {size} tokens")
+
+    @property
+    def layer_options(self) -> LayerOptions:
+        """The options of all layers of encoder and decoder."""
+        return LayerOptions(
+            activation=self.activation,
+            attention_drop_prob=self.attention_drop_prob,
+            activation_drop_prob=self.activation_drop_prob,
+            norm=self.norm,
+            eps=self.eps,
+            bias=self.bias,
+            head_dim=self.head_dim,
+            scale=None if self.scale_scores else 1.0,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadConfig:
-    """The plan of a head on an encoder.
+    """The configuration of a head on an encoder.
 
     Args:
-        labels: names of the outputs, in their order.
-        pooling: how a text's hidden states become one, for a classification.
-        activation: "tanh", "relu" or "gelu" after a first map of the head; None for no such map.
-        dense_bias: whether that map has a bias.
+        labels: names of the outputs, in order.
+        pooling: how to pool hidden states for classification.
+        activation: "tanh", "relu" or "gelu" after a first linear layer; None for no such layer.
+        dense_bias: whether that layer has a bias.
         norm: whether a layer norm follows it.
-        drop_prob: dropout before the last map.
-        problem: whether exactly one label is right (softmax), each is judged for itself (sigmoid), or the outputs are
-            numbers to be taken as they are.
+        drop_prob: dropout before the last linear layer.
+        problem: exactly one label (softmax), independent labels (sigmoid), or regression on the raw outputs.
 
     Raises:
         ValueError: no labels.

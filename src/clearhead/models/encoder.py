@@ -1,4 +1,4 @@
-"""The encoder with its embedding: token ids in, hidden states out."""
+"""The encoder model: an encoder with its embedding, from token ids to hidden states."""
 
 from typing import cast
 
@@ -23,7 +23,7 @@ from clearhead.stacks.encoder import Encoder
 
 
 class Pooler(nn.Module):
-    """BERT's summary of a text: a tanh layer over the first token.
+    """The pooler of BERT: a tanh layer over the first token.
 
     Equation: p = tanh(h_1 W_p + b_p)
     Source: Devlin et al. 2018, "BERT", in the authors' code
@@ -38,18 +38,18 @@ class Pooler(nn.Module):
 
 
 class EncoderModel(nn.Module):
-    """An encoder that takes token ids.
+    """An encoder over token ids.
 
     Equation: H = Encoder(Embedding(ids), M)
     Source: Figure 1 (left) of "Attention Is All You Need"
 
     Args:
-        config: the plan.
+        config: sizes and options of the model.
 
-    `forward(ids, mask=None, token_types=None)` gives the hidden states (B, L, D) of the last layer. With a padding
-    mask (`masks.padding(keep)`, or a (B, 1, 1, L) tensor of bools or of 0 and −∞) positions count from the first real
-    token, so that padding on the left changes nothing; any other tensor says nothing about positions. With
-    `masks.packed(lengths)` several texts stand in one row, each with positions of its own.
+    `forward(ids, mask=None, token_types=None)` returns the hidden states (B, L, D) of the last layer. With a padding
+    mask, positions count from the first real token, so that left padding does not change the result. Padding masks
+    are `masks.padding(keep)` and (B, 1, 1, L) tensors of bools or of 0 and −∞; other tensors do not affect positions.
+    With `masks.packed(lengths)` a row holds several sequences, each with its own positions.
 
     Raises:
         ValueError: in `forward`, ids outside the vocabulary, an input longer than the positions, a wrong mask.
@@ -70,11 +70,7 @@ class EncoderModel(nn.Module):
             config.drop_prob,
             config.num_layers,
             norm_order=config.norm_order,
-            activation=config.activation,
-            attention_drop_prob=config.attention_drop_prob,
-            activation_drop_prob=config.activation_drop_prob,
-            eps=config.eps,
-            bias=config.bias,
+            options=config.layer_options,
             rotary_theta=config.rotary_theta if config.positions == "rotary" else None,
             layer_drop=config.layer_drop,
             windows=config.windows or None,
@@ -92,7 +88,7 @@ class EncoderModel(nn.Module):
         token_types: Int[Tensor, "B L"] | None = None,
     ) -> Float[Tensor, "B L D"]:
         if ids.ndim != 2 or ids.is_floating_point():
-            raise ValueError(f"ids are whole numbers of shape (batch, length); got {ids.dtype} of {tuple(ids.shape)}")
+            raise ValueError(f"Expected integer ids of shape (batch, length), got {ids.dtype} of {tuple(ids.shape)}.")
         batch, length = ids.shape
         longest = max(mask.lengths) if isinstance(mask, masks.Mask) and mask.lengths else length
         if longest > self.config.max_len:
@@ -100,40 +96,45 @@ class EncoderModel(nn.Module):
         mask = masks.as_mask(mask, batch=batch, heads=self.config.num_heads, queries=length, keys=length)
         positions = self._positions(ids, mask)
         x: Tensor = self.embedding(ids, positions, token_types)
-        # the encoder may be held in bfloat16 beside a float32 embedding
+        # the encoder may be in bfloat16 while the embedding is in float32
         hidden: Tensor = self.encoder(x.to(cast(Tensor, next(self.encoder.parameters())).dtype), mask)
         return hidden
 
     def _positions(self, ids: Tensor, mask: masks.Mask | None) -> Tensor | None:
         if self.config.positions_after_padding:
-            texts = (ids,) if mask is None or mask.lengths is None else torch.split(ids, list(mask.lengths), dim=1)
-            return torch.cat([positions_after_padding(text, self.config.pad_id) for text in texts], dim=1)
-        places = None if mask is None else mask.positions()
-        return None if places is None else places.to(ids.device)
+            parts = (ids,) if mask is None or mask.lengths is None else torch.split(ids, list(mask.lengths), dim=1)
+            return torch.cat([positions_after_padding(part, self.config.pad_id) for part in parts], dim=1)
+        positions = None if mask is None else mask.positions()
+        return None if positions is None else positions.to(ids.device)
 
 
-def init_weights(model: nn.Module, d_model: int, spread: float | None) -> None:
-    """Weights as the model's paper draws them: BERT's, normal with a spread; or Xavier's where no spread is given.
+def init_weights(model: nn.Module, d_model: int, std: float | None) -> None:
+    """Initialize all weights of a model: from a normal distribution (BERT), or by Xavier where std is None.
 
-    Attention that does not divide its scores by √d_k gets queries that are smaller by that, as in T5.
+    Attention with its own scale gets smaller query weights in return, as in T5.
+
+    Args:
+        model: the model, changed in place.
+        d_model: width D; embeddings get the standard deviation 1 / √D where std is None.
+        std: standard deviation.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):
-            if spread is None:
+            if std is None:
                 nn.init.xavier_uniform_(module.weight)
             else:
-                nn.init.normal_(module.weight, std=spread)
+                nn.init.normal_(module.weight, std=std)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, TokenEmbedding | LearnedPositionalEncoding | TokenTypeEmbedding | RelativePositionBias):
-            nn.init.normal_(module.weight, std=d_model**-0.5 if spread is None else spread)
+            nn.init.normal_(module.weight, std=d_model**-0.5 if std is None else std)
     for module in model.modules():
         if isinstance(module, MultiHeadAttention | CrossAttention) and module.scale is not None:
             inner = module.out.in_features
-            shrink = (inner // module.num_heads) ** -0.5 / module.scale
+            factor = (inner // module.num_heads) ** -0.5 / module.scale
             queries = module.qkv.weight[:inner] if isinstance(module, MultiHeadAttention) else module.q.weight
             with torch.no_grad():
-                queries.mul_(shrink)
+                queries.mul_(factor)
 
 
 def _embedding(config: EncoderConfig) -> Embedding:
@@ -141,8 +142,8 @@ def _embedding(config: EncoderConfig) -> Embedding:
     if config.positions == "sinusoidal":
         positions = PositionalEncoding(config.d_model, config.max_len)
     elif config.positions == "learned":
-        before = config.pad_id + 1 if config.positions_after_padding else 0
-        positions = LearnedPositionalEncoding(config.d_model, config.max_len + before)
+        extra = config.pad_id + 1 if config.positions_after_padding else 0
+        positions = LearnedPositionalEncoding(config.d_model, config.max_len + extra)
     return Embedding(
         TokenEmbedding(config.vocab_size, config.d_model),
         positions=positions,

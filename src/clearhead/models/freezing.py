@@ -1,25 +1,25 @@
-"""Parts of a model that training leaves as they are."""
+"""Freeze parts of a model: training no longer changes their parameters."""
 
 from torch import nn
 
 from clearhead.models.encoder import EncoderModel
+from clearhead.models.heads import EncoderWithHead, MaskedLanguageModel
 from clearhead.models.seq2seq import Seq2Seq
 
 
 def freeze(model: nn.Module, part: str) -> None:
-    """Switches off the gradients of a part's parameters; training no longer changes them.
+    """Switch off the gradients of all parameters in a part of a model.
 
-    A half's embedding belongs to it. Where source and target have one matrix of token vectors, or it is the output's
-    as well, that matrix is frozen with the first of them that is. Dropout stays on in a frozen part: only
-    `train(False)` switches it off.
+    Encoder and decoder include their embeddings. A matrix that several parts share, such as the token embedding and
+    the output projection, is frozen with any of them. Dropout stays active in a frozen part until `train(False)`.
 
     Args:
         model: an encoder–decoder, an encoder, or an encoder with a head.
-        part: "encoder", "decoder" (with its output; of an encoder–decoder only) or "embeddings" (of tokens, positions
-            and types, with their norm).
+        part: "encoder", "decoder" (with its output projection; only in an encoder–decoder) or "embeddings" (tokens,
+            positions and types, with their norm).
 
     Raises:
-        ValueError: a part that the model does not have; a model of another kind.
+        ValueError: a part that the model does not have, or an unsupported model type.
 
     >>> from clearhead import Seq2Seq, Seq2SeqConfig
     >>> from clearhead.models.freezing import freeze
@@ -43,7 +43,7 @@ def _parts(model: nn.Module) -> dict[str, list[nn.Module]]:
             "decoder": [target, model.decoder, model.output],
             "embeddings": [source, target],
         }
-    body = getattr(model, "body", model)
-    if not isinstance(body, EncoderModel):
+    encoder = model.encoder if isinstance(model, EncoderWithHead | MaskedLanguageModel) else model
+    if not isinstance(encoder, EncoderModel):
         raise ValueError(f"parts of an encoder or an encoder–decoder can be frozen; got a {type(model).__name__}")
-    return {"encoder": [body], "embeddings": [body.embedding]}
+    return {"encoder": [encoder], "embeddings": [encoder.embedding]}

@@ -1,4 +1,4 @@
-"""What turns an encoder's hidden states into an answer: pooling, a classification, a span, a hidden token."""
+"""Models with a head on an encoder: classification, answer spans and masked tokens; and pooling."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,18 +14,18 @@ from clearhead.models.encoder import EncoderModel, init_weights
 
 
 def pool(hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"], pooling: Pooling) -> Float[Tensor, "B D"]:
-    """One vector for each text, over its kept tokens.
+    """Pool hidden states to one vector for each sequence.
 
     Equation: mean: Σ_i keep_i h_i / Σ_i keep_i; cls: h of the first kept token; max: max over kept i of h_i
     Source: Reimers and Gurevych 2019, "Sentence-BERT", Section 3
 
     Args:
         hidden: hidden states (B, L, D).
-        keep: bool (B, L), True at the tokens that count. A row without any gives zeros.
+        keep: bool (B, L), True at the tokens to pool. A row without any gives zeros.
         pooling: "mean", "cls" or "max".
 
     Raises:
-        ValueError: another pooling.
+        ValueError: an unknown pooling.
     """
     if pooling not in POOLINGS:
         raise ValueError(f"pooling is one of {', '.join(POOLINGS)}; got {pooling!r}")
@@ -35,22 +35,22 @@ def pool(hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"], pooling: Poo
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), first_B] * keep.any(dim=1)[:, None]
     if pooling == "max":
         return hidden.masked_fill(~keep_BL1, float("-inf")).amax(dim=1).masked_fill(~keep.any(dim=1)[:, None], 0.0)
-    # padding is left out by where, not by a product: what stands there may be anything, also infinite
+    # where, not multiplication by 0: padding may hold infinite values
     total = torch.where(keep_BL1, hidden, 0.0).sum(dim=1)
     return total / keep_BL1.sum(dim=1).clamp(min=1)
 
 
 class OutputHead(nn.Module):
-    """From hidden vectors to one number for each label.
+    """An output head: from hidden vectors to one number for each label.
 
     Equation: y = drop(LN(act(h W_1 + b_1))) W_2 + b_2
-    Source: Devlin et al. 2018, "BERT", Section 4; the first map, its activation and its norm are there if the config
-        says so
+    Source: Devlin et al. 2018, "BERT", Section 4; the first linear layer, its activation and its norm are optional
 
     Args:
         d_model: width D of the hidden vectors.
-        config: the head's plan.
-        eps, norm_bias: of the norm.
+        config: options of the head.
+        eps: ε of the norm.
+        norm_bias: whether the norm has a bias.
     """
 
     def __init__(self, d_model: int, config: HeadConfig, *, eps: float, norm_bias: bool) -> None:
@@ -70,59 +70,67 @@ class OutputHead(nn.Module):
         return y
 
 
-class _WithHead(nn.Module):
+class EncoderWithHead(nn.Module):
+    """An encoder model and an output head: the base of classifiers over sequences and tokens.
+
+    Args:
+        config: sizes and options of the encoder.
+        head: options of the head.
+    """
+
     def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
         super().__init__()
         self.head_config = head
-        self.body = EncoderModel(config)
+        self.encoder = EncoderModel(config)
         self.head = OutputHead(config.d_model, head, eps=config.eps, norm_bias=config.bias)
 
 
-class EncoderClassifier(_WithHead):
-    """An encoder with a head over its pooled hidden states.
+class EncoderClassifier(EncoderWithHead):
+    """A text classifier: an encoder with a head over its pooled hidden states.
 
     Equation: y = Head(pool(Encoder(Embedding(ids), M)))
     Source: Devlin et al. 2018, "BERT", Section 4.1
 
     Args:
-        config: the encoder's plan.
-        head: the head's plan.
+        config: sizes and options of the encoder.
+        head: options of the head.
 
-    `forward(ids, mask=None, token_types=None)` gives the logits (B, C), C labels.
+    `forward(ids, mask=None, token_types=None)` returns the logits (B, C) for C labels.
     """
 
     def forward(
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
     ) -> Float[Tensor, "B C"]:
-        hidden = self.body(ids, mask, token_types)
-        return self.answer(hidden, _kept(ids, mask, self.body.config.num_heads))
+        hidden = self.encoder(ids, mask, token_types)
+        return self.logits(hidden, _padding_of(ids, mask, self.encoder.config.num_heads))
 
-    def answer(self, hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"]) -> Float[Tensor, "B C"]:
-        """The logits (B, C) for hidden states (B, L, D) and the bool mask (B, L) of real tokens."""
+    def logits(self, hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"]) -> Float[Tensor, "B C"]:
+        """Return the logits (B, C) for hidden states (B, L, D) and the bool mask (B, L) of real tokens."""
         logits: Tensor = self.head(pool(hidden.float(), keep, self.head_config.pooling))
         return logits
 
 
-class SpanClassifier(_WithHead):
-    """An encoder with a head over each token: does an answer begin here, does it end here?
+class SpanClassifier(EncoderWithHead):
+    """An extractive question answerer: an encoder with a head that scores each token as start and end of the answer.
 
     Equation: (s_i, e_i) = Head(h_i)
     Source: Devlin et al. 2018, "BERT", Section 4.2
 
-    Args: as in `EncoderClassifier`; the head has two labels.
+    Args:
+        config, head: as in `EncoderClassifier`; the head has two labels.
 
-    `forward(ids, mask=None, token_types=None)` gives the logits of beginnings and of ends, each (B, L).
+    `forward(ids, mask=None, token_types=None)` returns the start logits and the end logits, each (B, L).
     """
 
     def forward(
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
     ) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B L"]]:
-        begin, end = self.head(self.body(ids, mask, token_types).float()).unbind(dim=-1)
-        return begin, end
+        start, end = self.head(self.encoder(ids, mask, token_types).float()).unbind(dim=-1)
+        return start, end
 
 
 class MaskedLMHead(nn.Module):
-    """What stands between an encoder and its scores of tokens.
+    """The head of a masked language model, between hidden states and output projection.
 
     Equation: z = LN(act(h W + b))
     Source: Devlin et al. 2018, "BERT", in the authors' code
@@ -130,8 +138,9 @@ class MaskedLMHead(nn.Module):
     Args:
         d_model: width D.
         activation: as in `get_activation`.
-        dense_bias: whether there is a b.
-        eps, norm_bias: of the norm.
+        dense_bias: whether b exists.
+        eps: ε of the norm.
+        norm_bias: whether the norm has a bias.
     """
 
     def __init__(self, d_model: int, activation: str, *, dense_bias: bool, eps: float, norm_bias: bool) -> None:
@@ -146,22 +155,22 @@ class MaskedLMHead(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """An encoder that says of each place which token stands there: what BERT learns from.
+    """A masked language model: an encoder that predicts the token at each position, BERT's training objective.
 
     Equation: P(token_i | ids) = softmax(z_i W_Eᵀ + b), z = LN(act(Encoder(Embedding(ids), M) W + b_z))
     Source: Devlin et al. 2018, "BERT", Section 3.1
 
     Args:
-        config: the encoder's plan. Its token embedding is the output's matrix, too.
-        activation: of the head: "gelu", "gelu_tanh", "relu", "silu" or "tanh".
-        dense_bias: whether the head's map has a bias.
-        output_bias: whether the scores have one.
+        config: sizes and options of the encoder. Its token embedding is also the output projection.
+        activation: activation of the head: "gelu", "gelu_tanh", "relu", "silu" or "tanh".
+        dense_bias: whether the linear layer of the head has a bias.
+        output_bias: whether the logits have a bias.
 
-    `forward(ids, mask=None, token_types=None)` gives the logits (B, L, V). They are large: a loss over few places, or
-    one that works in pieces, takes `hidden` and the matrix and bias of `output`.
+    `forward(ids, mask=None, token_types=None)` returns the logits (B, L, V). They are large: a loss over few positions,
+    or in chunks, needs only `hidden` and the matrix and bias of `output`.
 
     Raises:
-        ValueError: another activation; in `forward` and `hidden`, as in `EncoderModel`.
+        ValueError: an unknown activation; in `forward` and `hidden`, as in `EncoderModel`.
 
     >>> import torch; from clearhead import EncoderConfig, MaskedLanguageModel
     >>> model = MaskedLanguageModel(EncoderConfig(vocab_size=100, num_layers=2))
@@ -174,18 +183,18 @@ class MaskedLanguageModel(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = activation
-        self.body = EncoderModel(config)
+        self.encoder = EncoderModel(config)
         self.head = MaskedLMHead(
             config.d_model, activation, dense_bias=dense_bias, eps=config.eps, norm_bias=config.bias
         )
-        self.output = OutputProjection(self.body.embedding.tokens, bias=output_bias)
+        self.output = OutputProjection(self.encoder.embedding.tokens, bias=output_bias)
         init_weights(self.head, config.d_model, config.initializer_range)
 
     def hidden(
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
     ) -> Float[Tensor, "B L D"]:
-        """What the output's matrix is multiplied with (B, L, D): the head's z."""
-        z: Tensor = self.head(self.body(ids, mask, token_types))
+        """Return the input (B, L, D) of the output projection: z of the head."""
+        z: Tensor = self.head(self.encoder(ids, mask, token_types))
         return z
 
     def forward(
@@ -195,8 +204,8 @@ class MaskedLanguageModel(nn.Module):
         return logits
 
 
-def _kept(ids: Tensor, mask: MaskLike, heads: int) -> Tensor:
-    """Which tokens count in the pooling: those that the mask's padding keeps."""
+def _padding_of(ids: Tensor, mask: MaskLike, heads: int) -> Tensor:
+    """Return the tokens to pool as bool (B, L): those that are not padding in the mask."""
     batch, length = ids.shape
     checked = masks.as_mask(mask, batch=batch, heads=heads, queries=length, keys=length)
     if checked is None or checked.keep_BM is None:

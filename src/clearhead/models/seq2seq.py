@@ -1,4 +1,4 @@
-"""Encoder and decoder joined: source ids in, scores of the next target token out."""
+"""The encoder–decoder: from source ids to the logits of the next target token."""
 
 from typing import cast
 
@@ -31,17 +31,17 @@ _LAYOUTS: dict[str, SinusoidLayout] = {
 
 
 class Seq2Seq(nn.Module):
-    """The Transformer of Figure 1: an encoder over the source, and a decoder that attends to what it found.
+    """The Transformer of Figure 1: an encoder over the source, and a decoder with attention to its output.
 
     Equation: P(t_i | t_<i, s) = softmax(logits_i), logits = Decoder(Embedding(t), Encoder(Embedding(s))) W_Eᵀ + b
     Source: Figure 1 and Section 3 of "Attention Is All You Need"
 
     Args:
-        config: the plan.
+        config: sizes and options of the model.
 
-    `encode(ids, mask)` gives the memory (B, M, D); `decode(target_ids, memory)` the logits (B, L, V), where a position
-    sees no later one; `forward(ids, target_ids)` does both, all positions at once (teacher forcing), and `hidden`
-    stops before the logits. Masks say what is padding, as in `EncoderModel`.
+    `encode(ids, mask)` returns the memory (B, M, D), and `decode(target_ids, memory)` the logits (B, L, V) under a
+    causal mask. `forward(ids, target_ids)` does both for all positions at once (teacher forcing); `hidden` stops
+    before the logits. Masks are padding masks, as in `EncoderModel`.
 
     Raises:
         ValueError: in `forward`, `hidden`, `encode` and `decode`: ids outside the vocabulary, an input longer than the
@@ -63,14 +63,7 @@ class Seq2Seq(nn.Module):
             config.drop_prob,
             config.num_layers,
             norm_order=config.norm_order,
-            activation=config.activation,
-            attention_drop_prob=config.attention_drop_prob,
-            activation_drop_prob=config.activation_drop_prob,
-            norm=config.norm,
-            eps=config.eps,
-            bias=config.bias,
-            head_dim=config.head_dim,
-            scale=None if config.scale_scores else 1.0,
+            options=config.layer_options,
             layer_drop=config.layer_drop,
             relative_buckets=config.relative_buckets,
             relative_max_distance=config.relative_max_distance,
@@ -87,14 +80,7 @@ class Seq2Seq(nn.Module):
             config.drop_prob,
             config.decoder_num_layers or config.num_layers,
             norm_order=config.norm_order,
-            activation=config.activation,
-            attention_drop_prob=config.attention_drop_prob,
-            activation_drop_prob=config.activation_drop_prob,
-            norm=config.norm,
-            eps=config.eps,
-            bias=config.bias,
-            head_dim=config.head_dim,
-            scale=None if config.scale_scores else 1.0,
+            options=config.layer_options,
             layer_drop=config.decoder_layer_drop,
             relative_buckets=config.relative_buckets,
             relative_max_distance=config.relative_max_distance,
@@ -108,17 +94,17 @@ class Seq2Seq(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.source_embedding.tokens.weight.device
 
     def encode(self, ids: Int[Tensor, "B M"], mask: MaskLike = None) -> Float[Tensor, "B M D"]:
-        """The memory: the encoder's hidden states of the source.
+        """Return the memory: the encoder's hidden states of the source.
 
         Args:
-            ids: the source's token ids.
-            mask: which of them are real; `masks.packed` works too.
+            ids: source token ids.
+            mask: padding mask, or `masks.packed`.
         """
-        checked = self._checked(ids, mask, self.config.num_heads, 0)
+        checked = self._check(ids, mask, self.config.num_heads, 0)
         positions = None if checked is None else checked.positions()
         x: Tensor = self.source_embedding(ids, None if positions is None else positions.to(ids.device))
         hidden: Tensor = self.encoder(x.to(_dtype(self.encoder)), checked)
@@ -132,17 +118,16 @@ class Seq2Seq(nn.Module):
         memory_mask: MaskLike = None,
         cache: DecoderCache | None = None,
     ) -> Float[Tensor, "N L V"]:
-        """The scores of the token after each target token.
+        """Return the logits of the token after each target token, under a causal mask.
 
         Args:
-            target_ids: the target's token ids, from the start token on; with a cache, those after the ones it holds.
-            memory: what `encode` gave; each row may serve several rows of the target, as in `CrossAttention`.
-            mask: which target tokens are real, of all there are with those in the cache. That a position sees no
-                later one goes without saying.
-            memory_mask: which tokens of the source are real.
-            cache: from `DecoderCache`, filled further by this call.
+            target_ids: target token ids, from the start token on; with a cache, only the new ones.
+            memory: output of `encode`; rows of the target may share a row of it, as in `CrossAttention`.
+            mask: padding mask of all target tokens, those in the cache included.
+            memory_mask: padding mask of the source.
+            cache: a `DecoderCache`, to which this call appends.
         """
-        logits: Tensor = self.output(self._states(target_ids, memory, mask, memory_mask, cache))
+        logits: Tensor = self.output(self._decode_hidden(target_ids, memory, mask, memory_mask, cache))
         return logits
 
     def hidden(
@@ -152,15 +137,15 @@ class Seq2Seq(nn.Module):
         mask: MaskLike = None,
         target_mask: MaskLike = None,
     ) -> Float[Tensor, "B L D"]:
-        """The decoder's states, all positions at once, before `output` makes logits of them.
+        """Return the decoder's hidden states at all positions, the input of the output projection.
 
-        A loss over a large vocabulary needs no more: `model.output.loss(model.hidden(ids, target_ids), next_ids)`.
+        A loss over a large vocabulary needs no logits: `model.output.loss(model.hidden(ids, target_ids), next_ids)`.
 
         Args:
             ids, target_ids, mask, target_mask: as in `forward`.
         """
-        memory_mask = self._checked(ids, mask, self.config.num_heads, 0)
-        return self._states(target_ids, self.encode(ids, memory_mask), target_mask, memory_mask)
+        memory_mask = self._check(ids, mask, self.config.num_heads, 0)
+        return self._decode_hidden(target_ids, self.encode(ids, memory_mask), target_mask, memory_mask)
 
     def forward(
         self,
@@ -176,7 +161,7 @@ class Seq2Seq(nn.Module):
         """Return an empty cache for `decode`."""
         return DecoderCache(len(self.decoder.layers))
 
-    def _states(
+    def _decode_hidden(
         self,
         target_ids: Tensor,
         memory: Tensor,
@@ -184,25 +169,26 @@ class Seq2Seq(nn.Module):
         memory_mask: MaskLike,
         cache: DecoderCache | None = None,
     ) -> Tensor:
-        before = 0 if cache is None else cache.length
+        past = 0 if cache is None else cache.length
         length = target_ids.shape[-1]
-        checked = self._checked(target_ids, mask, self.decoder.num_heads, before)
-        places = None if checked is None else checked.positions()
-        if places is None and before:
-            places = torch.arange(before, before + length, device=target_ids.device).expand(target_ids.shape)
-        elif places is not None:
-            places = places[:, before:]
-        x: Tensor = self.target_embedding(target_ids, None if places is None else places.to(target_ids.device))
-        causal = masks.causal(before + length)
+        checked = self._check(target_ids, mask, self.decoder.num_heads, past)
+        positions = None if checked is None else checked.positions()
+        if positions is None and past:
+            positions = torch.arange(past, past + length, device=target_ids.device).expand(target_ids.shape)
+        elif positions is not None:
+            positions = positions[:, past:]
+        x: Tensor = self.target_embedding(target_ids, None if positions is None else positions.to(target_ids.device))
+        causal = masks.causal(past + length)
         joined = causal if checked is None else checked & causal
-        states: Tensor = self.decoder(x.to(_dtype(self.decoder)), memory, joined, memory_mask, cache)
-        return states
+        hidden: Tensor = self.decoder(x.to(_dtype(self.decoder)), memory, joined, memory_mask, cache)
+        return hidden
 
-    def _checked(self, ids: Tensor, mask: MaskLike, heads: int, before: int) -> masks.Mask | None:
+    def _check(self, ids: Tensor, mask: MaskLike, heads: int, past: int) -> masks.Mask | None:
+        """Check ids and mask, which is over the tokens in the cache, too; return the mask."""
         if ids.ndim != 2 or ids.is_floating_point():
-            raise ValueError(f"ids are whole numbers of shape (batch, length); got {ids.dtype} of {tuple(ids.shape)}")
+            raise ValueError(f"Expected integer ids of shape (batch, length), got {ids.dtype} of {tuple(ids.shape)}.")
         batch, length = ids.shape
-        keys = before + length
+        keys = past + length
         longest = max(mask.lengths) if isinstance(mask, masks.Mask) and mask.lengths else keys
         if self.config.max_len is not None and longest > self.config.max_len:
             raise ValueError(f"the input is {longest} tokens long; this model takes at most {self.config.max_len}")
@@ -210,7 +196,7 @@ class Seq2Seq(nn.Module):
 
 
 def _dtype(stack: nn.Module) -> torch.dtype:
-    """The numbers of a stack, which may be held in bfloat16 beside a float32 embedding."""
+    """Return the dtype of a stack, which may be bfloat16 while the embedding is float32."""
     return cast(Tensor, next(stack.parameters())).dtype
 
 

@@ -71,7 +71,7 @@ class QuestionAnswerer(BaseQuestionAnswerer):
         self.device = choose_device(device)
         self.precision = choose_precision(precision, self.device)
         self.inference_model = inference_copy(model, self.precision, self.device)
-        config = model.body.config
+        config = model.encoder.config
         self.max_length = min(tokenizer.max_length or config.max_len, config.max_len)
         inputs = tokenizer.config.get("model_input_names")
         # some tokenizers number the two texts although their models were trained without token types
@@ -113,7 +113,7 @@ class QuestionAnswerer(BaseQuestionAnswerer):
     def from_folder(cls, folder: Path, *, precision: str = "float32", device: str = "auto") -> "QuestionAnswerer":
         """Load an encoder with a span head from a local folder; arguments and errors as in `from_pretrained`."""
         model, family = checkpoints.load_span_classifier(folder)
-        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
+        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.encoder.config.vocab_size)
         reader = cls(model, tokenizer, family, precision=precision, device=device)
         reader.name = str(folder)
         return reader
@@ -175,7 +175,7 @@ class QuestionAnswerer(BaseQuestionAnswerer):
 
         self.inference_model.eval()
         with naming(text=decode, model=self.name, precision=self.precision.name):
-            for batch in packed_batches(tokens, batch_tokens, self.model.body.config, self.device):
+            for batch in packed_batches(tokens, batch_tokens, self.model.encoder.config, self.device):
                 types = batch.pack_values(token_types) if self._use_token_types else None
                 with torch.inference_mode():
                     both = self.inference_model(batch.ids, batch.mask, types)

@@ -73,7 +73,7 @@ class TextClassifier:
         self.device = choose_device(device)
         self.precision = choose_precision(precision, self.device)
         self.inference_model = inference_copy(model, self.precision, self.device)
-        config = model.body.config
+        config = model.encoder.config
         self.max_length = min(tokenizer.max_length or config.max_len, config.max_len)
 
     @classmethod
@@ -97,7 +97,7 @@ class TextClassifier:
         """
         folder = hub.resolve_model(name, revision)
         model, family = checkpoints.load_classifier(folder)
-        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.body.config.vocab_size)
+        tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.encoder.config.vocab_size)
         classifier = cls(model, tokenizer, family, precision=precision, device=device)
         classifier.name = str(name)
         return classifier
@@ -153,10 +153,10 @@ class TextClassifier:
         rows = torch.empty(len(tokens), len(self.labels))
         exclusive = self.model.head_config.problem == "single_label_classification" and len(self.labels) > 1
         self.inference_model.eval()
-        for batch in packed_batches(tokens, batch_tokens, self.model.body.config, self.device):
+        for batch in packed_batches(tokens, batch_tokens, self.model.encoder.config, self.device):
             with torch.inference_mode():
-                hidden, keep = batch.unpack(self.inference_model.body(batch.ids, batch.mask))
-                logits = self.inference_model.answer(hidden, keep).float().cpu()
+                hidden, keep = batch.unpack(self.inference_model.encoder(batch.ids, batch.mask))
+                logits = self.inference_model.logits(hidden, keep).float().cpu()
             check_finite(logits.numpy(), "logits", batch.indices)  # the sigmoid of infinity is finite
             rows[batch.indices] = logits.softmax(dim=-1) if exclusive else logits.sigmoid()
         return rows

@@ -71,7 +71,7 @@ class PrepackedOutputProjection(nn.Module):
         super().__init__()
         self.dtype = dtype
         self._parameters_of_original = output.tokens.weight, output.bias
-        self._scaled = output.scaled
+        self._scaled = output.scale_hidden
         small_batch = kernels.small_batch_is_faster(dtype)
         self.packed = (kernels.SmallBatchPackedWeight if small_batch else kernels.PackedWeight)(dtype)
 

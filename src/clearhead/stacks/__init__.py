@@ -1,1 +1,1 @@
-"""Figure 1 of "Attention Is All You Need": its left half here."""
+"""Stacks of layers: the two halves of Figure 1 of "Attention Is All You Need"."""

@@ -9,14 +9,13 @@ from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.attention import MultiHeadAttention, RelativePositionBias
-from clearhead.layers.feedforward import Activation, feedforward
-from clearhead.layers.norm import Norm, get_norm
-from clearhead.layers.residual import NormOrder, residual
+from clearhead.layers.attention import RelativePositionBias
+from clearhead.layers.options import DEFAULT_OPTIONS, LayerOptions
+from clearhead.layers.residual import NormOrder
 
 
 class EncoderLayer(nn.Module):
-    """One block of the encoder: self-attention, then the feed-forward network, each with its residual and norm.
+    """One encoder layer: self-attention and the feed-forward network, each with residual connection and norm.
 
     Equation: Z₁ = LN(X + MHA(X)), Z₂ = LN(Z₁ + FFN(Z₁))
     Source: Section 3.1 of "Attention Is All You Need"; with norm_order="pre", Z₁ = X + MHA(LN(X)), and so on
@@ -27,18 +26,12 @@ class EncoderLayer(nn.Module):
         num_heads: attention heads H.
         drop_prob: dropout in the feed-forward network and on the residual branches.
         norm_order: "post" (the paper's) or "pre".
-        activation: "relu", "gelu", "gelu_tanh", "silu", or gated "geglu" or "geglu_tanh".
-        attention_drop_prob: dropout of the attention weights.
-        activation_drop_prob: dropout inside the feed-forward network; as drop_prob where None.
-        norm: "layer" or "rms".
-        eps: of the norms.
-        bias: whether linear maps and norms have biases.
-        head_dim: width of a head; d_model / num_heads where None.
-        scale: what the products of queries and keys are multiplied with; 1 / √d_k where None.
+        options: activation, other dropout rates, norm, biases and scale.
         rotary_theta: base of rotary positions in the attention; None for none.
-        window: how far attention reaches to each side; None for the whole text.
+        window: attend only to tokens at most this far away; None for all.
 
-    Weights are drawn as `torch.nn.TransformerEncoderLayer` draws them.
+    The weights are initialized as in `torch.nn.TransformerEncoderLayer`.
+    `forward(x, mask=None)` maps x (B, L, D) to (B, L, D).
 
     >>> import torch; from clearhead import EncoderLayer
     >>> EncoderLayer(512, 2048, 8, 0.1)(torch.rand(2, 10, 512)).shape
@@ -53,32 +46,15 @@ class EncoderLayer(nn.Module):
         drop_prob: float,
         *,
         norm_order: NormOrder = "post",
-        activation: Activation = "relu",
-        attention_drop_prob: float = 0.0,
-        activation_drop_prob: float | None = None,
-        norm: Norm = "layer",
-        eps: float = 1e-5,
-        bias: bool = True,
-        head_dim: int | None = None,
-        scale: float | None = None,
+        options: LayerOptions = DEFAULT_OPTIONS,
         rotary_theta: float | None = None,
         window: int | None = None,
     ) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(
-            d_model,
-            num_heads,
-            drop_prob=attention_drop_prob,
-            bias=bias,
-            head_dim=head_dim,
-            scale=scale,
-            rotary_theta=rotary_theta,
-            window=window,
-        )
-        self.attention_residual = residual(norm_order, d_model, drop_prob, eps=eps, bias=bias, norm=norm)
-        inside = drop_prob if activation_drop_prob is None else activation_drop_prob
-        self.feedforward = feedforward(d_model, ffn_hidden, inside, activation=activation, bias=bias)
-        self.feedforward_residual = residual(norm_order, d_model, drop_prob, eps=eps, bias=bias, norm=norm)
+        self.attention = options.build_self_attention(d_model, num_heads, rotary_theta=rotary_theta, window=window)
+        self.attention_residual = options.build_residual(norm_order, d_model, drop_prob)
+        self.feedforward = options.build_feedforward(d_model, ffn_hidden, drop_prob)
+        self.feedforward_residual = options.build_residual(norm_order, d_model, drop_prob)
 
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
         z: Tensor = self.attention_residual(x, lambda y: self.attention(y, mask))
@@ -87,24 +63,27 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers; the mask reaches every one of them.
+    """A stack of encoder layers, all with the same mask.
 
     Equation: Z⁽ⁿ⁾ = EncoderLayer(Z⁽ⁿ⁻¹⁾), n = 1 … N
     Source: Section 3.1 of "Attention Is All You Need"
 
     Args:
-        d_model, ffn_hidden, num_heads, drop_prob: as in `EncoderLayer`.
-        num_layers: number of layers N, each with weights of its own.
-        norm_order, activation, attention_drop_prob, activation_drop_prob: as in `EncoderLayer`.
-        norm, eps, bias, head_dim, scale, rotary_theta: as in `EncoderLayer`.
-        layer_drop: probability with which a layer is left out in training (Fan et al. 2019, LayerDrop).
-        final_norm: whether a layer norm follows the last layer; by default with norm_order="pre" only.
-        windows: for each layer how far its attention reaches to each side, None for the whole text; by default all.
-        local_rotary_theta: base of rotary positions in the layers with a window; as rotary_theta by default.
-        first_norm: whether the first layer's attention has a norm before it, with norm_order="pre"; one that follows
-            a normalised embedding needs none.
-        relative_buckets: buckets of distances for learned biases of the scores, shared by all layers; 0 for none.
-        relative_max_distance: from here on all distances share the last bucket.
+        d_model, ffn_hidden, num_heads, drop_prob, norm_order, options, rotary_theta: as in `EncoderLayer`.
+        num_layers: number of layers N, each with its own weights.
+        layer_drop: probability of skipping a layer in training (Fan et al. 2019, LayerDrop).
+        final_norm: whether a norm follows the last layer; by default only with norm_order="pre".
+        windows: for each layer its window as in `EncoderLayer`, or None; by default no layer has one.
+        local_rotary_theta: base of rotary positions in layers with a window; rotary_theta where None.
+        first_norm: whether the first layer, with norm_order="pre", has a norm before its attention; not needed after
+            a normalized embedding.
+        relative_buckets: buckets of learned position biases, shared by all layers; 0 for none.
+        relative_max_distance: distances from here on share the last bucket.
+
+    Raises:
+        ValueError: options that contradict each other or are out of range; in `forward`, a wrong shape or mask.
+
+    `forward(x, mask=None)` maps x (B, L, D) to (B, L, D).
 
     >>> import torch; from clearhead import Encoder
     >>> Encoder(512, 2048, 8, 0.1, 6)(torch.rand(2, 10, 512)).shape
@@ -120,14 +99,7 @@ class Encoder(nn.Module):
         num_layers: int,
         *,
         norm_order: NormOrder = "post",
-        activation: Activation = "relu",
-        attention_drop_prob: float = 0.0,
-        activation_drop_prob: float | None = None,
-        norm: Norm = "layer",
-        eps: float = 1e-5,
-        bias: bool = True,
-        head_dim: int | None = None,
-        scale: float | None = None,
+        options: LayerOptions = DEFAULT_OPTIONS,
         rotary_theta: float | None = None,
         layer_drop: float = 0.0,
         final_norm: bool | None = None,
@@ -138,13 +110,12 @@ class Encoder(nn.Module):
         relative_max_distance: int = 128,
     ) -> None:
         super().__init__()
-        if not 0.0 <= layer_drop < 1.0:
-            raise ValueError(f"layer_drop is a probability from 0 up to, not including, 1; got {layer_drop}")
-        if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1; got {num_layers}")
+        check_stack(num_layers, layer_drop)
         windows = [None] * num_layers if windows is None else windows
         if len(windows) != num_layers:
-            raise ValueError(f"windows say one radius (or None) a layer; got {len(windows)} for {num_layers} layers")
+            raise ValueError(
+                f"Expected one window (or None) for each of {num_layers} layers, got {len(windows)} windows."
+            )
         local_theta = rotary_theta if local_rotary_theta is None else local_rotary_theta
         self.layers = nn.ModuleList(
             EncoderLayer(
@@ -153,34 +124,26 @@ class Encoder(nn.Module):
                 num_heads,
                 drop_prob,
                 norm_order=norm_order,
-                activation=activation,
-                attention_drop_prob=attention_drop_prob,
-                activation_drop_prob=activation_drop_prob,
-                norm=norm,
-                eps=eps,
-                bias=bias,
-                head_dim=head_dim,
-                scale=scale,
+                options=options,
                 rotary_theta=rotary_theta if window is None else local_theta,
                 window=window,
             )
             for window in windows
         )
         if not first_norm and norm_order == "post":
-            raise ValueError('first_norm=False goes with norm_order="pre": a post-norm layer ends with its norms')
+            raise ValueError('first_norm=False requires norm_order="pre": post-norm layers have their norms at the end')
         if not first_norm:
             cast(EncoderLayer, self.layers[0]).attention_residual.norm = nn.Identity()
         self.relative_bias: RelativePositionBias | None = None
         if relative_buckets:
             self.relative_bias = RelativePositionBias(relative_buckets, num_heads, max_distance=relative_max_distance)
-        self.layer_drop = layer_drop
+        self.layer_drop, self.num_heads = layer_drop, num_heads
         has_norm = norm_order == "pre" if final_norm is None else final_norm
-        self.norm = get_norm(norm, d_model, eps, bias=bias) if has_norm else None
-        self.num_heads = num_heads
+        self.norm = options.build_norm(d_model) if has_norm else None
 
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
         if x.ndim != 3:
-            raise ValueError(f"an encoder takes (batch, length, d_model); got a shape of {tuple(x.shape)}")
+            raise ValueError(f"Expected x of shape (batch, length, d_model), got {tuple(x.shape)}.")
         batch, length, _ = x.shape
         mask = masks.as_mask(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
         if self.relative_bias is not None:
@@ -192,3 +155,11 @@ class Encoder(nn.Module):
                 continue
             x = layer(x, mask)
         return x if self.norm is None else self.norm(x)
+
+
+def check_stack(num_layers: int, layer_drop: float) -> None:
+    """Raise a ValueError for a stack without layers, or a layer_drop that is not a probability below 1."""
+    if not 0.0 <= layer_drop < 1.0:
+        raise ValueError(f"layer_drop is a probability from 0 up to, not including, 1; got {layer_drop}")
+    if num_layers < 1:
+        raise ValueError(f"num_layers must be at least 1; got {num_layers}")

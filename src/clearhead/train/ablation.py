@@ -115,7 +115,9 @@ def toggled(recipe: Recipe, name: str, *, on: bool) -> Recipe:
     known = ablations()
     if name not in known:
         raise ValueError(f"unknown regularizer {name!r}{did_you_mean(name, list(known))}")
-    changes = known[name].on if on else known[name].off
+    ablation = known[name].ablation
+    assert ablation is not None
+    changes = ablation.on if on else ablation.off
     if not changes:
         raise ValueError(f"{name} needs settings: configure it in the recipe, and compare --without {name}")
     data = recipe.model_dump(mode="json")
@@ -127,7 +129,7 @@ def toggled(recipe: Recipe, name: str, *, on: bool) -> Recipe:
     changed = parse_recipe({**data, "regularize": after}, f"{'with' if on else 'without'} {name}")
     if changed == recipe:
         raise ValueError(f"{name} is already {'on' if on else 'off'} in the recipe")
-    if on and before[name if name in before else "layer_drop"] not in (None, 0.0, False) and name != "dropout":
+    if on and name != "dropout" and before[known[name].name] not in (None, 0.0, False):
         raise ValueError(f"{name} is already on in the recipe; compare --without {name}")
     return changed
 

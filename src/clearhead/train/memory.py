@@ -65,7 +65,7 @@ def check_batch(model: nn.Module, num_tokens: int, recipe: Recipe) -> None:
     Raises:
         ValueError: they do not fit.
     """
-    config = getattr(model, "config", None) or getattr(getattr(model, "body", None), "config", None)
+    config = getattr(model, "config", None) or getattr(getattr(model, "encoder", None), "config", None)
     if isinstance(config, EncoderConfig | Seq2SeqConfig):
         # per layer, in bfloat16 or wider: projections and the hidden layer of the feed-forward network
         size = 2 * num_tokens * config.num_layers * (4 * config.d_model + config.ffn_hidden)

@@ -137,7 +137,7 @@ def _train(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What a run needs before training: task with model, teacher and datasets."""
+    """Inputs of a run: task with model, teacher and datasets."""
 
     task: Task[Any]
     teacher: nn.Module | None
@@ -147,7 +147,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Run:
-    """The parts of a run that is ready to train."""
+    """Parts of a run that is ready to train."""
 
     recipe: Recipe
     folder: Path

@@ -17,7 +17,7 @@ def collect_random(made, **changes):
     model_class = Seq2Seq if isinstance(made, TextToText) else EncoderModel
     made.model = model_class(dataclasses.replace(made.model.config, **changes)).eval()
     if model_class is Seq2Seq:
-        made.generation_config = made.settings.updated(max_new_tokens=4)
+        made.generation_config = made.generation_config.updated(max_new_tokens=4)
     return collect.collect("random", made, "The old bridge.")
 
 

@@ -183,7 +183,7 @@ def test_page_of_large_model_is_small():
     sizes = {"d_model": 512, "num_heads": 16, "num_layers": 12, "ffn_hidden": 1024}
     same = {"decoder_ffn_hidden": None, "decoder_num_heads": None, "decoder_num_layers": None, "head_dim": None}
     made.model = Seq2Seq(dataclasses.replace(made.model.config, **sizes, **same)).eval()
-    made.generation_config = made.settings.updated(max_new_tokens=20)
+    made.generation_config = made.generation_config.updated(max_new_tokens=20)
     text = "My grandmother bakes bread every Sunday morning, and then she walks to the old bridge by the river."
     data = collect.collect("large", made, text)
     assert len(data["source"]) >= 20
@@ -261,7 +261,7 @@ def test_page_of_large_translation_is_under_40_megabytes(opened, tmp_path):
     limits = tmp_path / "tokenizer_config.json"
     limits.write_text(json.dumps(json.loads(limits.read_text()) | {"model_max_length": 4096}))
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    made.generation_config = made.settings.updated(max_new_tokens=24)
+    made.generation_config = made.generation_config.updated(max_new_tokens=24)
     data = collect.collect("long", made, "the old bridge " * 3000)
     assert len(data["source"]) == 4096
     assert len(data["attention"]) == 12 * 3

@@ -15,6 +15,7 @@ from clearhead.checkpoints.schema.parameter_names import ParameterNames
 from clearhead.checkpoints.torch_nn.parameters import DECODER_LAYER, DECODER_STACK, LAYER, STACK, join_qkv, split_qkv
 from clearhead.layers.feedforward import Activation, GatedFeedForward
 from clearhead.layers.norm import LayerNorm
+from clearhead.layers.options import LayerOptions
 from clearhead.layers.residual import PreNorm
 from clearhead.stacks.decoder import Decoder, DecoderLayer
 from clearhead.stacks.encoder import Encoder, EncoderLayer
@@ -156,10 +157,12 @@ def _options(layer: TorchLayer) -> dict[str, Any]:
         raise ValueError("the dropout rates or the eps of the norms differ within a layer; our layers have one of each")
     return {
         "norm_order": "pre" if layer.norm_first else "post",
-        "activation": _activation(layer.activation),
-        "attention_drop_prob": layer.self_attn.dropout,
-        "eps": layer.norm1.eps,
-        "bias": layer.linear1.bias is not None,
+        "options": LayerOptions(
+            activation=_activation(layer.activation),
+            attention_drop_prob=layer.self_attn.dropout,
+            eps=layer.norm1.eps,
+            bias=layer.linear1.bias is not None,
+        ),
     }
 
 

@@ -1,4 +1,4 @@
-"""`clearhead evaluate`: how good a model is on data with answers; a file for each measure."""
+"""`clearhead evaluate`: evaluate a model on a test set, with one file for each task."""
 
 import typer
 
@@ -8,6 +8,6 @@ from clearhead.cli.evaluate.similarity import similarity
 from clearhead.cli.evaluate.summarization import summarization
 from clearhead.cli.evaluate.translation import translation
 
-evaluate = typer.Typer(no_args_is_help=True, help="Measure a model on data with answers.")
-for measure in (translation, summarization, classification, answers, similarity):
-    evaluate.command()(measure)
+evaluate = typer.Typer(no_args_is_help=True, help="Evaluate a model on a test set.")
+for command in (translation, summarization, classification, answers, similarity):
+    evaluate.command()(command)

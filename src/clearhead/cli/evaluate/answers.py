@@ -1,4 +1,4 @@
-"""`clearhead evaluate answers`: exact match and F1 on questions."""
+"""`clearhead evaluate answers`: exact match and F1 of question answering."""
 
 import json
 import sys
@@ -18,19 +18,21 @@ if TYPE_CHECKING:
 
 def answers(
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(metavar="DATA.json[.gz]", help="Questions in SQuAD's layout, 1.1 or 2.0.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="DATA.json[.gz]", help="Questions in the format of SQuAD 1.1 or 2.0.")
+    ],
     model: Annotated[
         str | None,
         typer.Option("--model", "-m", metavar="MODEL", help=options.SPAN_MODEL),
     ] = None,
     predictions: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Answers that are there already: an object from question ids to texts."),
+        typer.Option(metavar="FILE.json", help="Existing answers: a JSON object from question ids to texts."),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE.json", help="Write the model's answers as --predictions reads them."
+            "--output", "-o", metavar="FILE.json", help="Write the answers of the model in the format of --predictions."
         ),
     ] = None,
     precision: options.Precision = options.PrecisionOption.float32,
@@ -38,39 +40,41 @@ def answers(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Exact match and F1 of answers to questions, in percent, by the official rules of SQuAD 1.1 or 2.0.
+    """Compute exact match and F1 of answers in percent, by the official rules of SQuAD 1.1 or 2.0.
 
-    The rules are those of 2.0 where the data says so or a question has no answer; a model may then say that there is
-    none.
+    The rules of 2.0 apply if the data declares version 2 or a question has no answer. The model may then return an
+    empty answer.
     """
     from clearhead.data.squad_files import read_predictions, read_questions
     from clearhead.metrics.squad import answer_scores
 
     if (model is None) == (predictions is None):
-        raise ValueError("either --model or --predictions is wanted: who answers the questions?")
+        raise ValueError("give either --model or --predictions")
     if output is not None and model is None:
-        raise ValueError("--output takes a model's answers; with --predictions they are in a file already")
+        raise ValueError("--output requires --model; with --predictions the answers are already in a file")
     if output is not None:
         claim(context, output)
     data = read_questions(source)
     if predictions is not None:
-        found = read_predictions(predictions)
+        predicted = read_predictions(predictions)
     else:
-        found = _answered(data, source, str(model), precision, device, show_progress=not quiet and sys.stderr.isatty())
+        predicted = _answer_questions(
+            data, source, str(model), precision, device, show_progress=not quiet and sys.stderr.isatty()
+        )
     if output is not None:
         with atomic_file(output) as file:
-            file.write((json.dumps(found, ensure_ascii=False) + "\n").encode("utf-8"))
-    scores = answer_scores(data, found)
+            file.write((json.dumps(predicted, ensure_ascii=False) + "\n").encode("utf-8"))
+    scores = answer_scores(data, predicted)
     if as_json:
         typer.echo(json.dumps(asdict(scores), allow_nan=False))
         return
-    for name, part in (("all", scores), ("with an answer", scores.has_answer), ("without one", scores.no_answer)):
+    for name, part in (("all", scores), ("with an answer", scores.has_answer), ("without an answer", scores.no_answer)):
         if part is not None:
             line = f"EM {part.exact_match:6.2f}  F1 {part.f1:6.2f}  ({part.questions:,} questions"
             typer.echo(f"{line})" if name == "all" else f"{line} {name})")
 
 
-def _answered(
+def _answer_questions(
     data: "AnswerData",
     source: Path,
     model: str,
@@ -82,8 +86,8 @@ def _answered(
     from clearhead.finite import naming
     from clearhead.pipelines.question_answerer import QuestionAnswerer
 
-    reader = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
+    answerer = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
     pairs = [(question.question, question.context) for question in data.questions]
     with naming(where=lambda index: f"{source}, question {data.questions[index].id}"):
-        said = reader.answers(pairs, allow_no_answer=data.rules == "2.0", show_progress=show_progress)
-    return {question.id: answer.text for question, answer in zip(data.questions, said, strict=True)}
+        answers = answerer.answers(pairs, allow_no_answer=data.rules == "2.0", show_progress=show_progress)
+    return {question.id: answer.text for question, answer in zip(data.questions, answers, strict=True)}

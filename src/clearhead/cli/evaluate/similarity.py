@@ -1,4 +1,4 @@
-"""`clearhead evaluate similarity`: do cosines follow what people said?"""
+"""`clearhead evaluate similarity`: correlation of cosines with human similarity scores."""
 
 import json
 import sys
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 def similarity(
     source: Annotated[
-        Path, typer.Argument(metavar="FILE.csv", help="Text, text, score; a header line may stand first.")
+        Path,
+        typer.Argument(
+            metavar="FILE.csv", help="CSV file with two texts and a score per line, with or without a header."
+        ),
     ],
     model: options.Model = options.DEFAULT_MODEL,
     precision: options.Precision = options.PrecisionOption.float32,
@@ -26,7 +29,7 @@ def similarity(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Spearman and Pearson correlation of cosines with scores (semantic textual similarity)."""
+    """Compute the Spearman and Pearson correlation of cosines with scores (semantic textual similarity)."""
     from clearhead.metrics.similarity import evaluate_similarity, line_of_pair, read_pairs
 
     first, second, scores = read_pairs(source)
@@ -35,11 +38,11 @@ def similarity(
 
     encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
 
-    def vectors(texts: "Sequence[str]") -> "Vectors":
+    def encode(texts: "Sequence[str]") -> "Vectors":
         with naming(where=lambda index: f"{source}, line {line_of_pair(source, index % len(first))}"):
             return encoder.encode(texts, show_progress=not quiet and sys.stderr.isatty())
 
-    result = evaluate_similarity(vectors, first, second, scores)
+    result = evaluate_similarity(encode, first, second, scores)
     if as_json:
         typer.echo(json.dumps(asdict(result), allow_nan=False))
     else:

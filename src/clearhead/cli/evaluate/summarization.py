@@ -1,4 +1,4 @@
-"""`clearhead evaluate summarization`: ROUGE."""
+"""`clearhead evaluate summarization`: ROUGE scores."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Baseline(StrEnum):
-    """Summaries that need no model."""
+    """Baseline without a model."""
 
     first_sentence = "first-sentence"
 
@@ -31,21 +31,25 @@ def summarization(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="Documents, a line each, or .jsonl: objects with a document and its summaries.",
+            help="Documents, one per line, or a .jsonl file with documents and reference summaries.",
         ),
     ],
     reference: texts.References = None,
     model: texts.Model = None,
     hypotheses: texts.Hypotheses = None,
     baseline: Annotated[
-        Baseline | None, typer.Option(help="Score each document's first sentence in place of a model.")
+        Baseline | None, typer.Option(help="Score the first sentence of each document instead of a model.")
     ] = None,
     output: texts.Output = None,
     document_column: Annotated[
-        str | None, typer.Option(help='The documents in a .jsonl file: texts or lists of sentences. Default: "source".')
+        str | None,
+        typer.Option(
+            help='Column of a .jsonl file with the documents: texts or lists of sentences. Default: "source".'
+        ),
     ] = None,
     reference_column: Annotated[
-        str | None, typer.Option(help='The summaries in it: texts or lists of several. Default: "target".')
+        str | None,
+        typer.Option(help='Column of a .jsonl file with the reference summaries: a text or a list. Default: "target".'),
     ] = None,
     beam_size: options.BeamSize = None,
     max_new_tokens: options.MaxNewTokens = None,
@@ -55,76 +59,80 @@ def summarization(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """ROUGE-1, ROUGE-2 and ROUGE-L of summaries: F1 in percent, the best of several references by each measure."""
+    """Compute ROUGE-1, ROUGE-2 and ROUGE-L of summaries: F1 in percent, with the best of several references."""
     from clearhead.metrics.references import require_package
     from clearhead.metrics.rouge import summary_scores
 
     require_package("rouge_score")
-    if sum(one is not None for one in (model, hypotheses, baseline)) != 1:
-        raise ValueError("one of --model, --hypotheses and --baseline is wanted: who summarises?")
+    if sum(choice is not None for choice in (model, hypotheses, baseline)) != 1:
+        raise ValueError("give exactly one of --model, --hypotheses and --baseline")
     texts.claim_output(context, output, hypotheses)
-    data = _documents(source, reference, document_column, reference_column)
+    data = _read_documents(source, reference, document_column, reference_column)
     if hypotheses is not None:
-        (said,) = texts.read_beside([hypotheses])
-        if len(said) != len(data.texts):
+        (outputs,) = texts.read_aligned([hypotheses])
+        if len(outputs) != len(data.texts):
             raise ValueError(
-                f"{hypotheses} has {len(said):,} lines for {len(data.texts):,} documents in {source}; one for each is "
-                "wanted"
+                f"{hypotheses} has {len(outputs):,} lines for {len(data.texts):,} documents in {source}; expected one "
+                "line per document"
             )
     elif baseline is not None:
-        said = data.leads
+        outputs = data.leads
     else:
         from clearhead.pipelines.text_to_text import TextToText
 
         summarizer = TextToText.from_pretrained(str(model), precision=precision.value, device=device)
-        chosen: GenerationOptions = {
+        generation_options: GenerationOptions = {
             "beam_size": beam_size,
             "max_new_tokens": max_new_tokens,
             "length_penalty": length_penalty,
         }
-        said = _summarized(summarizer, data, chosen, shown=not quiet and sys.stderr.isatty())
+        outputs = _summarize(summarizer, data, generation_options, show_progress=not quiet and sys.stderr.isatty())
     if output is not None:
-        texts.write_lines(output, said)
-    scores = summary_scores(said, data.references)
+        texts.write_lines(output, outputs)
+    scores = summary_scores(outputs, data.references)
     if as_json:
         typer.echo(json.dumps(asdict(scores), allow_nan=False))
         return
-    first, second, longest = scores.rouge1, scores.rouge2, scores.rouge_l
-    typer.echo(f"ROUGE-1 {first:.2f}  ROUGE-2 {second:.2f}  ROUGE-L {longest:.2f}  ({scores.documents:,} documents)")
+    typer.echo(
+        f"ROUGE-1 {scores.rouge1:.2f}  ROUGE-2 {scores.rouge2:.2f}  ROUGE-L {scores.rouge_l:.2f}  "
+        f"({scores.documents:,} documents)"
+    )
 
 
-def _documents(
+def _read_documents(
     source: Path, references: list[Path] | None, document_column: str | None, reference_column: str | None
 ) -> "Documents":
     from clearhead.data.documents import Documents, lead_sentence, read_documents
 
     if not references:
         if source.suffix != ".jsonl":
-            raise ValueError("--reference is wanted: what did people write? Only a .jsonl file holds summaries itself")
+            raise ValueError("give --reference; only a .jsonl file can contain the reference summaries")
         return read_documents(source, document=document_column or "source", reference=reference_column or "target")
     if document_column is not None or reference_column is not None:
-        raise ValueError("columns are for a .jsonl file that holds the summaries too; leave --reference out")
-    documents, *golds = texts.read_beside([source, *references])
+        raise ValueError("--document-column and --reference-column require a .jsonl file without --reference")
+    documents, *references_by_file = texts.read_aligned([source, *references])
     lines = [f"{source}, line {number}" for number in range(1, len(documents) + 1)]
-    return Documents(documents, [lead_sentence(text) for text in documents], [list(some) for some in golds], lines)
+    return Documents(
+        documents, [lead_sentence(text) for text in documents], [list(lines) for lines in references_by_file], lines
+    )
 
 
-def _summarized(
-    summarizer: "TextToText", documents: "Documents", chosen: "GenerationOptions", *, shown: bool
+def _summarize(
+    summarizer: "TextToText", documents: "Documents", generation_options: "GenerationOptions", *, show_progress: bool
 ) -> list[str]:
     from clearhead.finite import naming
     from clearhead.pipelines.summarizer import summaries
     from clearhead.runtime.progress import token_progress
 
-    said, parts, cut = [], 0, 0
+    outputs, parts, truncated = [], 0, 0
     with (
-        token_progress(len(documents.texts), shown, description="summarizing") as advance,
+        token_progress(len(documents.texts), show_progress, description="summarizing") as on_step,
         naming(where=documents.location),
     ):
-        for summary in summaries(summarizer, documents.texts, **chosen):
-            said.append(one_line(summary.text))
+        for summary in summaries(summarizer, documents.texts, **generation_options):
+            outputs.append(one_line(summary.text))
             parts += len(summary.parts)
-            cut += sum(not part.complete for part in summary.parts)
-            advance(1, sum(len(part.token_ids) for part in summary.parts))
-    warn_truncated(cut, parts)
-    return said
+            truncated += sum(not part.complete for part in summary.parts)
+            on_step(1, sum(len(part.token_ids) for part in summary.parts))
+    warn_truncated(truncated, parts)
+    return outputs

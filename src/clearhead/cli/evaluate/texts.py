@@ -1,4 +1,4 @@
-"""What scores of texts against references have in common on the command line."""
+"""Options and files that the evaluations of generated texts share."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,40 +13,39 @@ from clearhead.io.atomic import atomic_file
 References = Annotated[
     list[Path] | None,
     typer.Option(
-        "--reference", "-r", metavar="FILE", help="What people wrote, a line for each; several times for several."
+        "--reference",
+        "-r",
+        metavar="FILE",
+        help="Reference texts, one per line. Repeat the option for several references.",
     ),
 ]
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model", "-m", metavar="MODEL", help="An encoder–decoder's folder, or its id on the Hugging Face Hub."
-    ),
+    typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hugging Face Hub id of an encoder–decoder."),
 ]
-Hypotheses = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Outputs that are there already, a line for each reference.")
-]
+Hypotheses = Annotated[Path | None, typer.Option(metavar="FILE", help="Existing outputs to score, one per line.")]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the outputs as --hypotheses reads them.")
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the outputs in the format of --hypotheses.")
 ]
 
 
 def claim_output(context: typer.Context, output: Path | None, hypotheses: Path | None) -> None:
-    """Claim the file for a model's outputs.
+    """Claim the output file.
 
     Raises:
-        ValueError: the outputs are given as hypotheses already, or the file cannot be written.
+        ValueError: --hypotheses is given too, or the file cannot be written.
     """
     if output is not None and hypotheses is not None:
-        raise ValueError("--output takes a model's outputs; with --hypotheses they are in a file already")
+        raise ValueError("--output requires --model; with --hypotheses the outputs are already in a file")
     if output is not None:
         claim(context, output)
 
 
-def read_beside(files: Sequence[Path]) -> list[list[str]]:
-    """The lines of files of which line n of one belongs to line n of the others.
+def read_aligned(files: Sequence[Path]) -> list[list[str]]:
+    """Return the lines of files that are aligned line by line.
 
     Raises:
-        ValueError: no such file, an empty one, one that is not UTF-8, or files of different length.
+        ValueError: a file is missing, empty or not UTF-8, or the files have different numbers of lines.
     """
     from clearhead.data.records import Records
 
@@ -56,6 +55,6 @@ def read_beside(files: Sequence[Path]) -> list[list[str]]:
 
 
 def write_lines(output: Path, texts: Sequence[str]) -> None:
-    """Texts as a file with a line for each, which appears whole or not at all."""
+    """Write texts to a file, one per line, atomically."""
     with atomic_file(output) as file:
         file.write("".join(f"{one_line(text)}\n" for text in texts).encode("utf-8"))

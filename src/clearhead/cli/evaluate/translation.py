@@ -1,4 +1,4 @@
-"""`clearhead evaluate translation`: BLEU and chrF."""
+"""`clearhead evaluate translation`: BLEU and chrF scores."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ def translation(
     context: typer.Context,
     source: Annotated[
         Path | None,
-        typer.Argument(metavar="[SOURCE]", help="The texts to translate, a line each; of no need with --hypotheses."),
+        typer.Argument(metavar="[SOURCE]", help="Texts to translate, one per line. Optional with --hypotheses."),
     ] = None,
     reference: texts.References = None,
     model: texts.Model = None,
@@ -31,16 +31,14 @@ def translation(
     output: texts.Output = None,
     tokenize: Annotated[
         str,
-        typer.Option(
-            help="How sacrebleu cuts words for BLEU: 13a, intl, zh, char ...; none for texts that are cut already."
-        ),
+        typer.Option(help="Tokenizer of sacrebleu for BLEU: 13a, intl, zh, char ...; none for tokenized texts."),
     ] = "13a",
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Upper and lower case are the same.")] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     group_references: Annotated[
         bool,
         typer.Option(
             "--join-repeated",
-            help="A source that comes several times counts once, with the references of all its lines.",
+            help="Count a repeated source once, with the references of all its lines.",
         ),
     ] = False,
     beam_size: options.BeamSize = None,
@@ -53,40 +51,41 @@ def translation(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """BLEU and chrF of translations, with sacrebleu's signatures."""
+    """Compute BLEU and chrF of translations, with the signatures of sacrebleu."""
     from clearhead.metrics.bleu import translation_scores
 
-    # what sacrebleu lacks is said before anything is computed
+    # report missing packages of the tokenizer before the model runs
     translation_scores(["a"], [["a"]], tokenize=tokenize)
     if (model is None) == (hypotheses is None):
-        raise ValueError("either --model or --hypotheses is wanted: who translates?")
+        raise ValueError("give either --model or --hypotheses")
     if source is None and (model is not None or group_references):
-        raise ValueError(f"{'--join-repeated needs' if model is None else 'a model needs'} the SOURCE: give its file")
+        raise ValueError(f"{'--join-repeated' if model is None else '--model'} requires the SOURCE file")
     if not reference:
-        raise ValueError("--reference is wanted: what did people write?")
+        raise ValueError("give --reference")
     texts.claim_output(context, output, hypotheses)
-    beside = [path for path in (source, hypotheses) if path is not None]
-    read = texts.read_beside([*beside, *reference])
-    sources, golds = read[0] if source is not None else None, read[len(beside) :]
-    data = _data(sources, golds, group_references)
+    inputs = [path for path in (source, hypotheses) if path is not None]
+    columns = texts.read_aligned([*inputs, *reference])
+    sources, references = columns[0] if source is not None else None, columns[len(inputs) :]
+    data = _corpus(sources, references, group_references)
     if hypotheses is not None:
-        said = _chosen(read[len(beside) - 1], data, hypotheses)
+        outputs = _unique_translations(columns[len(inputs) - 1], data, hypotheses)
     else:
         from clearhead.pipelines.text_to_text import TextToText
 
         translator = TextToText.from_pretrained(str(model), precision=precision.value, device=device)
-        chosen: GenerationOptions = {
+        generation_options: GenerationOptions = {
             "beam_size": beam_size,
             "max_new_tokens": max_new_tokens,
             "length_penalty": length_penalty,
         }
-        shown = not quiet and sys.stderr.isatty()
-        said = _translated(translator, data, f"{source}", (source_lang, target_lang), chosen, shown)
+        show_progress = not quiet and sys.stderr.isatty()
+        languages = source_lang, target_lang
+        outputs = _translate(translator, data, f"{source}", languages, generation_options, show_progress)
     if output is not None:
-        # a line for each line of the source, joined or not
-        lines = {place: text for text, places in zip(said, data.places, strict=True) for place in places}
-        texts.write_lines(output, [lines[place] for place in sorted(lines)])
-    scores = translation_scores(said, data.references, tokenize=tokenize, lowercase=lowercase)
+        # one line per line of the source, even with --join-repeated
+        lines = {index: text for text, indices in zip(outputs, data.lines, strict=True) for index in indices}
+        texts.write_lines(output, [lines[index] for index in sorted(lines)])
+    scores = translation_scores(outputs, data.references, tokenize=tokenize, lowercase=lowercase)
     if as_json:
         typer.echo(json.dumps(asdict(scores), allow_nan=False))
         return
@@ -94,57 +93,57 @@ def translation(
     typer.echo(f"BLEU {scores.bleu_signature}\nchrF {scores.chrf_signature}")
 
 
-def _data(sources: Sequence[str] | None, references: Sequence[Sequence[str]], join: bool) -> "MultiReferenceCorpus":
+def _corpus(sources: Sequence[str] | None, references: Sequence[Sequence[str]], join: bool) -> "MultiReferenceCorpus":
     from clearhead.metrics.bleu import MultiReferenceCorpus, group_references
 
     if sources is not None and join:
         return group_references(sources, references)
     count = len(references[0])
     return MultiReferenceCorpus(
-        list(sources or ()), [list(some) for some in references], [[number] for number in range(count)]
+        list(sources or ()), [list(lines) for lines in references], [[index] for index in range(count)]
     )
 
 
-def _chosen(hypotheses: Sequence[str], data: "MultiReferenceCorpus", path: Path) -> list[str]:
-    """A translation for each source, of those that its lines have."""
-    for places in data.places:
-        for place in places:
-            if hypotheses[place] != hypotheses[places[0]]:
+def _unique_translations(hypotheses: Sequence[str], data: "MultiReferenceCorpus", path: Path) -> list[str]:
+    """Return one translation per source; all lines with the same source must agree."""
+    for indices in data.lines:
+        for index in indices:
+            if hypotheses[index] != hypotheses[indices[0]]:
                 raise ValueError(
-                    f"{path}: lines {places[0] + 1} and {place + 1} translate the same source in two ways; with "
-                    "--join-repeated a source has one translation"
+                    f"{path}: lines {indices[0] + 1} and {index + 1} translate the same source differently; "
+                    "--join-repeated requires one translation per source"
                 )
-    return [hypotheses[places[0]] for places in data.places]
+    return [hypotheses[indices[0]] for indices in data.lines]
 
 
-def _translated(
+def _translate(
     translator: "TextToText",
     data: "MultiReferenceCorpus",
     name: str,
     languages: tuple[str | None, str | None],
-    chosen: "GenerationOptions",
-    shown: bool,
+    generation_options: "GenerationOptions",
+    show_progress: bool,
 ) -> list[str]:
     from clearhead.finite import naming
     from clearhead.runtime.progress import token_progress
 
     translator, source_lang, target_lang = for_languages(translator, *languages)
 
-    def line(number: int) -> str:
-        return f"{name}, line {data.places[number][0] + 1}"
+    def line(index: int) -> str:
+        return f"{name}, line {data.lines[index][0] + 1}"
 
     outputs = translator.generate_iter(
         data.sources,
         source_lang=source_lang,
         target_lang=target_lang,
         label=line,
-        **chosen,
+        **generation_options,
     )
-    said, cut = [], 0
-    with token_progress(len(data.sources), shown, description="translating") as advance, naming(where=line):
+    texts, truncated = [], 0
+    with token_progress(len(data.sources), show_progress, description="translating") as on_step, naming(where=line):
         for output in outputs:
-            said.append(one_line(output.text))
-            cut += not output.complete
-            advance(1, len(output.token_ids))
-    warn_truncated(cut, len(said))
-    return said
+            texts.append(one_line(output.text))
+            truncated += not output.complete
+            on_step(1, len(output.token_ids))
+    warn_truncated(truncated, len(texts))
+    return texts

@@ -1,1 +1,1 @@
-"""Commands that look inside a model."""
+"""Commands that inspect a model."""

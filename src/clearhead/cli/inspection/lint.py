@@ -1,4 +1,4 @@
-"""`clearhead lint`: mistakes in how a model treats masks."""
+"""`clearhead lint`: find masking and padding mistakes in a checkpoint."""
 
 import json
 from typing import Annotated
@@ -11,16 +11,15 @@ from clearhead.cli import options
 def lint(
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TEXT]...", help="Texts to run it with, beside a short and a long one of its own."),
+        typer.Argument(metavar="[TEXT]...", help="Texts to run, in addition to a built-in short and long one."),
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
     as_json: options.Json = False,
 ) -> None:
-    """Look for mistakes in a checkpoint's padding: its id, who attends to it, whether it leaks into the pooled vector.
+    """Find padding mistakes in a checkpoint: the padding id, attention to padding, padding in the pooled vector.
 
-    Says what was checked, and ends with status 1 if there is a mistake. Attention is looked at from outside, by what
-    each token depends on. In Python, clearhead.lint(model, batch) does so for your own calls, of torch.nn's and
-    transformers' models too.
+    Prints each check, and exits with status 1 after a mistake. A check tests which inputs each output depends on. In
+    Python, clearhead.lint(model, batch) checks your own calls, also of torch.nn and transformers models.
     """
     from dataclasses import asdict
 

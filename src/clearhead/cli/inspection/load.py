@@ -1,4 +1,4 @@
-"""A checkpoint to look at, whichever kind it is."""
+"""Load an encoder or encoder–decoder to inspect."""
 
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 def load(
     model: str, source_lang: str | None, target_lang: str | None
 ) -> "tuple[TextEncoder | TextToText, str | None, str | None]":
-    """A model in float32 on the CPU, set up for its languages, and the languages that it is still to be told.
+    """Load a model in float32 on the CPU, and return it with the languages to pass with each text.
 
     Raises:
-        ValueError: no such model, one that is not understood, or an encoder that is told languages.
+        ValueError: the model is missing or not supported, or languages are given for an encoder.
     """
     from clearhead.pipelines.auto import load_without_head
     from clearhead.pipelines.text_to_text import TextToText
@@ -24,7 +24,5 @@ def load(
     if isinstance(pipeline, TextToText):
         return for_languages(pipeline, source_lang, target_lang)
     if source_lang is not None or target_lang is not None:
-        raise ValueError(
-            f"{model} is an encoder, which is told no languages: leave --source-lang and --target-lang out"
-        )
+        raise ValueError(f"{model} is an encoder; --source-lang and --target-lang are only for encoder–decoders")
     return pipeline, None, None

@@ -1,4 +1,4 @@
-"""The steps of a forward pass, laid out for a terminal of any width."""
+"""Print the steps of a forward pass as a table that fits the terminal."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -14,23 +14,23 @@ LEGEND = (
     "B batch, L length, Lq queries, Lk keys, D d_model, H heads, d_k and d_v width of a head, "
     "F hidden width of the feed-forward"
 )
-# told where a step has that dimension
-MORE = {
+# explained only if a step has the dimension
+EXTRA_LEGEND = {
     "V": "V vocabulary",
-    "n·Lq": "n targets of one source, whose queries stand in one row",
+    "n·Lq": "n targets of one source, whose queries are joined in one row",
 }
 
 
 def print_steps(console: "Console", title: str, passes: "Sequence[ForwardPass]", parameters: int) -> None:
-    """Prints each step: on one line where the terminal is wide enough, else with its equation on a line of its own.
+    """Print each step on one line, or with its equation on a second line if the terminal is narrow.
 
-    Steps of one pass stand together under its name, and in it those of one layer under its path.
+    Steps are grouped by pass, and within a pass by layer.
 
     Args:
-        console: where to.
-        title: what ran, for people.
-        passes: the passes of one model.
-        parameters: how many trained numbers the model has.
+        console: console to print to.
+        title: heading, such as the name of the model and the text.
+        passes: forward passes of one model.
+        parameters: number of parameters of the model.
     """
     from rich.rule import Rule
     from rich.text import Text
@@ -50,7 +50,7 @@ def print_steps(console: "Console", title: str, passes: "Sequence[ForwardPass]",
                 _print_step(console, step, row, widths)
     types = ", ".join(sorted({step.dtype for step in steps}))
     dimensions = {name for step in steps for name, _ in step.shape}
-    legend = ", ".join([LEGEND, *(text for name, text in MORE.items() if name in dimensions)])
+    legend = ", ".join([LEGEND, *(text for name, text in EXTRA_LEGEND.items() if name in dimensions)])
     console.print(Rule(style="dim"))
     console.print(Text(f"{len(steps)} steps, {parameters:,} parameters, {types}. {legend}.", style="dim"))
 
@@ -75,8 +75,8 @@ _RIGHT = (0, 4)
 
 
 def _cells(number: int, step: "Step") -> tuple[str, ...]:
-    seen = step.values
-    values = "" if seen is None else f"{seen.mean:+.3f} ± {seen.std:.3f} in [{seen.min:+.3f}, {seen.max:+.3f}]"
+    stats = step.values
+    values = "" if stats is None else f"{stats.mean:+.3f} ± {stats.std:.3f} in [{stats.min:+.3f}, {stats.max:+.3f}]"
     inside = step.path.removeprefix(_group(step.path)).removeprefix(".")
     count = f"{step.parameters:,}" if step.parameters else ""
     return (str(number), step.operation, inside, step.named_shape, count, values, step.equation)
@@ -95,7 +95,7 @@ def _print_below(console: "Console", step: "Step", row: Sequence[str]) -> None:
 
 
 def _group(path: str) -> str:
-    """What a step belongs to: its layer, or the embedding."""
+    """Return the path of the layer of a step, or of the embedding."""
     parts = path.split(".")
     numbered = [index for index, part in enumerate(parts) if part.isdigit()]
     return ".".join(parts[: numbered[0] + 1]) if numbered else parts[0]

@@ -1,4 +1,4 @@
-"""`clearhead verify`: the certificate of a checkpoint."""
+"""`clearhead verify`: test a checkpoint and write a certificate."""
 
 import json
 from enum import StrEnum
@@ -12,47 +12,48 @@ from clearhead.cli.outputs import claim
 from clearhead.io.json import write_json
 
 
-class AgainstOption(StrEnum):
-    """The library to compare with."""
+class ReferenceOption(StrEnum):
+    """Reference library."""
 
     transformers = "transformers"
 
 
 def verify(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its id on the Hugging Face Hub.")],
-    against: Annotated[
-        AgainstOption | None, typer.Option(help="Insist on the comparison with it. Default: where it is installed.")
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder or Hugging Face Hub id.")],
+    reference: Annotated[
+        ReferenceOption | None,
+        typer.Option(help="Require the comparison with this library. Default: compare if it is installed."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The certificate. Default: certificate.json beside the weights."),
+        typer.Option("--output", "-o", help="Certificate file. Default: certificate.json next to the weights."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Try a checkpoint in every way that should not matter: padding, order, caches, kernels, precision, saving.
+    """Check that padding, batch order, caches, kernels, precision and saving do not change the results.
 
-    Prints the largest error of each, writes them with versions and hashes, and ends with status 1 if one is too large.
-    A check that ends in an error has failed, too.
+    Prints the largest error of each check and writes them to a certificate with versions and hashes. Exits with status
+    1 if an error exceeds its bound or a check raises an exception.
     """
     from clearhead.inspection.verify.certificate import NAME
-    from clearhead.inspection.verify.verify import verify as run
+    from clearhead.inspection.verify.verify import verify as run_checks
     from clearhead.io import hub
 
     path = hub.resolve_model(model) / NAME if output is None else output
     claim(context, path)
-    found = run(model, None if against is None else against.value)
-    write_json(path, found.as_dict())
+    certificate = run_checks(model, None if reference is None else reference.value)
+    write_json(path, certificate.as_dict())
     if as_json:
-        typer.echo(json.dumps(found.as_dict()))
+        typer.echo(json.dumps(certificate.as_dict()))
     else:
-        width = max(len(check.name) for check in found.checks)
-        for check in found.checks:
+        width = max(len(check.name) for check in certificate.checks)
+        for check in certificate.checks:
             error = "-" if check.error is None else f"{check.error:.1e}"
             status = "skipped" if check.skipped else "holds" if check.holds else "FAILS"
             typer.echo(
                 f"{check.name:{width}} {error:>8}  of {check.bound:.1e}  {status:7}  {check.note or check.measured}"
             )
-        typer.echo(f"{found.summary}; {path}", err=True)
-    if not found.holds:
+        typer.echo(f"{certificate.summary}; {path}", err=True)
+    if not certificate.holds:
         raise typer.Exit(1)

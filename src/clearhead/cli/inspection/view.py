@@ -1,4 +1,4 @@
-"""`clearhead view`: a page that shows a real run."""
+"""`clearhead view`: write an HTML report of a forward pass."""
 
 import webbrowser
 from pathlib import Path
@@ -13,9 +13,9 @@ from clearhead.cli.outputs import claim
 
 def view(
     context: typer.Context,
-    text: Annotated[str, typer.Argument(help="The text to encode or to translate.")],
+    text: Annotated[str, typer.Argument(help="Text to encode or to translate.")],
     model: options.Translator = options.TRANSLATOR,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page, one HTML file.")] = Path("view.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output HTML file.")] = Path("view.html"),
     beam_size: options.BeamSize = None,
     source_lang: options.SourceLang = None,
     target_lang: options.TargetLang = None,
@@ -26,27 +26,24 @@ def view(
             help="Attention map to keep at full size, such as encoder.3.0. Others have at most 256 x 256 cells.",
         ),
     ] = None,
-    whole: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Write a page that shows a real run: tokens, every step, all attention, and of a translation its beams.
+    """Write an HTML report of a forward pass: tokens, every step, all attention, and the beams of a translation.
 
-    One file that needs no network: each step opens to its equation, shape, statistics and heat map.
+    The report is one file that needs no network. Each step expands to its equation, shape, statistics and heat map.
     """
-    if whole is not None:
-        raise ValueError("--whole was renamed: use --full-maps.")
     maps = [_parse_map(name) for name in full_maps or []]
     claim(context, output)
     from clearhead.inspection.report.collect import collect
     from clearhead.inspection.report.html import write_page
     from clearhead.pipelines.text_encoder import TextEncoder
 
-    made, source_lang, target_lang = load(model, source_lang, target_lang)
-    if beam_size is not None and isinstance(made, TextEncoder):
-        raise ValueError(f"{model} is an encoder, which searches no output: leave --beam-size out")
+    pipeline, source_lang, target_lang = load(model, source_lang, target_lang)
+    if beam_size is not None and isinstance(pipeline, TextEncoder):
+        raise ValueError(f"{model} is an encoder; --beam-size is only for encoder–decoders")
     data = collect(
         model,
-        made,
+        pipeline,
         text,
         beam_size=beam_size,
         full_maps=maps,
@@ -55,7 +52,7 @@ def view(
     )
     write_page(data, output)
     typer.echo(f"{output} ({output.stat().st_size / 1e6:.1f} MB)", err=True)
-    if show:
+    if open_browser:
         webbrowser.open(output.resolve().as_uri())
 
 

@@ -1,1 +1,1 @@
-"""Commands on a model as a whole."""
+"""Commands that serve, export, convert and benchmark models."""

@@ -49,22 +49,22 @@ def encode(
     from clearhead.data.corpus import Corpus
     from clearhead.pipelines.text_encoder import TextEncoder
 
-    _claim(context, json_file, plot)
-    used = _threads(threads)
+    _claim_outputs(context, json_file, plot)
+    num_threads = _num_threads(threads)
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     items = list(dict.fromkeys(islice(Corpus(texts), number))) if texts else work.synthetic(encoder, number, length)
     tokens = work.token_counts(encoder, items)
     result = run_benchmark(
-        work.candidates(model, used),
+        work.candidates(model, num_threads),
         items,
         lambda batch: sum(tokens[text] for text in batch),
         rounds=rounds,
         check=items[:200],
-        on_round=_say,
+        on_round=_print_line,
     )
     notes = {name: f"cosine {cosine:.5f}" for name, cosine in work.min_cosines(result.outputs).items()}
     about = {"work": "encode", "model": model, "texts": len(items), "tokens": sum(tokens.values())}
-    _report(result, notes, about, used, json_file, plot)
+    _report(result, notes, about, num_threads, json_file, plot)
 
 
 @benchmark.command()
@@ -84,20 +84,20 @@ def generate(
     from clearhead.benchmark import generate as work
     from clearhead.benchmark.runner import run_benchmark
 
-    _claim(context, json_file, plot)
-    used = _threads(threads)
+    _claim_outputs(context, json_file, plot)
+    num_threads = _num_threads(threads)
     items = work.synthetic(model, number, length)
     result = run_benchmark(
-        work.candidates(model, used, beam_size, steps),
+        work.candidates(model, num_threads, beam_size, steps),
         items,
         lambda batch: len(batch) * steps,
         rounds=rounds,
         check=items,
-        on_round=_say,
+        on_round=_print_line,
     )
     notes = {name: f"{count} of {len(items)} equal" for name, count in work.exact_matches(result.outputs).items()}
     about = {"work": "generate", "model": model, "sentences": number, "steps": steps, "beam_size": beam_size}
-    _report(result, notes, about, used, json_file, plot)
+    _report(result, notes, about, num_threads, json_file, plot)
 
 
 @benchmark.command()
@@ -117,14 +117,14 @@ def train(
     from clearhead.benchmark.runner import run_benchmark
     from clearhead.data.corpus import Corpus
 
-    _claim(context, json_file, plot)
-    used = _threads(threads)
+    _claim_outputs(context, json_file, plot)
+    num_threads = _num_threads(threads)
     sources, targets = (list(Corpus([str(path)])) for path in (source, target))
     if len(sources) != len(targets):
-        raise ValueError(f"{source} has {len(sources)} lines, {target} has {len(targets)}; as many are wanted")
+        raise ValueError(f"{source} has {len(sources)} lines, {target} has {len(targets)}; both need the same number")
     batches = work.batches(sources, targets, batch_tokens)[:updates]
     result = run_benchmark(
-        work.candidates(used), batches, work.count_tokens, rounds=rounds, check=batches, on_round=_say
+        work.candidates(num_threads), batches, work.count_tokens, rounds=rounds, check=batches, on_round=_print_line
     )
     notes = {name: f"loss {losses[-1]:.3f}" for name, losses in result.outputs.items()}
     about = {
@@ -133,7 +133,7 @@ def train(
         "updates": updates,
         "tokens": work.count_tokens(batches),
     }
-    _report(result, notes, about, used, json_file, plot)
+    _report(result, notes, about, num_threads, json_file, plot)
 
 
 def _report(
@@ -147,27 +147,27 @@ def _report(
     from clearhead.benchmark import report
     from clearhead.benchmark.hardware import hardware_info
 
-    here = hardware_info(threads, ("clearhead", "torch", "numpy", "tokenizers"))
+    hardware = hardware_info(threads, ("clearhead", "torch", "numpy", "tokenizers"))
     for line in report.table(result.measurements, "tokens/s", notes):
         typer.echo(line)
-    typer.echo(f"{here['processor']}, {threads} threads, torch {here['versions'].get('torch')}", err=True)
+    typer.echo(f"{hardware['processor']}, {threads} threads, torch {hardware['versions'].get('torch')}", err=True)
     if json_file is not None:
-        report.write_report(json_file, result.measurements, {**about, "notes": dict(notes), "machine": here})
+        report.write_report(json_file, result.measurements, {**about, "notes": dict(notes), "machine": hardware})
     if plot is not None:
         report.plot(plot, result.measurements, "tokens/s", f"{about['work']}: {about['model']}")
 
 
-def _claim(context: typer.Context, *outputs: Path | None) -> None:
+def _claim_outputs(context: typer.Context, *outputs: Path | None) -> None:
     for output in outputs:
         if output is not None:
             claim(context, output)
 
 
-def _threads(asked: int | None) -> int:
+def _num_threads(requested: int | None) -> int:
     import os
 
-    return asked or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+    return requested or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     typer.echo(line, err=True)

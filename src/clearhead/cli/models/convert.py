@@ -1,4 +1,4 @@
-"""`clearhead convert`: a model's pickled weights as safetensors."""
+"""`clearhead convert`: convert pickled weights to safetensors."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,9 +7,9 @@ import typer
 
 
 def convert(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A model's folder with a pytorch_model.bin.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Model folder with a pytorch_model.bin.")],
 ) -> None:
-    """Write a model's pickled weights as safetensors, reading the pickle without running its code."""
+    """Convert pickled weights to safetensors. No code of the pickle is executed."""
     from clearhead.checkpoints.convert import convert as convert_weights
 
     typer.echo(f"wrote {convert_weights(folder)}", err=True)

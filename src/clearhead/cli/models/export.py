@@ -1,4 +1,4 @@
-"""`clearhead export`: a model in another format."""
+"""`clearhead export`: export a model to another format."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 
 class FormatOption(StrEnum):
-    """Whose format."""
+    """Export format."""
 
     onnx = "onnx"
     transformers = "transformers"
@@ -17,44 +17,44 @@ class FormatOption(StrEnum):
 
 
 def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its id on the Hugging Face Hub.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder or Hugging Face Hub id.")],
     folder: Annotated[
         Path,
-        typer.Argument(
-            metavar="OUT", help="The folder to write: a new one, an empty one, or an earlier export, which is replaced."
-        ),
+        typer.Argument(metavar="OUT", help="Output folder: new, empty, or an earlier export, which is replaced."),
     ],
-    to: Annotated[FormatOption, typer.Option(help="The format.")],
+    to: Annotated[FormatOption, typer.Option(help="Export format.")],
     int8: Annotated[
-        bool, typer.Option("--int8", help="Weights in 8 bits (onnx, ctranslate2); what that costs is said.")
+        bool, typer.Option("--int8", help="Quantize the weights to 8 bits (onnx, ctranslate2) and report the loss.")
     ] = False,
     texts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Texts to compare on with the model, one a line; a few are built in."),
+        typer.Option(
+            metavar="FILE", help="Texts for the comparison with the model, one per line. Default: built-in sentences."
+        ),
     ] = None,
 ) -> None:
-    """Write a model in another format. It is opened by its own library first, compared, and must agree."""
+    """Export a model. The target library loads the export and must reproduce the model's outputs."""
     if int8 and to not in (FormatOption.onnx, FormatOption.ctranslate2):
-        raise ValueError(f"--int8 is for onnx and ctranslate2; {to.value} holds float32")
+        raise ValueError(f"--int8 is for onnx and ctranslate2; {to.value} exports float32")
     from clearhead.data.corpus import Corpus
     from clearhead.export import libraries
     from clearhead.export.onnx import export as to_onnx
     from clearhead.export.sample_texts import TEXTS
 
-    given = TEXTS if texts is None else tuple(Corpus([str(texts)]))
+    samples = TEXTS if texts is None else tuple(Corpus([str(texts)]))
     match to:
         case FormatOption.onnx:
-            written = to_onnx(model, folder, int8=int8, texts=given)
+            report = to_onnx(model, folder, int8=int8, texts=samples)
         case FormatOption.ctranslate2:
-            written = libraries.to_ctranslate2(model, folder, int8=int8, texts=given)
+            report = libraries.to_ctranslate2(model, folder, int8=int8, texts=samples)
         case FormatOption.transformers:
-            written = libraries.to_transformers(model, folder, texts=given)
+            report = libraries.to_transformers(model, folder, texts=samples)
         case FormatOption.sentence_transformers:
-            written = libraries.to_sentence_transformers(model, folder, texts=given)
-    for name, error in written.error.items():
-        typer.echo(f"{name}: largest relative error {error:.1e}", err=True)
-    for name, value in written.loss.items():
-        typer.echo(f"8 bits: {name} {value:.4f}", err=True)
-    if written.missing:
-        typer.echo(f"not exported, because {to.value} cannot hold it: {written.missing}", err=True)
+            report = libraries.to_sentence_transformers(model, folder, texts=samples)
+    for name, error in report.error.items():
+        typer.echo(f"{name}: maximum relative error {error:.1e}", err=True)
+    for name, value in report.loss.items():
+        typer.echo(f"8-bit weights: {name} {value:.4f}", err=True)
+    if report.missing:
+        typer.echo(f"not exported: {report.missing}; {to.value} cannot hold them", err=True)
     typer.echo(f"wrote {folder}", err=True)

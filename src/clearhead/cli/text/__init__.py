@@ -1,1 +1,1 @@
-"""Commands that read text."""
+"""Commands that encode, classify, translate, summarize and answer."""

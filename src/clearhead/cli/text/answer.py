@@ -1,4 +1,4 @@
-"""`clearhead answer`: a question answered from a text."""
+"""`clearhead answer`: answer a question from a text."""
 
 import json
 import sys
@@ -16,31 +16,36 @@ if TYPE_CHECKING:
 
 def answer(
     model: Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=options.SPAN_MODEL)],
-    question: Annotated[str, typer.Option(metavar="TEXT", help="The question.")],
+    question: Annotated[str, typer.Option(metavar="TEXT", help="Question.")],
     context: Annotated[
-        str, typer.Option(metavar="FILE", help="UTF-8 file of any length to answer it from; - is standard input.")
+        str,
+        typer.Option(metavar="FILE", help="UTF-8 file of any length that contains the answer; - is standard input."),
     ],
-    n_best: Annotated[int, typer.Option(min=1, help="So many answers, best first, a line each.")] = 1,
+    n_best: Annotated[int, typer.Option(min=1, help="Number of answers, best first, one per line.")] = 1,
     no_answer: Annotated[
         bool,
-        typer.Option("--no-answer", help="An empty line where the context has no answer, for models trained to tell."),
+        typer.Option(
+            "--no-answer", help="Print an empty line if the context has no answer. Requires a model trained for it."
+        ),
     ] = False,
-    max_answer_length: Annotated[int, typer.Option(min=1, help="Most tokens in an answer.")] = 30,
-    stride: Annotated[int, typer.Option(min=0, help="Tokens that neighbouring windows of a long context share.")] = 128,
+    max_answer_length: Annotated[int, typer.Option(min=1, help="Maximum number of tokens in an answer.")] = 30,
+    stride: Annotated[
+        int, typer.Option(min=0, help="Number of tokens shared by neighboring windows of a long context.")
+    ] = 128,
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON with the answer's probability and its place, in characters.")
+        bool, typer.Option("--json", help="Print JSON with the score of the answer and its character offsets.")
     ] = False,
 ) -> None:
-    """The part of a text that answers a question."""
+    """Answer a question from a text."""
     text = read_text(context)
     from clearhead.finite import naming
     from clearhead.pipelines.question_answerer import QuestionAnswerer
 
-    reader = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
+    answerer = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
     with naming(where=[source_name(context)].__getitem__):
-        said = reader.answer(
+        result = answerer.answer(
             question,
             text,
             n_best=n_best,
@@ -49,14 +54,14 @@ def answer(
             stride=stride,
         )
     if as_json:
-        found = {"n_best": [_as_data(one) for one in said.n_best]} if said.n_best else {}
-        lines = [json.dumps(_as_data(said) | found, ensure_ascii=False, allow_nan=False)]
+        n_best_answers = {"n_best": [_to_dict(item) for item in result.n_best]} if result.n_best else {}
+        lines = [json.dumps(_to_dict(result) | n_best_answers, ensure_ascii=False, allow_nan=False)]
     else:
-        # an answer may reach over the end of a line; it is still one answer
-        lines = [" ".join(one.text.split()) for one in said.n_best or (said,)]
+        # an answer can span several lines of the context
+        lines = [" ".join(item.text.split()) for item in result.n_best or (result,)]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
 
 
-def _as_data(answer: "Answer") -> dict[str, Any]:
+def _to_dict(answer: "Answer") -> dict[str, Any]:
     return {"text": answer.text, "score": answer.score, "start": answer.start, "end": answer.end}

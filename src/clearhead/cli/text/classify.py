@@ -1,4 +1,4 @@
-"""`clearhead classify`: a label for each text."""
+"""`clearhead classify`: classify texts."""
 
 import json
 import sys
@@ -13,24 +13,26 @@ from clearhead.cli.text.encode import ErrorsOption
 
 def classify(
     model: Annotated[
-        str, typer.Option("--model", "-m", metavar="MODEL", help="A classifier's folder, or its id on the Hub.")
+        str, typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hugging Face Hub id of a classifier.")
     ],
     sources: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[INPUT]...",
-            help="UTF-8 files with a text a line, .jsonl, .parquet, .csv or .tsv files; - is standard input.",
+            help="Text files (UTF-8, one text per line), .jsonl, .parquet, .csv or .tsv files; - is standard input.",
         ),
     ] = None,
     column: options.Column = None,
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
-    errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (
-        ErrorsOption.strict
-    ),
-    as_json: Annotated[bool, typer.Option("--json", help="JSON lines with the probabilities of all labels.")] = False,
+    errors: Annotated[
+        ErrorsOption, typer.Option(help="Handling of bytes that are not UTF-8: raise an error, or replace them.")
+    ] = (ErrorsOption.strict),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON lines with the probabilities of all labels.")
+    ] = False,
 ) -> None:
-    """The most probable label of each text and its probability, a line each, in order."""
+    """Print the most probable label of each text and its probability, one line per text."""
     from clearhead.data.corpus import Corpus
 
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
@@ -39,9 +41,9 @@ def classify(
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
     with naming(where=corpus.location):
-        for said in classifier.stream(corpus):
-            line = f"{said.label}\t{said.probability:.4f}"
+        for result in classifier.stream(corpus):
+            line = f"{result.label}\t{result.probability:.4f}"
             if as_json:
-                line = json.dumps(asdict(said), ensure_ascii=False, allow_nan=False)
+                line = json.dumps(asdict(result), ensure_ascii=False, allow_nan=False)
             sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`clearhead encode`: texts, one a line, to vectors."""
+"""`clearhead encode`: encode texts as vectors."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PoolingOption(StrEnum):
-    """How hidden states become one vector."""
+    """Pooling of the hidden states."""
 
     mean = "mean"
     cls = "cls"
@@ -29,14 +29,14 @@ class PoolingOption(StrEnum):
 
 
 class EngineOption(StrEnum):
-    """Who computes."""
+    """Where the texts are encoded."""
 
     local = "local"
     ray = "ray"
 
 
 class ErrorsOption(StrEnum):
-    """What to do with bytes that are not UTF-8."""
+    """Handling of bytes that are not UTF-8."""
 
     strict = "strict"
     substitute = "replace"
@@ -47,7 +47,7 @@ def encode(
         list[str] | None,
         typer.Argument(
             metavar="[INPUT]...",
-            help="UTF-8 files with a text a line, .jsonl, .parquet, .csv or .tsv files; - is standard input.",
+            help="Text files (UTF-8, one text per line), .jsonl, .parquet, .csv or .tsv files; - is standard input.",
         ),
     ] = None,
     output: Annotated[
@@ -55,66 +55,68 @@ def encode(
         typer.Option(
             "--output",
             "-o",
-            help="FILE.npy, .jsonl or .parquet; JSON lines to standard output without it. With --engine ray a folder.",
+            help=".npy, .jsonl or .parquet file; with --engine ray a folder. Default: JSON lines on standard output.",
         ),
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
     column: options.Column = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with an interrupted run to the same --output; --engine ray always does."),
+        typer.Option("--resume", help="Resume an interrupted run with the same --output. --engine ray always resumes."),
     ] = False,
-    pooling: Annotated[PoolingOption | None, typer.Option(help="Default: as the model says.")] = None,
+    pooling: Annotated[PoolingOption | None, typer.Option(help="Pooling. Default: the setting of the model.")] = None,
     normalize: Annotated[
-        bool | None, typer.Option("--normalize/--no-normalize", help="Default: as the model says.")
+        bool | None,
+        typer.Option(
+            "--normalize/--no-normalize", help="Scale vectors to length 1. Default: the setting of the model."
+        ),
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(help="Tokens after which a text is cut. Default: as the model says.")
+        int | None,
+        typer.Option(
+            help="Maximum number of tokens of a text; longer texts are truncated. Default: the setting of the model."
+        ),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="The name of one of the model's prompts, or a text to put before each text.")
+        str | None, typer.Option(help="Name of a prompt of the model, or a text to prepend to each text.")
     ] = None,
-    truncate_dim: Annotated[int | None, typer.Option(help="Keep the first columns only.")] = None,
+    truncate_dim: Annotated[int | None, typer.Option(help="Keep only the first dimensions of each vector.")] = None,
     batch_tokens: Annotated[
-        int | None, typer.Option(help="Tokens in a batch. Default: what keeps the device busy.")
+        int | None, typer.Option(help="Maximum number of tokens in a batch. Default: depends on the device.")
     ] = None,
     engine: Annotated[
-        EngineOption, typer.Option(help="ray: each input becomes a Parquet file, on all machines of a Ray cluster.")
+        EngineOption,
+        typer.Option(help="ray: encode each input file to a Parquet file, on all machines of a Ray cluster."),
     ] = EngineOption.local,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes, with --engine ray. Default: all that the cluster has room for."),
+        typer.Option(min=1, help="Number of processes with --engine ray. Default: as many as fit on the cluster."),
     ] = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     compile: Annotated[
         bool,
-        typer.Option("--compile", help="Let PyTorch's compiler write a part of the model anew; kept between runs."),
+        typer.Option(
+            "--compile", help="Compile part of the model with torch.compile. The compiled code is cached between runs."
+        ),
     ] = False,
-    errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (
-        ErrorsOption.strict
-    ),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False,
+    errors: Annotated[
+        ErrorsOption, typer.Option(help="Handling of bytes that are not UTF-8: raise an error, or replace them.")
+    ] = (ErrorsOption.strict),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar and no summary.")] = False,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="The summary as JSON: on standard output with --output, else on standard error."),
+        typer.Option(
+            "--json", help="Print the summary as JSON: on standard output with --output, else on standard error."
+        ),
     ] = False,
 ) -> None:
-    """Texts, one a line, to vectors. The input is streamed: it may be of any size."""
-    from clearhead.corpus.writers import check_output
+    """Encode texts, one per line, as vectors. The input is streamed and can be of any size."""
     from clearhead.data.corpus import Corpus
 
-    if workers is not None and engine is EngineOption.local:
-        raise ValueError("--workers goes with --engine ray")
-    if engine is EngineOption.ray:
-        if output is None or sources is None:
-            raise ValueError("--engine ray takes files, and a folder as --output: each file becomes one there")
-    elif output is not None:
-        check_output(output)
-    elif resume:
-        raise ValueError("--resume goes with --output: what went to standard output is not here any more")
+    _check_options(sources, output, resume, engine, workers)
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
-    # torch comes after what can go wrong without it
+    # the checks above need no torch, whose import is slow
     from clearhead.corpus.encode import encode_corpus
     from clearhead.corpus.ray_shards import encode_shards
     from clearhead.corpus.ray_workers import EncodingJob
@@ -125,7 +127,7 @@ def encode(
     if compile:
         use_persistent_cache()
 
-    choices = EncodeOptions(
+    encode_options = EncodeOptions(
         pooling=None if pooling is None else pooling.value,
         normalize=normalize,
         max_length=max_length,
@@ -133,60 +135,86 @@ def encode(
         prompt=prompt,
         truncate_dim=truncate_dim,
     )
-    job = EncodingJob(model, choices, precision.value, device, column, errors.value, compile)
+    job = EncodingJob(model, encode_options, precision.value, device, column, errors.value, compile)
     encoder = job.encoder()
-    start, computed = time.perf_counter(), 0
-    with token_progress(corpus.total_bytes, not quiet and sys.stderr.isatty()) as show:
+    start, num_tokens = time.perf_counter(), 0
+    with token_progress(corpus.total_bytes, not quiet and sys.stderr.isatty()) as update_bar:
 
-        def advance(done: int, tokens: int) -> None:
-            nonlocal computed
-            computed += tokens
-            show(done, tokens)
+        def on_step(done: int, tokens: int) -> None:
+            nonlocal num_tokens
+            num_tokens += tokens
+            update_bar(done, tokens)
 
         if output is None:
-            counts = _to_standard_output(encoder, corpus, choices, advance)
+            stats = _write_standard_output(encoder, corpus, encode_options, on_step)
         elif engine is EngineOption.ray:
-            counts = encode_shards(corpus.sources, output, job, encoder, workers=workers, on_step=advance)
+            stats = encode_shards(corpus.sources, output, job, encoder, workers=workers, on_step=on_step)
         else:
-            counts = encode_corpus(encoder, corpus, output, choices, resume=resume, on_step=advance)
-    seconds = time.perf_counter() - start
-    summary = {
-        **vars(counts),
-        "dimensions": encoder.width(truncate_dim),
-        "seconds": round(seconds, 3),
-        "tokens_per_second": round(computed / seconds) if seconds else 0,
-        "model": model,
-        "precision": encoder.precision.name,
-        "device": str(encoder.device),
-        "output": None if output is None else str(output),
-    }
+            stats = encode_corpus(encoder, corpus, output, encode_options, resume=resume, on_step=on_step)
+    summary = _summary(encoder, stats, num_tokens, time.perf_counter() - start, truncate_dim, model)
+    summary["output"] = None if output is None else str(output)
     if as_json:
         typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
     elif not quiet:
-        typer.echo(_sentence(summary), err=True)
+        typer.echo(_summary_line(summary), err=True)
 
 
-def _to_standard_output(
-    encoder: "TextEncoder", corpus: "Corpus", choices: "EncodeOptions", advance: "Callable[[int, int], None]"
+def _check_options(
+    sources: list[str] | None, output: Path | None, resume: bool, engine: EngineOption, workers: int | None
+) -> None:
+    from clearhead.corpus.writers import check_output
+
+    if workers is not None and engine is EngineOption.local:
+        raise ValueError("--workers requires --engine ray")
+    if engine is EngineOption.ray:
+        if output is None or sources is None:
+            raise ValueError("--engine ray requires input files and a folder as --output")
+    elif output is not None:
+        check_output(output)
+    elif resume:
+        raise ValueError("--resume requires --output")
+
+
+def _write_standard_output(
+    encoder: "TextEncoder", corpus: "Corpus", encode_options: "EncodeOptions", on_step: "Callable[[int, int], None]"
 ) -> "EncodingStats":
     from clearhead.corpus.encode import EncodingStats, locate_errors
     from clearhead.corpus.writers import json_lines
 
-    counts, seen = EncodingStats(), 0
-    for some in locate_errors(encoder.stream(corpus, choices), corpus):
-        for line in json_lines(some.texts, some.vectors):
+    stats, bytes_read = EncodingStats(), 0
+    for batch in locate_errors(encoder.stream(corpus, encode_options), corpus):
+        for line in json_lines(batch.texts, batch.vectors):
             sys.stdout.buffer.write(line.encode("utf-8"))
         sys.stdout.buffer.flush()
-        counts = counts.add_batch(some)
-        advance(corpus.bytes_read - seen, some.num_tokens)
-        seen = corpus.bytes_read
-    return counts
+        stats = stats.add_batch(batch)
+        on_step(corpus.bytes_read - bytes_read, batch.num_tokens)
+        bytes_read = corpus.bytes_read
+    return stats
 
 
-def _sentence(summary: dict[str, Any]) -> str:
-    cut = f" ({summary['truncated']:,} cut to the model's length)" if summary["truncated"] else ""
+def _summary(
+    encoder: "TextEncoder",
+    stats: "EncodingStats",
+    num_tokens: int,
+    seconds: float,
+    truncate_dim: int | None,
+    model: str,
+) -> dict[str, Any]:
+    return {
+        **vars(stats),
+        "dimensions": encoder.width(truncate_dim),
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(num_tokens / seconds) if seconds else 0,
+        "model": model,
+        "precision": encoder.precision.name,
+        "device": str(encoder.device),
+    }
+
+
+def _summary_line(summary: dict[str, Any]) -> str:
+    truncated = f" ({summary['truncated']:,} truncated)" if summary["truncated"] else ""
     return (
-        f"{summary['texts']:,} texts{cut}, {summary['tokens']:,} tokens in {summary['seconds']:.2f} s: "
+        f"{summary['texts']:,} texts{truncated}, {summary['tokens']:,} tokens in {summary['seconds']:.2f} s: "
         f"{summary['tokens_per_second']:,} tokens/s in {summary['precision']}, "
-        f"vectors of {summary['dimensions']} numbers to {summary['output'] or 'standard output'}"
+        f"{summary['dimensions']}-dimensional vectors to {summary['output'] or 'standard output'}"
     )

@@ -1,4 +1,4 @@
-"""`clearhead summarize`: documents to summaries."""
+"""`clearhead summarize`: summarize documents."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from clearhead.data.corpus import open_source, source_name
 def summarize(
     model: options.Seq2SeqModel,
     sources: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Documents, a UTF-8 file each; - is standard input.")
+        list[str], typer.Argument(metavar="FILE...", help="Documents, one UTF-8 file each; - is standard input.")
     ],
     beam_size: options.BeamSize = None,
     source_lang: options.SourceLang = None,
@@ -24,19 +24,21 @@ def summarize(
     length_penalty: options.LengthPenalty = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="JSON lines with the parts' tokens and scores.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON lines with the tokens and scores of each part.")
+    ] = False,
 ) -> None:
-    """A summary of each document, a line each. What is longer than the model is cut between sentences."""
+    """Summarize documents, one line per document. Longer documents are split between sentences."""
     documents = [read_text(source) for source in sources]
     from clearhead.finite import naming
-    from clearhead.pipelines.summarizer import summarize as summary_of
+    from clearhead.pipelines.summarizer import summarize as summarize_text
     from clearhead.pipelines.text_to_text import TextToText
 
     summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
-    parts = cut = 0
+    parts = truncated = 0
     for source, document in zip(sources, documents, strict=True):
         with naming(where=[source_name(source)].__getitem__):
-            summary = summary_of(
+            summary = summarize_text(
                 summarizer,
                 document,
                 source_lang=source_lang,
@@ -47,9 +49,11 @@ def summarize(
                 length_penalty=length_penalty,
             )
         if len(summary.parts) > 1:
-            said = f"{summary.tokens:,} tokens, more than the model's {summarizer.max_length:,}"
-            how = f"cut between sentences into {len(summary.parts)} parts"
-            typer.echo(f"{source_name(source)}: {said}: {how}", err=True)
+            typer.echo(
+                f"{source_name(source)}: {summary.tokens:,} tokens exceed the model's limit of "
+                f"{summarizer.max_length:,}; split between sentences into {len(summary.parts)} parts",
+                err=True,
+            )
         line = one_line(summary.text)
         if as_json:
             data: dict[str, Any] = {"text": summary.text, "source": source, "tokens": summary.tokens}
@@ -58,19 +62,19 @@ def summarize(
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
         parts += len(summary.parts)
-        cut += sum(not part.complete for part in summary.parts)
-    warn_truncated(cut, parts)
+        truncated += sum(not part.complete for part in summary.parts)
+    warn_truncated(truncated, parts)
 
 
 def read_text(source: str) -> str:
-    """Return a file, or standard input for "-", as one text without its byte order mark.
+    """Read a file, or standard input for "-", as one text without its byte order mark.
 
     Raises:
-        ValueError: no such file, or one that is not UTF-8.
+        ValueError: the file is missing or not UTF-8.
     """
     with open_source(source) as file:
         data: bytes = file.read()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{source_name(source)} is not UTF-8: {error}; convert it first, such as with iconv") from None
+        raise ValueError(f"{source_name(source)} is not UTF-8: {error}; convert it, for example with iconv") from None

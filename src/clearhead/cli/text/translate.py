@@ -1,4 +1,4 @@
-"""`clearhead translate`: lines to lines."""
+"""`clearhead translate`: translate texts."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RuntimeOption(StrEnum):
-    """What computes."""
+    """Library that runs the model."""
 
     torch = "torch"
     onnx = "onnx"
@@ -28,41 +28,40 @@ def translate(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="[FILE]", help="UTF-8 file with a text a line, .jsonl, .parquet, .csv or .tsv; - is standard input."
+            metavar="[FILE]",
+            help="Text file (UTF-8, one text per line), .jsonl, .parquet, .csv or .tsv; - is standard input.",
         ),
     ] = "-",
     model: options.Translator = options.TRANSLATOR,
     beam_size: options.BeamSize = None,
-    n_best: Annotated[
-        int, typer.Option(min=1, help="So many outputs for each line, best first, with tabs between them.")
-    ] = 1,
+    n_best: Annotated[int, typer.Option(min=1, help="Number of outputs per line, best first, separated by tabs.")] = 1,
     source_lang: options.SourceLang = None,
     target_lang: options.TargetLang = None,
     prefix: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For each line what its output must start with; a line may be empty."),
+        typer.Option(metavar="FILE", help="File with the start of each output, one per line; a line can be empty."),
     ] = None,
     max_new_tokens: options.MaxNewTokens = None,
     min_new_tokens: options.MinNewTokens = None,
     length_penalty: options.LengthPenalty = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="A line that is too long for the model is an error.")
+        bool, typer.Option("--strict", help="Raise an error for a line that is too long for the model.")
     ] = False,
     column: options.Column = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     runtime: Annotated[
         RuntimeOption,
-        typer.Option(help="onnx: ONNX Runtime, for a folder that `clearhead export --to onnx` wrote; on the CPU."),
+        typer.Option(help="onnx: run a folder written by `clearhead export --to onnx` with ONNX Runtime on the CPU."),
     ] = RuntimeOption.torch,
-    errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (
-        ErrorsOption.strict
-    ),
+    errors: Annotated[
+        ErrorsOption, typer.Option(help="Handling of bytes that are not UTF-8: raise an error, or replace them.")
+    ] = (ErrorsOption.strict),
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines with tokens, log-probabilities and scores.")
+        bool, typer.Option("--json", help="Print JSON lines with tokens, log-probabilities and scores.")
     ] = False,
 ) -> None:
-    """Translate lines, in order: one output line for each input line, an empty one for an empty one."""
+    """Translate texts, one output line per input line. An empty line gives an empty line."""
     from clearhead.data.corpus import Corpus
 
     corpus = Corpus([source], column=column, errors=errors.value)
@@ -86,55 +85,58 @@ def translate(
         min_new_tokens=min_new_tokens,
         length_penalty=length_penalty,
     )
-    lines = cut = 0
+    lines = truncated = 0
     with naming(where=corpus.location):
         for output in outputs:
             lines += 1
-            cut += not output.complete
+            truncated += not output.complete
             line = json.dumps(to_dict(output), ensure_ascii=False, allow_nan=False) if as_json else _line(output)
             sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-    warn_truncated(cut, lines)
+    warn_truncated(truncated, lines)
 
 
-def warn_truncated(cut: int, outputs: int) -> None:
-    """Says on standard error how many outputs were cut at the greatest length, if any were."""
-    if cut:
-        said = f"{cut} of {outputs} outputs did not end by themselves and were cut"
-        typer.echo(f"clearhead: {said}; --max-new-tokens allows longer ones", err=True)
+def warn_truncated(truncated: int, outputs: int) -> None:
+    """Warn on standard error if outputs were truncated at the maximum length."""
+    if truncated:
+        message = f"{truncated} of {outputs} outputs were truncated at the maximum length; increase --max-new-tokens"
+        typer.echo(f"clearhead: {message}", err=True)
 
 
 def to_dict(output: "Generated") -> dict[str, Any]:
-    """An output as plain JSON values; "n_best" is there where several were asked for."""
+    """Convert an output to JSON values, with "n_best" if there are several outputs."""
     data = asdict(replace(output, n_best=()))
     del data["n_best"]
     if len(output.n_best) > 1:
-        data["n_best"] = [to_dict(one) for one in output.n_best]
+        data["n_best"] = [to_dict(item) for item in output.n_best]
     return data
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks: they would end the line."""
+    """Replace the line breaks of a text by spaces."""
     return " ".join(text.split("\n")).replace("\r", " ")
 
 
 def _line(output: "Generated") -> str:
-    found = output.n_best or (output,)
-    return "\t".join(one_line(one.text) if len(found) == 1 else one_line(one.text).replace("\t", " ") for one in found)
+    texts = [one_line(item.text) for item in output.n_best or (output,)]
+    return texts[0] if len(texts) == 1 else "\t".join(text.replace("\t", " ") for text in texts)
 
 
 def for_languages(
     translator: "TextToText", source: str | None, target: str | None
 ) -> "tuple[TextToText, str | None, str | None]":
-    """A model that is told its languages in words, as T5 is, is set up for them; others are told them at each text."""
+    """Return a model set up for its languages, and the languages that must still be passed with each text.
+
+    Models such as T5 read the languages in a text prompt, which is set once. Other models get them with each text.
+    """
     tasks = [task for task in translator.prompts.tasks if task.startswith("translation_")]
     if not tasks or translator.tokenizer.languages:
         return translator, source, target
     pairs = ", ".join(task.removeprefix("translation_").replace("_to_", " to ") for task in tasks)
-    if source is None and target is None:  # a model that was tuned further may need no telling
-        said = f"no languages given: lines are taken as they are; --source-lang and --target-lang: it knows {pairs}"
-        typer.echo(f"clearhead: {said}", err=True)
+    if source is None and target is None:  # a fine-tuned model may not need the prompt
+        message = f"no --source-lang and --target-lang: texts get no prompt; the model supports {pairs}"
+        typer.echo(f"clearhead: {message}", err=True)
         return translator, None, None
     if f"translation_{source}_to_{target}" not in tasks:
-        raise ValueError(f"this model is told its languages: give --source-lang and --target-lang; it knows {pairs}")
+        raise ValueError(f"give --source-lang and --target-lang; the model supports {pairs}")
     return translator.for_task(f"translation_{source}_to_{target}"), None, None

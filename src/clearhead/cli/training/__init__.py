@@ -1,1 +1,1 @@
-"""Commands that train."""
+"""Commands that train models and tokenizers."""

@@ -1,4 +1,4 @@
-"""`clearhead ablate`: what each regulariser is worth."""
+"""`clearhead ablate`: measure the effect of each regularizer."""
 
 import json
 import sys
@@ -19,40 +19,49 @@ def ablate(
     recipe: RecipeFile,
     overrides: Overrides = None,
     without: Annotated[
-        str, typer.Option(metavar="A,B", help="Regularisers to switch off, one at a time, such as dropout,layer_norm.")
+        str, typer.Option(metavar="A,B", help="Regularizers to remove one at a time, such as dropout,layer_norm.")
     ] = "",
     with_: Annotated[
-        str, typer.Option("--with", metavar="C,D", help="Regularisers to switch on, one at a time, such as r_drop.")
+        str, typer.Option("--with", metavar="C,D", help="Regularizers to add one at a time, such as r_drop.")
     ] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with seeds that follow the recipe's.")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in the output folder.")] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of seeds per variant, counting up from the seed of the recipe.")
+    ] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the runs in the output folder.")] = False,
     as_json: options.Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train as the recipe says, then without and with some regularisers, and show what each is worth.
+    """Train a recipe, then its variants without or with one regularizer, and compare their scores.
 
-    Regularisers: dropout, attention_masking, weight_decay, layer_norm, label_smoothing, early_stopping, augmentation,
+    Regularizers: dropout, attention_masking, weight_decay, layer_norm, label_smoothing, early_stopping, augmentation,
     gradient_clipping, distillation, residual_path; r_drop, l2_penalty.
     """
-    read = read_recipe(recipe, overrides)
-    from clearhead.train.ablation import ablate as run
+    parsed = read_recipe(recipe, overrides)
+    from clearhead.train.ablation import ablate as run_ablation
 
-    with progress(quiet) as advance, naming_recipe(recipe):
-        effects = run(read, without=_names(without), with_=_names(with_), seeds=seeds, resume=resume, on_step=advance)
+    with progress(quiet) as on_step, naming_recipe(recipe):
+        effects = run_ablation(
+            parsed,
+            without=_split_names(without),
+            with_=_split_names(with_),
+            seeds=seeds,
+            resume=resume,
+            on_step=on_step,
+        )
     if as_json:
         from dataclasses import asdict
 
         typer.echo(json.dumps([asdict(effect) for effect in effects]))
     else:
-        _table(effects)
+        _print_table(effects)
 
 
-def _names(listed: str) -> list[str]:
-    return [name.strip() for name in listed.split(",") if name.strip()]
+def _split_names(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _table(effects: "Sequence[AblationResult]") -> None:
-    """Each change with its scores, how far they are from the recipe's own, and the spread of both over the seeds."""
+def _print_table(effects: "Sequence[AblationResult]") -> None:
+    """Print the scores of each variant, their difference to the recipe, and the standard deviation over the seeds."""
     from rich.console import Console
     from rich.table import Table
 
@@ -65,7 +74,7 @@ def _table(effects: "Sequence[AblationResult]") -> None:
         cells = [_cell(effect, name, base=number == 0) for name in names]
         diverged = f" ({effect.diverged} of {len(effect.runs)} diverged)" if effect.diverged else ""
         table.add_row(effect.name.replace("_", " ") + diverged, *cells)
-    # what is not a terminal has no width: a file or a pipe gets each row on a line of its own
+    # a file or a pipe has no width: keep each row on one line
     Console(width=None if sys.stdout.isatty() else 400).print(table)
 
 

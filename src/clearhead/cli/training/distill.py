@@ -1,25 +1,35 @@
-"""`clearhead distill`: a student learns from a teacher."""
+"""`clearhead distill`: train a student with a teacher."""
 
 from typing import Annotated
 
 import typer
 
-from clearhead.cli.training.train import Overrides, Quiet, RecipeFile, naming_recipe, progress, read_recipe, report
+from clearhead.cli.training.train import (
+    Overrides,
+    Quiet,
+    RecipeFile,
+    naming_recipe,
+    print_result,
+    progress,
+    read_recipe,
+)
 
 
 def distill(
     recipe: RecipeFile,
     overrides: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the recipe's output folder.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the run in the output folder of the recipe.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a student on a teacher: its probabilities, its hidden states, or the texts that it writes.
+    """Distill a teacher into a student by its probabilities, hidden states or generated texts.
 
-    The recipe says in regularize.distillation who teaches, and how much that counts.
+    The recipe sets the teacher and the weight of the distillation loss in regularize.distillation.
     """
-    read = read_recipe(recipe, overrides)
-    from clearhead.train.distillation import distill as run
+    parsed = read_recipe(recipe, overrides)
+    from clearhead.train.distillation import distill as run_distillation
 
-    with progress(quiet) as advance, naming_recipe(recipe):
-        trained = run(read, resume=resume, on_step=advance)
-    report(trained)
+    with progress(quiet) as on_step, naming_recipe(recipe):
+        result = run_distillation(parsed, resume=resume, on_step=on_step)
+    print_result(result)

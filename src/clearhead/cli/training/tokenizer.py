@@ -1,4 +1,4 @@
-"""`clearhead tokenizer`: tokenizers of one's own."""
+"""`clearhead tokenizer`: train a tokenizer."""
 
 import json
 from enum import StrEnum
@@ -12,14 +12,14 @@ from clearhead.cli import options
 from clearhead.cli.text.encode import ErrorsOption
 from clearhead.io.locks import LOCK_NAME, folder_lock
 
-tokenizer = typer.Typer(no_args_is_help=True, help="Make tokenizers.")
+tokenizer = typer.Typer(no_args_is_help=True, help="Train tokenizers.")
 
 _FILES = {"tokenizer.json", "tokenizer_config.json", LOCK_NAME}
-_SAMPLE = 10_000  # lines of each file in which tokens and words are counted
+_SAMPLE = 10_000  # lines of each file for the number of tokens per word
 
 
 class LayoutOption(StrEnum):
-    """Whom a tokenizer is for."""
+    """Architecture that a tokenizer is for."""
 
     encoder_decoder = "encoder-decoder"
     encoder = "encoder"
@@ -34,45 +34,46 @@ def _tokenizer() -> None:
 def train(
     context: typer.Context,
     sources: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="UTF-8 files with a text a line, .jsonl or .parquet files.")
+        list[str],
+        typer.Argument(metavar="FILE...", help="Text files (UTF-8, one text per line), .jsonl or .parquet files."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the tokenizer's files go.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Output folder.")],
     vocab_size: Annotated[
-        int, typer.Option(help="Tokens in all: special ones, 256 bytes, the alphabet, and what is learnt.")
+        int, typer.Option(help="Size of the vocabulary, including special tokens, 256 bytes and the alphabet.")
     ],
     layout: Annotated[
         LayoutOption,
         typer.Option(
             "--for",
-            help="Whose special tokens it has: an encoder–decoder's (</s>, <unk>, <pad>, as Marian) or an encoder's "
-            "([CLS], [SEP] ..., as BERT).",
+            help="Special tokens of an encoder–decoder (</s>, <unk>, <pad>, as in Marian) or of an encoder ([CLS], "
+            "[SEP] ..., as in BERT).",
         ),
     ] = LayoutOption.encoder_decoder,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Put texts in lower case.")] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert texts to lower case.")] = False,
     min_frequency: Annotated[
-        int | None, typer.Option(help="How often a pair must come to be joined. Default: 2.")
+        int | None, typer.Option(help="Minimum frequency of a pair that is merged. Default: 2.")
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(help="The longest input, in tokens, that the files shall tell. Default: 512.")
+        int | None, typer.Option(help="Maximum input length in tokens to save with the tokenizer. Default: 512.")
     ] = None,
     column: Annotated[
-        str | None, typer.Option(help='The column of .jsonl and .parquet files that holds the texts. Default: "text".')
+        str | None, typer.Option(help='Column of .jsonl and .parquet files with the texts. Default: "text".')
     ] = None,
-    errors: Annotated[ErrorsOption, typer.Option(help="What to do with bytes that are not UTF-8.")] = (
-        ErrorsOption.strict
-    ),
+    errors: Annotated[
+        ErrorsOption, typer.Option(help="Handling of bytes that are not UTF-8: raise an error, or replace them.")
+    ] = (ErrorsOption.strict),
     as_json: options.Json = False,
 ) -> None:
-    """Byte pair encoding, learnt from texts: a folder that opens here and in transformers.
+    """Train a byte-level BPE tokenizer on texts. Clearhead and transformers can load the output folder.
 
-    One vocabulary for both languages of a translator: give the files of both.
+    For a translation model with one shared vocabulary, give the files of both languages.
     """
     from clearhead.data.corpus import Corpus
 
     if "-" in sources:
-        raise ValueError("the texts are read twice, which standard input cannot be: give files")
+        raise ValueError("the texts are read twice; give files instead of standard input")
     if output.exists() and not output.is_dir():
-        raise ValueError(f"{output} is a file; a folder is wanted")
+        raise ValueError(f"{output} is a file; give a folder")
     if not output.parent.is_dir():
         raise ValueError(f"{output}: the folder {output.parent} does not exist")
     context.with_resource(folder_lock(output))
@@ -80,20 +81,20 @@ def train(
     corpus = Corpus(sources, column=column, errors=errors.value)
     from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
 
-    given = {"min_frequency": min_frequency, "max_length": max_length}
-    chosen = {name: number for name, number in given.items() if number is not None}
-    made = train_bpe(corpus, vocab_size=vocab_size, architecture=layout.value, lowercase=lowercase, **chosen)
-    made.save(output, None)
-    each = [islice(Corpus([source], column=column, errors=errors.value), _SAMPLE) for source in sources]
-    size, share = made.backend.get_vocab_size(), tokens_per_word(made, list(chain.from_iterable(each)))
+    settings = {"min_frequency": min_frequency, "max_length": max_length}
+    chosen = {name: value for name, value in settings.items() if value is not None}
+    trained = train_bpe(corpus, vocab_size=vocab_size, architecture=layout.value, lowercase=lowercase, **chosen)
+    trained.save(output, None)
+    samples = [islice(Corpus([source], column=column, errors=errors.value), _SAMPLE) for source in sources]
+    size, ratio = trained.backend.get_vocab_size(), tokens_per_word(trained, list(chain.from_iterable(samples)))
     if as_json:
-        typer.echo(json.dumps({"vocab_size": size, "tokens_per_word": share, "output": str(output)}))
+        typer.echo(json.dumps({"vocab_size": size, "tokens_per_word": ratio, "output": str(output)}))
     else:
-        typer.echo(f"{size:,} tokens, {share:.2f} for a word, to {output}")
+        typer.echo(f"{size:,} tokens, {ratio:.2f} per word, to {output}")
 
 
 def _check_folder(folder: Path) -> None:
     """Raise a ValueError for a folder with other files, which would not match the new tokenizer."""
     others = sorted(path.name for path in folder.iterdir() if path.name not in _FILES)
     if others:
-        raise ValueError(f"{folder} holds {others[0]} already; a new or empty folder is wanted")
+        raise ValueError(f"{folder} contains {others[0]}; give a new or empty folder")

@@ -1,4 +1,4 @@
-"""`clearhead train`: from a recipe and text files to a model's folder."""
+"""`clearhead train`: train a model from a recipe and text files."""
 
 import importlib.util
 import logging
@@ -16,58 +16,62 @@ if TYPE_CHECKING:
     from clearhead.train.recipe.recipe import Recipe
     from clearhead.train.trainer import TrainingResult
 
-RecipeFile = Annotated[str, typer.Argument(metavar="RECIPE.yaml", help="What to train, on what, and how.")]
+RecipeFile = Annotated[
+    str, typer.Argument(metavar="RECIPE.yaml", help="Recipe with the model, the data and the settings of the training.")
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY=VALUE ...]", help="Changes of the recipe, such as training.steps=100 or output=runs/b."
+        metavar="[KEY=VALUE ...]", help="Values that override the recipe, such as training.steps=100 or output=runs/b."
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, and only warnings.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar and only warnings.")]
 
 
 def train(
     recipe: RecipeFile,
     overrides: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the recipe's output folder.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the run in the output folder of the recipe.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model as a recipe says: text-to-text, masked language model, classification, span answers or embeddings.
+    """Train a model from a recipe: text-to-text, masked language model, classification, span answers or embeddings.
 
-    The folder that it writes is opened by the other verbs, and by transformers. Ctrl-C stops after the step that it is
-    in; --resume goes on to the very weights that a run without the interruption ends in.
+    The other commands and transformers can load the output folder. Ctrl-C stops after the current step. --resume then
+    gives the same weights as a run without the interruption.
 
-    Several processes, each with a share of every batch: torchrun --nproc_per_node 2 --no-python clearhead train ...
+    Data-parallel training: torchrun --nproc_per_node 2 --no-python clearhead train ...
     """
-    read = read_recipe(recipe, overrides)
-    from clearhead.train.trainer import train as run
+    parsed = read_recipe(recipe, overrides)
+    from clearhead.train.trainer import train as run_training
 
-    with progress(quiet) as advance, naming_recipe(recipe):
-        trained = run(read, resume=resume, on_step=advance)
-    report(trained)
+    with progress(quiet) as on_step, naming_recipe(recipe):
+        result = run_training(parsed, resume=resume, on_step=on_step)
+    print_result(result)
 
 
-def report(trained: "TrainingResult") -> None:
-    """Says what a run came to; one that was asked to stop ends with status 130."""
-    if _first():
-        told = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in trained.scores.items())
-        typer.echo(f"{trained.folder}  step {trained.step}{f'  {told}' if told else ''}")
-        if not trained.finished:
-            typer.echo(f"clearhead: stopped at step {trained.step}; --resume goes on", err=True)
-    if not trained.finished:
+def print_result(result: "TrainingResult") -> None:
+    """Print the result of a run, and exit with status 130 if it was interrupted."""
+    if _is_rank_zero():
+        scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in result.scores.items())
+        typer.echo(f"{result.folder}  step {result.step}{f'  {scores}' if scores else ''}")
+        if not result.finished:
+            typer.echo(f"clearhead: stopped at step {result.step}; continue with --resume", err=True)
+    if not result.finished:
         raise typer.Exit(130)
 
 
-def _first() -> bool:
-    """Whether this is the only process, or the first of those that `torchrun` started: the one that speaks."""
+def _is_rank_zero() -> bool:
+    """Return whether this is the only process or rank 0 of `torchrun`. Only that process prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
-    """The recipe in a file, with changes.
+    """Read a recipe and apply overrides.
 
     Raises:
-        ValueError: a library that training needs is missing, or the recipe is wrong.
+        ValueError: a required package is missing, or the recipe is invalid.
     """
     for name, module in (
         ("lightning", "lightning"),
@@ -78,14 +82,14 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
     ):
         if importlib.util.find_spec(module) is None:
             raise ValueError(f'training needs {name}: pip install "clearhead[train]"')
-    from clearhead.train.recipe.load import read_recipe as read
+    from clearhead.train.recipe.load import read_recipe as read_file
 
-    return read(path, overrides or [])
+    return read_file(path, overrides or [])
 
 
 @contextmanager
 def naming_recipe(path: str) -> Iterator[None]:
-    """Start the message of an error about too little memory with the recipe's file.
+    """Add the file of the recipe to a `MemoryLimitError`.
 
     Raises:
         MemoryLimitError: the block raised it.
@@ -98,7 +102,7 @@ def naming_recipe(path: str) -> Iterator[None]:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar of steps on a terminal's standard error; the run's own messages above it."""
+    """Show a progress bar on standard error if it is a terminal, with log messages above it."""
     from rich.console import Console
     from rich.logging import RichHandler
     from rich.progress import (
@@ -112,16 +116,16 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 
     console = Console(stderr=True)
     log = logging.getLogger("clearhead.train")
-    shown = not quiet and _first() and sys.stderr.isatty()
-    log.setLevel(logging.ERROR if not _first() else logging.WARNING if quiet else logging.INFO)
-    if shown:
+    visible = not quiet and _is_rank_zero() and sys.stderr.isatty()
+    log.setLevel(logging.ERROR if not _is_rank_zero() else logging.WARNING if quiet else logging.INFO)
+    if visible:
         log.addHandler(RichHandler(console=console, show_time=False, show_level=False, show_path=False))
         log.propagate = False
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not shown) as bar:
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not visible) as bar:
         task = bar.add_task("", total=None)
 
-        def advance(step: int, steps: int, told: str) -> None:
-            bar.update(task, completed=step, total=steps, description=told)
+        def on_step(step: int, steps: int, message: str) -> None:
+            bar.update(task, completed=step, total=steps, description=message)
 
-        yield advance
+        yield on_step

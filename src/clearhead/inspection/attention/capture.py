@@ -71,7 +71,7 @@ def stream_attention(
     layers: Iterable[int] | None = None,
     heads: Iterable[int] | None = None,
 ) -> Iterator[None]:
-    """Pass the attention weights of each layer to a function as they are computed, without storing them.
+    """Pass each layer's attention weights to a function during the run, without storing them.
 
     Args:
         model, layers, heads: as in `watch`.

@@ -1,4 +1,4 @@
-"""The keys that each query of one attention reaches, compared with the keys that it should reach."""
+"""Keys that each query of an attention reaches, compared with the keys that it should reach."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,7 +48,7 @@ class AttentionPattern:
         return self.keep_BM & pairs.required_BLM.any(dim=1) & ~(self.reached_BLM & pairs.allowed_BLM).any(dim=1)
 
     def first(self, pairs_BLM: Tensor, between: str = "and") -> str:
-        """Return the place of the first of some pairs: the attention, the row, the query and the key."""
+        """Return the position of the first of some pairs: attention, row, query and key."""
         row, query, key = pairs_BLM.nonzero()[0].tolist()
         return f"{self.name}, row {row}, position {query} {between} {key}"
 

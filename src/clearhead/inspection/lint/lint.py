@@ -43,7 +43,7 @@ def lint(
         target_keep: real target tokens, in the same form.
 
     Returns:
-        The findings; an empty list if there is no mistake.
+        The findings; an empty list for a correct call.
 
     Raises:
         ValueError: the model is not a module, the batch is not a mapping, `keep` has another form, the batch has no
@@ -95,7 +95,7 @@ def _apply_rules(observation: Observation) -> list[Finding]:
 
 
 def _explain_by_float_masks(findings: list[Finding], observation: Observation) -> list[Finding]:
-    """Replace findings that a float mask without effect explains by the finding of that mask."""
+    """Replace the consequences of ineffective float masks by the findings of those masks."""
     sequence = None if observation.run is None else observation.run.last_sequence
     if observation.batch is None or sequence is None:
         return findings

@@ -14,7 +14,7 @@ class Finding:
         rule: id of the rule, such as "padding-attended"; ids are stable.
         title: the mistake in a few words.
         where: the attention, the row of the batch and the positions; or a weight, an input or a file.
-        evidence: measured facts of this case; "" if the place is enough.
+        evidence: measured facts of this case; "" if `where` is enough.
         explanation: the effect of the mistake.
         fix: how to correct it.
 
@@ -58,7 +58,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class Match:
-    """A place at which a rule applies.
+    """A match of a rule.
 
     Args:
         where, evidence: as in `Finding`.
@@ -101,9 +101,14 @@ class Rule:
             stage: the step at which the check runs.
             order: position among the checks of the stage. Causes run before their consequences.
             hides: ids of rules whose findings are consequences of this one, and are dropped.
+
+        Raises:
+            ValueError: another rule has the same id.
         """
 
         def register(check: Check) -> Check:
+            if any(registered.rule.id == self.id and registered.rule is not self for registered in _checks):
+                raise ValueError(f"Another rule has the id {self.id!r}.")
             _checks.append(_RegisteredCheck(stage, order, self, check, frozenset(hides)))
             _checks.sort(key=lambda registered: registered.order)
             return check

@@ -122,7 +122,7 @@ def _bands(values: np.ndarray, rows: int) -> list[np.ndarray]:
 
 
 def _pool_columns(reduce: np.ufunc, bands: Sequence[np.ndarray], columns: int) -> np.ndarray:
-    """Reduce the columns of bands, each of which is one row already."""
+    """Reduce the columns of bands that are one row each."""
     values = np.stack(bands)
     width = values.shape[1]
     result: np.ndarray = reduce.reduceat(values, np.arange(columns) * width // columns, axis=1)

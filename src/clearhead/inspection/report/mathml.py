@@ -39,7 +39,7 @@ class _Parser:
         A slash between blanks is a fraction of the factors before it and the one after it.
         """
         parts: list[str] = []
-        first = 0  # index of the first factor of the current product
+        first = 0  # index of the first factor of the current term
         while index < len(self.tokens) and self._text(index) != closing:
             if self._divides(index) and parts:
                 numerator = parts[min(first, len(parts) - 1) :]

@@ -79,8 +79,10 @@ def trace_text(
         values: as in `trace`.
     """
     model, words = text_to_text.model, text_to_text.tokenizer.display_tokens
-    settings, given = text_to_text.prepare(text, source_lang=source_lang, target_lang=target_lang, prefix=target or "")
-    source, prompt = given.source.ids, given.source.decoder_prefix
+    settings, prepared = text_to_text.prepare(
+        text, source_lang=source_lang, target_lang=target_lang, prefix=target or ""
+    )
+    source, prompt = prepared.source.ids, prepared.source.decoder_prefix
     ids, prompt_ids = torch.tensor([source]), torch.tensor([prompt])
     if target is not None:
         about = shorten(words(source)), shorten(words(prompt))

@@ -35,7 +35,7 @@ class HeadChecks(EncoderChecks):
     full_model: EncoderClassifier | SpanClassifier
 
     def __init__(self, folder: Path, model: EncoderClassifier | SpanClassifier, family: EncoderFamily) -> None:
-        super().__init__(folder, model.body, family)
+        super().__init__(folder, model.encoder, family)
         self.full_model = model
 
     @torch.inference_mode()

@@ -84,7 +84,7 @@ class TokenizedDataset:
         return {field: values[field] for field in self._order}
 
     def fingerprint(self) -> str:
-        """Return a hash of the examples; it does not depend on when and from which files they were built."""
+        """Return a hash of the examples, which is independent of the input files and the time."""
         digest = hashlib.sha256(json.dumps(self._order).encode())
         for path in sorted(self.folder.glob("*.bin")):
             with path.open("rb") as file:

@@ -86,7 +86,7 @@ def sequential_batches(
 
 
 def _by_length(lengths: Int[np.ndarray, "N F"]) -> Int[np.ndarray, " N"]:
-    """Return the order from short to long in which neighbors are similar in every field.
+    """Return an order from short to long with neighbors that are similar in every field.
 
     The longest field is the first key. Among rows with the same one, the share of the first field increases, and at
     the next longest field decreases. For sentence pairs, sorting by the sum needs five times the padding, and sorting

@@ -85,7 +85,7 @@ class CheckpointManager:
             self.best = step
 
     def prune(self) -> None:
-        """Remove weights that are no longer kept, and partial files of interrupted writes."""
+        """Remove obsolete weights and partial files of interrupted writes."""
         kept = {self.weights_path(step) for step in self.kept_steps()}
         for path in self.folder.glob("step-*.safetensors"):
             if path not in kept:
@@ -100,7 +100,7 @@ class CheckpointManager:
         return sorted({*self.last, *(step for step in (self.best, self.temporary) if step is not None)})
 
     def latest(self) -> list[int]:
-        """Return the last step whose weights are kept, or [] if there is none."""
+        """Return the last step whose weights are kept, or [] at the start of a run."""
         return self.kept_steps()[-1:]
 
     def load(self, model: nn.Module, steps: Sequence[int]) -> None:

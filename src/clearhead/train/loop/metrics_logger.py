@@ -20,7 +20,7 @@ class MetricsLogger:
     Args:
         folder: folder of the run.
         metrics: names of the validation metrics other than the loss.
-        step: step from which the run resumes; later rows are removed.
+        step: last step before the run resumes; later rows are removed.
     """
 
     def __init__(self, folder: Path, metrics: Sequence[str], step: int) -> None:

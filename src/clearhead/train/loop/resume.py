@@ -12,6 +12,7 @@ from clearhead.train.loop.callback import TrainingCallback
 from clearhead.train.loop.checkpointing import STATE, read_state
 from clearhead.train.recipe.load import describe_differences, flatten
 from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.renamed import RENAMED_KEYS
 
 RECIPE_FILE, VERSIONS_FILE = "recipe.yaml", "versions.json"
 """Files that a run writes into its folder when training starts, the versions first."""
@@ -87,7 +88,8 @@ class SavedRun:
         callback.load_state_dict(self.state["callbacks"][callback.state_key])
 
     def _check_recipe(self) -> None:
-        differences = describe_differences(self.state["clearhead"]["recipe"], flatten(self.recipe))
+        saved = {RENAMED_KEYS.get(key, key): value for key, value in self.state["clearhead"]["recipe"].items()}
+        differences = describe_differences(saved, flatten(self.recipe))
         differences = [line for line in differences if not line.startswith(_NOT_LEARNED)]
         if differences:
             raise ValueError(

@@ -29,9 +29,9 @@ class Recipe(RecipeBase):
     """Settings of a training run; `read_recipe` also checks that they are compatible.
 
     Args:
-        task: what the model learns.
+        task: name of the training task.
         output: folder of the run and of the trained model.
-        data, tokenizer, model, regularize, optimizer, training, validation: sections with keys of their own.
+        data, tokenizer, model, regularize, optimizer, training, validation: section, see below.
         objective: settings of the task; its keys depend on the task.
         seed: seed of the initial weights, the data order and all random numbers.
 

@@ -42,7 +42,7 @@ class DataSection(Section):
     Args:
         train: training examples. Either one or more files with columns (.tsv, .csv, .jsonl, .parquet, or SQuAD's
             .json), or for each field of the task files with one text per line.
-        validation: held-out examples in the same format. Without them there is no validation.
+        validation: held-out examples in the same format. Required for validation.
         columns: column of each field, by name or by number from 0. Defaults to the field's name.
         encoding: encoding of text files.
         max_length: longest text in tokens, including special tokens; longer texts are truncated and counted. The
@@ -129,7 +129,7 @@ class OptimizerSection(Section):
         betas: decay rates of Adam's two moments.
         eps: term that keeps Adam from dividing by 0.
         schedule: inverse-square-root (the paper's), linear or cosine decay to 0, or constant.
-        warmup_steps: steps in which the learning rate rises linearly from 0.
+        warmup_steps: number of steps of linear increase from 0.
     """
 
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4

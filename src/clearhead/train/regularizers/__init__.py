@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clearhead.train.recipe.sections import RecipeBase
 from clearhead.train.regularizers.attention_masking import ATTENTION_MASKING
 from clearhead.train.regularizers.augmentation import AUGMENTATION
-from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer
+from clearhead.train.regularizers.base import Conflicts, LossInputs, Regularizer
 from clearhead.train.regularizers.distillation import DISTILLATION
 from clearhead.train.regularizers.dropout import DROPOUT, LAYER_DROP
 from clearhead.train.regularizers.early_stopping import EARLY_STOPPING
@@ -29,9 +29,9 @@ REGULARIZERS: tuple[Regularizer, ...] = (
 """All regularizers. Those that change the loss apply in this order, each to the result of the one before."""
 
 
-def ablations() -> dict[str, Ablation]:
-    """Return what `clearhead ablate` can switch, by name."""
-    return {entry.ablation.name or entry.name: entry.ablation for entry in REGULARIZERS if entry.ablation}
+def ablations() -> dict[str, Regularizer]:
+    """Return the regularizers that `clearhead ablate` can switch, by the name of their ablation."""
+    return {entry.ablation.name or entry.name: entry for entry in REGULARIZERS if entry.ablation}
 
 
 def regularizer_conflicts(recipe: RecipeBase) -> Conflicts:

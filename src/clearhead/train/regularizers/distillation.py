@@ -47,7 +47,7 @@ def distillation_loss(student: Prediction, teacher: Prediction, temperature: flo
         sides = (student, teacher)
         return chunked_vocabulary_loss(
             partial(losses.distillation, temperature=temperature),
-            [side.output.scaled(side.hidden_ND) for side in sides],
+            [side.output.scale_hidden(side.hidden_ND) for side in sides],
             [side.output.tokens.weight for side in sides],
             [side.output.bias for side in sides],
         )

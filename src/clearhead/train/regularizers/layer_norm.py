@@ -1,4 +1,4 @@
-"""Layer norm as a switch: what a model is like without it."""
+"""Layer norm as a switch, to measure its effect."""
 
 from torch import nn
 

@@ -25,7 +25,7 @@ def r_drop_loss(first: Prediction, second: Prediction, smoothing: float, weight:
         weight: α.
     """
     if isinstance(first, TokenPredictions) and isinstance(second, TokenPredictions):
-        hidden_1, hidden_2 = (side.output.scaled(side.hidden_ND) for side in (first, second))
+        hidden_1, hidden_2 = (side.output.scale_hidden(side.hidden_ND) for side in (first, second))
         weights, bias = first.output.tokens.weight, first.output.bias
         return linear_r_drop(hidden_1, hidden_2, weights, first.targets_N, bias, smoothing=smoothing, weight=weight)
     assert isinstance(first, ClassPredictions)

@@ -40,7 +40,7 @@ class Batch:
     shared: frozenset[str] = frozenset()
 
     def shard(self, rank: int, world_size: int) -> "Batch | None":
-        """Return every `world_size`-th row from row `rank` on, or None if there is none."""
+        """Return every `world_size`-th row from row `rank` on, or None without such rows."""
         tensors = {name: tensor[rank::world_size] for name, tensor in self.tensors.items()}
         if not len(next(iter(tensors.values()))):
             return None
@@ -152,5 +152,5 @@ def keep_mask(lengths: Sequence[int]) -> Bool[Tensor, "B L"]:
 
 
 def padding_mask(keep: Tensor, mask_padding: bool) -> masks.Mask | None:
-    """Return the padding mask of a batch, or None if there is no padding or it is not masked."""
+    """Return the padding mask of a batch, or None if nothing has to be masked."""
     return masks.padding(keep) if mask_padding and not bool(keep.all()) else None

@@ -53,7 +53,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
     metrics = ("accuracy", "macro_f1")
 
     def __init__(self, recipe: Recipe, model: EncoderClassifier, tokenizer: Tokenizer, family: EncoderFamily) -> None:
-        super().__init__(recipe, model, model.body, tokenizer, family)
+        super().__init__(recipe, model, model.encoder, tokenizer, family)
         self._label_ids = {label: number for number, label in enumerate(model.head_config.labels)}
 
     @classmethod
@@ -100,8 +100,8 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
 
     def predict(self, model: nn.Module, batch: Batch, *, mask_padding: bool) -> ClassPredictions:
         assert isinstance(model, EncoderClassifier)
-        hidden = model.body(batch["text"], padding_mask(batch["keep"], mask_padding))
-        return ClassPredictions(model.answer(hidden, batch["keep"]), batch["targets"])
+        hidden = model.encoder(batch["text"], padding_mask(batch["keep"], mask_padding))
+        return ClassPredictions(model.logits(hidden, batch["keep"]), batch["targets"])
 
     def validate(self) -> dict[str, float]:
         from clearhead.pipelines.text_classifier import TextClassifier

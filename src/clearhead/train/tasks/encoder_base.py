@@ -41,7 +41,7 @@ class EncoderTask(Task[M]):
         self.config = encoder.config
 
     def max_length(self) -> int:
-        """Return the number of tokens to which texts are truncated."""
+        """Return the maximum number of tokens of a text."""
         return initialize.smallest(self.recipe.data.max_length, self.tokenizer.max_length, self.config.max_len)
 
     def tokenize(self, rows: Sequence[Row], field: str) -> list[list[int]]:

@@ -42,7 +42,7 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
     """BERT's pretraining without next-sentence prediction, as in RoBERTa.
 
     Equation: L = − Σ_{i masked} ln P(x_i | the others)
-    Source: Devlin et al. 2018, "BERT", Section 3.1; masks are drawn anew in each epoch (Liu et al. 2019, Section 4.1)
+    Source: Devlin et al. 2018, "BERT", Section 3.1; new masks in each epoch (Liu et al. 2019, Section 4.1)
 
     Args:
         recipe: the recipe.
@@ -55,7 +55,7 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
     metrics = ()
 
     def __init__(self, recipe: Recipe, model: MaskedLanguageModel, tokenizer: Tokenizer, family: EncoderFamily) -> None:
-        super().__init__(recipe, model, model.body, tokenizer, family)
+        super().__init__(recipe, model, model.encoder, tokenizer, family)
         self.objective: MaskedLanguageModelObjective = recipe.objective
         self._mask_id = initialize.special_token_id(tokenizer, "mask", "[MASK]")
 
@@ -65,7 +65,7 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
         if recipe.model.init_from is not None:
             checkpoint = hub.resolve_model(recipe.model.init_from)
             model, family = checkpoints.load_masked_lm(checkpoint, initialize.with_recipe_rates(recipe))
-            vocab_size = model.body.config.vocab_size
+            vocab_size = model.encoder.config.vocab_size
             tokenizer = check_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, vocab_size)
         else:
             encoder, family, tokenizer = initialize.initialize_encoder(recipe, folder, cls.fields, cls.fields)
@@ -103,7 +103,7 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
     def predict(self, model: nn.Module, batch: Batch, *, mask_padding: bool) -> TokenPredictions:
         assert isinstance(model, MaskedLanguageModel)
         predicted = batch["targets"] != _IGNORED
-        hidden = model.body(batch["text"], padding_mask(batch["keep"], mask_padding))
+        hidden = model.encoder(batch["text"], padding_mask(batch["keep"], mask_padding))
         # only masked tokens pass through the head and the output projection
         return TokenPredictions(model.head(hidden[predicted]), model.output, batch["targets"][predicted])
 
@@ -116,7 +116,7 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
 
     def load_teacher(self, name: str) -> nn.Module:
         model = checkpoints.load_masked_lm(self.teacher_folder(name))[0]
-        initialize.check_width(name, self.recipe, self.config.d_model, model.body.config.d_model)
+        initialize.check_width(name, self.recipe, self.config.d_model, model.encoder.config.d_model)
         return model
 
 

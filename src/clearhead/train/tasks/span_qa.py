@@ -56,7 +56,7 @@ class SpanQATask(EncoderTask[SpanClassifier]):
     untruncated_field = "question"
 
     def __init__(self, recipe: Recipe, model: SpanClassifier, tokenizer: Tokenizer, family: EncoderFamily) -> None:
-        super().__init__(recipe, model, model.body, tokenizer, family)
+        super().__init__(recipe, model, model.encoder, tokenizer, family)
         self.objective: SpanObjective = recipe.objective
         inputs = tokenizer.config.get("model_input_names")
         # the same rule as in `QuestionAnswerer`

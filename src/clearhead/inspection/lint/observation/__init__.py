@@ -1,1 +1,1 @@
-"""Observe one call of a model: its inputs, its outputs, its masks, and which outputs depend on which inputs."""
+"""Observe one call of a model: inputs, outputs, masks, and the dependence of outputs on inputs."""

@@ -46,7 +46,7 @@ def attention_patterns(
 
 
 def nonfinite_texts(run: ModelRun, real_BM: Tensor, target_real_BL: Tensor | None) -> Bool[Tensor, "B"]:
-    """Return the texts in which the result of a real token, or its gradient, has NaN or infinity."""
+    """Return the texts with NaN or infinity in the result of a real token or in its gradient."""
     nonfinite_B = torch.zeros(len(real_BM), dtype=torch.bool)
     inputs = [vectors for vectors in (run.source, run.target) if vectors is not None]
     for states, real in ((run.memory, real_BM), (run.states, target_real_BL), (run.pooled, None)):
@@ -68,7 +68,7 @@ def nonzero_vectors(gradient: Tensor) -> Tensor:
 
 
 def _testable_queries(run: ModelRun, real_BL: Tensor, nonfinite_B: Tensor, *, decoding: bool) -> Tensor:
-    """Return a sample of the real queries whose results show what they attend to: finite, with at least one key."""
+    """Return a sample of the real queries with at least one key and a finite result."""
     testable_BL = real_BL & ~nonfinite_B[:, None]
     for mask in run.masks:
         if mask.decoding == decoding and mask.keyless_BL is not None:

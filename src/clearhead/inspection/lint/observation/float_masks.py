@@ -43,7 +43,7 @@ def float_masks(batch: Mapping[str, Any], queries: int) -> list[FloatMask]:
         batch: the arguments of the model by name.
         queries: length of the target, or of the source without a target.
     """
-    found = []
+    result = []
     for name, value in batch.items():
         bias = value.float_bias() if isinstance(value, masks.Mask) else value
         if "mask" not in name or not isinstance(bias, Tensor) or not bias.is_floating_point():
@@ -52,5 +52,5 @@ def float_masks(batch: Mapping[str, Any], queries: int) -> list[FloatMask]:
             continue
         attention = next((part for prefix, part in _ATTENTIONS.items() if name.startswith(prefix)), "")
         causal = name in _CAUSAL_NAMES and bias.shape[-2:] == (queries, queries)
-        found.append(FloatMask(name, bias, attention, causal))
-    return found
+        result.append(FloatMask(name, bias, attention, causal))
+    return result

@@ -1,4 +1,4 @@
-"""Find out which dimension of a model's tensors is the batch, by testing what depends on what."""
+"""Find the batch dimension of a model's tensors by testing the dependence of outputs on inputs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def _batch_first_votes(inputs: Tensor, result: Tensor) -> int:
 
 
 def _shares_first_index(states: Tensor, inputs: Tensor, inputs_batch_first: bool) -> bool:
-    """Return whether the first index of the states is the text on which they depend."""
+    """Return whether the first index of the states is the text of the inputs that they depend on."""
     votes = 0
     for index, depends in _dependences(inputs, states):
         texts = depends.any(dim=1 if inputs_batch_first else 0).nonzero().flatten().tolist()

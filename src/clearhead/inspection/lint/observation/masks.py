@@ -1,4 +1,4 @@
-"""Record the masks of every attention in a running model, in any library's form."""
+"""Record the masks of every attention in a running model of any supported library."""
 
 import contextlib
 import functools
@@ -193,8 +193,8 @@ def _is_self_attention(module: nn.Module, inputs: Any, kwargs: Any) -> bool | No
     signature = inspect.signature(module.forward)
     if "hidden_states" not in signature.parameters:
         return None
-    given = signature.bind_partial(*inputs, **kwargs).arguments
-    return all(given.get(name) is None for name in _OTHER_SEQUENCES)
+    arguments = signature.bind_partial(*inputs, **kwargs).arguments
+    return all(arguments.get(name) is None for name in _OTHER_SEQUENCES)
 
 
 def _is_open(bias: Tensor) -> Tensor:

@@ -38,8 +38,8 @@ def weight_not_finite(observation: Observation) -> Match | None:
 def input_not_finite(observation: Observation) -> Match | None:
     """Match if the vectors of the source or target have NaN or infinity."""
     assert observation.run is not None
-    for role, given in observation.run.inputs.items():
-        if given.is_floating_point() and not bool(given.isfinite().all()):
+    for role, values in observation.run.inputs.items():
+        if values.is_floating_point() and not bool(values.isfinite().all()):
             return Match(f"the {role}")
     return None
 

@@ -1,4 +1,4 @@
-"""Padding masks of source and target in place of each other."""
+"""Padding masks of source and target that are swapped."""
 
 from clearhead.inspection.lint.attention_pattern import AttentionPattern
 from clearhead.inspection.lint.observation.observe import Observation
@@ -9,7 +9,7 @@ PADDING_MASKS_SWAPPED = Rule(
     "padding-masks-swapped",
     title="the padding masks of source and target are swapped",
     explanation="The attended positions are the real tokens of the other sequence.",
-    fix="Give each attention the padding of its own keys. The keys of cross-attention are the source's.",
+    fix="Give each attention the padding mask of its keys. In cross-attention the keys are source tokens.",
 )
 
 

@@ -21,7 +21,7 @@ class HiddenTokens:
     """Real tokens that may not attend to themselves.
 
     Args:
-        where: place of the first one.
+        where: attention, row and position of the first one.
         token_BL: the tokens.
         other_real_BL: real tokens of the other sequence, if there is one.
     """
