@@ -239,8 +239,8 @@ def test_the_published_models_on_real_sentences(tmp_path):
 
 WRONG = """
 from clearhead.export import onnx
-right = onnx.compute
-onnx.compute = lambda *given: {name: 1.001 * found for name, found in right(*given).items()}
+run_session = onnx.run_session
+onnx.run_session = lambda *args: {name: 1.001 * output for name, output in run_session(*args).items()}
 onnx.export(*__import__("sys").argv[1:], texts=["hello"])
 """
 
@@ -265,7 +265,7 @@ def test_what_cannot_be_is_said(bert, tmp_path):
         err = refused("translate", "--model", graphs, "--runtime", "onnx", *asked)
         assert f"computes in float32 on the CPU; got {'bfloat16' if '--precision' in asked else 'auto'!r}" in err
     err = refused("translate", "--model", graphs, "--runtime", "onnx")
-    assert "no plan of an encoder–decoder" in err
+    assert "no config of an encoder–decoder" in err
     err = refused("export", folder, tmp_path / "a", "--to", "onnx", hook=partial(forks.lack, "onnxscript"))
     assert 'needs onnxscript: pip install "clearhead[export]"' in err
 

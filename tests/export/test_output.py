@@ -32,7 +32,7 @@ def test_the_model_and_what_holds_it_stay(bert, tmp_path, monkeypatch):
     assert "is the model itself" in refused("export", "bert", "bert", *TO)
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    assert "is the folder that the command runs in" in refused("export", bert, ".", *TO)
+    assert "is or contains the working directory" in refused("export", bert, ".", *TO)
     (tmp_path / "empty").rmdir()
     (tmp_path / "link").unlink()
     assert files(tmp_path) == before
