@@ -63,7 +63,7 @@ def test_bad_input_is_one_line(folder, context, tmp_path, tiny_bert):
     assert "the context of pair 0 is empty" in refused(*ask, "-")
     assert "latin.txt is not UTF-8" in refused(*ask, tmp_path / "latin.txt")
     assert "no such file" in refused(*ask, tmp_path / "nowhere.txt")
-    for question, words in (("", "is empty"), ("a " * 50, "ask in fewer words")):
+    for question, words in (("", "is empty"), ("a " * 50, "shorten the question")):
         assert words in refused("answer", "-m", folder, "--question", question, "--context", context)
     assert "has no qa_outputs.weight" in refused("answer", "-m", tiny_bert, *ask[3:], context)
 

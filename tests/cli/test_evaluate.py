@@ -117,10 +117,10 @@ def test_translation_refuses(data, marian, tmp_path):
         ([*given, "--join-repeated"], "--join-repeated requires the SOURCE file"),
         (
             ["-r", short, "--hypotheses", data / "said"],
-            f"{short} ends after line 3; {data / 'said'} goes on with line 4: {FIRST[3].upper()!r} (it has 5)",
+            f"{short} has 3 lines, but {data / 'said'} has 5: its line 4 is {FIRST[3].upper()!r}",
         ),
-        ([short, "-r", data / "first", "-m", "no-such-model"], f"{short} ends after line 3; {data / 'first'} goes on"),
-        ([*given, "-r", short], "goes on with line 4"),
+        ([short, "-r", data / "first", "-m", "no-such-model"], f"{short} has 3 lines, but {data / 'first'} has"),
+        ([*given, "-r", short], "its line 4 is"),
         (["-r", empty, "--hypotheses", empty], f"{empty} is empty"),
         (["-r", tmp_path / "no", "--hypotheses", short], "no such file"),
         ([*given, "-o", tmp_path / "o"], "--output requires --model"),
@@ -179,7 +179,7 @@ def test_summarization_refuses(data, marian, tmp_path):
         ([docs, "-r", docs], "give exactly one of --model, --hypotheses and --baseline"),
         ([docs, "-r", docs, "-m", marian, "--hypotheses", docs], "one of --model"),
         ([docs, "--baseline", "first-sentence"], "give --reference"),
-        ([docs, "-r", golds, "--baseline", "first-sentence"], f"{golds} ends after line 1; {docs} goes on with line 2"),
+        ([docs, "-r", golds, "--baseline", "first-sentence"], f"{golds} has 1 lines, but {docs} has 2: its line 2 is"),
         ([docs, "-r", docs, "--hypotheses", golds], f"{golds} has 1 lines for 2 documents in {docs}"),
         (
             [docs, "-r", docs, "--reference-column", "x", "--baseline", "first-sentence"],
@@ -243,7 +243,7 @@ def test_classification_refuses(classifier, tmp_path):
     for name, content, columns, message in [
         ("a.tsv", "x\tgood\ny\tgoo\n", [], "line 2: no label 'goo'; the nearest is 'good' of 3"),
         ("a.tsv", "x\tgood\ny\n", [], "line 2"),
-        ("a.tsv", "text\tlabel\nx\tgood\n", [], "line 1 holds a field's name"),
+        ("a.tsv", "text\tlabel\nx\tgood\n", [], "line 1 contains the name of a field"),
         ("a.csv", "said,label\nx,good\n", ["--label-column", "label"], "no column 'text'"),
         ("a.csv", 'x,"good\n', [], "line 1"),
         ("a.tsv", "", [], "is empty"),

@@ -60,7 +60,7 @@ def test_small_texts_are_said(tmp_path):
     status, out, err = clearhead(*train)  # what is logged is seen on standard error only here
     size = Tokenizer.from_folder(tmp_path / "out").backend.get_vocab_size()
     assert (status, err.count("\n")) == (0, 1)
-    assert f"gave a vocabulary of {size} tokens, not of 9000: no more pairs come 2 times or more" in err
+    assert f"gave a vocabulary of {size} tokens instead of 9000: no other pair occurs 2 times" in err
     assert out.startswith(f"{size} tokens, ")
     assert int(clearhead(*train, "--min-frequency", 1)[1].split()[0]) > size
 

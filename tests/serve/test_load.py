@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 from support import served
-from support.served import until
+from support.served import wait_until
 
 BATCH_SECONDS = 2.0
 SLOWED = f"""
@@ -48,13 +48,13 @@ def test_overload_is_refused_at_once_and_passes(folders):
     ):
         address, waiting = server.address, []
         assert embed(address).status_code == 200
-        memory, stop = server.memory(), time.monotonic() + 4 * BATCH_SECONDS
+        memory, stop = server.peak_memory(), time.monotonic() + 4 * BATCH_SECONDS
         clients = [pool.submit(insistent, address, stop) for _ in range(40)]
         while time.monotonic() < stop:
             waiting.append(served.metric(address, "queue_tokens"))
             time.sleep(0.05)
         found = [one for client in clients for one in client.result()]
-        until(lambda: served.metric(address, "queue_tokens") == 0)
+        wait_until(lambda: served.metric(address, "queue_tokens") == 0)
         taken = [seconds for status, seconds in found if status == 200]
         refused = [seconds for status, seconds in found if status == 429]
         assert len(taken) + len(refused) == len(found)
@@ -62,7 +62,7 @@ def test_overload_is_refused_at_once_and_passes(folders):
         assert len(refused) > 10 * len(taken)
         assert statistics.quantiles(refused, n=20)[-1] < min(BATCH_SECONDS, statistics.median(taken) / 2)
         assert 0 < max(waiting) <= room
-        assert server.memory() - memory < 150
+        assert server.peak_memory() - memory < 150
         assert embed(address).status_code == 200
         assert served.metric(address, "refused_total") == len(refused)
 
@@ -86,7 +86,7 @@ def test_a_short_translation_beside_many_embeddings_has_its_share(folders, strea
     ):
         address = server.address
         heavy = pool.submit(embed, address, ["the old bridge"] * 8)  # of which two fit into a batch
-        until(lambda: served.metric(address, "queue_tokens") > 0)
+        wait_until(lambda: served.metric(address, "queue_tokens") > 0)
         start = time.monotonic()
         body = {"text": "the storm", "stream": stream, "max_new_tokens": 20, "beam_size": 1}
         assert httpx.post(f"{address}/translate", json=body, timeout=60).status_code == 200
@@ -112,7 +112,7 @@ def test_a_long_document_takes_turns_with_others(folders, path, body):
     limits = {"tasks": ["marian=summarize,answer"], "batch_tokens": 12}
     with served.server(models, before=slowed, **limits) as server, concurrent.futures.ThreadPoolExecutor() as pool:
         long = pool.submit(httpx.post, f"{server.address}{path}", json=body, timeout=120)
-        until(lambda: served.metric(server.address, "batch_jobs_count") > 0)  # it has begun
+        wait_until(lambda: served.metric(server.address, "batch_jobs_count") > 0)  # it has begun
         assert embed(server.address).status_code == 200
         assert not long.done()
         assert long.result().status_code == 200, long.result().text

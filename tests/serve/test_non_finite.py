@@ -18,8 +18,8 @@ def server(tmp_path_factory):
     (place / "marian").mkdir()
     overflow.translator(place / "marian")
     models = {name: place / name for name in (*heads, "marian")}
-    uses = ["marian=translate,summarize,answer"]
-    with served.server(models, uses=uses) as one:
+    tasks = ["marian=translate,summarize,answer"]
+    with served.server(models, tasks=tasks) as one:
         yield one
 
 

@@ -12,19 +12,19 @@ import httpx
 import pytest
 from support import served
 from support.command import COMMAND
-from support.served import until
+from support.served import wait_until
 
 SLOWED = """
 import time
 import clearhead.serve.application_state as state
-step, load = state.ApplicationState._on_pass, state.load
+step, load = state.ApplicationState._on_pass, state.load_model
 def stepped(self, part, tokens):
     time.sleep(0.2 if part == "decoder" else 1.0)
     step(self, part, tokens)
 def loaded(*given):
     time.sleep(1.5)
     return load(*given)
-state.ApplicationState._on_pass, state.load = stepped, loaded
+state.ApplicationState._on_pass, state.load_model = stepped, loaded
 """
 
 
@@ -43,10 +43,10 @@ def test_it_is_not_ready_until_all_is_loaded(folders):
         assert (told.status_code, told.json()) == (503, {"status": "loading"})
         assert httpx.head(f"{server.address}/health/ready").status_code == 503
         assert httpx.get(f"{server.address}/health/live").status_code == 200
-        until(lambda: len(httpx.get(f"{server.address}/v1/models").json()["data"]) == 1)
+        wait_until(lambda: len(httpx.get(f"{server.address}/v1/models").json()["data"]) == 1)
         assert httpx.get(f"{server.address}/health/ready").status_code == 503
         assert embed(server).status_code == 503
-        server.ready()
+        server.wait_until_ready()
         assert embed(server).status_code == 200
 
 
@@ -54,10 +54,10 @@ def test_sigterm_lets_it_finish_and_end_with_0(folders):
     with served.server({"bert": folders / "bert"}, before=SLOWED) as server:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             asked = [pool.submit(embed, server) for _ in range(2)]
-            until(lambda: queue(server) == 6)  # three tokens each
-            assert server.ends()[0] == 0
+            wait_until(lambda: queue(server) == 6)  # three tokens each
+            assert server.stop()[0] == 0
             assert [one.result().status_code for one in asked] == [200, 200]
-        assert "Traceback" not in server.said()
+        assert "Traceback" not in server.log_text()
 
 
 def test_sigterm_while_a_body_comes(folders):
@@ -67,18 +67,18 @@ def test_sigterm_while_a_body_comes(folders):
         with socket.create_connection((parts.hostname, parts.port), timeout=20) as slow:
             slow.sendall(head)
             time.sleep(0.3)
-            status, seconds = server.ends()
+            status, seconds = server.stop()
             said = slow.makefile("rb").read()
         assert status == 0
         assert seconds < 8
         assert said.startswith(b"HTTP/1.1 503 ")
         assert json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"] == "draining"
-        assert "Traceback" not in server.said()
+        assert "Traceback" not in server.log_text()
 
 
 def test_sigterm_while_it_loads(folders):
     with served.server({"bert": folders / "bert"}, before=SLOWED, ready=False) as server:
-        status, seconds = server.ends()
+        status, seconds = server.stop()
     assert status == 0
     assert seconds < 5
 
@@ -97,9 +97,9 @@ def test_sigterm_while_it_generates(folders, stream):
         body = {"text": "the old bridge", "stream": stream, "max_new_tokens": 55}  # 11 seconds of steps
         with concurrent.futures.ThreadPoolExecutor() as pool:
             asked = pool.submit(httpx.post, f"{server.address}/translate", json=body, timeout=60)
-            until(lambda: queue(server) > 0)
+            wait_until(lambda: queue(server) > 0)
             time.sleep(0.5)
-            status, seconds = server.ends()
+            status, seconds = server.stop()
             response = asked.result()
         assert status == 0
         assert seconds < 8
@@ -109,7 +109,7 @@ def test_sigterm_while_it_generates(folders, stream):
         else:
             assert response.status_code == 503
             assert response.json()["error"]["code"] == "draining"
-        assert "Traceback" not in server.said()
+        assert "Traceback" not in server.log_text()
 
 
 def test_sigterm_while_it_is_stuck(folders):
@@ -121,8 +121,8 @@ def test_sigterm_while_it_is_stuck(folders):
         concurrent.futures.ThreadPoolExecutor() as pool,
     ):
         asked = pool.submit(embed, server)
-        until(lambda: queue(server) > 0)
-        status, seconds = server.ends()
+        wait_until(lambda: queue(server) > 0)
+        status, seconds = server.stop()
         with pytest.raises(httpx.HTTPError):
             asked.result().raise_for_status()
     assert status == 0

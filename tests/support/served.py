@@ -39,35 +39,35 @@ class Server:
         self.process, self._log = process, log
         self.address = ""
 
-    def said(self):
+    def log_text(self):
         """What it has written to standard error so far."""
         return Path(self._log.name).read_text(encoding="utf-8")
 
-    def listens(self):
+    def wait_until_listening(self):
         """Waits until it listens."""
-        found = self._until(lambda: re.search(r"listening on (http://\S+)", self.said()))
+        found = self._wait_for(lambda: re.search(r"listening on (http://\S+)", self.log_text()))
         self.address = found[1]
 
-    def ready(self):
+    def wait_until_ready(self):
         """Waits until its models are loaded."""
-        self._until(lambda: httpx.get(f"{self.address}/health/ready").status_code == 200)
+        self._wait_for(lambda: httpx.get(f"{self.address}/health/ready").status_code == 200)
 
-    def ends(self, sent=signal.SIGTERM, seconds=30):
+    def stop(self, sent=signal.SIGTERM, seconds=30):
         """Sends it a signal; gives its status and the seconds until it ended."""
         start = time.monotonic()
         self.process.send_signal(sent)
         return self.process.wait(seconds), time.monotonic() - start
 
-    def memory(self):
+    def peak_memory(self):
         """The most MiB that it held so far."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
-    def _until(self, condition):
+    def _wait_for(self, condition):
         stop = time.monotonic() + 120
         while not (found := condition()):
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < stop, self.said()
+            assert self.process.poll() is None, self.log_text()
+            assert time.monotonic() < stop, self.log_text()
             time.sleep(0.05)
         return found
 
@@ -102,9 +102,9 @@ def _running(command, ready):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
         one = Server(process, log)
         try:
-            one.listens()
+            one.wait_until_listening()
             if ready:
-                one.ready()
+                one.wait_until_ready()
             yield one
         finally:
             if process.poll() is None:
@@ -123,7 +123,7 @@ def metric(address, name, **labels):
     return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.rsplit(" ", 1)[0] == wanted), 0.0)
 
 
-def until(condition, seconds=15):
+def wait_until(condition, seconds=15):
     """Waits until something holds."""
     stop = time.monotonic() + seconds
     while not condition():
@@ -131,13 +131,13 @@ def until(condition, seconds=15):
         time.sleep(0.02)
 
 
-def failed(*arguments):
+def run_failing(*arguments):
     """Runs `clearhead serve`, which must end by itself; gives what subprocess.run gives."""
     command = [COMMAND, "serve", "--port", "0", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, check=False, timeout=120)
 
 
-def connected(address, source="127.0.0.1"):
+def connect(address, source="127.0.0.1"):
     """A socket to a server, from an address of this machine."""
     parts = urlsplit(address)
     return socket.create_connection((parts.hostname, parts.port), timeout=10, source_address=(source, 0))
