@@ -228,8 +228,8 @@ def text_encoders(quick):
     model = EncoderModel(
         EncoderConfig(
             vocab_size=tokenizer.backend.get_vocab_size(), d_model=d_model, ffn_hidden=4 * d_model,
-            num_heads=d_model // 32, num_layers=layers, max_len=512, positions="learned", num_token_types=2, embedding_norm=True,
-            activation="gelu", eps=1e-12, initializer_range=0.02,
+            num_heads=d_model // 32, num_layers=layers, max_len=512, positions="learned", num_token_types=2,
+            embedding_norm=True, activation="gelu", eps=1e-12, initializer_range=0.02,
         )
     ).eval()  # fmt: skip
     cache = {}
