@@ -1,4 +1,4 @@
-"""The losses in chunks, against the plain ones: values, and gradients of everything that made the logits."""
+"""Chunked losses against their oracles: values, and gradients of hidden states, weights and biases."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ def _chunks(request, monkeypatch):
 
 
 def parts(n, d, v, *, bias=True, dtype=torch.float32):
-    """Hidden states, weight, bias and targets, a third of which do not count."""
+    """Return hidden states, weight, bias and targets, a third of them ignored."""
     hidden, weight = torch.randn(n, d, dtype=dtype), torch.randn(v, d, dtype=dtype)
     targets = torch.randint(v, (n,))
     targets[::3] = -100
@@ -33,7 +33,7 @@ def plain(hidden, weight, targets, bias=None, **options):
 
 
 def assert_same(ours, theirs, inputs, bound=1e-5):
-    """Both losses, and their gradients relative to their norm."""
+    """Assert equal losses, and gradients with a small error relative to their norm."""
     torch.testing.assert_close(ours, theirs, rtol=bound, atol=bound)
     inputs = [x for x in inputs if x is not None]
     for mine, wanted in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True):
@@ -43,7 +43,7 @@ def assert_same(ours, theirs, inputs, bound=1e-5):
 
 @pytest.mark.usefixtures("_chunks")
 @given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 11), st.sampled_from([0.0, 0.1]), st.booleans())
-def test_values_and_gradients_are_the_plain_ones(n, d, v, smoothing, bias):
+def test_values_and_gradients_equal_the_oracle(n, d, v, smoothing, bias):
     (hidden, weight, b), targets = parts(n, d, v, bias=bias)
     ours = 3 * linear_cross_entropy(hidden, weight, targets, b, smoothing=smoothing)
     assert_same(ours, 3 * plain(hidden, weight, targets, b, smoothing=smoothing), [hidden, weight, b])
@@ -51,7 +51,7 @@ def test_values_and_gradients_are_the_plain_ones(n, d, v, smoothing, bias):
 
 @pytest.mark.usefixtures("_chunks")
 @given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 11), st.sampled_from([0.0, 0.1]), st.booleans())
-def test_r_drop_is_the_mean_loss_and_the_divergence(n, d, v, smoothing, bias):
+def test_r_drop_equals_mean_loss_plus_divergence(n, d, v, smoothing, bias):
     (one, weight, b), _ = parts(n, d, v, bias=bias)
     other, targets = torch.randn(n, d, requires_grad=True), torch.randint(v, (n,))
     ours = 3 * linear_r_drop(one, other, weight, targets, b, smoothing=smoothing, weight=1.7)
@@ -89,7 +89,7 @@ def test_r_drop_under_autocast_is_close():
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_a_matrix_that_is_the_embedding_too_gets_both_gradients():
+def test_a_tied_matrix_gets_both_gradients():
     (_, weight, _), targets = parts(9, 4, 7)
     ids = torch.randint(7, (9,))
     losses = [loss(torch.tanh(weight[ids]), weight, targets) for loss in (linear_cross_entropy, plain)]
@@ -98,7 +98,7 @@ def test_a_matrix_that_is_the_embedding_too_gets_both_gradients():
 
 @pytest.mark.usefixtures("_chunks")
 @pytest.mark.parametrize("trained", [(0,), (1,), (2,), (0, 2), (1, 2)])
-def test_only_what_is_trained_gets_a_gradient(trained):
+def test_frozen_tensors_get_no_gradient(trained):
     held, targets = parts(9, 4, 7)
     for number, tensor in enumerate(held):
         tensor.requires_grad_(number in trained)
@@ -108,7 +108,7 @@ def test_only_what_is_trained_gets_a_gradient(trained):
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_the_gradient_is_the_derivative():
+def test_gradients_pass_gradcheck():
     held, targets = parts(7, 3, 5, dtype=torch.float64)
     assert torch.autograd.gradcheck(
         lambda hidden, weight, bias: linear_cross_entropy(hidden, weight, targets, bias, smoothing=0.1), held
@@ -119,7 +119,7 @@ def test_the_gradient_is_the_derivative():
     )
 
 
-def test_nothing_to_learn_from_is_zero_with_zero_gradients():
+def test_without_targets_loss_and_gradients_are_zero():
     (hidden, weight, bias), _ = parts(4, 3, 5)
     for rows in (0, 4):
         loss = linear_cross_entropy(hidden[:rows], weight, torch.full((rows,), -100), bias)
@@ -140,7 +140,7 @@ def test_without_gradients_no_gradient_is_computed(monkeypatch):
     torch.testing.assert_close(linear_cross_entropy(hidden.detach(), weight.detach(), targets, bias.detach()), loss)
 
 
-def test_under_autocast_products_are_bfloat16_and_sums_are_not():
+def test_under_autocast_matmuls_are_bfloat16_and_sums_float32():
     (hidden, weight, bias), targets = parts(64, 16, 50)
     exact = plain(hidden, weight, targets, bias, smoothing=0.1)
     with torch.autocast("cpu", torch.bfloat16):
@@ -169,7 +169,7 @@ def test_bfloat16_weights_have_bfloat16_gradients():
         assert torch.cosine_similarity(mine.float().flatten(), wanted.flatten(), dim=0) > 0.9995
 
 
-def test_a_wrong_target_is_named():
+def test_errors_name_an_invalid_target():
     (hidden, weight, _), _ = parts(2, 3, 5)
     with pytest.raises(ValueError, match="0 … 4, or -100 for ignored positions; got 7"):
         linear_cross_entropy(hidden, weight, torch.tensor([0, 7]))
@@ -195,14 +195,14 @@ def test_distillation_from_a_teacher_of_another_width():
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_rows_are_cut_as_the_positions_are():
+def test_rows_are_chunked_like_positions():
     (hidden, weight, bias), targets = parts(9, 4, 7)
     loss = partial(cross_entropy, smoothing=0.1)
     ours = chunked_vocabulary_loss(loss, [hidden], [weight], [bias], [targets])
     assert_same(ours, plain(hidden, weight, targets, bias, smoothing=0.1), [hidden, weight, bias])
 
 
-def test_sets_that_do_not_fit_are_refused():
+def test_mismatched_sets_are_errors():
     x, weight = torch.zeros(3, 4), torch.zeros(5, 4)
     with pytest.raises(ValueError, match="got 2 sets, 1 weights, 2 biases"):
         chunked_vocabulary_loss(r_drop, [x, x], [weight])
@@ -211,7 +211,7 @@ def test_sets_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("options", [{}, {"output_bias": True}, {"output_scale": True}])
-def test_a_models_loss_is_that_of_its_logits(options):
+def test_loss_of_a_model_equals_the_loss_of_its_logits(options):
     plan = Seq2SeqConfig(vocab_size=30, d_model=8, ffn_hidden=16, num_heads=2, num_layers=1, drop_prob=0.0, **options)
     model = Seq2Seq(plan)
     if model.output.bias is not None:

@@ -1,4 +1,4 @@
-"""Texts in one row without padding: the same as each by itself, for attention and for every family."""
+"""Packed sequences against separate ones, in attention and in every encoder family."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_attention(lengths, seed, causal, window):
 
 
 @given(lengths=st.lists(st.sampled_from([0, 1, 2, 3, 16, 33]), min_size=1, max_size=8), seed=st.integers(0, 2**16))
-def test_a_text_has_the_same_values_to_the_bit_among_any_others(lengths, seed):
+def test_values_are_bit_identical_whichever_sequences_are_packed_together(lengths, seed):
     torch.manual_seed(seed)
     q, k, v = torch.randn(3, 1, 2, sum(lengths), 8).unbind()
     with torch.no_grad():
@@ -58,7 +58,7 @@ def model(request, tmp_path_factory):
 
 @given(lengths=lengths_of_texts, seed=st.integers(0, 2**16))
 @settings(max_examples=12)
-def test_packed_padded_reordered_rebatched_the_vectors_are_the_same(model, lengths, seed):
+def test_packing_padding_and_order_do_not_change_vectors(model, lengths, seed):
     torch.manual_seed(seed)
     texts = [torch.randint(model.config.vocab_size, (length,)) for length in lengths]
 
@@ -82,10 +82,10 @@ def test_packed_padded_reordered_rebatched_the_vectors_are_the_same(model, lengt
             assert (one.mean(dim=0) - other.mean(dim=0)).norm() / other.mean(dim=0).norm() < 1e-6
 
 
-def test_packed_masks_that_do_not_fit():
+def test_mismatched_packed_masks_are_errors():
     with pytest.raises(ValueError, match="5 tokens do not fill 6 keys"):
         masks.Mask(length=6, lengths=(2, 3))
-    with pytest.raises(ValueError, match="stand in a batch of one row"):
+    with pytest.raises(ValueError, match="require a batch of one row"):
         masks.as_mask(masks.packed([2, 3]), batch=2, heads=1, queries=5, keys=5)
     with pytest.raises(ValueError, match="cannot be joined"):
         masks.packed([2, 3]) & masks.packed([3, 2])

@@ -1,4 +1,4 @@
-"""The largest scores, found by blocks."""
+"""Top-k selection by blocks."""
 
 import torch
 from hypothesis import given
@@ -8,7 +8,7 @@ from clearhead.kernels.topk import topk
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4), st.integers(1, 3000), st.integers(1, 9), st.booleans())
-def test_they_are_those_of_topk(seed, rows, width, k, masked):
+def test_topk_equals_torch_topk(seed, rows, width, k, masked):
     torch.manual_seed(seed)
     scores = torch.randperm(rows * width).reshape(rows, width).float()
     if masked:

@@ -1,4 +1,4 @@
-"""What holds for every input of a decoder, with and without a cache."""
+"""Properties of the decoder for all inputs, with and without a cache."""
 
 import pytest
 import torch
@@ -59,12 +59,12 @@ def assert_close(found, expected):
 
 @settings(max_examples=20)
 @given(seeds, decoders, st.lists(st.integers(1, 3), min_size=1, max_size=4), st.booleans())
-def test_with_a_cache_chunk_by_chunk_is_the_whole(seed, options, chunks, padded):
+def test_cached_decoding_in_chunks_equals_one_pass(seed, options, chunks, padded):
     torch.manual_seed(seed)
     decoder, length, cache = build(options), sum(chunks), DecoderCache(2)
     x, memory = torch.randn(2, length, 8), torch.randn(2, 4, 8)
     keep, memory_keep = torch.ones(2, length, dtype=torch.bool), torch.rand(2, 4) < 0.7
-    keep[0, : length // 2] = not padded  # padding on the left, as of prompts
+    keep[0, : length // 2] = not padded  # left padding, as in prompts
     memory_mask = masks.padding(memory_keep)
     whole = decoder(x, memory, masks.padding(keep) & masks.causal(length), memory_mask)
     found = []
@@ -78,7 +78,7 @@ def test_with_a_cache_chunk_by_chunk_is_the_whole(seed, options, chunks, padded)
 
 @settings(max_examples=20)
 @given(seeds, decoders, st.lists(st.integers(0, 2), min_size=1, max_size=5))
-def test_after_select_each_row_goes_on_from_the_one_it_was(seed, options, rows):
+def test_reordered_rows_continue_from_their_source_row(seed, options, rows):
     torch.manual_seed(seed)
     decoder, cache, order = build(options), DecoderCache(2), torch.tensor(rows)
     x, memory = torch.randn(3, 4, 8), torch.randn(3, 5, 8)
@@ -90,7 +90,7 @@ def test_after_select_each_row_goes_on_from_the_one_it_was(seed, options, rows):
 
 @settings(max_examples=20)
 @given(seeds, decoders, st.integers(2, 7), st.data())
-def test_a_token_changes_nothing_before_it(seed, options, length, data):
+def test_a_token_does_not_affect_earlier_outputs(seed, options, length, data):
     torch.manual_seed(seed)
     decoder, place = build(options), data.draw(st.integers(1, length - 1))
     x, memory = torch.randn(2, length, 8), torch.randn(2, 3, 8)
@@ -103,7 +103,7 @@ def test_a_token_changes_nothing_before_it(seed, options, length, data):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_through_a_whole_model_a_token_changes_nothing_before_it(positions):
+def test_a_token_does_not_affect_earlier_logits_of_a_model(positions):
     @given(seeds, st.integers(2, 7), st.data())
     @settings(max_examples=10)
     def check(seed, length, data):
@@ -121,7 +121,7 @@ def test_through_a_whole_model_a_token_changes_nothing_before_it(positions):
 
 @settings(max_examples=20)
 @given(seeds, decoders)
-def test_what_stands_in_padded_memory_does_not_matter(seed, options):
+def test_padding_of_the_memory_does_not_change_the_output(seed, options):
     torch.manual_seed(seed)
     decoder, keep = build(options), torch.rand(2, 5) < 0.6
     x, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
@@ -135,7 +135,7 @@ def test_what_stands_in_padded_memory_does_not_matter(seed, options):
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_padding_on_the_left_changes_no_memory_and_no_logits(positions, norm_order):
+def test_left_padding_does_not_change_memory_or_logits(positions, norm_order):
     made = model(positions, norm_order=norm_order)
     source, target = torch.randint(11, (1, 5)), torch.randint(11, (1, 4))
     keep, target_keep = torch.ones(1, 8, dtype=torch.bool), torch.ones(1, 6, dtype=torch.bool)
@@ -147,7 +147,7 @@ def test_padding_on_the_left_changes_no_memory_and_no_logits(positions, norm_ord
     assert_close(made(padded, padded_target, mask, target_mask)[:, 2:], made(source, target))
 
 
-def test_a_decoders_relative_biases_are_those_of_the_tokens_behind():
+def test_relative_biases_of_a_decoder_cover_earlier_tokens():
     decoder = build(OPTIONS[3])
     x, memory = torch.randn(2, 12, 8), torch.randn(2, 3, 8)
     found = decoder(x, memory, masks.causal(12))
@@ -158,7 +158,7 @@ def test_a_decoders_relative_biases_are_those_of_the_tokens_behind():
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_step_by_step_a_whole_model_gives_the_logits_of_one_pass(positions):
+def test_cached_decoding_of_a_model_equals_one_pass(positions):
     made = model(positions)
     source, target = torch.randint(11, (2, 5)), torch.randint(11, (2, 6))
     memory, cache = made.encode(source), made.cache()
@@ -166,7 +166,7 @@ def test_step_by_step_a_whole_model_gives_the_logits_of_one_pass(positions):
     assert_close(torch.cat(steps, dim=1), made(source, target))
 
 
-def test_a_cache_misses_no_layer_in_training():
+def test_layer_drop_skips_no_layer_with_a_cache():
     from clearhead import Decoder, DecoderCache
 
     decoder = Decoder(8, 8, 2, 0.0, 3, layer_drop=0.6).train()

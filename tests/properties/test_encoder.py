@@ -1,4 +1,4 @@
-"""What holds for every input of an encoder."""
+"""Properties of the encoder for all inputs."""
 
 import torch
 from hypothesis import given
@@ -10,7 +10,7 @@ seeds = st.integers(0, 2**16)
 
 
 @given(seeds, st.integers(1, 6))
-def test_an_encoder_without_positions_does_not_know_the_order(seed, length):
+def test_an_encoder_without_positions_is_permutation_equivariant(seed, length):
     torch.manual_seed(seed)
     encoder = Encoder(8, 16, 2, 0.0, 2)
     x, order = torch.randn(1, length, 8), torch.randperm(length)
@@ -18,7 +18,7 @@ def test_an_encoder_without_positions_does_not_know_the_order(seed, length):
 
 
 @given(seeds, st.integers(2, 8), st.data())
-def test_under_a_causal_mask_no_position_sees_a_later_one(seed, length, data):
+def test_causal_masks_hide_later_positions(seed, length, data):
     torch.manual_seed(seed)
     encoder = Encoder(8, 16, 2, 0.0, 2)
     x = torch.randn(1, length, 8)

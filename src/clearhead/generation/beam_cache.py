@@ -40,7 +40,7 @@ def as_beam_cache(cache: Cache) -> "Cache | BeamDecoderCache":
 
 
 class BeamSelfAttentionCache(SelfAttentionCache):
-    """A self-attention cache in which the beams of a sentence share one row."""
+    """A self-attention cache with one row for all beams of a sentence."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class BeamDecoderCache(DecoderCache):
         return masks.Mask(length=allowed.shape[-1], bias=bias)
 
     def reorder(self, rows: Int[Tensor, "N"], memory_rows: Int[Tensor, "S"] | None = None) -> None:
-        """Keep these beams and, where given, these sentences; each beam continues from one of its own sentence."""
+        """Keep these beams and, where given, these sentences; each beam continues from a beam of the same sentence."""
         for layer in self.layers:
             if self.num_beams == 1:
                 layer.attention.reorder(rows)
