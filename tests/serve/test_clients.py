@@ -1,4 +1,4 @@
-"""Budgets per client, against the real server: one client cannot use up what others need."""
+"""Limits per client, with a real server: one client cannot use up a shared limit."""
 
 import contextlib
 import select
@@ -24,7 +24,7 @@ models.LoadedModel.run = performed
 
 @contextlib.contextmanager
 def greedy(address, headers=None, count=16):
-    """Clients that send all of a large body but its last bytes; gives their sockets."""
+    """Open clients that send a large body except its last bytes; yields their sockets."""
     lines = [f"{name}: {value}" for name, value in (headers or {}).items()]
     sockets = [connect(address) for _ in range(count)]
     try:
@@ -38,7 +38,7 @@ def greedy(address, headers=None, count=16):
 
 
 def answered(sockets):
-    """The sockets that have received something."""
+    """Return the sockets that have received data."""
     return select.select(sockets, [], [], 0)[0]
 
 
@@ -81,7 +81,7 @@ def test_without_keys_slow_bodies_of_one_address_leave_room_for_another(folders)
         assert forged.status_code == 503
 
 
-def test_bodies_without_a_key_are_answered_before_they_come(folders):
+def test_bodies_without_a_key_are_rejected_before_they_arrive(folders):
     endless = "import clearhead.serve.http.request_bodies as bodies\nbodies._DRAIN_SECONDS = 600.0"
     with (
         served.server({"bert": folders / "bert"}, api_keys=KEYS, before=endless, **LIMITS) as server,
@@ -92,7 +92,7 @@ def test_bodies_without_a_key_are_answered_before_they_come(folders):
             status, headers, _ = answer(one)
             assert status == 401
             assert headers["connection"] == "close"
-        for path in ("/health/live", "/docs"):  # what needs no key takes no body either
+        for path in ("/health/live", "/docs"):  # paths without a key accept no body either
             with connect(server.address) as one:
                 one.sendall(head(path, "content-length: 131072", method="GET") + b" " * 1000)
                 assert answer(one)[0] == 200
@@ -102,7 +102,7 @@ def test_bodies_without_a_key_are_answered_before_they_come(folders):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", ["content-length: 131072", "transfer-encoding: chunked", "expect: 100-continue"])
-def test_a_client_without_a_key_cannot_hold_a_connection(folders, length):
+def test_client_without_a_key_cannot_hold_a_connection(folders, length):
     waits = length.startswith("expect")
     lines = [length, "content-length: 131072"] if waits else [length]
     with served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server, connect(server.address) as one:
@@ -125,7 +125,7 @@ def test_a_client_without_a_key_cannot_hold_a_connection(folders, length):
         assert "Traceback" not in server.log_text()
 
 
-def test_a_broken_chunk_behind_an_answer_breaks_nothing(folders):
+def test_malformed_chunk_after_a_response_is_harmless(folders):
     with served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server, connect(server.address) as one:
         one.sendall(head("/v1/embeddings", "transfer-encoding: chunked"))
         wait_until(lambda: answered([one]))

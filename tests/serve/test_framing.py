@@ -57,7 +57,7 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("sent", AMBIGUOUS.values(), ids=AMBIGUOUS)
-def test_an_ambiguous_request_is_400_and_closes_the_connection(server, sent):
+def test_ambiguous_request_is_400_and_closes_the_connection(server, sent):
     with connect(server.address) as one:
         with contextlib.suppress(ConnectionError):  # closed before all was sent
             one.sendall(sent + SMUGGLED)
@@ -76,7 +76,7 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("sent", COSTLY.values(), ids=COSTLY)
-def test_blanks_that_take_long_to_parse_hold_nobody_up(server, sent):
+def test_costly_blanks_do_not_delay_other_requests(server, sent):
     with contextlib.ExitStack() as sockets:
         for _ in range(60):  # each took seconds
             sockets.enter_context(connect(server.address)).sendall(sent)
@@ -100,7 +100,7 @@ def test_equal_lengths_chunks_and_pipelined_requests_are_answered(server):
     assert re.findall(rb"HTTP/1.1 (\d+)", found) == [b"200"] * 3
 
 
-def test_an_upgrade_is_ignored(server):
+def test_upgrade_is_ignored(server):
     upgrade = (
         "connection: upgrade, close",
         "upgrade: websocket",
@@ -115,7 +115,7 @@ def test_an_upgrade_is_ignored(server):
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "CONNECT", "PUT"])
-def test_no_answer_names_a_foreign_host(server, method):
+def test_responses_do_not_repeat_a_foreign_host(server, method):
     paths = httpx.get(f"{server.address}/openapi.json").json()["paths"]
     for path in ["/", "/docs", "/openapi.json", "/v1/models/bert", *paths, "//evil.example/translate", "*"]:
         for asked in (path, path.rstrip("/") + "/", f"{path}//"):
@@ -130,7 +130,7 @@ def test_no_answer_names_a_foreign_host(server, method):
 
 
 @pytest.mark.parametrize("slow", ["content-length", "chunks", "trailers"])
-def test_a_body_that_comes_byte_by_byte_is_408(server, slow):
+def test_body_sent_byte_by_byte_is_408(server, slow):
     length = "content-length: 100000" if slow == "content-length" else "transfer-encoding: chunked"
     before = served.metric(server.address, "requests_total", method="POST", path=PATH, status="408")
     with connect(server.address) as one:
@@ -148,7 +148,7 @@ def test_a_body_that_comes_byte_by_byte_is_408(server, slow):
 
 
 @pytest.mark.parametrize("first", [b"", head("/health/live", method="GET")])
-def test_headers_that_come_byte_by_byte_are_not_waited_for(server, first):
+def test_headers_sent_byte_by_byte_time_out(server, first):
     with connect(server.address) as one:
         if first:
             one.sendall(first)
@@ -158,7 +158,7 @@ def test_headers_that_come_byte_by_byte_are_not_waited_for(server, first):
 
 
 def dribbled(one, part):
-    """What a client receives that sends small parts until the server closes the connection, for a minute at most."""
+    """Send small parts until the server closes the connection, at most a minute, and return the received bytes."""
     one.settimeout(0.1)
     found = b""
     for _ in range(600):

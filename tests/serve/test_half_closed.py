@@ -1,4 +1,4 @@
-"""Clients that close their side of a connection, or all of it, against the real server."""
+"""Half-closed and closed connections, with a real server."""
 
 import re
 import socket
@@ -38,7 +38,7 @@ def queue(address):
 
 
 def exchanged(address, sent, *, half_closed=True):
-    """All that a client receives for what it sends, until the server closes the connection."""
+    """Send bytes and return all bytes received until the server closes the connection."""
     with connect(address) as one:
         one.sendall(sent)
         if half_closed:
@@ -67,7 +67,7 @@ SLOW = {"slow", "generated", "large", "of HTTP/1.0", "expected", "pipelined"}
     "sent",
     [pytest.param(sent, id=name, marks=[pytest.mark.slow] if name in SLOW else []) for name, sent in ANSWERED.items()],
 )
-def test_a_half_closed_client_receives_the_same_bytes(address, sent):
+def test_half_closed_client_receives_the_same_bytes(address, sent):
     *_, last = sent.rpartition(b"host: x\r\n")
     closing = sent.removesuffix(last) + b"connection: close\r\n" + last
     expected = exchanged(address, closing, half_closed=False)
@@ -78,11 +78,11 @@ def test_a_half_closed_client_receives_the_same_bytes(address, sent):
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n", request("/translate", LONG)[:-1]])
-def test_a_half_closed_client_with_part_of_a_request_is_closed(address, sent):
+def test_half_closed_client_with_an_incomplete_request_is_closed(address, sent):
     assert exchanged(address, sent) == b""
 
 
-def test_a_half_closed_idle_connection_is_closed(address):
+def test_half_closed_idle_connection_is_closed(address):
     with connect(address) as one:
         one.sendall(request("/v1/embeddings", TYPED))
         assert answer(one)[0] == 200
@@ -106,7 +106,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_a_client_that_has_gone_requested_is_abandoned(address, ending, stream):
+def test_running_request_of_a_disconnected_client_is_abandoned(address, ending, stream):
     steps = served.metric(address, "tokens_total", part="decoder")
     one = connect(address)
     one.sendall(request("/translate", {**LONG, "stream": stream, "beam_size": 1}))
@@ -120,7 +120,7 @@ def test_what_a_client_that_has_gone_requested_is_abandoned(address, ending, str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_waits_for_a_client_that_has_gone_is_not_computed(address, stream):
+def test_queued_request_of_a_disconnected_client_is_not_computed(address, stream):
     with connect(address) as first:
         first.sendall(request("/v1/embeddings", {**TYPED, "input": "slow"}))
         wait_until(lambda: queue(address) > 0)

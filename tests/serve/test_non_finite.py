@@ -1,4 +1,4 @@
-"""A server whose model overflows answers 500 with the text that it failed on, to the client that sent it alone."""
+"""A model that overflows: only the client that sent the text gets status 500, with the text."""
 
 import concurrent.futures
 
@@ -37,7 +37,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_the_answer_is_500_with_the_text(server, name):
+def test_response_is_500_with_the_text(server, name):
     path, body = REQUESTS[name]
     response = httpx.post(f"{server.address}{path}", json=body, timeout=60)
     assert response.status_code == 500, response.text
@@ -50,7 +50,7 @@ def test_the_answer_is_500_with_the_text(server, name):
     assert "storm" not in server.said()
 
 
-def test_a_stream_ends_with_the_error(server):
+def test_stream_ends_with_the_error(server):
     body = {"model": "marian", "text": "the storm", "stream": True, "max_new_tokens": 3}
     response = httpx.post(f"{server.address}/translate", json=body, timeout=60)
     event = response.text.split("\n\n")[0]

@@ -1,4 +1,4 @@
-"""SIGTERM and the beginning, against the real server: it says whether it is ready, and always ends with status 0."""
+"""Readiness and SIGTERM, with a real server: it always exits with status 0."""
 
 import concurrent.futures
 import json
@@ -36,7 +36,7 @@ def embed(server):
     return httpx.post(f"{server.address}/v1/embeddings", json={"model": "bert", "input": "a"}, timeout=30)
 
 
-def test_it_is_not_ready_until_all_is_loaded(folders):
+def test_not_ready_until_all_models_are_loaded(folders):
     models = {name: folders / name for name in ("bert", "marian")}
     with served.server(models, before=SLOWED, ready=False) as server:
         told = httpx.get(f"{server.address}/health/ready")
@@ -50,7 +50,7 @@ def test_it_is_not_ready_until_all_is_loaded(folders):
         assert embed(server).status_code == 200
 
 
-def test_sigterm_lets_it_finish_and_end_with_0(folders):
+def test_sigterm_finishes_requests_and_exits_with_0(folders):
     with served.server({"bert": folders / "bert"}, before=SLOWED) as server:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             asked = [pool.submit(embed, server) for _ in range(2)]
@@ -60,7 +60,7 @@ def test_sigterm_lets_it_finish_and_end_with_0(folders):
         assert "Traceback" not in server.log_text()
 
 
-def test_sigterm_while_a_body_comes(folders):
+def test_sigterm_while_receiving_a_body(folders):
     head = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{"
     with served.server({"bert": folders / "bert"}) as server:
         parts = urlsplit(server.address)
@@ -76,14 +76,14 @@ def test_sigterm_while_a_body_comes(folders):
         assert "Traceback" not in server.log_text()
 
 
-def test_sigterm_while_it_loads(folders):
+def test_sigterm_while_loading(folders):
     with served.server({"bert": folders / "bert"}, before=SLOWED, ready=False) as server:
         status, seconds = server.stop()
     assert status == 0
     assert seconds < 5
 
 
-def test_sigterm_while_it_starts(folders):
+def test_sigterm_while_starting(folders):
     process = subprocess.Popen([COMMAND, "serve", "-m", str(folders / "bert"), "--port", "0"], stderr=subprocess.PIPE)
     time.sleep(2.0)  # it imports torch, or has begun to listen
     process.send_signal(signal.SIGTERM)
@@ -92,7 +92,7 @@ def test_sigterm_while_it_starts(folders):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_sigterm_while_it_generates(folders, stream):
+def test_sigterm_while_generating(folders, stream):
     with served.server({"marian": folders / "marian"}, before=SLOWED, drain_seconds=1.0) as server:
         body = {"text": "the old bridge", "stream": stream, "max_new_tokens": 55}  # 11 seconds of steps
         with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -112,7 +112,7 @@ def test_sigterm_while_it_generates(folders, stream):
         assert "Traceback" not in server.log_text()
 
 
-def test_sigterm_while_it_is_stuck(folders):
+def test_sigterm_while_stuck(folders):
     stuck = (
         "import time, clearhead.serve.model_registry as models\nmodels.LoadedModel.run = lambda *given: time.sleep(60)"
     )
