@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clearhead.finite import check_finite, naming
+from clearhead.finite import check_finite, error_context
 from clearhead.inspection.attention.capture import watch
 from clearhead.inspection.attention.weights import Part
 from clearhead.pipelines.text_encoder import TextEncoder
@@ -80,7 +80,7 @@ def head_attention(
         ValueError: the layer or head does not exist.
         NonFiniteError: the weights hold NaN.
     """
-    with naming(index=lambda index: 0, text=lambda index: text, model=pipeline.name):
+    with error_context(index=lambda index: 0, text=lambda index: text, model=pipeline.name):
         if isinstance(pipeline, TextToText):
             attention = _seq2seq_attention(pipeline, text, layer, head, target, source_lang, target_lang)
         else:

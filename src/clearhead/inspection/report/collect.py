@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from clearhead.finite import NonFiniteError, naming
+from clearhead.finite import NonFiniteError, error_context
 from clearhead.generation.beam import beam_search
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.greedy import greedy_search
@@ -74,7 +74,7 @@ def collect(
         NonFiniteError: a step or the search produced NaN or infinity.
     """
     _check_maps(pipeline.model, full_maps)
-    with torch.inference_mode(), naming(index=lambda index: 0, text=lambda index: text, model=name):
+    with torch.inference_mode(), error_context(index=lambda index: 0, text=lambda index: text, model=name):
         if isinstance(pipeline, TextToText):
             settings, prepared = pipeline.prepare(
                 text, source_lang=source_lang, target_lang=target_lang, beam_size=beam_size
