@@ -1,8 +1,8 @@
-"""all-MiniLM-L6-v2 here and in sentence-transformers: distances, correlations, and a text alone against in company.
+"""Compare all-MiniLM-L6-v2 in Clearhead with sentence-transformers: distances, correlations, and batch invariance.
 
 Usage: python benchmarks/agreement.py PAIRS.csv [--json FILE]
 
-PAIRS.csv holds text, text, score. The first 400 texts are also encoded one by one.
+PAIRS.csv has the columns text, text, score. The first 400 texts are also encoded one by one.
 """
 
 import argparse
@@ -24,29 +24,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pairs", type=Path)
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    first, second, scores = read_pairs(options.pairs)
+    args = parser.parse_args()
+    first, second, scores = read_pairs(args.pairs)
     texts = [*first, *second]
-    ours = {name: TextEncoder.from_pretrained(precision=name, device="cpu") for name in ("float32", "bfloat16")}
-    theirs = sentence_transformers.SentenceTransformer(str(hub.resolve_model(hub.DEFAULT_MODEL)), device="cpu")
-    exact, half, peer = ours["float32"].encode(texts), ours["bfloat16"].encode(texts), theirs.encode(texts)
-    some = texts[:400]
-    alone = np.concatenate([ours["float32"].encode([text]) for text in some])
-    apart = np.linalg.norm(alone - exact[: len(some)], axis=1)
-    cosines = (peer[: len(first)] * peer[len(first) :]).sum(axis=1)
+    encoders = {name: TextEncoder.from_pretrained(precision=name, device="cpu") for name in ("float32", "bfloat16")}
+    reference_model = sentence_transformers.SentenceTransformer(str(hub.resolve_model(hub.DEFAULT_MODEL)), device="cpu")
+    float32, bfloat16, reference = (
+        encoders["float32"].encode(texts),
+        encoders["bfloat16"].encode(texts),
+        reference_model.encode(texts),
+    )
+    first_texts = texts[:400]
+    unbatched = np.concatenate([encoders["float32"].encode([text]) for text in first_texts])
+    distances = np.linalg.norm(unbatched - float32[: len(first_texts)], axis=1)
+    cosines = (reference[: len(first)] * reference[len(first) :]).sum(axis=1)
     figures = {
         "spearman of sentence-transformers": float(stats.spearmanr(cosines, scores).statistic),
-        "spearman here": evaluate_similarity(lambda asked: exact, first, second, scores).spearman,
-        "largest distance to sentence-transformers": float(np.linalg.norm(exact - peer, axis=1).max()),
-        "smallest cosine of bfloat16 with float32": float((exact * half).sum(axis=1).min()),
-        "largest distance of a text alone to itself in company": float(apart.max()),
-        "median of that": float(np.median(apart)),
+        "spearman of Clearhead": evaluate_similarity(lambda _: float32, first, second, scores).spearman,
+        "largest distance to sentence-transformers": float(np.linalg.norm(float32 - reference, axis=1).max()),
+        "smallest cosine of bfloat16 with float32": float((float32 * bfloat16).sum(axis=1).min()),
+        "largest distance between a text alone and in a batch": float(distances.max()),
+        "median of these distances": float(np.median(distances)),
     }
     for name, figure in figures.items():
         print(f"{name}: {figure:.7g}")
-    if options.json:
-        about = {"machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
-        options.json.write_text(json.dumps({**about, **figures}, indent=2) + "\n", encoding="utf-8")
+    if args.json:
+        environment = {"machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
+        args.json.write_text(json.dumps({**environment, **figures}, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Two other ways to encode on a CPU, and why they are not the usual one: 8 bits, and PyTorch's compiler.
+"""Measure two alternatives for encoding on a CPU that are off by default: 8-bit weights and torch.compile.
 
 Usage: python benchmarks/alternatives.py TEXTS [--rounds 9]
 
-8 bits: the products' weights (a scale for each row of the matrix) and inputs (one for each token, or for a whole batch)
-are rounded to 8 bits and computed in float32, so that nothing but the rounding is measured; cosine with float32.
-The compiler: `compile=True`, beside what clearhead runs by itself; the first run is with what the compiler has kept.
+8 bits: the weights of the matmuls (one scale per row) and their inputs (one scale per token, or one per batch) are
+rounded to 8 bits. The matmuls run in float32, so only the rounding is measured, as cosine with float32.
+Compiler: `compile=True` compared with the default. The first run may use the compiler's cache.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.precision import Precision
 
 PRECISIONS = ("float32", "bfloat16")
-PRODUCTS = {
+MATMULS = {
     "all": ("qkv", "out", "inner"),
     "Q, K, V": ("attention.qkv",),
     "attention's output": ("attention.out",),
@@ -36,56 +36,56 @@ PRODUCTS = {
 }
 
 
-class Rounded(nn.Module):
-    """A linear map with weights and inputs rounded to 8 bits."""
+class QuantizedLinear(nn.Module):
+    """Linear layer with weights and inputs rounded to 8 bits."""
 
-    def __init__(self, linear: nn.Linear, *, each_token: bool) -> None:
+    def __init__(self, linear: nn.Linear, *, per_token: bool) -> None:
         super().__init__()
-        self.in_features, self.bias, self.each_token = linear.in_features, linear.bias, each_token
-        self.weight = rounded(linear.weight.detach(), linear.weight.abs().amax(1, keepdim=True))
+        self.in_features, self.bias, self.per_token = linear.in_features, linear.bias, per_token
+        self.weight = quantize(linear.weight.detach(), linear.weight.abs().amax(1, keepdim=True))
 
     def forward(self, x: Tensor) -> Tensor:
-        largest = x.abs().amax(-1, keepdim=True) if self.each_token else x.abs().max()
-        return functional.linear(rounded(x, largest), self.weight, self.bias)
+        largest = x.abs().amax(-1, keepdim=True) if self.per_token else x.abs().max()
+        return functional.linear(quantize(x, largest), self.weight, self.bias)
 
 
-def rounded(x: Tensor, largest: Tensor) -> Tensor:
+def quantize(x: Tensor, largest: Tensor) -> Tensor:
     return (x * (127 / largest)).round() * (largest / 127)
 
 
-def eager(encoder: TextEncoder) -> EncoderModel:
-    """The model in its numbers, with torch.nn's linear maps."""
+def eager_model(encoder: TextEncoder) -> EncoderModel:
+    """Copy the model in the encoder's dtype, with torch.nn's linear layers."""
     unconverted = Precision("unconverted", encoder.precision.dtype)
     return copy.deepcopy(inference_copy(encoder.model, unconverted, encoder.device))
 
 
-def eight_bits(texts: list[str]) -> None:
+def measure_8_bits(texts: list[str]) -> None:
     encoder = TextEncoder.from_pretrained(precision="float32")
     exact = encoder.encode(texts)
-    for each_token in (True, False):
-        print(f"8 bits, a scale for each {'token' if each_token else 'batch'}: cosine with float32, least and mean")
-        for name, parts in PRODUCTS.items():
-            encoder.inference_model = model = eager(encoder)
+    for per_token in (True, False):
+        print(f"8 bits, a scale for each {'token' if per_token else 'batch'}: cosine with float32, minimum and mean")
+        for name, parts in MATMULS.items():
+            encoder.inference_model = model = eager_model(encoder)
             for path, linear in list(model.encoder.named_modules()):
                 if isinstance(linear, nn.Linear) and any(path.endswith(part) for part in parts):
-                    model.encoder.set_submodule(path, Rounded(linear, each_token=each_token))
+                    model.encoder.set_submodule(path, QuantizedLinear(linear, per_token=per_token))
             cosines = (encoder.encode(texts) * exact).sum(1)
             print(f"  {name:20} {cosines.min():.4f}  {cosines.mean():.4f}")
 
 
-def compiled(texts: list[str], rounds: int) -> None:
-    for numbers in PRECISIONS:
-        plain = TextEncoder.from_pretrained(precision=numbers)
-        made = TextEncoder.from_pretrained(precision=numbers, compile=True)
-        first = [seconds(encoder, texts) for encoder in (plain, made)]
-        print(f"{numbers}: first run {first[0]:.1f} s, compiled {first[1]:.1f} s")
+def measure_compile(texts: list[str], rounds: int) -> None:
+    for dtype in PRECISIONS:
+        eager = TextEncoder.from_pretrained(precision=dtype)
+        compiled = TextEncoder.from_pretrained(precision=dtype, compile=True)
+        first = [seconds(encoder, texts) for encoder in (eager, compiled)]
+        print(f"{dtype}: first run {first[0]:.1f} s, compiled {first[1]:.1f} s")
         ratios = []
         for _ in range(rounds):
             random.shuffle(texts)
-            took = {encoder: seconds(encoder, texts) for encoder in random.sample((plain, made), 2)}
-            ratios.append(took[plain] / took[made])
-        median, least, most = statistics.median(ratios), min(ratios), max(ratios)
-        print(f"  then compiled {median:.3f} times the speed ({least:.3f} to {most:.3f})", flush=True)
+            times = {encoder: seconds(encoder, texts) for encoder in random.sample((eager, compiled), 2)}
+            ratios.append(times[eager] / times[compiled])
+        median, minimum, maximum = statistics.median(ratios), min(ratios), max(ratios)
+        print(f"  then compiled {median:.3f} times the speed ({minimum:.3f} to {maximum:.3f})", flush=True)
 
 
 def seconds(encoder: TextEncoder, texts: list[str]) -> float:
@@ -98,13 +98,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path, help="one text a line")
     parser.add_argument("--rounds", type=int, default=9)
-    options = parser.parse_args()
+    args = parser.parse_args()
     configure_allocator()
     torch.set_num_threads(2)
-    texts = list(dict.fromkeys(options.texts.read_text(encoding="utf-8").splitlines()))[:1000]
+    texts = list(dict.fromkeys(args.texts.read_text(encoding="utf-8").splitlines()))[:1000]
     print(json.dumps(hardware_info(2, ("clearhead", "torch"))))
-    compiled(texts, options.rounds)
-    eight_bits(texts)
+    measure_compile(texts, args.rounds)
+    measure_8_bits(texts)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A corpus in shards by Ray workers, of which some are killed, against the plain run: every row once, and equal.
+"""Encode a sharded corpus on Ray while killing workers, and compare every row with a run without Ray.
 
 Usage: python benchmarks/cluster.py LINES.txt [--number 100000] [--shards 20] [--workers 2] [--kills 2] [--json FILE]
 
-LINES.txt holds a text a line. The default model, in float32; the killed worker is one that is encoding (SIGKILL).
+LINES.txt has one text per line. The default model runs in float32. Workers are killed with SIGKILL while they encode.
 """
 
 import argparse
@@ -24,56 +24,56 @@ import torch
 from clearhead.benchmark.hardware import hardware_info
 
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
-BOUND = 1e-6
-"""How far a vector may be from the plain run's, of its norm."""
+TOLERANCE = 1e-6
+"""Largest allowed distance between the vectors of both runs, relative to the norm."""
 
 
-def plain(texts, output):
-    """Seconds of the run without a cluster."""
+def encode_plain(texts, output):
+    """Encode without Ray; return the seconds."""
     start = time.perf_counter()
     subprocess.run([COMMAND, "encode", str(texts), "-q", "--precision", "float32", "-o", str(output)], check=True)
     return time.perf_counter() - start
 
 
-def killed(shards, output, workers, kills, between):
-    """Seconds of the run on a cluster, and how many workers were killed in it: one every `between` seconds or so."""
-    given = [COMMAND, "encode", *map(str, shards), "--engine", "ray", "--workers", str(workers), "-q"]
-    start, chance, hits = time.perf_counter(), random.Random(0), 0
-    process = subprocess.Popen([*given, "--precision", "float32", "-o", str(output)])
+def encode_on_ray(shards, output, workers, kills, between):
+    """Encode on Ray, killing a worker about every `between` seconds; return the seconds and the number of kills."""
+    command = [COMMAND, "encode", *map(str, shards), "--engine", "ray", "--workers", str(workers), "-q"]
+    start, generator, num_kills = time.perf_counter(), random.Random(0), 0
+    process = subprocess.Popen([*command, "--precision", "float32", "-o", str(output)])
     due = None
     while process.poll() is None:
-        busy = encoding() if hits < kills else []
+        busy = busy_workers() if num_kills < kills else []
         if busy and due is None:
-            due = time.perf_counter() + chance.uniform(0.5, 1.5) * between
+            due = time.perf_counter() + generator.uniform(0.5, 1.5) * between
         if busy and due is not None and time.perf_counter() >= due:
             os.kill(busy[0], signal.SIGKILL)
-            hits, due = hits + 1, None
+            num_kills, due = num_kills + 1, None
         time.sleep(0.05)
     if process.returncode:
-        raise SystemExit(f"the run on the cluster ended with {process.returncode}")
-    return time.perf_counter() - start, hits
+        raise SystemExit(f"the run on Ray failed with status {process.returncode}")
+    return time.perf_counter() - start, num_kills
 
 
-def encoding():
-    """The workers of this machine that are encoding a shard."""
-    listed = subprocess.run(["ps", "-axo", "pid,command"], capture_output=True, text=True, check=True).stdout
-    return [int(line.split()[0]) for line in listed.splitlines() if "ray::Worker.encode" in line]
+def busy_workers():
+    """Return the process ids of the local Ray workers that are encoding a shard."""
+    processes = subprocess.run(["ps", "-axo", "pid,command"], capture_output=True, text=True, check=True).stdout
+    return [int(line.split()[0]) for line in processes.splitlines() if "ray::Worker.encode" in line]
 
 
-def compared(shards, output, vectors):
-    """Rows, and the largest distance of a vector to the plain run's, of its norm."""
+def compare(shards, output, vectors):
+    """Return the number of rows, and the largest distance from the run without Ray, relative to the norm."""
     rows, largest = 0, 0.0
     for shard in shards:
         table = pq.read_table(output / f"{shard.stem}.parquet")
         texts = shard.read_text(encoding="utf-8").split("\n")[:-1]
         if table["text"].to_pylist() != texts:
-            raise SystemExit(f"{shard.name}: its rows are not its texts, once each and in order")
-        found = np.array(table["embedding"].to_pylist(), dtype=np.float32)
-        wanted = vectors[rows : rows + len(texts)]
-        distance = np.linalg.norm(found - wanted, axis=1) / np.linalg.norm(wanted, axis=1)
+            raise SystemExit(f"{shard.name}: rows differ from the texts of the shard")
+        result = np.array(table["embedding"].to_pylist(), dtype=np.float32)
+        expected = vectors[rows : rows + len(texts)]
+        distance = np.linalg.norm(result - expected, axis=1) / np.linalg.norm(expected, axis=1)
         rows, largest = rows + len(texts), max(largest, float(distance.max()))
     if rows != len(vectors):
-        raise SystemExit(f"{rows} rows, but {len(vectors)} texts")
+        raise SystemExit(f"expected {len(vectors)} rows, got {rows}")
     return rows, largest
 
 
@@ -85,35 +85,41 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--kills", type=int, default=2)
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with asked.lines.open(encoding="utf-8", newline="\n") as file:
-            lines = [line.rstrip("\r\n") for line in itertools.islice(file, asked.number)]
-        all_of_them, each = folder / "all.txt", -(-len(lines) // asked.shards)
-        all_of_them.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        shards = [folder / f"{start // each:04}.txt" for start in range(0, len(lines), each)]
-        for number, shard in enumerate(shards):
-            part = lines[number * each : (number + 1) * each]
-            shard.write_text("".join(f"{line}\n" for line in part), encoding="utf-8")
-        alone = plain(all_of_them, folder / "all.npy")
-        seconds, hits = killed(shards, folder / "out", asked.workers, asked.kills, alone / (2 * asked.kills + 2))
-        rows, largest = compared(shards, folder / "out", np.load(folder / "all.npy", mmap_mode="r"))
-    print(f"{rows:,} rows in {len(shards)} shards: alone {alone:.1f} s, {asked.workers} workers {seconds:.1f} s")
+        with args.lines.open(encoding="utf-8", newline="\n") as file:
+            lines = [line.rstrip("\r\n") for line in itertools.islice(file, args.number)]
+        all_lines, shard_size = folder / "all.txt", -(-len(lines) // args.shards)
+        all_lines.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        shards = [folder / f"{start // shard_size:04}.txt" for start in range(0, len(lines), shard_size)]
+        for index, shard in enumerate(shards):
+            shard_lines = lines[index * shard_size : (index + 1) * shard_size]
+            shard.write_text("".join(f"{line}\n" for line in shard_lines), encoding="utf-8")
+        baseline_seconds = encode_plain(all_lines, folder / "all.npy")
+        seconds, num_kills = encode_on_ray(
+            shards, folder / "out", args.workers, args.kills, baseline_seconds / (2 * args.kills + 2)
+        )
+        rows, largest = compare(shards, folder / "out", np.load(folder / "all.npy", mmap_mode="r"))
     print(
-        f"{hits} of {asked.kills} kills; every row once; vectors at most {largest:.1e} of their norm from the plain run"
+        f"{rows:,} rows in {len(shards)} shards: alone {baseline_seconds:.1f} s, {args.workers} workers {seconds:.1f} s"
     )
-    if asked.json:
-        found = {"rows": rows, "shards": len(shards), "workers": asked.workers, "kills": hits}
-        found |= {"alone_seconds": round(alone, 1), "seconds": round(seconds, 1), "largest_distance": largest}
-        asked.json.write_text(
+    print(f"{num_kills} of {args.kills} kills; every row once; largest relative distance {largest:.1e}")
+    if args.json:
+        result = {"rows": rows, "shards": len(shards), "workers": args.workers, "kills": num_kills}
+        result |= {
+            "baseline_seconds": round(baseline_seconds, 1),
+            "seconds": round(seconds, 1),
+            "largest_distance": largest,
+        }
+        args.json.write_text(
             json.dumps(
-                {"machine": hardware_info(torch.get_num_threads(), ["clearhead", "torch", "ray"]), **found}, indent=2
+                {"machine": hardware_info(torch.get_num_threads(), ["clearhead", "torch", "ray"]), **result}, indent=2
             )
             + "\n"
         )
-    if largest > BOUND or hits < asked.kills:
-        raise SystemExit(f"wanted: {asked.kills} kills, and at most {BOUND:.0e}")
+    if largest > TOLERANCE or num_kills < args.kills:
+        raise SystemExit(f"expected {args.kills} kills and a distance of at most {TOLERANCE:.0e}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Streaming a corpus: peak memory at growing sizes, and the bytes of a run that was killed and resumed.
+"""Measure the peak memory of encoding growing corpora, and check that a killed and resumed run writes the same bytes.
 
 Usage: python benchmarks/corpus.py LINES.txt [--sizes 10000,100000] [--kills 5] [--json FILE] [--plot FILE]
 
-LINES.txt holds a text a line. Each run is a `clearhead encode` process of its own with the default model. A size that
-stands in --sizes twice is run twice.
+LINES.txt has one text per line. Each run is a separate `clearhead encode` process with the default model. A size that
+is given twice runs twice.
 """
 
 import argparse
@@ -26,7 +26,7 @@ COMMAND = str(Path(sys.executable).with_name("clearhead"))
 
 
 def run(texts: Path, output: Path) -> tuple[float, float]:
-    """Seconds and peak memory (MiB) of one whole run."""
+    """Run the command; return the seconds and the peak memory in MiB."""
     start = time.perf_counter()
     process = subprocess.Popen([COMMAND, "encode", str(texts), "--quiet", "--output", str(output)])
     _, status, usage = os.wait4(process.pid, 0)
@@ -34,16 +34,16 @@ def run(texts: Path, output: Path) -> tuple[float, float]:
     return time.perf_counter() - start, usage.ru_maxrss / 1024
 
 
-def killed(texts: Path, output: Path, kills: int, seconds: float) -> int:
-    """A run that is killed at random moments and resumed until it is done; gives how many kills hit."""
-    chance, hits = random.Random(0), 0
+def encode_with_kills(texts: Path, output: Path, kills: int, seconds: float) -> int:
+    """Kill and resume a run at random times until it completes; return the number of kills."""
+    generator, num_kills = random.Random(0), 0
     for _ in range(kills):
         process = subprocess.Popen([COMMAND, "encode", str(texts), "-q", "--resume", "-o", str(output)])
-        time.sleep(chance.uniform(0.3, 1.0) * (4 + seconds / kills))
+        time.sleep(generator.uniform(0.3, 1.0) * (4 + seconds / kills))
         process.send_signal(signal.SIGKILL)
-        hits += process.wait() == -signal.SIGKILL
+        num_kills += process.wait() == -signal.SIGKILL
     subprocess.run([COMMAND, "encode", str(texts), "-q", "--resume", "-o", str(output)], check=True)
-    return hits
+    return num_kills
 
 
 def digest(path: Path) -> str:
@@ -51,14 +51,14 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def draw(path: Path, runs: list[dict[str, float]]) -> None:
-    """Time and peak memory over the number of lines."""
+def plot(path: Path, runs: list[dict[str, float]]) -> None:
+    """Plot time and peak memory against the number of lines."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    picture = Figure(figsize=(8.4, 3.4), layout="constrained")
-    FigureCanvasAgg(picture)
-    panels = picture.subplots(1, 2)
+    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, 2)
     for panel, key, label in zip(panels, ("seconds", "peak_mib"), ("seconds", "peak memory, MiB"), strict=True):
         panel.plot([run["lines"] for run in runs], [run[key] for run in runs], marker=".", linestyle="none")
         panel.set_xscale("log")
@@ -68,7 +68,7 @@ def draw(path: Path, runs: list[dict[str, float]]) -> None:
     panels[0].set_yscale("log")
     panels[1].set_ylim(0, 1.1 * max(run["peak_mib"] for run in runs))
     with atomic_file(path) as file:
-        picture.savefig(file, format="png", dpi=110)
+        figure.savefig(file, format="png", dpi=110)
 
 
 def main() -> None:
@@ -78,27 +78,27 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
-    sizes = [int(size) for size in options.sizes.split(",")]
+    args = parser.parse_args()
+    sizes = [int(size) for size in args.sizes.split(",")]
     runs: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for size in sizes:
             texts = folder / f"{size}.txt"
-            with options.lines.open("rb") as source, texts.open("wb") as target:
+            with args.lines.open("rb") as source, texts.open("wb") as target:
                 target.writelines(itertools.islice(source, size))
             seconds, peak = run(texts, folder / f"{size}.npy")
             runs.append({"lines": size, "seconds": round(seconds, 1), "peak_mib": round(peak)})
             ratio = peak / runs[0]["peak_mib"]
-            print(f"{size:>9,} lines: {seconds:6.1f} s, peak memory {peak:6.0f} MiB, {ratio:.2f} times the first")
-        hits = killed(texts, folder / "killed.npy", options.kills, seconds)
+            print(f"{size:>9,} lines: {seconds:6.1f} s, peak memory {peak:6.0f} MiB, {ratio:.2f}x the first")
+        num_kills = encode_with_kills(texts, folder / "killed.npy", args.kills, seconds)
         same = digest(folder / "killed.npy") == digest(folder / f"{sizes[-1]}.npy")
-        print(f"{sizes[-1]:>9,} lines, killed {hits} times and resumed: {'the same bytes' if same else 'OTHER BYTES'}")
-    if options.json:
-        about = {"machine": hardware_info(os.cpu_count() or 1, ("clearhead", "torch"))}
-        write_json(options.json, about | {"runs": runs, "kills": hits, "same": same})
-    if options.plot:
-        draw(options.plot, runs)
+        print(f"{sizes[-1]:>9,} lines, {num_kills} kills and resumes: {'same bytes' if same else 'DIFFERENT BYTES'}")
+    if args.json:
+        environment = {"machine": hardware_info(os.cpu_count() or 1, ("clearhead", "torch"))}
+        write_json(args.json, environment | {"runs": runs, "kills": num_kills, "same": same})
+    if args.plot:
+        plot(args.plot, runs)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Tokens per second of encoding with all-MiniLM-L6-v2: ours and other libraries', round by round in turn.
+"""Measure the throughput of encoding with all-MiniLM-L6-v2 in Clearhead and in other libraries.
 
 Usage: python benchmarks/encode.py TEXTS.txt [--number 1000] [--threads 2] [--rounds 5] [--json FILE] [--plot FILE]
 
-TEXTS.txt holds a text a line; the first distinct ones are taken. Needs sentence-transformers, and for all contestants
-onnx, onnxscript, onnxruntime and ctranslate2: those that are not installed are left out, and said. All cut texts after
-256 tokens, pool by the mean and bring vectors to length 1. Each contestant has a process of its own.
+TEXTS.txt has one text per line; the benchmark uses the first NUMBER distinct texts. Requires sentence-transformers.
+onnx, onnxscript, onnxruntime and ctranslate2 are optional; missing packages are reported and skipped. Every library
+truncates at 256 tokens, uses mean pooling and normalizes the vectors. Each runs in its own process, interleaved by
+rounds.
 """
 
 import argparse
@@ -22,18 +23,18 @@ from clearhead.benchmark.hardware import hardware_info, matmul_rate
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.io import hub
 
-LONGEST = 256
-BATCH = 32
+MAX_LENGTH = 256
+BATCH_SIZE = 32
 
 
 def sentence_transformers(folder, dtype, threads):
-    """sentence-transformers as it is by default, or in bfloat16."""
+    """Load sentence-transformers with its defaults, in a dtype."""
     import sentence_transformers
 
     torch.set_num_threads(threads)
-    kind = {"torch_dtype": getattr(torch, dtype)}
-    model = sentence_transformers.SentenceTransformer(folder, device="cpu", model_kwargs=kind)
-    model.max_seq_length = LONGEST
+    model_kwargs = {"torch_dtype": getattr(torch, dtype)}
+    model = sentence_transformers.SentenceTransformer(folder, device="cpu", model_kwargs=model_kwargs)
+    model.max_seq_length = MAX_LENGTH
     return lambda texts: np.asarray(model.encode(texts, normalize_embeddings=True), dtype=np.float32)
 
 
@@ -42,43 +43,43 @@ def tokenizer_of(folder):
 
     tokenizer = Tokenizer.from_file(str(Path(folder, "tokenizer.json")))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(LONGEST)
+    tokenizer.enable_truncation(MAX_LENGTH)
     return tokenizer
 
 
 def batches(tokenizer, texts):
-    """The places of texts of like length, with their ids, batch by batch, longest first; what any user would write."""
+    """Yield batches of texts of similar length, longest first: indices, padded ids and mask."""
     encoded = tokenizer.encode_batch(texts)
-    order = sorted(range(len(texts)), key=lambda place: -len(encoded[place].ids))
-    for start in range(0, len(order), BATCH):
-        places = order[start : start + BATCH]
-        rows = [encoded[place].ids for place in places]
+    order = sorted(range(len(texts)), key=lambda index: -len(encoded[index].ids))
+    for start in range(0, len(order), BATCH_SIZE):
+        indices = order[start : start + BATCH_SIZE]
+        rows = [encoded[index].ids for index in indices]
         longest = max(map(len, rows))
         ids = np.array([row + [0] * (longest - len(row)) for row in rows])
         keep = np.array([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
-        yield places, ids, keep
+        yield indices, ids, keep
 
 
-def pooled(hidden, keep):
+def mean_pool(hidden, keep):
     summed = (hidden * keep[:, :, None]).sum(axis=1)
     return summed / np.linalg.norm(summed, axis=1, keepdims=True)
 
 
-def batched(folder, forward):
-    """Work from a function of ids and mask to hidden states."""
+def encoder_from(folder, forward):
+    """Return an encoding function from a function that maps ids and mask to hidden states."""
     tokenizer = tokenizer_of(folder)
 
-    def work(texts):
+    def encode_texts(texts):
         vectors = np.empty((len(texts), 384), np.float32)
-        for places, ids, keep in batches(tokenizer, texts):
-            vectors[places] = pooled(forward(ids, keep), keep)
+        for indices, ids, keep in batches(tokenizer, texts):
+            vectors[indices] = mean_pool(forward(ids, keep), keep)
         return vectors
 
-    return work
+    return encode_texts
 
 
-def convert(folder, threads):
-    """`torch.nn.TransformerEncoder` with its fast path: padded batches, nested tensors inside."""
+def torch_nn(folder, threads):
+    """Load the model as `torch.nn.TransformerEncoder` with its fast path: padded batches, nested tensors inside."""
     from clearhead.checkpoints import load_encoder
     from clearhead.checkpoints.torch_nn import convert
 
@@ -92,11 +93,11 @@ def convert(folder, threads):
             x = model.embedding(torch.from_numpy(ids))
             return stack(x, src_key_padding_mask=torch.from_numpy(keep) == 0).numpy()
 
-    return batched(folder, forward)
+    return encoder_from(folder, forward)
 
 
-def exported(folder, into):
-    """The model as transformers' own code computes it, as an ONNX file."""
+def export_onnx(folder, path):
+    """Export transformers' model to an ONNX file."""
     from transformers import AutoModel
 
     class Hidden(torch.nn.Module):
@@ -111,8 +112,8 @@ def exported(folder, into):
     dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     torch.onnx.export(
         Hidden().eval(),
-        (example, example.clone(), example * 0),  # one tensor twice would be one input
-        str(into),
+        (example, example.clone(), example * 0),  # the same tensor twice would become one input
+        str(path),
         input_names=["input_ids", "attention_mask", "token_type_ids"],
         output_names=["hidden"],
         dynamic_shapes=(dims, dims, dims),
@@ -121,62 +122,64 @@ def exported(folder, into):
 
 
 def onnx_runtime(folder, file, threads):
-    """ONNX Runtime with all its optimisations."""
+    """Load a model in ONNX Runtime with all optimizations."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    session_options = onnxruntime.SessionOptions()
+    session_options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(file), session_options, providers=["CPUExecutionProvider"])
 
     def forward(ids, keep):
-        given = {"input_ids": ids, "attention_mask": keep, "token_type_ids": np.zeros_like(ids)}
-        return session.run(None, given)[0]
+        inputs = {"input_ids": ids, "attention_mask": keep, "token_type_ids": np.zeros_like(ids)}
+        return session.run(None, inputs)[0]
 
-    return batched(folder, forward)
+    return encoder_from(folder, forward)
 
 
-def ctranslate2(folder, converted, kind, threads):
-    """CTranslate2's encoder."""
+def ctranslate2(folder, converted, compute_type, threads):
+    """Load the encoder in CTranslate2."""
     import ctranslate2
 
-    encoder = ctranslate2.Encoder(str(converted), device="cpu", compute_type=kind, intra_threads=threads)
+    encoder = ctranslate2.Encoder(str(converted), device="cpu", compute_type=compute_type, intra_threads=threads)
     tokenizer = tokenizer_of(folder)
 
-    def work(texts):
+    def encode_texts(texts):
         vectors = np.empty((len(texts), 384), np.float32)
-        for places, ids, keep in batches(tokenizer, texts):
+        for indices, ids, keep in batches(tokenizer, texts):
             rows = [row[: int(kept.sum())].tolist() for row, kept in zip(ids, keep, strict=True)]
-            vectors[places] = pooled(np.array(encoder.forward_batch(rows).last_hidden_state), keep)
+            vectors[indices] = mean_pool(np.array(encoder.forward_batch(rows).last_hidden_state), keep)
         return vectors
 
-    return work
+    return encode_texts
 
 
-def contestants(folder, place, threads):
-    """All that are installed; the first is what the others are compared with."""
-    found = {
+def candidates(folder, workspace, threads):
+    """Return the installed libraries; the first is the baseline."""
+    libraries = {
         "sentence-transformers float32": Candidate(sentence_transformers, (folder, "float32", threads)),
         "sentence-transformers bfloat16": Candidate(sentence_transformers, (folder, "bfloat16", threads)),
-        "nn.TransformerEncoder float32": Candidate(convert, (folder, threads)),
+        "nn.TransformerEncoder float32": Candidate(torch_nn, (folder, threads)),
     }
     if all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        exported(folder, place / "model.onnx")
-        quantize_dynamic(place / "model.onnx", place / "int8.onnx", weight_type=QuantType.QInt8)
-        found["ONNX Runtime float32"] = Candidate(onnx_runtime, (folder, place / "model.onnx", threads))
-        found["ONNX Runtime int8"] = Candidate(onnx_runtime, (folder, place / "int8.onnx", threads))
+        export_onnx(folder, workspace / "model.onnx")
+        quantize_dynamic(workspace / "model.onnx", workspace / "int8.onnx", weight_type=QuantType.QInt8)
+        libraries["ONNX Runtime float32"] = Candidate(onnx_runtime, (folder, workspace / "model.onnx", threads))
+        libraries["ONNX Runtime int8"] = Candidate(onnx_runtime, (folder, workspace / "int8.onnx", threads))
     else:
-        print("onnx, onnxscript or onnxruntime is not installed: left out")
+        print("skipped: onnx, onnxscript or onnxruntime is not installed")
     if importlib.util.find_spec("ctranslate2"):
         from ctranslate2.converters import TransformersConverter
 
-        TransformersConverter(folder).convert(str(place / "ct2"))
-        for kind in ("float32", "int8"):
-            found[f"CTranslate2 {kind}"] = Candidate(ctranslate2, (folder, place / "ct2", kind, threads))
+        TransformersConverter(folder).convert(str(workspace / "ct2"))
+        for compute_type in ("float32", "int8"):
+            libraries[f"CTranslate2 {compute_type}"] = Candidate(
+                ctranslate2, (folder, workspace / "ct2", compute_type, threads)
+            )
     else:
-        print("ctranslate2 is not installed: left out")
-    return found | encode.candidates(folder, threads)
+        print("skipped: ctranslate2 is not installed")
+    return libraries | encode.candidates(folder, threads)
 
 
 def main():
@@ -187,55 +190,55 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
+    args = parser.parse_args()
     folder = str(hub.resolve_model(hub.DEFAULT_MODEL))
-    lines = options.texts.read_text(encoding="utf-8").splitlines()
-    texts = list(dict.fromkeys(line for line in lines if line.strip()))[: options.number]
+    lines = args.texts.read_text(encoding="utf-8").splitlines()
+    texts = list(dict.fromkeys(line for line in lines if line.strip()))[: args.number]
     encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
     tokens = encode.token_counts(encoder, texts)
     total = sum(tokens.values())
     print(f"{len(texts)} texts of {total / len(texts):.1f} tokens")
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(args.threads)
     rates = {dtype: matmul_rate(dtype) for dtype in ("float32", "bfloat16")}
-    with tempfile.TemporaryDirectory() as place:
-        found = run_benchmark(
-            contestants(folder, Path(place), options.threads),
+    with tempfile.TemporaryDirectory() as workspace:
+        results = run_benchmark(
+            candidates(folder, Path(workspace), args.threads),
             texts,
-            lambda some: sum(tokens[text] for text in some),
-            rounds=options.rounds,
+            lambda batch: sum(tokens[text] for text in batch),
+            rounds=args.rounds,
             check=texts[:200],
             on_round=print,
         )
-    closest = encode.min_cosines(found.outputs)
+    cosines = encode.min_cosines(results.outputs)
     for line in report.table(
-        found.measurements, "tokens/s", {name: f"cosine {value:.5f}" for name, value in closest.items()}
+        results.measurements, "tokens/s", {name: f"cosine {value:.5f}" for name, value in cosines.items()}
     ):
         print(line)
-    products = 2 * sum(weight.numel() for weight in encoder.model.encoder.parameters() if weight.ndim == 2)
+    flops_per_token = 2 * sum(weight.numel() for weight in encoder.model.encoder.parameters() if weight.ndim == 2)
     shares = {
-        figure.name: figure.median * products / rates["bfloat16" if "bfloat16" in figure.name else "float32"]
-        for figure in found.measurements
+        figure.name: figure.median * flops_per_token / rates["bfloat16" if "bfloat16" in figure.name else "float32"]
+        for figure in results.measurements
         if "clearhead" in figure.name
     }
     for name, share in shares.items():
-        print(f"{name}: {share:.0%} of the rate of a large matrix product here")
+        print(f"{name}: {share:.0%} of the throughput of a large matmul on this machine")
     packages = ("clearhead", "torch", "transformers", "sentence-transformers", "onnxruntime", "ctranslate2")
-    here = hardware_info(options.threads, packages)
+    hardware = hardware_info(args.threads, packages)
     about = {
         "texts": len(texts),
         "tokens": total,
-        "cosines": closest,
-        "product_rates": rates,
+        "cosines": cosines,
+        "matmul_rates": rates,
         "shares": shares,
-        "machine": here,
+        "machine": hardware,
     }
-    print(json.dumps({key: about[key] for key in ("product_rates", "machine")}))
-    if options.json:
-        report.write_report(options.json, found.measurements, about)
-    if options.plot:
+    print(json.dumps({key: about[key] for key in ("matmul_rates", "machine")}))
+    if args.json:
+        report.write_report(args.json, results.measurements, about)
+    if args.plot:
         report.plot(
-            options.plot,
-            found.measurements,
+            args.plot,
+            results.measurements,
             "tokens/s",
             f"Encoding {len(texts)} texts, {total / len(texts):.0f} tokens",
         )

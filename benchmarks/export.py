@@ -1,11 +1,11 @@
-"""Exported models, each opened by its own library, against the model itself, on real sentences.
+"""Compare exported models, opened by other libraries, with the original model on real sentences.
 
 Usage: python benchmarks/export.py MODEL... TEXTS [--references FILE] [--number 200] [--json FILE]
 
-MODEL is all-MiniLM-L6-v2, tatoeba-en-de, or others; TEXTS holds a text a line, and the references file, for a
-translator, its translation on the same line. Of an encoder the largest difference of a number to the model's, and in
-8 bits the cosine; of a translator the outputs with the same tokens, greedily and by 5 beams, and in 8 bits BLEU and
-chrF against the references, or else against the outputs of float32.
+MODEL is the name or folder of a model, such as all-MiniLM-L6-v2 or tatoeba-en-de. TEXTS has one text per line; the
+references file has the translations of these lines. For encoders, the benchmark reports the largest absolute error, and
+in 8 bits the cosine. For translators, it reports the number of identical outputs with greedy search and 5 beams. In 8
+bits it adds BLEU and chrF against the references, or against the float32 outputs if there are none.
 """
 
 import argparse
@@ -28,68 +28,70 @@ from clearhead.metrics.bleu import translation_scores
 from clearhead.models.heads import pool
 from clearhead.pipelines.auto import load_pipeline
 
-BEAMS, LONGEST, BATCH = (1, 5), 128, 16
+BEAMS, MAX_LENGTH, BATCH_SIZE = (1, 5), 128, 16
 PACKAGES = ("clearhead", "torch", "onnxruntime", "ctranslate2", "transformers", "sentence-transformers")
 
 
 def batches(rows, pad):
-    """Rows of ids in padded batches: the places of the rows, ids, mask."""
-    order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
-    for start in range(0, len(order), BATCH):
-        some = order[start : start + BATCH]
-        longest = max(len(rows[place]) for place in some)
-        ids = [[*rows[place], *[pad] * (longest - len(rows[place]))] for place in some]
-        mask = [[*[1] * len(rows[place]), *[0] * (longest - len(rows[place]))] for place in some]
-        yield some, np.array(ids, dtype=np.int64), np.array(mask, dtype=np.int64)
+    """Yield padded batches of rows of ids, sorted by length: indices, ids and mask."""
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+    for start in range(0, len(order), BATCH_SIZE):
+        indices = order[start : start + BATCH_SIZE]
+        longest = max(len(rows[index]) for index in indices)
+        ids = [[*rows[index], *[pad] * (longest - len(rows[index]))] for index in indices]
+        mask = [[*[1] * len(rows[index]), *[0] * (longest - len(rows[index]))] for index in indices]
+        yield indices, np.array(ids, dtype=np.int64), np.array(mask, dtype=np.int64)
 
 
-def pooled(made, states, mask):
-    """Hidden states as the model's vectors."""
-    vectors = pool(states, mask != 0, made.settings.pooling)
-    return torch.nn.functional.normalize(vectors, dim=-1) if made.settings.normalize else vectors
+def pool_states(pipeline, states, mask):
+    """Pool hidden states with the model's settings."""
+    vectors = pool(states, mask != 0, pipeline.settings.pooling)
+    return torch.nn.functional.normalize(vectors, dim=-1) if pipeline.settings.normalize else vectors
 
 
-def vectors_of(made, compute, texts):
-    """Vectors of texts, in their order, by a function of ids and mask."""
-    rows = [tokens.ids for tokens in made.tokenize(texts)]
-    found = np.empty((len(rows), made.width()), np.float32)
-    for places, ids, mask in batches(rows, made.model.config.pad_id):
-        found[places] = compute(ids, mask)
-    return found
+def vectors_of(pipeline, compute, texts):
+    """Return the vectors of texts, in their order, from a function of ids and mask."""
+    rows = [tokens.ids for tokens in pipeline.tokenize(texts)]
+    results = np.empty((len(rows), pipeline.width()), np.float32)
+    for indices, ids, mask in batches(rows, pipeline.model.config.pad_id):
+        results[indices] = compute(ids, mask)
+    return results
 
 
-def by_onnx(made, folder, texts):
+def by_onnx(pipeline, folder, texts):
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
 
     def compute(ids, mask):
         return session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": mask})[0]
 
-    return vectors_of(made, compute, texts)
+    return vectors_of(pipeline, compute, texts)
 
 
-def by_ctranslate2(made, folder, texts):
+def by_ctranslate2(pipeline, folder, texts):
     encoder = ctranslate2.Encoder(str(folder), device="cpu")
 
     def compute(ids, mask):
         rows = [row[kept != 0].tolist() for row, kept in zip(ids, mask, strict=True)]
         states = torch.from_numpy(np.array(encoder.forward_batch(rows).last_hidden_state))
-        return pooled(made, states, torch.from_numpy(mask)).numpy()
+        return pool_states(pipeline, states, torch.from_numpy(mask)).numpy()
 
-    return vectors_of(made, compute, texts)
+    return vectors_of(pipeline, compute, texts)
 
 
-def by_transformers(made, folder, texts):
-    theirs = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+def by_transformers(pipeline, folder, texts):
+    reference_model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
 
     @torch.inference_mode()
     def compute(ids, mask):
         ids, mask = torch.from_numpy(ids), torch.from_numpy(mask)
-        return pooled(made, theirs(input_ids=ids, attention_mask=mask).last_hidden_state, mask).numpy()
+        return pool_states(
+            pipeline, reference_model(input_ids=ids, attention_mask=mask).last_hidden_state, mask
+        ).numpy()
 
-    return vectors_of(made, compute, texts)
+    return vectors_of(pipeline, compute, texts)
 
 
-def by_sentence_transformers(made, folder, texts):
+def by_sentence_transformers(pipeline, folder, texts):
     return sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(texts)
 
 
@@ -101,39 +103,43 @@ ENCODERS = {
 }
 
 
-def ours(made, texts, beams):
-    """The ids of outputs, without the end."""
-    found = made.generate(texts, beam_size=beams, max_new_tokens=LONGEST, return_details=True)
-    ends = made.model.config.eos_ids
-    return [[number for number in one.token_ids if number not in ends] for one in found]
+def generate_ids(pipeline, texts, beams):
+    """Return the output ids of Clearhead, without the end token."""
+    results = pipeline.generate(texts, beam_size=beams, max_new_tokens=MAX_LENGTH, return_details=True)
+    ends = pipeline.model.config.eos_ids
+    return [[token_id for token_id in output.token_ids if token_id not in ends] for output in results]
 
 
-def outputs_of_onnx(made, folder, texts, beams):
-    return ours(TextToText.from_pretrained(folder, runtime="onnx"), texts, beams)
+def outputs_of_onnx(pipeline, folder, texts, beams):
+    return generate_ids(TextToText.from_pretrained(folder, runtime="onnx"), texts, beams)
 
 
-def outputs_of_ctranslate2(made, folder, texts, beams):
+def outputs_of_ctranslate2(pipeline, folder, texts, beams):
     translator = ctranslate2.Translator(str(folder), device="cpu")
-    rows = [made.tokenizer.ids_to_tokens(tokens.ids) for tokens in made.tokenizer.encode(texts, made.max_length)]
-    penalty = made.settings.length_penalty if beams > 1 else 1.0
-    told = {"beam_size": beams, "length_penalty": penalty, "max_decoding_length": LONGEST}
-    found = translator.translate_batch(rows, max_batch_size=BATCH, **told)
-    return [[made.tokenizer.token_id(word) for word in one.hypotheses[0]] for one in found]
+    rows = [
+        pipeline.tokenizer.ids_to_tokens(tokens.ids) for tokens in pipeline.tokenizer.encode(texts, pipeline.max_length)
+    ]
+    penalty = pipeline.settings.length_penalty if beams > 1 else 1.0
+    options = {"beam_size": beams, "length_penalty": penalty, "max_decoding_length": MAX_LENGTH}
+    results = translator.translate_batch(rows, max_batch_size=BATCH_SIZE, **options)
+    return [[pipeline.tokenizer.token_id(word) for word in output.hypotheses[0]] for output in results]
 
 
-def outputs_of_transformers(made, folder, texts, beams):
-    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
-    rows = [tokens.ids for tokens in made.tokenizer.encode(texts, made.max_length)]
-    found = [[] for _ in rows]
-    config = made.model.config
-    for places, ids, mask in batches(rows, config.pad_id):
-        told = {"num_beams": beams, "max_new_tokens": LONGEST, "do_sample": False}
+def outputs_of_transformers(pipeline, folder, texts, beams):
+    reference_model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+    rows = [tokens.ids for tokens in pipeline.tokenizer.encode(texts, pipeline.max_length)]
+    results = [[] for _ in rows]
+    config = pipeline.model.config
+    for indices, ids, mask in batches(rows, config.pad_id):
+        options = {"num_beams": beams, "max_new_tokens": MAX_LENGTH, "do_sample": False}
         with torch.inference_mode():
-            made_ids = theirs.generate(torch.from_numpy(ids), attention_mask=torch.from_numpy(mask), **told)
-        for place, row in zip(places, made_ids[:, 1:].tolist(), strict=True):
-            end = next((at for at, number in enumerate(row) if number in config.eos_ids), len(row))
-            found[place] = row[:end]
-    return found
+            output_ids = reference_model.generate(
+                torch.from_numpy(ids), attention_mask=torch.from_numpy(mask), **options
+            )
+        for index, row in zip(indices, output_ids[:, 1:].tolist(), strict=True):
+            end = next((position for position, token_id in enumerate(row) if token_id in config.eos_ids), len(row))
+            results[index] = row[:end]
+    return results
 
 
 TRANSLATORS = {
@@ -143,78 +149,85 @@ TRANSLATORS = {
 }
 
 
-def write(model, folder, to, int8):
-    """Exports a model."""
-    if to == "onnx":
+def export_model(model, folder, target_format, int8):
+    """Export a model."""
+    if target_format == "onnx":
         to_onnx(model, folder, int8=int8)
-    elif to == "ctranslate2":
+    elif target_format == "ctranslate2":
         libraries.to_ctranslate2(model, folder, int8=int8)
     else:
-        {"transformers": libraries.to_transformers, "sentence-transformers": libraries.to_sentence_transformers}[to](
-            model, folder
-        )
+        {"transformers": libraries.to_transformers, "sentence-transformers": libraries.to_sentence_transformers}[
+            target_format
+        ](model, folder)
 
 
-def of_vectors(found, wanted, int8):
-    """What is said of an encoder's vectors."""
+def compare_vectors(vectors, expected, int8):
+    """Compare an encoder's vectors with the original ones."""
     if not int8:
-        return {"largest difference": float(np.abs(found - wanted).max())}
-    cosines = (found * wanted).sum(1) / (np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1))
+        return {"largest difference": float(np.abs(vectors - expected).max())}
+    cosines = (vectors * expected).sum(1) / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1))
     return {"smallest cosine": float(cosines.min()), "mean cosine": float(cosines.mean())}
 
 
-def of_outputs(made, found, wanted, references, int8):
-    """What is said of a translator's outputs."""
-    told = {"same tokens": sum(one == other for one, other in zip(found, wanted, strict=True)), "of": len(wanted)}
+def compare_outputs(pipeline, outputs, expected, references, int8):
+    """Compare a translator's outputs with the original ones."""
+    metrics = {
+        "identical outputs": sum(one == other for one, other in zip(outputs, expected, strict=True)),
+        "of": len(expected),
+    }
     if int8:
-        texts, whole = ([made.tokenizer.decode(ids) for ids in rows] for rows in (found, wanted))
-        told |= scores(texts, references or whole)
+        texts, float32_texts = ([pipeline.tokenizer.decode(ids) for ids in rows] for rows in (outputs, expected))
+        metrics |= scores(texts, references or float32_texts)
         if references:
-            told |= {f"{name} in float32": value for name, value in scores(whole, references).items()}
-    return told
+            metrics |= {f"{name} in float32": value for name, value in scores(float32_texts, references).items()}
+    return metrics
 
 
 def scores(texts, references):
-    found = translation_scores(texts, [references])
-    return {"BLEU": found.bleu, "chrF": found.chrf}
+    results = translation_scores(texts, [references])
+    return {"BLEU": results.bleu, "chrF": results.chrf}
 
 
-def tried(model, texts, references):
-    """For each format what was found, by name."""
-    made, found = load_pipeline(model), {}
-    encodes = isinstance(made, TextEncoder)
-    formats = ENCODERS if encodes else TRANSLATORS
-    wanted = made.encode(texts) if encodes else {beams: ours(made, texts, beams) for beams in BEAMS}
+def measure(model, texts, references):
+    """Export a model to each format; return the measurements by format."""
+    pipeline, results = load_pipeline(model), {}
+    is_encoder = isinstance(pipeline, TextEncoder)
+    formats = ENCODERS if is_encoder else TRANSLATORS
+    expected = (
+        pipeline.encode(texts) if is_encoder else {beams: generate_ids(pipeline, texts, beams) for beams in BEAMS}
+    )
     with tempfile.TemporaryDirectory() as name:
-        for to, compute in formats.items():
-            for int8 in (False, True) if to in ("onnx", "ctranslate2") else (False,):
-                folder = Path(name) / f"{to}-{int8}"
-                write(model, folder, to, int8)
-                label = f"{to}, 8 bits" if int8 else to
-                if encodes:
-                    found[label] = of_vectors(compute(made, folder, texts), wanted, int8)
-                    print(f"{model}, {label}: {said(found[label])}", flush=True)
+        for target_format, compute in formats.items():
+            for int8 in (False, True) if target_format in ("onnx", "ctranslate2") else (False,):
+                folder = Path(name) / f"{target_format}-{int8}"
+                export_model(model, folder, target_format, int8)
+                label = f"{target_format}, 8 bits" if int8 else target_format
+                if is_encoder:
+                    results[label] = compare_vectors(compute(pipeline, folder, texts), expected, int8)
+                    print(f"{model}, {label}: {format_figures(results[label])}", flush=True)
                     continue
                 for beams in BEAMS:
-                    outputs = compute(made, folder, texts, beams)
+                    outputs = compute(pipeline, folder, texts, beams)
                     key = f"{label}, {beams} beam{'s' if beams > 1 else ''}"
-                    found[key] = of_outputs(made, outputs, wanted[beams], references, int8)
-                    print(f"{model}, {key}: {said(found[key])}", flush=True)
-    return found
+                    results[key] = compare_outputs(pipeline, outputs, expected[beams], references, int8)
+                    print(f"{model}, {key}: {format_figures(results[key])}", flush=True)
+    return results
 
 
-def said(figures):
+def format_figures(figures):
     return ", ".join(
         f"{name} {value:.3g}" if abs(value) < 0.1 else f"{name} {value:g}" for name, value in figures.items()
     )
 
 
-def read(texts, references, number):
-    """The first texts that are not empty, and their references."""
+def read_texts(texts, references, limit):
+    """Read the first texts that are not empty, and their references."""
     lines = texts.read_text(encoding="utf-8").split("\n")
-    others = references.read_text(encoding="utf-8").split("\n") if references else lines
-    pairs = [(line, other) for line, other in zip(lines, others, strict=True) if line.strip()][:number]
-    return [line for line, _ in pairs], [other for _, other in pairs] if references else None
+    reference_lines = references.read_text(encoding="utf-8").split("\n") if references else lines
+    pairs = [(line, reference) for line, reference in zip(lines, reference_lines, strict=True) if line.strip()][
+        :token_id
+    ]
+    return [line for line, _ in pairs], [reference for _, reference in pairs] if references else None
 
 
 def main():
@@ -224,14 +237,14 @@ def main():
     parser.add_argument("--references", type=Path)
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    texts, references = read(asked.texts, asked.references, asked.number)
-    found = {model: tried(model, texts, references) for model in asked.models}
-    if asked.json:
-        about = {"machine": hardware_info(torch.get_num_threads(), PACKAGES), "texts": len(texts)}
-        asked.json.write_text(json.dumps({**about, "models": found}, indent=2) + "\n")
+    texts, references = read_texts(args.texts, args.references, args.number)
+    results = {model: measure(model, texts, references) for model in args.models}
+    if args.json:
+        environment = {"machine": hardware_info(torch.get_num_threads(), PACKAGES), "texts": len(texts)}
+        args.json.write_text(json.dumps({**environment, "models": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Tokens per second of generation: ours and other libraries', round by round in turn.
+"""Measure the throughput of generation in Clearhead and in other libraries.
 
 Usage: python benchmarks/generate.py [--beams 4] [--sentences 32] [--steps 32] [--threads 2] [--rounds 5] [--json FILE]
 
-The model has Marian's base size (6 + 6 layers, d_model 512, 58,101 tokens) and random weights; every target has exactly
-so many tokens, so that all contestants do the same work. Needs transformers; CTranslate2 is left out where it is not
-installed. Each contestant has a process of its own.
+The model has Marian's base size (6 + 6 layers, d_model 512, 58,101 tokens) and random weights. Every target has exactly
+STEPS tokens, so all libraries do the same work. Requires transformers; CTranslate2 is optional. Each library runs in
+its own process, interleaved by rounds.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from clearhead.benchmark.runner import Candidate, run_benchmark
 VOCABULARY = 58101
 
 
-def made(folder):
-    """A random model in transformers' layout, with a tokenizer of as many words."""
+def write_random_model(folder):
+    """Write a random model in transformers' format, and a tokenizer with the same vocabulary size."""
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -34,8 +34,8 @@ def made(folder):
         scale_embedding=True, max_position_embeddings=512, num_beams=1, forced_eos_token_id=None, eos_token_id=0,
         pad_token_id=VOCABULARY - 1, decoder_start_token_id=VOCABULARY - 1,
     )  # fmt: skip
-    theirs = transformers.MarianMTModel(config).eval()
-    theirs.save_pretrained(folder)
+    model = transformers.MarianMTModel(config).eval()
+    model.save_pretrained(folder)
     words = {"</s>": 0, "<unk>": 1} | {f"w{number}": number for number in range(2, VOCABULARY - 1)}
     tokenizer = Tokenizer(models.WordLevel(words | {"<pad>": VOCABULARY - 1}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -44,59 +44,62 @@ def made(folder):
     ).save_pretrained(folder)
 
 
-def theirs(folder, dtype, threads, beams, steps):
-    """transformers' `generate`, all sentences in a batch, the longest first."""
+def transformers_generate(folder, dtype, threads, beams, steps):
+    """Load transformers' `generate`; all sentences are one batch."""
     import transformers
 
     torch.set_num_threads(threads)
     model = transformers.MarianMTModel.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
     pad = model.config.pad_token_id
 
-    def work(sources):
+    def generate_all(sources):
         longest = max(map(len, sources))
         ids = torch.tensor([row + [pad] * (longest - len(row)) for row in sources])
-        found = model.generate(
+        outputs = model.generate(
             input_ids=ids, attention_mask=(ids != pad).long(), num_beams=beams, do_sample=False, max_new_tokens=steps,
             min_new_tokens=steps,
         )  # fmt: skip
-        return [tuple(row[1 : steps + 1]) for row in found.tolist()]
+        return [tuple(row[1 : steps + 1]) for row in outputs.tolist()]
 
-    return work
+    return generate_all
 
 
-def ctranslate2(converted, kind, threads, beams, steps):
-    """CTranslate2's translator, all sentences in a batch."""
+def ctranslate2(converted, compute_type, threads, beams, steps):
+    """Load CTranslate2's translator; all sentences are one batch."""
     import ctranslate2
 
-    translator = ctranslate2.Translator(str(converted), device="cpu", compute_type=kind, intra_threads=threads)
+    translator = ctranslate2.Translator(str(converted), device="cpu", compute_type=compute_type, intra_threads=threads)
     words = ["</s>", "<unk>", *(f"w{number}" for number in range(2, VOCABULARY - 1)), "<pad>"]
-    places = {word: place for place, word in enumerate(words)}
+    token_ids = {word: index for index, word in enumerate(words)}
 
-    def work(sources):
+    def generate_all(sources):
         rows = [[words[token] for token in row] for row in sources]
-        found = translator.translate_batch(
+        outputs = translator.translate_batch(
             rows, beam_size=beams, min_decoding_length=steps, max_decoding_length=steps, max_batch_size=len(rows)
         )
-        return [tuple(places[word] for word in one.hypotheses[0]) for one in found]
+        return [tuple(token_ids[word] for word in output.hypotheses[0]) for output in outputs]
 
-    return work
+    return generate_all
 
 
-def contestants(folder, place, options):
-    """All that are installed; the first is what the others are compared with."""
-    how = (options.threads, options.beams, options.steps)
-    found = {
-        f"transformers {dtype}": Candidate(theirs, (str(folder), dtype, *how)) for dtype in ("float32", "bfloat16")
+def candidates(folder, workspace, args):
+    """Return the installed libraries; the first is the baseline."""
+    settings = (args.threads, args.beams, args.steps)
+    libraries = {
+        f"transformers {dtype}": Candidate(transformers_generate, (str(folder), dtype, *settings))
+        for dtype in ("float32", "bfloat16")
     }
     if importlib.util.find_spec("ctranslate2"):
         from ctranslate2.converters import TransformersConverter
 
-        TransformersConverter(str(folder)).convert(str(place / "ct2"))
-        for kind in ("float32", "int8"):
-            found[f"CTranslate2 {kind}"] = Candidate(ctranslate2, (place / "ct2", kind, *how))
+        TransformersConverter(str(folder)).convert(str(workspace / "ct2"))
+        for compute_type in ("float32", "int8"):
+            libraries[f"CTranslate2 {compute_type}"] = Candidate(
+                ctranslate2, (workspace / "ct2", compute_type, *settings)
+            )
     else:
-        print("ctranslate2 is not installed: left out")
-    return found | generate.candidates(str(folder), *how)
+        print("skipped: ctranslate2 is not installed")
+    return libraries | generate.candidates(str(folder), *settings)
 
 
 def main():
@@ -108,32 +111,34 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     rates = {dtype: matmul_rate(dtype) for dtype in ("float32", "bfloat16")}
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place, "model")
-        made(folder)
-        sources = generate.synthetic(str(folder), options.sentences, 20)
-        found = run_benchmark(
-            contestants(folder, Path(place), options),
+    with tempfile.TemporaryDirectory() as workspace:
+        folder = Path(workspace, "model")
+        write_random_model(folder)
+        sources = generate.synthetic(str(folder), args.sentences, 20)
+        results = run_benchmark(
+            candidates(folder, Path(workspace), args),
             sources,
-            lambda some: len(some) * options.steps,
-            rounds=options.rounds,
+            lambda batch: len(batch) * args.steps,
+            rounds=args.rounds,
             check=sources,
             on_round=print,
         )
-    same = generate.exact_matches(found.outputs)
-    for line in report.table(found.measurements, "tokens/s", {name: f"{n} the same" for name, n in same.items()}):
+    identical = generate.exact_matches(results.outputs)
+    for line in report.table(
+        results.measurements, "tokens/s", {name: f"{n} identical" for name, n in identical.items()}
+    ):
         print(line)
-    here = hardware_info(options.threads, ("clearhead", "torch", "transformers", "ctranslate2"))
-    about = {"sentences": len(sources), "steps": options.steps, "beams": options.beams, "same": same}
-    about |= {"product_rates": rates, "machine": here}
+    hardware = hardware_info(args.threads, ("clearhead", "torch", "transformers", "ctranslate2"))
+    about = {"sentences": len(sources), "steps": args.steps, "beams": args.beams, "same": identical}
+    about |= {"matmul_rates": rates, "machine": hardware}
     print(json.dumps(about))
-    if options.json:
-        report.write_report(options.json, found.measurements, about)
-    if options.plot:
-        report.plot(options.plot, found.measurements, "tokens/s", f"Generating, {options.beams} beams")
+    if args.json:
+        report.write_report(args.json, results.measurements, about)
+    if args.plot:
+        report.plot(args.plot, results.measurements, "tokens/s", f"Generating, {args.beams} beams")
 
 
 if __name__ == "__main__":

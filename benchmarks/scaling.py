@@ -1,10 +1,10 @@
-"""What training on many GPUs takes: memory and communication of a step, computed, for the paper's base and big models.
+"""Compute the memory and communication of a training step on many GPUs, for the paper's base and big models.
 
 Usage: python benchmarks/scaling.py [--json FILE]
 
-Nothing is trained. Parameters are counted on models without memory; what the backward pass keeps of each token is
-counted on a small model of the same layers on this machine, in bfloat16 autocast, and scaled to the sizes; the rest is
-arithmetic: docs/scaling.md says each formula and what it leaves out.
+Nothing is trained. Parameters are counted on the meta device. Activations are measured on this machine with a small
+batch in bfloat16 autocast, and scaled to the batch size. The rest is arithmetic; docs/scaling.md lists the formulas and
+their limits.
 """
 
 import argparse
@@ -18,11 +18,11 @@ from clearhead.stacks.decoder import DecoderLayer
 from clearhead.stacks.encoder import EncoderLayer
 
 VOCABULARY = 37_000
-"""Tokens of source and target together, as the paper's Section 5.1 has them."""
+"""Joint vocabulary of source and target (the paper's Section 5.1)."""
 TOKENS = 25_000
-"""Source tokens of a batch, and as many target tokens (Section 5.1)."""
+"""Source tokens of a batch, and the same number of target tokens (Section 5.1)."""
 LENGTH = 25
-"""Tokens of a sentence, for the scores of attention."""
+"""Tokens of a sentence, for the cost of the attention scores."""
 SIZES = {
     "base": {"d_model": 512, "ffn_hidden": 2048, "num_heads": 8, "num_layers": 6},
     "big": {"d_model": 1024, "ffn_hidden": 4096, "num_heads": 16, "num_layers": 6},
@@ -30,100 +30,101 @@ SIZES = {
 GPUS = (8, 64)
 
 RATE = 0.4 * 989e12
-"""FLOP a second of one GPU: two fifths of an H100's dense bfloat16 peak."""
-INSIDE, BETWEEN = 450e9, 50e9
-"""Bytes a second that a GPU sends: by NVLink inside a machine of eight, by InfiniBand NDR (400 Gbit/s) between them."""
+"""FLOP per second of one GPU: 40 % of an H100's dense bfloat16 peak."""
+INTRA_NODE, INTER_NODE = 450e9, 50e9
+"""Bytes per second that a GPU sends: NVLink within a machine of eight, InfiniBand NDR (400 Gbit/s) between machines."""
 
 
-def plan(size):
+def config(size):
     return Seq2SeqConfig(vocab_size=VOCABULARY, max_len=512, **SIZES[size])
 
 
 def parameters(size):
-    """All parameters, those of the layers alone, and those of the largest layer."""
+    """Return the number of parameters of the model, of all layers, and of the largest layer."""
     with torch.device("meta"):
-        model = Seq2Seq(plan(size))
+        model = Seq2Seq(config(size))
     layers = [
         sum(p.numel() for p in module.parameters())
         for module in model.modules()
-        if isinstance(module, EncoderLayer | DecoderLayer)  # what training.fsdp divides one by one
+        if isinstance(module, EncoderLayer | DecoderLayer)  # training.fsdp shards each of these separately
     ]
     return sum(p.numel() for p in model.parameters()), sum(layers), max(layers)
 
 
-def kept(size, sentences, length=24):
-    """Bytes that the backward pass needs of a batch, and copies of the weights in bfloat16."""
+def saved_bytes(size, sentences, length=24):
+    """Return the bytes saved for the backward pass, with bfloat16 copies of the weights, and the number of tokens."""
     torch.manual_seed(0)
-    model = Seq2Seq(plan(size)).train()
+    model = Seq2Seq(config(size)).train()
     ids = torch.randint(3, VOCABULARY, (sentences, length))
-    held, own = {}, {p.untyped_storage().data_ptr() for p in model.parameters()}
+    saved, weights = {}, {p.untyped_storage().data_ptr() for p in model.parameters()}
 
     def pack(tensor):
-        place = tensor.untyped_storage()
-        if place.data_ptr() not in own:
-            held[place.data_ptr()] = place.nbytes(), tensor  # the tensor too, so that no other takes its place
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = storage.nbytes(), tensor  # keeping the tensor prevents reuse of its address
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), torch.autocast("cpu", torch.bfloat16):
         loss = model.output.loss(model.hidden(ids, ids), ids)
     del loss
-    return sum(size for size, _ in held.values()), sentences * length
+    return sum(size for size, _ in saved.values()), sentences * length
 
 
-def kept_a_token(size):
-    """Bytes that the backward pass needs, for a source token and a target token together; and those that do not grow
-    with the batch, which are autocast's copies of the weights."""
-    (few, some), (more, many) = kept(size, 4), kept(size, 12)
-    each = (more - few) / (many - some)
-    return each, few - each * some
+def saved_bytes_per_token(size):
+    """Return the saved bytes per pair of source and target token, and the bytes of autocast's weight copies."""
+    (small_bytes, small_tokens), (large_bytes, large_tokens) = saved_bytes(size, 4), saved_bytes(size, 12)
+    per_token = (large_bytes - small_bytes) / (large_tokens - small_tokens)
+    return per_token, small_bytes - per_token * small_tokens
 
 
 def step(size, gpus):
-    """One update on so many GPUs, each with the paper's batch: a figure a name."""
-    whole, layers, largest = parameters(size)
-    around, model = whole - layers, plan(size)
-    activations, copies = kept_a_token(size)
-    # forward and backward: 6 FLOP a parameter a token, each half of the layers for its own tokens; the output for all;
-    # and 12 a key and column for the scores and weighted sums of each attention, three in a pair of layers
+    """Return the figures of one update on a number of GPUs, each with the paper's batch."""
+    total, layers, largest = parameters(size)
+    outside_layers, model = total - layers, config(size)
+    activations, copies = saved_bytes_per_token(size)
+    # forward and backward: 6 FLOP per parameter and token; each half of the layers processes its own tokens.
+    # attention adds 12 FLOP per key and column for scores and weighted sums, three times per pair of layers
     scores = 12 * LENGTH * model.d_model * 3 * model.num_layers
     operations = TOKENS * (6 * (layers + VOCABULARY * model.d_model) + scores)
     share = (gpus - 1) / gpus
-    speed = INSIDE if gpus <= 8 else BETWEEN
-    # what lies around the layers is gathered once and stays whole until its gradients are sent
-    replicated, sharded = 2 * share * 4 * whole, share * 4 * (3 * layers + 2 * around)
+    bandwidth = INTRA_NODE if gpus <= 8 else INTER_NODE
+    # parameters outside the layers are gathered once and stay unsharded until their gradients are sent
+    replicated, sharded = 2 * share * 4 * total, share * 4 * (3 * layers + 2 * outside_layers)
     return {
-        "parameters": whole,
+        "parameters": total,
         "compute s": operations / RATE,
-        "of it attention's scores %": 100 * TOKENS * scores / operations,
+        "of which attention scores %": 100 * TOKENS * scores / operations,
         "activations GB": activations * TOKENS / 1e9,
         "copies of the weights in bfloat16 GB": copies / 1e9,
-        "DDP: weights, gradients, Adam GB": 16 * whole / 1e9,
+        "DDP: weights, gradients, Adam GB": 16 * total / 1e9,
         "DDP: sent GB": replicated / 1e9,
-        "DDP: sending s": replicated / speed,
-        "FSDP2: weights, gradients, Adam GB": 16 * whole / gpus / 1e9,
-        "FSDP2: whole meanwhile GB": (8 * around + 12 * largest) / 1e9,
+        "DDP: communication s": replicated / bandwidth,
+        "FSDP2: weights, gradients, Adam GB": 16 * total / gpus / 1e9,
+        "FSDP2: unsharded GB": (8 * outside_layers + 12 * largest) / 1e9,
         "FSDP2: sent GB": sharded / 1e9,
-        "FSDP2: sending s": sharded / speed,
-        "activations a token kB": activations / 1e3,
+        "FSDP2: communication s": sharded / bandwidth,
+        "activations per token kB": activations / 1e3,
     }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json")
-    asked = parser.parse_args()
-    found = {f"{size}, {gpus} GPUs": step(size, gpus) for size in SIZES for gpus in GPUS}
-    print("| a step, each GPU |", " | ".join(found), "|")
-    print("|---|" + "---|" * len(found))
-    for name in next(iter(found.values())):
+    args = parser.parse_args()
+    results = {f"{size}, {gpus} GPUs": step(size, gpus) for size in SIZES for gpus in GPUS}
+    print("| per step and GPU |", " | ".join(results), "|")
+    print("|---|" + "---|" * len(results))
+    for name in next(iter(results.values())):
         print(
             f"| {name} |",
-            " | ".join(f"{one[name]:,.3g}" if one[name] < 1e6 else f"{one[name]:,}" for one in found.values()),
+            " | ".join(
+                f"{column[name]:,.3g}" if column[name] < 1e6 else f"{column[name]:,}" for column in results.values()
+            ),
             "|",
         )
-    if asked.json:
+    if args.json:
         write_json(
-            asked.json, {"machine": hardware_info(torch.get_num_threads(), ["clearhead", "torch"]), "steps": found}
+            args.json, {"machine": hardware_info(torch.get_num_threads(), ["clearhead", "torch"]), "steps": results}
         )
 
 

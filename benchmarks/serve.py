@@ -1,12 +1,12 @@
-"""The server under load: many connections for a minute, every answer compared with what comes out offline.
+"""Load-test the server with many connections, and compare every response with offline results.
 
 Usage: python benchmarks/serve.py TEXTS [--overload] [--seconds 60] [--precision auto] [--json FILE] [--plot FILE]
 
-TEXTS holds a text a line, of mixed lengths. Each of 64 connections sends one to eight of them, waits for the vectors,
-and sends the next. Afterwards the same texts are encoded offline, in the same order and as often. With --overload, ten
-times as many requests are sent as the server can answer. Status 1 where a bound is missed: an answer lost or wrong,
-less than 70% of the offline throughput; refusals that are slow, a queue or memory beyond its bound, no recovery.
-Needs httpx.
+TEXTS has one text per line, of mixed lengths. Each of 64 connections sends one to eight texts, waits for the vectors,
+and repeats. Afterwards the same texts are encoded offline, in the same order. With --overload, the client sends ten
+times the requests that the server can handle. The exit status is 1 if a limit is missed: lost or wrong responses, less
+than 70 % of the offline throughput, slow rejections, an oversized queue, growing memory, or no recovery. Requires
+httpx.
 """
 
 import argparse
@@ -32,18 +32,18 @@ from clearhead.io.json import write_json
 from clearhead.runtime.allocator import configure_allocator
 
 MODEL = "all-MiniLM-L6-v2"
-FLOOD_TEXTS = 32
-"""Texts of a request in an overload: few large requests, so that this client is not what is slow."""
-FLOOD_QUEUE = 32_768
+OVERLOAD_TEXTS = 32
+"""Texts per request under overload: large requests keep this client from being the bottleneck."""
+OVERLOAD_QUEUE = 32_768
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
 
 
 class Server:
-    """A server of its own process on a free port.
+    """Server in a separate process on a free port.
 
     Args:
-        precision: of its model.
-        more: further options of the command.
+        precision: precision of the model.
+        more: additional options of the command.
     """
 
     def __init__(self, precision, *more):
@@ -73,36 +73,38 @@ class Server:
             self.process.kill()
 
     def memory(self):
-        """MiB that it holds."""
+        """Return the resident memory in MiB."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
 
     def metrics(self):
-        """Its metrics, by their names and labels."""
+        """Return the metrics by name and labels."""
         lines = httpx.get(f"{self.address}/metrics", timeout=60).text.splitlines()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
 
 
-async def client(address, texts, chance, stop, found):
-    """One connection: requests, one after another, until the time is over."""
+async def client(address, texts, generator, stop, results):
+    """Send requests sequentially over one connection until the time is over."""
     async with httpx.AsyncClient(timeout=60) as http:
         while time.monotonic() < stop:
-            some = [chance.randrange(len(texts)) for _ in range(chance.randint(1, 8))]
+            indices = [generator.randrange(len(texts)) for _ in range(generator.randint(1, 8))]
             start = time.monotonic()
-            body = {"model": MODEL, "input": [texts[n] for n in some], "encoding_format": "float", "truncate": True}
+            body = {"model": MODEL, "input": [texts[n] for n in indices], "encoding_format": "float", "truncate": True}
             response = await http.post(f"{address}/v1/embeddings", json=body)
-            found.append((time.monotonic() - start, response.status_code, some, response.content))
+            results.append((time.monotonic() - start, response.status_code, indices, response.content))
 
 
 async def load(address, texts, connections, seconds):
-    found, stop = [], time.monotonic() + seconds
+    results, stop = [], time.monotonic() + seconds
     start = time.monotonic()
-    await asyncio.gather(*(client(address, texts, random.Random(number), stop, found) for number in range(connections)))
-    return found, time.monotonic() - start
+    await asyncio.gather(
+        *(client(address, texts, random.Random(number), stop, results) for number in range(connections))
+    )
+    return results, time.monotonic() - start
 
 
 def offline(encoder, texts, order, seconds):
-    """Texts a second of the same texts, in the order and as often as they were asked for."""
+    """Encode the requested texts offline, in the same order; return texts per second."""
     start, done = time.monotonic(), 0
     while done < len(order) and time.monotonic() - start < seconds:
         encoder.encode([texts[n] for n in order[done : done + 1000]])
@@ -111,26 +113,26 @@ def offline(encoder, texts, order, seconds):
 
 
 def histogram(before, after):
-    """How many batches between two readings of the metrics had at most so many texts."""
+    """Return the number of batches by size between two readings of the metrics."""
     names = [name for name in after if name.startswith("clearhead_batch_jobs_bucket")]
     sums = {name.split('"')[1]: after[name] - before.get(name, 0) for name in names}
     counts = zip(sums, [0.0, *sums.values()], sums.values(), strict=False)
     return {size: int(count - smaller) for size, smaller, count in counts}
 
 
-def compared(found, exact):
-    """What came back beside the exact vectors: lost requests, largest distance, smallest cosine, texts in order."""
-    lost, distance, cosine, sent = 0, 0.0, 1.0, []
-    for _, status, some, content in found:
+def compare(results, expected):
+    """Compare responses with offline vectors: failed requests, largest error, smallest cosine, and texts in order."""
+    num_failed, distance, cosine, sent = 0, 0.0, 1.0, []
+    for _, status, indices, content in results:
         if status != 200:
-            lost += 1
+            num_failed += 1
             continue
-        vectors = np.array([one["embedding"] for one in json.loads(content)["data"]], np.float32)
-        sent += some
-        distance = max(distance, float(np.abs(vectors - exact[some]).max()))
-        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(exact[some], axis=1)
-        cosine = min(cosine, float(((vectors * exact[some]).sum(1) / lengths).min()))
-    return lost, distance, cosine, sent
+        vectors = np.array([item["embedding"] for item in json.loads(content)["data"]], np.float32)
+        sent += indices
+        distance = max(distance, float(np.abs(vectors - expected[indices]).max()))
+        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected[indices], axis=1)
+        cosine = min(cosine, float(((vectors * expected[indices]).sum(1) / lengths).min()))
+    return num_failed, distance, cosine, sent
 
 
 def percentiles(times):
@@ -138,127 +140,132 @@ def percentiles(times):
     return {f"p{share}": times[min(len(times) - 1, int(len(times) * share / 100))] for share in (50, 95, 99)}
 
 
-def draw(path, times, batches):
+def plot(path, times, batches):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    picture = Figure(figsize=(9, 3.2), layout="constrained")
-    FigureCanvasAgg(picture)
-    left, right = picture.subplots(1, 2)
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
     left.hist(1000 * np.array(times), bins=60)
-    left.set(xlabel="ms from request to answer", ylabel="requests")
+    left.set(xlabel="latency in ms", ylabel="requests")
     right.bar([size.removesuffix(".0") for size in batches], list(batches.values()))
     right.set(xlabel="texts in a batch, at most", ylabel="batches")
     with atomic_file(path) as file:
-        picture.savefig(file, format="png", dpi=110)
+        figure.savefig(file, format="png", dpi=110)
 
 
-def steady(texts, options):
-    """As many requests as the connections can send: what was measured, and which bounds it missed."""
-    with Server(options.precision) as server:
-        asyncio.run(load(server.address, texts, options.connections, 3))  # warm
+def steady(texts, args):
+    """Measure the server with all connections busy; return the measurements and the missed limits."""
+    with Server(args.precision) as server:
+        asyncio.run(load(server.address, texts, args.connections, 3))  # warm up
         memory, metrics = server.memory(), server.metrics()
-        found, seconds = asyncio.run(load(server.address, texts, options.connections, options.seconds))
+        results, seconds = asyncio.run(load(server.address, texts, args.connections, args.seconds))
         after, batches = server.memory(), histogram(metrics, server.metrics())
-    exact = TextEncoder.from_pretrained(MODEL, precision="float32").encode(texts)
-    lost, distance, cosine, sent = compared(found, exact)
-    encoder = TextEncoder.from_pretrained(MODEL, precision=options.precision)
+    expected = TextEncoder.from_pretrained(MODEL, precision="float32").encode(texts)
+    num_failed, distance, cosine, sent = compare(results, expected)
+    encoder = TextEncoder.from_pretrained(MODEL, precision=args.precision)
     encoder.encode(texts[:200])
-    served, alone = len(sent) / seconds, offline(encoder, texts, sent, options.seconds)
-    times = [one for one, *_ in found]
-    exactly = options.precision == "float32"
+    served, offline_rate = len(sent) / seconds, offline(encoder, texts, sent, args.seconds)
+    times = [latency for latency, *_ in results]
+    is_float32 = args.precision == "float32"
     missed = {
-        f"{lost} requests were lost": lost > 0,
-        f"the server ended with status {server.status}": server.status != 0,
-        f"a vector differs by {distance:.1e}, more than 1e-5": exactly and distance > 1e-5,
+        f"{num_failed} requests failed": num_failed > 0,
+        f"the server exited with status {server.status}": server.status != 0,
+        f"a vector differs by {distance:.1e}, more than 1e-5": is_float32 and distance > 1e-5,
         f"a cosine is {cosine:.5f}, less than 0.9995": cosine < 0.9995,
-        f"{served / alone:.0%} of the offline throughput, less than 70%": served < 0.7 * alone,
+        f"{served / offline_rate:.0%} of the offline throughput, less than 70 %": served < 0.7 * offline_rate,
     }
-    about = {
-        "connections": options.connections, "seconds": seconds, "requests": len(found), "failed": lost,
-        "texts_per_second": served, "offline": alone, "ratio": served / alone, "latency": percentiles(times),
-        "mean_latency": statistics.fmean(times), "largest_distance": distance, "smallest_cosine": cosine,
-        "mib_before": memory, "mib_after": after, "batches": batches,
+    measurements = {
+        "connections": args.connections, "seconds": seconds, "requests": len(results), "failed": num_failed,
+        "texts_per_second": served, "offline": offline_rate, "ratio": served / offline_rate,
+        "latency": percentiles(times), "mean_latency": statistics.fmean(times), "largest_distance": distance,
+        "smallest_cosine": cosine, "mib_before": memory, "mib_after": after, "batches": batches,
     }  # fmt: skip
-    if options.plot:
-        draw(options.plot, times, batches)
-    return about, [said for said, wrong in missed.items() if wrong]
+    if args.plot:
+        plot(args.plot, times, batches)
+    return measurements, [message for message, failed in missed.items() if failed]
 
 
-async def flood(server, texts, rate, seconds):
-    """So many requests a second, whatever becomes of them: each with its time and status; and the fullest queue."""
-    found, fullest = [], 0.0
+async def send_at_rate(server, texts, rate, seconds):
+    """Send requests at a fixed rate; return the time and status of each, and the largest queue."""
+    results, max_queue = [], 0.0
     limits = httpx.Limits(max_connections=512, max_keepalive_connections=512)
 
-    async def one(http, some):
+    async def send_request(http, batch):
         start = time.monotonic()
         response = await http.post(
-            f"{server.address}/v1/embeddings", json={"model": MODEL, "input": some, "truncate": True}
+            f"{server.address}/v1/embeddings", json={"model": MODEL, "input": batch, "truncate": True}
         )
-        found.append((time.monotonic() - start, response.status_code))
+        results.append((time.monotonic() - start, response.status_code))
 
     async with httpx.AsyncClient(timeout=120, limits=limits) as http:
-        tasks, start, chance = [], time.monotonic(), random.Random(0)
+        tasks, start, generator = [], time.monotonic(), random.Random(0)
         while (now := time.monotonic() - start) < seconds:
             while len(tasks) < now * rate:
-                tasks.append(asyncio.create_task(one(http, chance.choices(texts, k=FLOOD_TEXTS))))
+                tasks.append(asyncio.create_task(send_request(http, generator.choices(texts, k=OVERLOAD_TEXTS))))
             text = (await http.get(f"{server.address}/metrics")).text
-            fullest = max(fullest, float(text.split("\nclearhead_queue_tokens ")[1].split("\n")[0]))
+            max_queue = max(max_queue, float(text.split("\nclearhead_queue_tokens ")[1].split("\n")[0]))
             await asyncio.sleep(0.05)
         await asyncio.gather(*tasks)
-    return found, fullest
+    return results, max_queue
 
 
-def overload(texts, options):
-    """Ten times what the server can do: what was measured, and which bounds it missed."""
-    with Server(options.precision, "--queue-tokens", str(FLOOD_QUEUE)) as server:
-        # a server that is as busy as it can be: what more memory it takes is the flood's
-        warm, seconds = asyncio.run(load(server.address, texts, options.connections, 15))
-        capacity = sum(len(some) for *_, some, _ in warm) / seconds / FLOOD_TEXTS
+def overload(texts, args):
+    """Measure the server at ten times its capacity; return the measurements and the missed limits."""
+    with Server(args.precision, "--queue-tokens", str(OVERLOAD_QUEUE)) as server:
+        # measure memory at full load first: further growth is due to the overload
+        warm_up, seconds = asyncio.run(load(server.address, texts, args.connections, 15))
+        capacity = sum(len(indices) for *_, indices, _ in warm_up) / seconds / OVERLOAD_TEXTS
         memory = server.memory()
-        found, fullest = asyncio.run(flood(server, texts, 10 * capacity, options.seconds))
+        results, max_queue = asyncio.run(send_at_rate(server, texts, 10 * capacity, args.seconds))
         start = time.monotonic()
-        again = httpx.post(f"{server.address}/v1/embeddings", json={"model": MODEL, "input": "a"}, timeout=60)
+        response = httpx.post(f"{server.address}/v1/embeddings", json={"model": MODEL, "input": "a"}, timeout=60)
         recovery, after = time.monotonic() - start, server.memory()
-    taken = [time for time, status in found if status == 200]
-    refused = [time for time, status in found if status == 429]
-    answered, heard, other = percentiles(taken), percentiles(refused), len(found) - len(taken) - len(refused)
+    completed = [time for time, status in results if status == 200]
+    rejected = [time for time, status in results if status == 429]
+    other = len(results) - len(completed) - len(rejected)
+    latency_completed, latency_rejected = percentiles(completed), percentiles(rejected)
+    rejected_p95, completed_p50 = latency_rejected["p95"], latency_completed["p50"]
     missed = {
-        f"{other} answers are neither 200 nor 429": other > 0,
-        f"the server ended with status {server.status}": server.status != 0,
-        f"refused after {heard['p95']:.2f} s, answered after {answered['p50']:.2f} s": heard["p95"] > answered["p50"],
-        f"{fullest:.0f} tokens waited, more than {FLOOD_QUEUE}": fullest > FLOOD_QUEUE,
+        f"{other} responses are neither 200 nor 429": other > 0,
+        f"the server exited with status {server.status}": server.status != 0,
+        f"rejected after {rejected_p95:.2f} s, completed after {completed_p50:.2f} s": rejected_p95 > completed_p50,
+        f"{max_queue:.0f} tokens queued, more than {OVERLOAD_QUEUE}": max_queue > OVERLOAD_QUEUE,
         f"memory grew by {after - memory:.0f} MiB": after - memory > 256,
-        f"after it a request took {recovery:.1f} s": again.status_code != 200 or recovery > 2,
+        f"a request after the overload took {recovery:.1f} s": response.status_code != 200 or recovery > 2,
     }
-    about = {
-        "requests_per_second": 10 * capacity, "seconds": options.seconds, "answered": len(taken),
-        "refused": len(refused), "latency_answered": answered, "latency_refused": heard, "fullest_queue": fullest,
+    measurements = {
+        "requests_per_second": 10 * capacity, "seconds": args.seconds, "completed": len(completed),
+        "rejected": len(rejected), "latency_completed": latency_completed,
+        "latency_rejected": latency_rejected, "max_queue_tokens": max_queue,
         "mib_before": memory, "mib_after": after, "recovery": recovery,
     }  # fmt: skip
-    return about, [said for said, wrong in missed.items() if wrong]
+    return measurements, [message for message, failed in missed.items() if failed]
 
 
 def main():
     configure_allocator()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path)
-    parser.add_argument("--overload", action="store_true", help="ten times the capacity, in place of 64 connections")
+    parser.add_argument(
+        "--overload", action="store_true", help="send ten times the capacity instead of using 64 connections"
+    )
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
     parser.add_argument("--number", type=int, default=5000, help="texts to choose from")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
-    lines = options.texts.read_text(encoding="utf-8").splitlines()
-    texts = list(dict.fromkeys(line for line in lines if line.strip()))[: options.number]
-    about, missed = (overload if options.overload else steady)(texts, options)
-    about |= {"precision": options.precision, "missed": missed}
-    about["machine"] = hardware_info(2, ("clearhead", "torch", "fastapi", "uvicorn"))
-    print(json.dumps(about, indent=1))
-    if options.json:
-        write_json(options.json, about)
+    args = parser.parse_args()
+    lines = args.texts.read_text(encoding="utf-8").splitlines()
+    texts = list(dict.fromkeys(line for line in lines if line.strip()))[: args.number]
+    measurements, missed = (overload if args.overload else steady)(texts, args)
+    measurements |= {"precision": args.precision, "missed": missed}
+    measurements["machine"] = hardware_info(2, ("clearhead", "torch", "fastapi", "uvicorn"))
+    print(json.dumps(measurements, indent=1))
+    if args.json:
+        write_json(args.json, measurements)
     return 1 if missed else 0
 
 

@@ -1,12 +1,12 @@
-"""Where the time goes: shares of products, attention and the rest, by PyTorch's profiler; and how fast products are.
+"""Profile the share of time in matmuls, attention and other operators, and measure the throughput of matmuls.
 
 Usage: python benchmarks/shares.py rates
        python benchmarks/shares.py encode TEXTS [--number 1000]
        python benchmarks/shares.py generate [--beams 4] [--steps 32]
        python benchmarks/shares.py train SOURCE TARGET [--updates 4]
 
-The work is that of benchmarks/encode.py, generate.py and train.py, in float32 and in bfloat16, after a warm-up; shares
-are of the time inside PyTorch's operators, and beside each kind of work stand those that take most. `generate` needs
+The workloads are those of benchmarks/encode.py, generate.py and train.py, in float32 and in bfloat16, after a warm-up.
+Shares refer to the time inside PyTorch's operators; each category lists its most expensive ones. `generate` requires
 transformers.
 """
 
@@ -26,50 +26,52 @@ from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.prepacked_linear import PrepackedLinear
 
 THREADS = 2
-NUMBERS = ("float32", "bfloat16")
-KINDS = {
-    "products": ("linear", "addmm", "mm", "matmul", "_mkl_linear"),
+DTYPES = ("float32", "bfloat16")
+CATEGORIES = {
+    "matmuls": ("linear", "addmm", "mm", "matmul", "_mkl_linear"),
     "attention": ("attention", "softmax", "bmm", "baddbmm"),
-    "vocabulary: softmax and best": ("log_softmax", "amax", "topk", "sort"),
-    "gathering and copying": (
+    "vocabulary: softmax and top-k": ("log_softmax", "amax", "topk", "sort"),
+    "gather and copy": (
         "copy", "clone", "contiguous", "cat", "index", "gather", "scatter", "embedding", "masked_fill", "_to_copy",
     ),
     "norms, sums, activations, dropout": (
         "norm", "add", "mul", "sub", "div", "gelu", "relu", "threshold", "silu", "sum", "exp", "where", "drop",
     ),
-    "optimiser": ("adam",),
+    "optimizer": ("adam",),
 }  # fmt: skip
-"""Of each kind of work what the names of its operators contain; the first kind counts whose word is the longest."""
+"""Substrings of operator names by category; the longest match decides the category."""
 
 
-def kind(name):
-    """The kind of an operator."""
+def category_of(name):
+    """Return the category of an operator."""
     name = name.split("::")[-1].lower()
-    found = [(len(word), of) for of, words in KINDS.items() for word in words if word in name]
-    return max(found)[1] if found else "the rest"
+    matches = [(len(word), category) for category, words in CATEGORIES.items() for word in words if word in name]
+    return max(matches)[1] if matches else "other"
 
 
-def shares(title, work, given):
-    """Prints the shares of one run of a work."""
-    work(given)
+def print_shares(title, workload, inputs):
+    """Print the shares of one run of a workload."""
+    workload(inputs)
     start = time.perf_counter()
-    work(given)
-    whole = time.perf_counter() - start
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
-        work(given)
-    spent, largest = dict.fromkeys([*KINDS, "the rest"], 0.0), {}
-    for event in seen.key_averages():
-        spent[kind(event.key)] += event.self_cpu_time_total
-        largest.setdefault(kind(event.key), []).append((event.self_cpu_time_total, event.key))
-    total = sum(spent.values())
-    print(f"{title}: {whole:.2f} s")
-    for name, microseconds in spent.items():
-        most = ", ".join(f"{key} {part / total:.1%}" for part, key in sorted(largest.get(name, []), reverse=True)[:4])
-        print(f"  {name:33} {microseconds / total:4.0%}  {most}")
+    workload(inputs)
+    seconds = time.perf_counter() - start
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        workload(inputs)
+    times, largest = dict.fromkeys([*CATEGORIES, "other"], 0.0), {}
+    for event in profiler.key_averages():
+        times[category_of(event.key)] += event.self_cpu_time_total
+        largest.setdefault(category_of(event.key), []).append((event.self_cpu_time_total, event.key))
+    total = sum(times.values())
+    print(f"{title}: {seconds:.2f} s")
+    for name, microseconds in times.items():
+        top_operators = ", ".join(
+            f"{key} {time_spent / total:.1%}" for time_spent, key in sorted(largest.get(name, []), reverse=True)[:4]
+        )
+        print(f"  {name:33} {microseconds / total:4.0%}  {top_operators}")
 
 
 def packed_rate(dtype, seconds=2.0):
-    """As `product_rate`, with the weight in oneDNN's order."""
+    """Return the throughput of a large matmul with packed weights, in FLOP per second."""
     configure_allocator()
     linear, x = nn.Linear(1024, 1024), torch.randn(2048, 1024).to(dtype)
     packed, best, stop = PrepackedLinear(linear, dtype), float("inf"), time.perf_counter() + seconds
@@ -81,50 +83,52 @@ def packed_rate(dtype, seconds=2.0):
     return 2 * 2048 * 1024 * 1024 / best
 
 
-def rates():
-    for numbers in NUMBERS:
-        dtype = getattr(torch, numbers)
-        packed = f"{packed_rate(dtype) / 1e9:,.0f}" if is_supported(dtype) else "not there"
-        print(f"{numbers}: a large matmul {matmul_rate(numbers) / 1e9:,.0f} GFLOP/s, with packed weights {packed}")
+def print_rates():
+    for dtype_name in DTYPES:
+        dtype = getattr(torch, dtype_name)
+        packed = f"{packed_rate(dtype) / 1e9:,.0f}" if is_supported(dtype) else "not supported"
+        print(
+            f"{dtype_name}: a large matmul {matmul_rate(dtype_name) / 1e9:,.0f} GFLOP/s, with packed weights {packed}"
+        )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    works = parser.add_subparsers(dest="work", required=True)
-    works.add_parser("rates")
-    one = works.add_parser("encode")
-    one.add_argument("texts", type=Path)
-    one.add_argument("--number", type=int, default=1000)
-    one = works.add_parser("generate")
-    one.add_argument("--beams", type=int, default=4)
-    one.add_argument("--steps", type=int, default=32)
-    one = works.add_parser("train")
-    one.add_argument("source", type=Path)
-    one.add_argument("target", type=Path)
-    one.add_argument("--updates", type=int, default=4)
-    options = parser.parse_args()
+    commands = parser.add_subparsers(dest="work", required=True)
+    commands.add_parser("rates")
+    command = commands.add_parser("encode")
+    command.add_argument("texts", type=Path)
+    command.add_argument("--number", type=int, default=1000)
+    command = commands.add_parser("generate")
+    command.add_argument("--beams", type=int, default=4)
+    command.add_argument("--steps", type=int, default=32)
+    command = commands.add_parser("train")
+    command.add_argument("source", type=Path)
+    command.add_argument("target", type=Path)
+    command.add_argument("--updates", type=int, default=4)
+    args = parser.parse_args()
     torch.set_num_threads(THREADS)
-    if options.work == "rates":
-        rates()
-    elif options.work == "encode":
-        texts = options.texts.read_text(encoding="utf-8").splitlines()[: options.number]
-        for numbers in NUMBERS:
-            shares(numbers, encode.clearhead_worker("all-MiniLM-L6-v2", numbers, THREADS), texts)
-    elif options.work == "generate":
-        from generate import made  # the model of benchmarks/generate.py
+    if args.work == "rates":
+        print_rates()
+    elif args.work == "encode":
+        texts = args.texts.read_text(encoding="utf-8").splitlines()[: args.number]
+        for dtype_name in DTYPES:
+            print_shares(dtype_name, encode.clearhead_worker("all-MiniLM-L6-v2", dtype_name, THREADS), texts)
+    elif args.work == "generate":
+        from generate import write_random_model  # the model of benchmarks/generate.py
 
         with tempfile.TemporaryDirectory() as folder:
-            made(folder)
+            write_random_model(folder)
             sources = generate.synthetic(folder, 32, 20)
-            for numbers in NUMBERS:
-                shares(
-                    numbers, generate.clearhead_worker(folder, numbers, THREADS, options.beams, options.steps), sources
+            for dtype_name in DTYPES:
+                print_shares(
+                    dtype_name, generate.clearhead_worker(folder, dtype_name, THREADS, args.beams, args.steps), sources
                 )
     else:
-        sides = [path.read_text(encoding="utf-8").splitlines() for path in (options.source, options.target)]
-        some = train.batches(*sides, 4096)[: options.updates]
-        for numbers in NUMBERS:
-            shares(numbers, train.clearhead_worker(numbers == "bfloat16", THREADS), some)
+        sides = [path.read_text(encoding="utf-8").splitlines() for path in (args.source, args.target)]
+        batches = train.batches(*sides, 4096)[: args.updates]
+        for dtype_name in DTYPES:
+            print_shares(dtype_name, train.clearhead_worker(dtype_name == "bfloat16", THREADS), batches)
 
 
 if __name__ == "__main__":

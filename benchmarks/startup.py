@@ -1,4 +1,4 @@
-"""How long the command takes from the shell to its first line of output, beside Python's own start.
+"""Measure the time from starting the command to its first line of output, compared with Python's startup.
 
 Usage: python benchmarks/startup.py [--json FILE]
 """
@@ -25,26 +25,26 @@ COMMANDS = {
 
 
 def seconds(command: list[str]) -> float:
-    """From the start of a process to its first line, or to its end if it has none to say."""
+    """Return the seconds from the start of a process to its first line of output, or to its end without output."""
     start = time.perf_counter()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdin.write(b"Hello\n")
         process.stdin.close()
         process.stdout.readline()
-        found = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
         _, errors = process.stdout.read(), process.stderr.read()
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} failed: {errors.decode()}")
-    return found
+    return elapsed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--rounds", type=int, default=9)
-    options = parser.parse_args()
+    args = parser.parse_args()
     rounds = {name: [] for name in COMMANDS}
-    for _ in range(options.rounds):  # in turn, so that a drift of the machine hits all alike
+    for _ in range(args.rounds):  # interleaved, so that drift affects all commands equally
         for name, command in COMMANDS.items():
             rounds[name].append(seconds(command))
     figures = {
@@ -53,9 +53,9 @@ def main() -> None:
     }
     for name, figure in figures.items():
         print(f"{name:32} median {figure['median']:.3f} s  ({figure['min']:.3f} to {figure['max']:.3f})")
-    if options.json:
-        about = {"machine": hardware_info(os.cpu_count() or 1, ("clearhead", "torch"))}
-        write_json(options.json, about | {"rounds": options.rounds, "figures": figures})
+    if args.json:
+        environment = {"machine": hardware_info(os.cpu_count() or 1, ("clearhead", "torch"))}
+        write_json(args.json, environment | {"rounds": args.rounds, "figures": figures})
 
 
 if __name__ == "__main__":

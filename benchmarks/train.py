@@ -1,10 +1,10 @@
-"""Tokens per second and peak memory of training a small translation model, here, in torch.nn and in transformers.
+"""Measure throughput and peak memory of training a small translation model in Clearhead, torch.nn and transformers.
 
 Usage: python benchmarks/train.py SOURCE TARGET [--updates 8] [--threads 2] [--rounds 5] [--json FILE] [--plot FILE]
 
-SOURCE and TARGET hold a sentence a line, split into words. 4 + 4 layers, d_model 128, feed-forward 256, 4 heads, 10,000
-joint BPE tokens, all embeddings shared, dropout 0.3, label smoothing 0.1, Adam. Each contestant has a process of its
-own; source and target tokens are counted without padding. transformers' Marian is left out where it is not installed.
+SOURCE and TARGET have one sentence per line, split into words. The model has 4 + 4 layers, d_model 128, feed-forward
+256, 4 heads, 10,000 joint BPE tokens, shared embeddings, dropout 0.3, label smoothing 0.1 and Adam. Each library runs
+in its own process. Source and target tokens are counted without padding. transformers is optional.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from clearhead.benchmark.hardware import hardware_info
 from clearhead.benchmark.runner import Candidate, run_benchmark
 
 
-def marian(low, threads):
-    """transformers' MarianMTModel, with its own loss, smoothed."""
+def marian(use_bfloat16, threads):
+    """Train transformers' MarianMTModel with a label-smoothed loss."""
     import transformers
 
     torch.set_num_threads(threads)
@@ -38,7 +38,7 @@ def marian(low, threads):
 
     def step(source, target):
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        with torch.autocast("cpu", torch.bfloat16, enabled=use_bfloat16):
             keep = (source != train.PAD).long()
             logits = model(source, attention_mask=keep, decoder_input_ids=target[:, :-1], use_cache=False).logits
             loss = criterion(logits.reshape(-1, train.VOCABULARY), target[:, 1:].reshape(-1))
@@ -53,34 +53,34 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--updates", type=int, default=8, help="updates of each contestant in a round")
-    parser.add_argument("--tokens", type=int, default=4096, help="padded tokens of a side in a batch, at most")
+    parser.add_argument("--updates", type=int, default=8, help="updates of each library per round")
+    parser.add_argument("--tokens", type=int, default=4096, help="maximum number of padded tokens per side and batch")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
-    sides = [path.read_text(encoding="utf-8").splitlines() for path in (options.source, options.target)]
-    some = train.batches(*sides, options.tokens)[: options.updates]
-    contestants = train.candidates(options.threads)
+    args = parser.parse_args()
+    sides = [path.read_text(encoding="utf-8").splitlines() for path in (args.source, args.target)]
+    batches = train.batches(*sides, args.tokens)[: args.updates]
+    candidates = train.candidates(args.threads)
     if importlib.util.find_spec("transformers"):
-        for numbers in ("float32", "bfloat16"):
-            contestants[f"transformers Marian {numbers}"] = Candidate(marian, (numbers == "bfloat16", options.threads))
-    found = run_benchmark(contestants, some, train.count_tokens, rounds=options.rounds, check=some, on_round=print)
-    losses = {name: losses[-1] for name, losses in found.outputs.items()}
+        for dtype in ("float32", "bfloat16"):
+            candidates[f"transformers Marian {dtype}"] = Candidate(marian, (dtype == "bfloat16", args.threads))
+    results = run_benchmark(candidates, batches, train.count_tokens, rounds=args.rounds, check=batches, on_round=print)
+    losses = {name: losses[-1] for name, losses in results.outputs.items()}
     notes = {
-        figure.name: f"{figure.peak_mib - figure.loaded_mib:,.0f} MiB by training, loss {losses[figure.name]:.2f}"
-        for figure in found.measurements
+        m.name: f"{m.peak_mib - m.loaded_mib:,.0f} MiB for training, loss {losses[m.name]:.2f}"
+        for m in results.measurements
     }
-    for line in report.table(found.measurements, "tokens/s", notes):
+    for line in report.table(results.measurements, "tokens/s", notes):
         print(line)
-    here = hardware_info(options.threads, ("clearhead", "torch", "transformers"))
-    about = {"updates": len(some), "tokens": train.count_tokens(some), "losses": losses, "machine": here}
+    hardware = hardware_info(args.threads, ("clearhead", "torch", "transformers"))
+    about = {"updates": len(batches), "tokens": train.count_tokens(batches), "losses": losses, "machine": hardware}
     print(json.dumps(about))
-    if options.json:
-        report.write_report(options.json, found.measurements, about)
-    if options.plot:
-        report.plot(options.plot, found.measurements, "tokens/s", "Training Transformer-Tiny")
+    if args.json:
+        report.write_report(args.json, results.measurements, about)
+    if args.plot:
+        report.plot(args.plot, results.measurements, "tokens/s", "Training Transformer-Tiny")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What it costs to look: texts encoded by a model that was never watched, after a watch or a trace, and inside one.
+"""Measure the overhead of `watch` and `traced` during encoding, and after they have ended.
 
 Usage: python benchmarks/watch.py [--model all-MiniLM-L6-v2] [--number 200] [--length 30] [--threads 2] [--rounds 9]
        [--json FILE]
 
-The first contestant is the model that nobody looked at; the others are told as times its rate in the same round, the
-median with the least and the largest. The second is the same again: its spread is the noise, and a look that has ended
-costs nothing if its ratio lies within.
+The baseline is a model that was never inspected. The others are ratios to its throughput in the same round: median,
+minimum and maximum. The second candidate repeats the baseline, so its spread is the noise. An ended inspection costs
+nothing if its ratio is within this spread.
 """
 
 import argparse
@@ -24,31 +24,31 @@ from clearhead.runtime.inference_copy import inference_copies
 LAYER, HEAD = 0, 0
 
 
-def watched(encoder, texts):
+def watch_encode(encoder, texts):
     with watch(encoder, layers=[LAYER], heads=[HEAD]):
         return encoder.encode(texts)
 
 
-def told(encoder, texts):
-    # what encodes is the model's copy for running, where there is one
-    (runs,) = inference_copies(encoder.model) or [encoder.model]
-    return traced(runs, lambda: encoder.encode(texts)).output
+def trace_encode(encoder, texts):
+    # encoding may use an inference copy of the model
+    (model,) = inference_copies(encoder.model) or [encoder.model]
+    return traced(model, lambda: encoder.encode(texts)).output
 
 
-def contestant(model, threads, before, inside):
-    """Texts to vectors.
+def worker(model, threads, before, inside):
+    """Return a function that encodes texts.
 
     Args:
-        model: a folder or a name.
-        threads: how many.
-        before: how the model is looked at before the contest; None for never.
-        inside: how each round is looked at; None for not at all.
+        model: folder or name of a model.
+        threads: number of threads.
+        before: inspection before the benchmark, or None.
+        inside: inspection during each round, or None.
     """
     configure_allocator()
     torch.set_num_threads(threads)
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     if before is not None:
-        before(encoder, ["A text that somebody looked at."])
+        before(encoder, ["An inspected text."])
     return encoder.encode if inside is None else lambda texts: inside(encoder, texts)
 
 
@@ -56,38 +56,38 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=hub.DEFAULT_MODEL)
     parser.add_argument("--number", type=int, default=200)
-    parser.add_argument("--length", type=int, default=30, help="tokens in a text, about")
+    parser.add_argument("--length", type=int, default=30, help="approximate number of tokens per text")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    encoder = TextEncoder.from_pretrained(options.model, precision="float32", device="cpu")
-    texts = encode.synthetic(encoder, options.number, options.length)
+    args = parser.parse_args()
+    encoder = TextEncoder.from_pretrained(args.model, precision="float32", device="cpu")
+    texts = encode.synthetic(encoder, args.number, args.length)
     tokens = encode.token_counts(encoder, texts)
-    looks = {
-        "never looked at": (None, None),
-        "never looked at, again": (None, None),
-        "after a watch": (watched, None),
-        "after a trace": (told, None),
-        "inside a watch of one head": (None, watched),
-        "inside a trace": (None, told),
+    inspections = {
+        "never inspected": (None, None),
+        "never inspected, repeated": (None, None),
+        "after a watch": (watch_encode, None),
+        "after a trace": (trace_encode, None),
+        "inside a watch of one head": (None, watch_encode),
+        "inside a trace": (None, trace_encode),
     }
-    found = run_benchmark(
-        {name: Candidate(contestant, (options.model, options.threads, *look)) for name, look in looks.items()},
+    results = run_benchmark(
+        {name: Candidate(worker, (args.model, args.threads, *inspection)) for name, inspection in inspections.items()},
         texts,
-        lambda some: sum(tokens[text] for text in some),
-        rounds=options.rounds,
+        lambda batch: sum(tokens[text] for text in batch),
+        rounds=args.rounds,
         check=texts[:20],
         on_round=print,
     )
-    for name, vectors in found.outputs.items():
-        assert (vectors == found.outputs["never looked at"]).all(), f"{name}: the vectors are others"
-    for line in report.table(found.measurements, "tokens/s"):
+    for name, vectors in results.outputs.items():
+        assert (vectors == results.outputs["never inspected"]).all(), f"{name}: the vectors differ"
+    for line in report.table(results.measurements, "tokens/s"):
         print(line)
-    if options.json:
-        about = {"texts": len(texts), "tokens": sum(tokens.values())}
-        about["machine"] = hardware_info(options.threads, ("clearhead", "torch"))
-        report.write_report(options.json, found.measurements, about)
+    if args.json:
+        settings = {"texts": len(texts), "tokens": sum(tokens.values())}
+        settings["machine"] = hardware_info(args.threads, ("clearhead", "torch"))
+        report.write_report(args.json, results.measurements, settings)
 
 
 if __name__ == "__main__":

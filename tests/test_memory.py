@@ -1,4 +1,4 @@
-"""Available memory as the system says it, and what is refused before it is allocated."""
+"""Available memory, and the check before large allocations."""
 
 import resource
 
@@ -65,7 +65,7 @@ def test_available_memory(tmp_path, files, expected):
     assert available_memory(root=write(tmp_path, files)) == expected
 
 
-def test_the_limit_of_addresses(tmp_path):
+def test_address_space_limit(tmp_path):
     import subprocess
     import sys
 
@@ -80,16 +80,16 @@ def test_the_limit_of_addresses(tmp_path):
     assert 0 < int(said.stdout) < limit
 
 
-def test_where_nothing_is_known_physical_memory_is_the_bound(tmp_path):
+def test_fallback_is_physical_memory(tmp_path):
     assert available_memory(root=tmp_path) > 2**28
 
 
-def test_a_device_without_a_memory_of_its_own_is_not_checked():
+def test_device_without_its_own_memory_is_not_checked():
     assert available_memory(torch.device("meta")) is None
     check_memory(2**80, "a tensor", "Make it smaller.", torch.device("meta"))
 
 
-def test_the_message_says_what_it_takes_what_there_is_and_what_to_change():
+def test_message_has_required_and_available_memory_and_advice():
     message = r"a batch needs at least 1,048,576.0 GiB of memory; [\d,.]+ GiB are available. Use a smaller one."
     with pytest.raises(ValueError, match=message):
         check_memory(2**50, "a batch", "Use a smaller one.")

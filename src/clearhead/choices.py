@@ -1,14 +1,19 @@
-"""Options with a few values: check them, and suggest the value that was meant."""
+"""Check options with a fixed set of values, and suggest the closest value."""
 
 import difflib
 from collections.abc import Sequence
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:
-    """Check that an option has one of its values.
+    """Check that an option has one of its allowed values.
+
+    Args:
+        name: name of the option.
+        value: its value.
+        known: the allowed values.
 
     Raises:
-        ValueError: another value; the message lists the values and suggests the nearest.
+        ValueError: the value is not allowed. The message lists the values and suggests the closest one.
 
     >>> from clearhead.choices import check_choice
     >>> check_choice("pooling", "meen", ["mean", "cls", "max"])
@@ -20,7 +25,7 @@ def check_choice(name: str, value: object, known: Sequence[str]) -> None:
 
 
 def did_you_mean(value: object, known: Sequence[str]) -> str:
-    """Return a question about the known value that is nearest to another; "" where none is near.
+    """Return a suggestion of the known value that is closest to a value; "" if none is close.
 
     >>> from clearhead.choices import did_you_mean
     >>> did_you_mean("txt", ["text", "label"])

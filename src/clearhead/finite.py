@@ -1,4 +1,4 @@
-"""Check that a model's outputs are finite, and name the text that they are not finite for."""
+"""Check that the outputs of a model are finite, and report the text with NaN or infinity."""
 
 import contextlib
 import math
@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_SHOWN = 60
-"""Characters of a text that an error message repeats."""
+_MAX_CHARACTERS = 60
+"""Maximum number of characters of a text in an error message."""
 
 
 class NonFiniteError(ValueError):
     """A model produced NaN or infinity for a text.
 
     Args:
-        what: the output, such as "vector".
-        index: number of the text among the texts that were given, from 0.
+        output: name of the output, such as "vector".
+        index: index of the text in the input.
         text: the text.
-        where: the file and line of the text; "" for a message without a place, None for the number of the text.
+        location: file and line of the text; "" to omit it from the message, None for the index of the text.
         model: name or folder of the model.
-        precision: dtype of the model's layers.
+        precision: precision of the layers.
 
     >>> str(NonFiniteError("vector", 3, text="the storm", model="my-model"))[:72]
     "text 3: the model my-model produced NaN or infinity in the vector of 'th"
@@ -29,43 +29,43 @@ class NonFiniteError(ValueError):
 
     def __init__(
         self,
-        what: str,
+        output: str,
         index: int,
         text: str | None = None,
-        where: str | None = None,
+        location: str | None = None,
         model: str = "",
         precision: str = "float32",
     ) -> None:
-        super().__init__(what, index, text, where, model, precision)  # what pickle calls the class with
-        self.what, self.index, self.text, self.where = what, index, text, where
+        super().__init__(output, index, text, location, model, precision)  # pickle calls the class with these
+        self.output, self.index, self.text, self.location = output, index, text, location
         self.model, self.precision = model, precision
 
     def __str__(self) -> str:
-        place = f"text {self.index}" if self.where is None else self.where
-        shown = "" if self.text is None else f" of {_shortened(self.text)}"
+        location = f"text {self.index}" if self.location is None else self.location
+        text = "" if self.text is None else f" of {_shorten(self.text)}"
         advice = (
             "Check the weights, or use another copy of the model."
             if self.precision == "float32"
             else "Try float32 (--precision float32)."
         )
         return (
-            f"{place}{': ' if place else ''}the model {self.model} produced NaN or infinity in the {self.what}{shown}: "
-            f"its weights are damaged, or its values exceed the range of {self.precision}. {advice}"
+            f"{location}{': ' if location else ''}the model {self.model} produced NaN or infinity in the {self.output}"
+            f"{text}: its weights are damaged, or its values exceed the range of {self.precision}. {advice}"
         )
 
-    def changed(self, **parts: Any) -> "NonFiniteError":
-        """Return the same error with other parts, named as the arguments of the class."""
-        names = ("what", "index", "text", "where", "model", "precision")
-        return NonFiniteError(**{name: getattr(self, name) for name in names} | parts)
+    def replace(self, **arguments: Any) -> "NonFiniteError":
+        """Return a copy of the error with some of its arguments replaced."""
+        names = ("output", "index", "text", "location", "model", "precision")
+        return NonFiniteError(**{name: getattr(self, name) for name in names} | arguments)
 
 
-def check_finite(values: NDArray[Any], what: str, indices: Sequence[int]) -> None:
-    """Raise an error for the first row that holds NaN or infinity.
+def check_finite(values: NDArray[Any], output: str, indices: Sequence[int]) -> None:
+    """Raise an error for the first row with NaN or infinity.
 
     Args:
-        values: an array (N, ...), a row for each text.
-        what: the output, such as "vector".
-        indices: number of the text of each row.
+        values: array (N, ...) with one row per text.
+        output: name of the output, such as "vector".
+        indices: index of the text of each row.
 
     Raises:
         NonFiniteError: a row is not finite.
@@ -74,15 +74,15 @@ def check_finite(values: NDArray[Any], what: str, indices: Sequence[int]) -> Non
     """
     if not np.isfinite(values).all():
         rows = np.isfinite(values).reshape(len(values), -1).all(axis=1)
-        raise NonFiniteError(what, indices[int(rows.argmin())])
+        raise NonFiniteError(output, indices[int(rows.argmin())])
 
 
-def check_scores(scores: Sequence[float], what: str, indices: Sequence[int]) -> None:
-    """Raise an error for the first score that is NaN; −∞ is the score of a forbidden token.
+def check_scores(scores: Sequence[float], output: str, indices: Sequence[int]) -> None:
+    """Raise an error for the first score that is NaN. −∞ is allowed: forbidden tokens have it.
 
     Args:
-        scores: one for each text, on the CPU.
-        what, indices: as in `check_finite`.
+        scores: one score per text.
+        output, indices: as in `check_finite`.
 
     Raises:
         NonFiniteError: a score is NaN.
@@ -91,33 +91,33 @@ def check_scores(scores: Sequence[float], what: str, indices: Sequence[int]) -> 
     """
     for score, index in zip(scores, indices, strict=True):
         if math.isnan(score):
-            raise NonFiniteError(what, index)
+            raise NonFiniteError(output, index)
 
 
 @contextlib.contextmanager
-def naming(
+def error_context(
     *,
     index: Callable[[int], int] | None = None,
     text: Callable[[int], str] | None = None,
-    where: Callable[[int], str] | None = None,
-    **parts: str,
+    location: Callable[[int], str] | None = None,
+    **arguments: str,
 ) -> Iterator[None]:
-    """Add to a `NonFiniteError` what the caller knows about the text.
+    """Add the text, its location and the model to a `NonFiniteError` that the block raises.
 
     Args:
-        index, text, where: functions of the error's index that return the caller's index, the text and its place.
-        parts: the model and the precision, as in `NonFiniteError`.
+        index, text, location: functions that map the index of the error to the index, text and location of the caller.
+        arguments: model and precision, as in `NonFiniteError`.
 
-    >>> with naming(text=["the storm"].__getitem__, model="my-model"):
+    >>> with error_context(text=["the storm"].__getitem__, model="my-model"):
     ...     check_scores([-0.5], "log-probabilities", [0])
     """
     try:
         yield
     except NonFiniteError as error:
-        known = {"index": index, "text": text, "where": where}
-        found = {name: function(error.index) for name, function in known.items() if function is not None}
-        raise error.changed(**found, **parts) from None
+        functions = {"index": index, "text": text, "location": location}
+        values = {name: function(error.index) for name, function in functions.items() if function is not None}
+        raise error.replace(**values, **arguments) from None
 
 
-def _shortened(text: str) -> str:
-    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
+def _shorten(text: str) -> str:
+    return repr(text) if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]!r}…"

@@ -1,4 +1,4 @@
-"""Available memory, and a check before a large allocation."""
+"""Available memory, and a check before large allocations."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-_SMALL = 2**26
-"""Bytes up to which nothing is checked: 64 MiB."""
+_UNCHECKED = 2**26
+"""Smaller allocations are not checked: 64 MiB."""
 
 _CGROUP_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Limit, use and the name of the reclaimable file cache in memory.stat, of version 2 and of version 1."""
+"""Files with the limit and the usage, and the name of the reclaimable cache in memory.stat, of cgroup v2 and v1."""
 
 
 class MemoryLimitError(ValueError):
@@ -23,20 +23,20 @@ class MemoryLimitError(ValueError):
 
 
 def check_memory(required: int, what: str, advice: str, device: "torch.device | None" = None) -> None:
-    """Raise an error before an allocation that cannot succeed.
+    """Raise an error for an allocation that exceeds the available memory.
 
     Args:
-        required: bytes, a lower bound.
-        what: what needs them, such as "a search with 10 beams".
-        advice: what to change.
-        device: where they are allocated; the CPU where None.
+        required: lower bound of the allocation in bytes.
+        what: name of the operation, such as "a search with 10 beams".
+        advice: how to reduce the memory.
+        device: device of the allocation; None for the CPU.
 
     Raises:
         MemoryLimitError: more bytes are required than are available.
 
     >>> check_memory(1000, "a batch of 10 texts", "Use a smaller batch.")
     """
-    if required <= _SMALL:
+    if required <= _UNCHECKED:
         return
     available = available_memory(device)
     if available is not None and required > available:
@@ -47,40 +47,42 @@ def check_memory(required: int, what: str, advice: str, device: "torch.device | 
 
 
 def available_memory(device: "torch.device | None" = None, root: Path = Path("/")) -> int | None:
-    """Return the bytes that this process can still allocate; None where the system does not say.
+    """Return the bytes that this process can still allocate; None if unknown.
 
-    On the CPU it is the least of free and reclaimable memory with swap, the limits of the process's control groups
-    (versions 1 and 2), and its own limit of addresses (``ulimit -v``).
+    On the CPU this is the minimum of three values: free and reclaimable memory with swap, the rest of the limits of
+    its control groups (cgroup v1 and v2), and the rest of its address space limit (``ulimit -v``).
 
     Args:
-        device: a GPU's free memory is PyTorch's to tell; None is the CPU.
-        root: where /proc and /sys are.
+        device: a device; None for the CPU.
+        root: folder that contains /proc and /sys.
     """
     if device is not None and device.type == "cuda":
         import torch
 
         free: int = torch.cuda.mem_get_info(device)[0]
-        # freed blocks that PyTorch keeps
+        # plus the free blocks in PyTorch's cache
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if device is not None and device.type != "cpu":
         return None
-    found = [size for size in (_system(root), _addresses(root), *_control_groups(root)) if size is not None]
-    return max(0, min(found)) if found else None
+    sizes = [
+        size for size in (_free_memory(root), _address_space_left(root), *_cgroup_memory_left(root)) if size is not None
+    ]
+    return max(0, min(sizes)) if sizes else None
 
 
-def _system(root: Path) -> int | None:
+def _free_memory(root: Path) -> int | None:
     with suppress(OSError, KeyError, ValueError):
         lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
         sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
         return sizes["MemAvailable"] + sizes.get("SwapFree", 0)
-    with suppress(ImportError, AttributeError, OSError, ValueError):  # other systems say how much there is in all
+    with suppress(ImportError, AttributeError, OSError, ValueError):  # other systems report only the total
         import os
 
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return None
 
 
-def _addresses(root: Path) -> int | None:
+def _address_space_left(root: Path) -> int | None:
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -91,8 +93,8 @@ def _addresses(root: Path) -> int | None:
     return None
 
 
-def _control_groups(root: Path) -> Iterator[int]:
-    """Yield the bytes that each control group of this process, and each above it, has left."""
+def _cgroup_memory_left(root: Path) -> Iterator[int]:
+    """Yield the bytes left in each control group of this process and in each of their parents."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -104,15 +106,15 @@ def _control_groups(root: Path) -> Iterator[int]:
         top = root / "sys/fs/cgroup" / ("memory" if controllers else "")
         group = top / path.lstrip("/")
         for folder in (group, *group.parents):
-            yield from _left(folder)
-            if folder == top:  # a container may see its own group at the top, whatever its path outside
+            yield from _cgroup_left(folder)
+            if folder == top:  # in a container the group may be mounted at the top, whatever its path outside
                 break
 
 
-def _left(group: Path) -> Iterator[int]:
+def _cgroup_left(group: Path) -> Iterator[int]:
     for limit_file, use_file, cache_name in _CGROUP_FILES:
         with suppress(OSError, ValueError):
-            limit = int((group / limit_file).read_text(encoding="ascii"))  # "max" is no limit
+            limit = int((group / limit_file).read_text(encoding="ascii"))  # int() rejects "max", which means unlimited
             use = int((group / use_file).read_text(encoding="ascii"))
             rows = (group / "memory.stat").read_text(encoding="ascii").splitlines()
             cache = next((int(row.split()[1]) for row in rows if row.startswith(f"{cache_name} ")), 0)

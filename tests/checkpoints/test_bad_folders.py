@@ -375,4 +375,4 @@ def test_tokenizer_with_gaps_in_its_ids_trains(folder, tmp_path):
     write_data(tmp_path)
     change_json(tmp_path / "encoder" / "tokenizer.json", lambda data: data["model"]["vocab"].update({"zebra": 400}))
     task = create_task(recipe(tmp_path, "masked-language-model"), tmp_path)
-    assert task.plan.vocab_size == 401
+    assert task.config.vocab_size == 401

@@ -205,5 +205,5 @@ def test_invalid_parts_to_freeze_or_initialize(tmp_path):
         freeze(torch.nn.Linear(2, 2), "encoder")
     with pytest.raises(ValueError, match="num_layers must be at least 1"):
         reinitialize_half(model, "encoder", 0)
-    with pytest.raises(ValueError, match="start_id=999 lies outside the vocabulary"):
+    with pytest.raises(ValueError, match="start_id=999 is outside of the vocabulary"):
         seq2seq_from_encoder(encoder, load_encoder(tmp_path)[1], decoder_num_layers=1, start_id=999, eos_ids=(3,))

@@ -1,4 +1,4 @@
-"""`answer` and `evaluate answers`: what a person types, and what comes back."""
+"""The commands `answer` and `evaluate answers`."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_answer(folder, reader, context):
     assert CONTEXT[said["start"] : said["end"]] == said["text"]
 
 
-def test_the_options_reach_the_model(folder, reader, context):
+def test_options_reach_the_model(folder, reader, context):
     arguments = ["answer", "-m", folder, "--question", QUESTION, "--context", context, "--n-best", 4]
     options = ["--no-answer", "--max-answer-length", 2, "--stride", 1]
     expected = reader.answer(QUESTION, CONTEXT, n_best=4, allow_no_answer=True, max_answer_length=2, stride=1).n_best
@@ -63,7 +63,7 @@ def test_bad_input_is_one_line(folder, context, tmp_path, tiny_bert):
     assert "the context of pair 0 is empty" in refused(*ask, "-")
     assert "latin.txt is not UTF-8" in refused(*ask, tmp_path / "latin.txt")
     assert "no such file" in refused(*ask, tmp_path / "nowhere.txt")
-    for question, words in (("", "is empty"), ("a " * 50, "ask in fewer words")):
+    for question, words in (("", "is empty"), ("a " * 50, "shorten the question")):
         assert words in refused("answer", "-m", folder, "--question", question, "--context", context)
     assert "has no qa_outputs.weight" in refused("answer", "-m", tiny_bert, *ask[3:], context)
 
@@ -111,7 +111,7 @@ def test_evaluate_a_model(tmp_path, folder, reader):
     status, out, err = clearhead("evaluate", "answers", data, "-m", folder, "-o", output, "--json")
     assert (status, err) == (0, "")
     said = json.loads(output.read_text(encoding="utf-8"))
-    # data of 2.0: the model may say that there is no answer
+    # version 2.0: the answer can be empty
     assert said == {
         name: reader.answer(question, "hello é.", allow_no_answer=True).text for name, question in questions.items()
     }
@@ -119,7 +119,7 @@ def test_evaluate_a_model(tmp_path, folder, reader):
     assert clearhead("evaluate", "answers", data, "--predictions", output, "--json")[1] == out
 
 
-def test_evaluate_refuses(data, tmp_path, folder):
+def test_evaluate_answers_errors(data, tmp_path, folder):
     evaluate = ["evaluate", "answers", data]
     said = tmp_path / "said.json"
     said.write_text('{"another": "a"}')

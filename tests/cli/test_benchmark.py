@@ -1,4 +1,4 @@
-"""`clearhead benchmark`, as people run it."""
+"""The command `benchmark`."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_generation_is_measured_in_both_precisions(tmp_path):
 
 
 @pytest.mark.slow
-def test_training_is_measured_beside_a_plain_loop(tmp_path):
+def test_training_is_measured_with_a_baseline(tmp_path):
     path = tmp_path / "a.json"
     source, target = (ROOT / "recipes" / "tiny" / "data" / f"valid.{side}" for side in ("en", "de"))
     status, out, err = started(
@@ -70,7 +70,7 @@ def test_training_is_measured_beside_a_plain_loop(tmp_path):
         (("train", "no-such-file.txt", "other.txt"), "no-such-file.txt"),
     ],
 )
-def test_what_cannot_be_measured_is_said(arguments, message):
+def test_benchmark_errors(arguments, message):
     status, _, err = started("benchmark", *arguments)
     assert status != 0
     assert message in err

@@ -1,4 +1,4 @@
-"""What a person types, and what comes back."""
+"""The commands `encode`, `trace`, `evaluate similarity` and `convert`, and errors of the Python API."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def test_empty_input_gives_an_empty_array(tmp_path, tiny_bert):
     assert pyarrow.parquet.read_table(tmp_path / "v.parquet").num_rows == 0
 
 
-def test_a_bar_on_a_terminal(texts, tmp_path, tiny_bert):
+def test_progress_bar_on_a_terminal(texts, tmp_path, tiny_bert):
     import pty
 
     leader, follower = pty.openpty()
@@ -143,7 +143,7 @@ def broken(folder, tmp_path):
     return copy
 
 
-def test_a_full_disk_and_a_reader_that_goes_away(texts, tmp_path, tiny_bert):
+def test_full_disk_and_closed_pipe(texts, tmp_path, tiny_bert):
     target = tmp_path / "out"
     target.mkdir()
 
@@ -162,14 +162,14 @@ def test_a_full_disk_and_a_reader_that_goes_away(texts, tmp_path, tiny_bert):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written(texts, tmp_path, tiny_bert):
+def test_read_only_folder(texts, tmp_path, tiny_bert):
     locked = tmp_path / "locked"
     locked.mkdir()
     locked.chmod(stat.S_IRUSR | stat.S_IXUSR)
     assert "cannot be written" in refused("encode", texts, "-m", tiny_bert, "-o", locked / "v.npy")
 
 
-def test_a_missing_extra_says_what_brings_it(texts, tmp_path, tiny_bert):
+def test_missing_extra_names_the_pip_command(texts, tmp_path, tiny_bert):
     script = (
         "import sys, importlib.util\n"
         "found = importlib.util.find_spec\n"

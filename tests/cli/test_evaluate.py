@@ -1,4 +1,4 @@
-"""`evaluate translation`, `summarization` and `classification`: what a person types, and what comes back."""
+"""The commands `evaluate translation`, `evaluate summarization` and `evaluate classification`."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def generator(marian):
     return TextToText.from_pretrained(marian, precision="float32", device="cpu")
 
 
-def test_translations_that_are_there(data):
+def test_evaluate_existing_translations(data):
     evaluate = ["evaluate", "translation", "--hypotheses", data / "said", "-r", data / "first", "-r", data / "second"]
     said = [text.upper() for text in FIRST]
     for more, options in (([], {}), (["--lowercase", "--tokenize", "none"], {"lowercase": True, "tokenize": "none"})):
@@ -62,14 +62,14 @@ def test_translations_that_are_there(data):
             f"BLEU {bleu.get_signature()}\nchrF {chrf.get_signature()}\n",
             "",
         )
-    # a SOURCE beside them changes nothing
+    # a SOURCE in addition changes nothing
     _, out, _ = clearhead("evaluate", "translation", data / "source", *evaluate[2:], "--json")
     scores = json.loads(out)
     assert set(scores) == {"bleu", "chrf", "bleu_signature", "chrf_signature", "sentences"}
     assert scores["chrf"] == CHRF().corpus_score(said, [FIRST, SECOND]).score
 
 
-def test_a_translator(data, marian, generator, tmp_path):
+def test_evaluate_a_translator(data, marian, generator, tmp_path):
     wanted = generator.generate(SOURCES, beam_size=2, max_new_tokens=6)
     output = tmp_path / "out"
     evaluate = ["evaluate", "translation", data / "source", "-r", data / "first", "-m", marian, *OPTIONS]
@@ -78,7 +78,7 @@ def test_a_translator(data, marian, generator, tmp_path):
     assert output.read_text(encoding="utf-8") == "".join(f"{text}\n" for text in wanted)
     assert json.loads(out) == vars(translation_scores(wanted, [FIRST]))
     assert "outputs were truncated at the maximum length" in err
-    # what was written gives the same scores
+    # the written outputs give the same scores
     assert clearhead("evaluate", "translation", "--hypotheses", output, "-r", data / "first", "--json")[1] == out
 
 
@@ -98,14 +98,14 @@ def test_repeated_sources(data, marian, generator, tmp_path):
     assert "lines 1 and 4 translate the same source differently" in refused(*evaluate, "--hypotheses", output)
 
 
-def test_a_missing_extra_says_what_brings_it(data):
+def test_missing_extra_names_the_pip_command(data):
     given = ["-r", data / "first", "--hypotheses", data / "said"]
     for package, arguments in (("sacrebleu", ["translation"]), ("rouge_score", ["summarization", data / "source"])):
         said = refused("evaluate", *arguments, *given, hook=partial(forks.lack, package))
         assert f'{package}: pip install "clearhead[evaluate]"' in said
 
 
-def test_translation_refuses(data, marian, tmp_path):
+def test_evaluate_translation_errors(data, marian, tmp_path):
     evaluate = ["evaluate", "translation"]
     given = ["-r", data / "first", "--hypotheses", data / "said"]
     short, empty = lines(tmp_path / "short", FIRST[:3]), lines(tmp_path / "empty", [])
@@ -117,10 +117,10 @@ def test_translation_refuses(data, marian, tmp_path):
         ([*given, "--join-repeated"], "--join-repeated requires the SOURCE file"),
         (
             ["-r", short, "--hypotheses", data / "said"],
-            f"{short} ends after line 3; {data / 'said'} goes on with line 4: {FIRST[3].upper()!r} (it has 5)",
+            f"{short} has 3 lines, but {data / 'said'} has 5: its line 4 is {FIRST[3].upper()!r}",
         ),
-        ([short, "-r", data / "first", "-m", "no-such-model"], f"{short} ends after line 3; {data / 'first'} goes on"),
-        ([*given, "-r", short], "goes on with line 4"),
+        ([short, "-r", data / "first", "-m", "no-such-model"], f"{short} has 3 lines, but {data / 'first'} has"),
+        ([*given, "-r", short], "its line 4 is"),
         (["-r", empty, "--hypotheses", empty], f"{empty} is empty"),
         (["-r", tmp_path / "no", "--hypotheses", short], "no such file"),
         ([*given, "-o", tmp_path / "o"], "--output requires --model"),
@@ -132,7 +132,7 @@ def test_translation_refuses(data, marian, tmp_path):
     assert not os.path.exists(tmp_path / "o")
 
 
-def test_summaries_that_are_there(data, tmp_path):
+def test_evaluate_existing_summaries(data, tmp_path):
     texts = ["The old bridge was closed. Nobody crossed it.", "A boat came. It was small.", "It rained."]
     golds = ["The bridge was closed.", "A small boat came.", "Rain."]
     source, gold = lines(tmp_path / "docs", texts), lines(tmp_path / "golds", golds)
@@ -150,7 +150,7 @@ def test_summaries_that_are_there(data, tmp_path):
     assert json.loads(out) == vars(summary_scores(leads, [golds]))
 
 
-def test_summaries_of_a_jsonl_file(marian, generator, tmp_path):
+def test_evaluate_summaries_of_a_jsonl_file(marian, generator, tmp_path):
     from clearhead.pipelines.summarizer import summarize
 
     rows = [
@@ -170,7 +170,7 @@ def test_summaries_of_a_jsonl_file(marian, generator, tmp_path):
     assert err.count("\n") == any(not part.complete for summary in wanted for part in summary.parts)
 
 
-def test_summarization_refuses(data, marian, tmp_path):
+def test_evaluate_summarization_errors(data, marian, tmp_path):
     docs = lines(tmp_path / "docs", ["A.", "B."])
     golds = lines(tmp_path / "golds", ["a"])
     rows = tmp_path / "rows.jsonl"
@@ -179,7 +179,7 @@ def test_summarization_refuses(data, marian, tmp_path):
         ([docs, "-r", docs], "give exactly one of --model, --hypotheses and --baseline"),
         ([docs, "-r", docs, "-m", marian, "--hypotheses", docs], "one of --model"),
         ([docs, "--baseline", "first-sentence"], "give --reference"),
-        ([docs, "-r", golds, "--baseline", "first-sentence"], f"{golds} ends after line 1; {docs} goes on with line 2"),
+        ([docs, "-r", golds, "--baseline", "first-sentence"], f"{golds} has 1 lines, but {docs} has 2: its line 2 is"),
         ([docs, "-r", docs, "--hypotheses", golds], f"{golds} has 1 lines for 2 documents in {docs}"),
         (
             [docs, "-r", docs, "--reference-column", "x", "--baseline", "first-sentence"],
@@ -191,8 +191,8 @@ def test_summarization_refuses(data, marian, tmp_path):
     for content, message in [
         ("\n", "is empty"),
         ('{"source": "a"}', "line 1: no column 'target'; it has: source"),
-        ('\n{"source": "a", "target": []}', "line 2: column 'target' holds []"),
-        ('{"source": ["a", 1], "target": "a"}', "line 1: column 'source' holds ['a', 1]"),
+        ('\n{"source": "a", "target": []}', "line 2: column 'target' is []"),
+        ('{"source": ["a", 1], "target": "a"}', "line 1: column 'source' is ['a', 1]"),
         ('["a"]', "line 1: a JSON list"),
         ("{", "line 1: not JSON"),
     ]:
@@ -208,7 +208,7 @@ def classifier(tmp_path_factory):
     return folder
 
 
-def test_a_classifier(classifier, tmp_path):
+def test_evaluate_a_classifier(classifier, tmp_path):
     from clearhead import TextClassifier
 
     texts = ["hello world", 'the "old bridge', "", "a b c d", "this is, a test", "storm"]
@@ -239,11 +239,11 @@ def test_a_classifier(classifier, tmp_path):
     assert [line.split()[0] for line in out.splitlines()[3:]] == ["good", "bad", "odd"]
 
 
-def test_classification_refuses(classifier, tmp_path):
+def test_evaluate_classification_errors(classifier, tmp_path):
     for name, content, columns, message in [
         ("a.tsv", "x\tgood\ny\tgoo\n", [], "line 2: no label 'goo'; the nearest is 'good' of 3"),
         ("a.tsv", "x\tgood\ny\n", [], "line 2"),
-        ("a.tsv", "text\tlabel\nx\tgood\n", [], "line 1 holds a field's name"),
+        ("a.tsv", "text\tlabel\nx\tgood\n", [], "line 1 contains the name of a field"),
         ("a.csv", "said,label\nx,good\n", ["--label-column", "label"], "no column 'text'"),
         ("a.csv", 'x,"good\n', [], "line 1"),
         ("a.tsv", "", [], "is empty"),

@@ -1,4 +1,4 @@
-"""Options and inputs that are wrong: one line that names the file, the row and the fix; never a traceback."""
+"""Invalid options and inputs give one line with the file, the row and the fix, never a traceback."""
 
 import bz2
 import csv
@@ -32,7 +32,7 @@ def texts(tmp_path):
     return tmp_path / "texts.txt"
 
 
-def test_a_prompt_that_leaves_no_room_for_the_text(texts, tmp_path, tiny_bert):
+def test_prompt_without_room_for_the_text(texts, tmp_path, tiny_bert):
     encoder = TextEncoder.from_pretrained(tiny_bert, precision="float32", device="cpu")
     # [CLS], 22 or 21 words, [SEP]: the model takes 24 tokens
     for words, limit in ((22, None), (60, None), (6, 8)):
@@ -47,7 +47,7 @@ def test_a_prompt_that_leaves_no_room_for_the_text(texts, tmp_path, tiny_bert):
     assert not np.allclose(one, other)
 
 
-def test_more_columns_than_the_vectors_have(texts, tmp_path, tiny_bert):
+def test_truncate_dim_beyond_the_width(texts, tmp_path, tiny_bert):
     encoder = TextEncoder.from_pretrained(tiny_bert, precision="float32", device="cpu")
     for dim in (33, 10**6, 10**30):
         message = refused("encode", texts, "-m", tiny_bert, "-o", tmp_path / "v.npy", "--truncate-dim", dim)
@@ -71,7 +71,7 @@ LABELS = {
 
 @pytest.mark.parametrize(("name", "row"), [("a.tsv", 2), ("a.csv", 3), ("a.jsonl", 2)])
 @pytest.mark.parametrize("empty", ["", "  "])
-def test_a_row_without_a_label(tmp_path, tiny_bert, name, row, empty):
+def test_row_without_a_label(tmp_path, tiny_bert, name, row, empty):
     path = tmp_path / name
     path.write_text(LABELS[name].format(empty))
     columns = {"text": "text", "label": "label"} if name == "a.csv" else None
@@ -131,13 +131,13 @@ def test_formats_are_recognized_by_their_first_bytes(tmp_path, tiny_bert, kind):
 
 
 @given(st.text(min_size=1).filter(lambda text: any(map(str.isalpha, text))))
-def test_utf8_is_never_taken_for_another_encoding(text):
+def test_utf8_is_not_mistaken_for_another_encoding(text):
     content = text.replace("\0", " ").encode()
     if not content.startswith((b"PK\x03\x04", b"BZh", b"PAR1")):
         check_text_format(content, "a.txt")
 
 
-def test_gzip_is_read_whatever_its_name(tmp_path, tiny_bert):
+def test_gzip_is_recognized_by_content(tmp_path, tiny_bert):
     one, other = tmp_path / "a.txt", tmp_path / "a.txt.gz"
     content = "".join(f"line {number}\n" for number in range(3000)).encode()
     one.write_bytes(gzip.compress(content[:900]) + gzip.compress(content[900:]))
@@ -197,7 +197,7 @@ def test_long_fields_of_csv(tmp_path, tiny_bert):
     assert csv.field_size_limit() == limit
 
 
-def test_a_wrong_option_is_one_line_with_the_values_and_the_nearest():
+def test_wrong_option_is_one_line_with_a_suggestion():
     for arguments, words in (
         (("encode", "--pooling", "meen"), ("--pooling", "'mean', 'cls', 'max'", "did you mean 'mean'?", "encode -h")),
         (("encode", "--pooling", "x"), ("--pooling", "'mean', 'cls', 'max'")),
@@ -210,6 +210,8 @@ def test_a_wrong_option_is_one_line_with_the_values_and_the_nearest():
         (("enco",), ("enco", "encode")),
         (("train",), ("RECIPE",)),
         (("evaluate", "similarty"), ("similarty", "similarity")),
+        (("serve", "-m", "a", "--use", "a=answer"), ("--use was renamed to --task",)),
+        (("view", "a", "--whole", "encoder.0.0"), ("--whole was renamed to --full-maps",)),
     ):
         status, out, err = clearhead(*arguments)
         assert (status, out, err.count("\n")) == (2, "", 1), err
@@ -224,13 +226,13 @@ def small_files():
 
 
 @pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
-def test_a_full_disk_names_the_output(tmp_path, tiny_bert, name):
+def test_full_disk_names_the_output(tmp_path, tiny_bert, name):
     (tmp_path / "texts.txt").write_text("the old bridge\n" * 50)
     arguments = ["encode", tmp_path / "texts.txt", "-m", tiny_bert, "-o", tmp_path / name, "-q"]
     assert refused(*arguments, hook=small_files) == f"clearhead: error: {tmp_path / name}: File too large\n"
 
 
-def test_a_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
+def test_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
     pickled = tmp_path / "pickled"
     pickled.mkdir()
     torch.save(load_file(tiny_bert / "model.safetensors"), pickled / "pytorch_model.bin")
@@ -260,7 +262,7 @@ def test_a_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_standard_output_that_is_full(tmp_path, tiny_bert):
+def test_full_standard_output(tmp_path, tiny_bert):
     (tmp_path / "texts.txt").write_text("the old bridge\n" * 50)
     texts = tmp_path / "texts.txt"
     for arguments in (
@@ -342,7 +344,7 @@ def test_recipes_that_are_not_yaml(tmp_path, content):
         assert "the value is not YAML" in refused("train", recipe, "seed=" + content.removeprefix("a: "))
 
 
-def test_a_resume_of_a_damaged_run(tmp_path):
+def test_resume_of_a_damaged_run(tmp_path):
     recipe = tiny(tmp_path)
     trained_until(recipe, lambda step: step == 7)
     path = write_tiny(tmp_path)

@@ -1,4 +1,4 @@
-"""Every command that writes files refuses an output that another process is writing, before it reads anything."""
+"""Every command that writes files rejects an output that another process is writing, before it reads its input."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def words(name, folder, output):
 
 
 @pytest.mark.parametrize("name", [*FILES, *FOLDERS])
-def test_an_output_that_is_being_written_is_refused(folder, name):
+def test_locked_output_is_rejected(folder, name):
     output = folder / {**FILES, **FOLDERS}[name][1]
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     with (folder_lock if name in FOLDERS else writer_lock)(output):
@@ -148,7 +148,7 @@ def test_commands_of_every_pair_exclude_each_other(folder, tmp_path, first, exis
         process.join()
 
 
-def test_an_export_leaves_what_other_processes_write_in_its_folder(folder, tmp_path):
+def test_export_keeps_files_of_other_processes(folder, tmp_path):
     output = tmp_path / "out"
     export = words("export", folder, output)
     assert forks.run(*export, said=tmp_path / "said")[0] == 0

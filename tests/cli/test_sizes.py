@@ -1,4 +1,4 @@
-"""Sizes that no machine can hold are refused before anything is allocated, in one line that says what to change."""
+"""Sizes beyond the memory are rejected before the allocation, in one line with the option to change."""
 
 import json
 import re

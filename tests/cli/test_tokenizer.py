@@ -1,4 +1,4 @@
-"""`tokenizer train`: from files to a folder that a translator and transformers read."""
+"""The command `tokenizer train`."""
 
 import json
 
@@ -18,7 +18,7 @@ def files(folder):
     return [folder / "train.en", folder / "train.de"]
 
 
-def test_a_tokenizer_of_both_languages_in_a_translator(tmp_path):
+def test_tokenizer_of_both_languages_in_a_translator(tmp_path):
     sources, folder = files(tmp_path), tmp_path / "model"
     made = train_bpe([*ENGLISH.splitlines(), *GERMAN.splitlines()], vocab_size=400)
     train = ["tokenizer", "train", *sources, "--output", folder, "--vocab-size", 400]
@@ -43,7 +43,7 @@ def test_a_tokenizer_of_both_languages_in_a_translator(tmp_path):
     assert "contains config.json; give a new or empty folder" in refused(*train)
 
 
-def test_an_encoders_tokenizer(tmp_path):
+def test_encoder_tokenizer(tmp_path):
     rows = "".join(json.dumps({"body": line}) + "\n" for line in ENGLISH.splitlines())
     (tmp_path / "a.jsonl").write_text(rows)
     options = ["--vocab-size", 300, "--for", "encoder", "--lowercase", "--column", "body", "--max-length", 64]
@@ -54,18 +54,18 @@ def test_an_encoders_tokenizer(tmp_path):
     assert tokenizer.max_length == 64
 
 
-def test_small_texts_are_said(tmp_path):
+def test_warning_for_a_small_vocabulary(tmp_path):
     sources = files(tmp_path)
     train = ["tokenizer", "train", *sources, "-o", tmp_path / "out", "--vocab-size", 9000]
-    status, out, err = clearhead(*train)  # what is logged is seen on standard error only here
+    status, out, err = clearhead(*train)  # log messages appear on standard error only here
     size = Tokenizer.from_folder(tmp_path / "out").backend.get_vocab_size()
     assert (status, err.count("\n")) == (0, 1)
-    assert f"gave a vocabulary of {size} tokens, not of 9000: no more pairs come 2 times or more" in err
+    assert f"gave a vocabulary of {size} tokens instead of 9000: no other pair occurs 2 times" in err
     assert out.startswith(f"{size} tokens, ")
     assert int(clearhead(*train, "--min-frequency", 1)[1].split()[0]) > size
 
 
-def test_train_refuses(tmp_path):
+def test_tokenizer_train_errors(tmp_path):
     source, *_ = files(tmp_path)
     (tmp_path / "empty").write_text("\n\n")
     (tmp_path / "bytes").write_bytes(b"\xff\n")

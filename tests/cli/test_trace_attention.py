@@ -1,4 +1,4 @@
-"""`clearhead trace --attention LAYER.HEAD`: what one head of a checkpoint looks at."""
+"""The command `trace --attention LAYER.HEAD`: the attention of one head."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ def shown(*arguments):
     return out
 
 
-def test_an_encoders_head():
+def test_head_of_an_encoder():
     (found,) = json.loads(shown("--model", MODEL, "--attention", "0.2", "--json"))
     encoder = TextEncoder.from_pretrained(MODEL, precision="float32", device="cpu")
     (tokens,) = encoder.tokenize([TEXT])
@@ -34,7 +34,7 @@ def test_an_encoders_head():
     assert [line.split()[:3] for line in lines[2:]] == [[b, "→", a] for a, b in itertools.pairwise(words)]
 
 
-def test_a_translators_three_attentions():
+def test_heads_of_an_encoder_decoder():
     found = json.loads(shown("--model", TRANSLATOR, "--attention", "1.3", "--json"))
     assert [one["part"] for one in found] == ["encoder", "decoder", "cross"]
     made = TextToText.from_pretrained(TRANSLATOR, precision="float32", device="cpu")
@@ -67,5 +67,5 @@ def test_a_translators_three_attentions():
         ),
     ],
 )
-def test_what_is_not_there_is_said(arguments, message):
+def test_trace_attention_errors(arguments, message):
     assert message in refused("trace", TEXT, *arguments)

@@ -1,4 +1,4 @@
-"""`clearhead trace` of encoder–decoders: both halves, pass by pass."""
+"""The command `trace` with encoder–decoders."""
 
 import json
 
@@ -42,7 +42,7 @@ def marian(tmp_path_factory):
     return folder, seq2seq.make("marian", folder, vocab_size=size, decoder_vocab_size=size, **ids)
 
 
-def test_a_checkpoint_encodes_and_decodes_three_steps_with_caches(marian):
+def test_checkpoint_encodes_and_decodes_three_steps_with_caches(marian):
     folder = marian[0]
     passes = by_pass(traced(TEXT, "--model", folder))
     assert list(passes) == ["encoder", "decoder step 1", "decoder step 2", "decoder step 3"]
@@ -57,7 +57,7 @@ def test_a_checkpoint_encodes_and_decodes_three_steps_with_caches(marian):
         assert steps[-1]["operation"] == "logits"
 
 
-def test_the_steps_are_those_of_the_greedy_search(marian):
+def test_steps_match_greedy_search(marian):
     folder, theirs = marian
     status, out, _ = clearhead("trace", TEXT, "--model", folder)
     assert status == 0
@@ -73,7 +73,7 @@ def test_the_steps_are_those_of_the_greedy_search(marian):
     assert "V vocabulary" in out
 
 
-def test_a_target_is_decoded_in_one_pass(marian):
+def test_target_is_decoded_in_one_pass(marian):
     folder = marian[0]
     passes = by_pass(traced(TEXT, "--model", folder, "--target", "Die alte Brücke"))
     assert list(passes) == ["encoder", "decoder"]
@@ -93,7 +93,7 @@ def test_t5_shows_its_own_equations(tmp_path):
     assert not any("b_" in step["equation"] for step in steps if step["operation"] == "projection")
 
 
-def test_a_fresh_one_on_words():
+def test_random_weights_on_words():
     passes = by_pass(traced("the old bridge", "--seq2seq", "--target", "the new bridge is"))
     assert list(passes) == ["encoder", "decoder"]
     named = {step["path"]: dict(step["shape"]) for step in passes["decoder"]}
@@ -101,7 +101,7 @@ def test_a_fresh_one_on_words():
     assert (cross["Lq"], cross["Lk"], named["output"]["V"]) == (5, 3, 6)
 
 
-def test_what_does_not_go_together_is_refused(tiny_bert, marian):
+def test_conflicting_options_are_rejected(tiny_bert, marian):
     assert "only for encoder–decoders" in refused("trace", "a", "--target", "b")
     for words, arguments in (
         ("is an encoder; --target is only for encoder–decoders", {"text": "a", "model": str(tiny_bert), "target": "b"}),

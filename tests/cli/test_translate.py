@@ -1,4 +1,4 @@
-"""`translate`, `summarize` and a generative `answer`, as a person runs them."""
+"""The commands `translate`, `summarize` and a generative `answer`."""
 
 import json
 import shutil
@@ -64,7 +64,7 @@ def refused_after(model, *options, **more):
     return err.splitlines()[-1]
 
 
-def test_a_line_that_is_too_long(marian, tmp_path):
+def test_line_that_is_too_long(marian, tmp_path):
     (tmp_path / "in.txt").write_text("hi\n" + "storm " * 200 + "\n")
     options = ["--model", marian, "--max-new-tokens", 3, tmp_path / "in.txt"]
     status, out, err = clearhead("translate", *options)
@@ -96,7 +96,7 @@ def test_bad_input_is_one_clear_line(marian, tiny_bert, tmp_path):
     assert "no such file" in refused("translate", "--model", marian, tmp_path / "absent")
 
 
-def test_unknown_languages_are_answered_with_the_known_ones(tmp_path):
+def test_unknown_language_lists_the_known_ones(tmp_path):
     folders.plain("mbart", tmp_path)
     options = ["--model", tmp_path, "--max-new-tokens", 4]
     said = refused("translate", *options, "--target-lang", "xx", stdin=b"hi\n")

@@ -1,4 +1,4 @@
-"""`clearhead view` shows what `clearhead translate` writes; `trace` shows the same run."""
+"""The command `view`: its output matches `translate` and `trace`."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def viewed(folder, tmp_path, *arguments):
     return shown(tmp_path / "a.html")
 
 
-def test_a_model_of_many_languages_is_told_them_as_translate_tells_it(multilingual, tmp_path):
+def test_view_of_a_multilingual_model_matches_translate(multilingual, tmp_path):
     folder, german, french = multilingual
     made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     assert "Choose the target" in refused("view", TEXT, "--model", folder, "-o", tmp_path / "a.html")
@@ -55,7 +55,7 @@ def test_a_model_of_many_languages_is_told_them_as_translate_tells_it(multilingu
         assert (source or {"deu_Latn": "eng_Latn"}.get(german, "en_XX")) in data["source"]
 
 
-def test_a_trace_is_told_languages_too(multilingual):
+def test_trace_accepts_languages(multilingual):
     folder, german, _ = multilingual
     made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     (best,) = made.generate([TEXT], target_lang=german, beam_size=1, return_details=True)
@@ -74,19 +74,19 @@ def test_a_trace_is_told_languages_too(multilingual):
     assert "Choose the target" in refused("trace", TEXT, "--model", folder)
 
 
-def test_who_is_told_no_languages_says_so(tiny_bert):
+def test_languages_of_an_encoder_are_rejected(tiny_bert):
     message = "is an encoder; --source-lang and --target-lang are only for encoder–decoders"
     assert message in refused("view", TEXT, "--model", tiny_bert, "--target-lang", "de")
     assert message in refused("trace", TEXT, "--model", tiny_bert, "--source-lang", "de")
     assert "--source-lang and --target-lang require --model" in refused("trace", TEXT, "--target-lang", "de")
 
 
-def test_an_encoder_searches_no_output(tiny_bert, tmp_path):
+def test_beam_size_of_an_encoder_is_rejected(tiny_bert, tmp_path):
     given = ["view", TEXT, "--model", tiny_bert, "--beam-size", "3", "-o", tmp_path / "a.html"]
     assert "is an encoder; --beam-size is only for encoder–decoders" in refused(*given)
 
 
-def test_beams_are_the_checkpoints_unless_asked_for(tmp_path):
+def test_default_beam_size_is_that_of_the_checkpoint(tmp_path):
     folders.marian(tmp_path, lively=True)
     written(tmp_path, min_new_tokens=4, max_new_tokens=8)
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
@@ -98,13 +98,13 @@ def test_beams_are_the_checkpoints_unless_asked_for(tmp_path):
         assert [one["token"] for one in data["output_tokens"]] == list(best.tokens)
 
 
-def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(tmp_path):
+def test_beam_scores_match_the_search_with_forced_and_forbidden_tokens(tmp_path):
     folders.marian(tmp_path, lively=True)
     written(tmp_path, min_new_tokens=4, max_new_tokens=8)
     made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     (plain,) = made.generate([TEXT], return_details=True)
     forbidden = plain.token_ids[1]
-    made.generation_config = made.settings.updated(
+    made.generation_config = made.generation_config.updated(
         forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3
     )
     for beams in (4, 1):
@@ -121,14 +121,14 @@ def test_the_beams_numbers_are_the_searchs_own_with_forced_and_forbidden_tokens(
         assert "Infinity" not in json.dumps(data)
 
 
-def test_a_place_that_cannot_be_written_to_is_said_before_the_model_runs(tmp_path):
+def test_unwritable_output_is_reported_before_the_model_runs(tmp_path):
     for place, message in ((tmp_path / "no" / "a.html", "no does not exist"), (tmp_path, "is a folder")):
         err = refused("view", TEXT, "--model", "no/such-model", "-o", place)
         assert message in err
         assert ".part" not in err
 
 
-def test_a_map_that_there_is_not_is_refused(tiny_bert, tmp_path):
+def test_unknown_attention_map_is_rejected(tiny_bert, tmp_path):
     path = tmp_path / "a.html"
     for asked, message in (
         ("encoder.99.99", "no attention map encoder.99.99; the last ones are encoder.2.3"),
@@ -142,7 +142,7 @@ def test_a_map_that_there_is_not_is_refused(tiny_bert, tmp_path):
     assert shown(path)["attention"][2]["heads"][3]["head"] == 3
 
 
-def test_the_first_token_is_the_language_that_generation_gives(multilingual):
+def test_first_token_is_the_target_language(multilingual):
     """The page's maps and numbers are of the ids that were searched for, languages included."""
     folder, german, _ = multilingual
     made = TextToText.from_pretrained(folder, precision="float32", device="cpu")

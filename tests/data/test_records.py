@@ -193,7 +193,7 @@ def test_bad_sources_are_refused_at_once(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "label": [True]}), tmp_path / "a.parquet")
     at_once("column 'label' has type bool; expected text or numbers", tmp_path / "a.parquet")
     at_once("no column 'texts'; it has: text, label; did you mean 'text'", tmp_path / "a.parquet", ["texts"])
-    at_once("have names", tmp_path / "a.parquet", columns={"text": 0, "label": 1})
+    at_once("has named columns", tmp_path / "a.parquet", columns={"text": 0, "label": 1})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The explicit equation is the oracle; the fused kernels say the same."""
+"""Explicit attention against its definition, and every fast kernel against explicit attention."""
 
 import math
 
@@ -25,7 +25,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
 def by_hand(q, k, v, mask):
-    """The definition, one query at a time, in float64."""
+    """Compute attention from its definition, one query at a time, in float64."""
     batch, heads, queries, keys = *q.shape[:3], k.shape[2]
     added = dense(mask, queries, keys, batch, heads).double()
     values = torch.zeros(batch, heads, queries, v.shape[3], dtype=torch.float64)
@@ -46,7 +46,7 @@ def by_hand(q, k, v, mask):
 
 @given(problems())
 @settings(max_examples=25)
-def test_the_explicit_form_is_the_definition(problem):
+def test_explicit_attention_equals_the_definition(problem):
     q, k, v, mask = problem
     values, weights = scaled_dot_product(q, k, v, mask)
     torch.testing.assert_close(values.double(), by_hand(q, k, v, mask), atol=1e-5, rtol=1e-5)
@@ -64,7 +64,7 @@ def gradients(function, tensors, mask):
 
 @pytest.fixture(params=["short", "long"])
 def gradient_by(request, monkeypatch):
-    """Gradients of few queries and keys are taken step by step on a CPU, of many by the kernel: both, at small sizes."""
+    """Test the CPU kernels of short and of long sequences at small sizes."""
     if request.param == "long":
         monkeypatch.setattr(stepwise_attention, "_is_short", lambda call: False)
 
@@ -80,7 +80,7 @@ def test_fused_equals_explicit_in_values_and_gradients(dtype):
         explicit, explicit_grads = gradients(lambda *args: scaled_dot_product(*args)[0], (q, k, v), mask)
         values, fused_grads = gradients(scaled_dot_product_attention, (q, k, v), mask)
         torch.testing.assert_close(values, explicit, atol=bound, rtol=bound)
-        with torch.no_grad():  # another kernel may serve here
+        with torch.no_grad():  # another kernel may be chosen
             torch.testing.assert_close(scaled_dot_product_attention(q, k, v, mask), explicit, atol=bound, rtol=bound)
         for one, other in zip(fused_grads, explicit_grads, strict=True):
             torch.testing.assert_close(one, other, atol=bound, rtol=bound)
@@ -90,7 +90,7 @@ def test_fused_equals_explicit_in_values_and_gradients(dtype):
 
 @pytest.mark.parametrize("kind", ["none", "padding", "bool", "causal"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_texts_a_few_at_a_time_are_texts_together(monkeypatch, dtype, kind):
+def test_batches_split_by_size_equal_whole_batches(monkeypatch, dtype, kind):
     q, k, v = torch.randn(3, 5, 2, 20, 8, dtype=dtype).unbind()
     mask = {
         "none": None,
@@ -102,12 +102,12 @@ def test_texts_a_few_at_a_time_are_texts_together(monkeypatch, dtype, kind):
         together = scaled_dot_product_attention(q, k, v, mask)
         for texts in (1, 2, 4):
             monkeypatch.setattr(stepwise_attention, "MAX_SCORES", texts * 2 * 20 * 20)
-            found = scaled_dot_product_attention(q, k, v, mask)
+            result = scaled_dot_product_attention(q, k, v, mask)
             bound = 1e-6 if dtype == torch.float32 else 0.01
-            torch.testing.assert_close(found, together, atol=bound, rtol=bound)
+            torch.testing.assert_close(result, together, atol=bound, rtol=bound)
 
 
-def test_no_packed_text_meets_the_numbers_of_another():
+def test_packed_sequences_do_not_affect_each_other():
     q, k, v = torch.randn(3, 1, 2, 12, 8).unbind()
     mask = masks.packed([3, 5, 4])
     with torch.no_grad():
@@ -128,7 +128,7 @@ def test_no_packed_text_meets_the_numbers_of_another():
 def test_fused_equals_explicit_in_bfloat16(problem):
     q, k, v, mask = problem
     exact = scaled_dot_product(q.float(), k.float(), v.float(), mask)[0]
-    # 8 bits of mantissa: 2^-8 of a number, and numbers here stay below 4
+    # 8 bits of mantissa: a relative error of 2^-8, for values below 4
     torch.testing.assert_close(scaled_dot_product_attention(q, k, v, mask).float(), exact, atol=0.03, rtol=0.03)
 
 
@@ -154,12 +154,12 @@ def test_a_fully_masked_row_gives_zeros_without_nan(dtype, kind):
     assert (scaled_dot_product(q, k, v, mask)[1][dead] == 0).all()
 
 
-def test_a_finite_float_mask_is_just_added():
+def test_a_finite_float_mask_is_added():
     q, k, v = torch.randn(3, 1, 2, 4, 8).unbind()
     everywhere = torch.full((4, 4), -1e9)
     explicit, grads = gradients(lambda *args: scaled_dot_product(*args)[0], (q, k, v), everywhere)
     values, fused_grads = gradients(scaled_dot_product_attention, (q, k, v), everywhere)
-    # beside -1e9 the scores vanish in float32: all keys weigh the same
+    # -1e9 + score is -1e9 in float32: all weights are equal
     torch.testing.assert_close(explicit, v.mean(dim=2, keepdim=True).expand_as(v))
     torch.testing.assert_close(values, explicit)
     for one, other in zip(fused_grads, grads, strict=True):
@@ -168,21 +168,21 @@ def test_a_finite_float_mask_is_just_added():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("number", [-1e9, -1e4])
-def test_a_finite_float_mask_is_just_added_in_sixteen_bits_too(dtype, number):
+def test_a_finite_float_mask_is_added_in_16_bits(dtype, number):
     q, k, v = torch.randn(3, 1, 2, 4, 8).to(dtype).unbind()
     mask = torch.full((4, 4), number)
     mask[:, 0] += 1 if number > -1e5 else 0
     expected = scaled_dot_product(q.double(), k.double(), v.double(), mask.double())[0]
-    if number == -1e9:  # in float32 the scores vanish beside it
+    if number == -1e9:  # -1e9 + score is -1e9 in float32
         expected = v.double().mean(dim=2, keepdim=True).expand_as(expected)
-    for found in (scaled_dot_product(q, k, v, mask)[0], scaled_dot_product_attention(q, k, v, mask)):
-        assert found.dtype == dtype
-        torch.testing.assert_close(found.double(), expected, atol=0.02, rtol=0.02)
+    for result in (scaled_dot_product(q, k, v, mask)[0], scaled_dot_product_attention(q, k, v, mask)):
+        assert result.dtype == dtype
+        torch.testing.assert_close(result.double(), expected, atol=0.02, rtol=0.02)
 
 
 @given(problems())
 @settings(max_examples=20)
-def test_the_steps_make_the_whole(problem):
+def test_attention_steps_compose_to_attention(problem):
     q, k, v, mask = problem
     shape = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     s = scores(q, k)
@@ -196,7 +196,7 @@ def test_the_steps_make_the_whole(problem):
     assert torch.equal(values, weighted_sum(a, v))
 
 
-def test_the_projections_are_their_equations():
+def test_projections_equal_linear_layers():
     x, layer = torch.randn(2, 5, 12), torch.nn.Linear(12, 36)
     torch.testing.assert_close(project(x, layer.weight, layer.bias), layer(x))
     torch.testing.assert_close(project(x, layer.weight), x @ layer.weight.T)
@@ -204,7 +204,7 @@ def test_the_projections_are_their_equations():
     torch.testing.assert_close(output(x, mix.weight, mix.bias), mix(x))
 
 
-def test_arguments_stay_as_they_are():
+def test_attention_does_not_change_its_arguments():
     q, k, v = torch.randn(3, 1, 2, 4, 8).unbind()
     mask = torch.randn(4, 4)
     before = [tensor.clone() for tensor in (q, k, v, mask)]
@@ -213,7 +213,7 @@ def test_arguments_stay_as_they_are():
     assert all(torch.equal(one, other) for one, other in zip((q, k, v, mask), before, strict=True))
 
 
-def test_heads_split_and_merge_are_inverse():
+def test_splitting_and_merging_heads_are_inverse():
     x = torch.randn(2, 5, 12)
     assert torch.equal(merge_heads(split_heads(x, 3)), x)
     assert torch.equal(split_heads(x, 3)[1, 2, 4], x[1, 4, 8:12])
@@ -230,10 +230,10 @@ def test_fused_dropout_drops_the_weights():
 
 @pytest.mark.parametrize("queries", [700, 1024, 1030])
 @pytest.mark.parametrize("window", [None, 3, 600])
-def test_long_causal_masks_go_block_by_block_to_the_same_values(queries, window):
+def test_blockwise_attention_equals_explicit_attention(queries, window):
     q, k, v = torch.randn(2, 1, queries, 4), torch.randn(2, 1, 1030, 4), torch.randn(2, 1, 1030, 3)
     keep = torch.rand(2, 1030) < 0.5
-    keep[1, :20] = False  # on the left: queries that may attend to nothing
+    keep[1, :20] = False  # left padding: these queries may attend to no key
     mask = masks.Mask(length=1030, keep_BM=keep, causal=True, window=window)
     expected, _ = scaled_dot_product(q, k, v, mask)
     torch.testing.assert_close(scaled_dot_product_attention(q, k, v, mask), expected, atol=1e-5, rtol=1e-5)

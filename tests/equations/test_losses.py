@@ -1,4 +1,4 @@
-"""The losses, against torch's and sentence-transformers' own and against plain sums."""
+"""Losses against torch, sentence-transformers and plain sums."""
 
 import math
 
@@ -26,7 +26,7 @@ def random(*shape, seed=0):
 
 
 @given(sizes, sizes, st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 99))
-def test_cross_entropy_is_torchs(n, v, smoothing, seed):
+def test_cross_entropy_equals_torch(n, v, smoothing, seed):
     logits = random(n, v, seed=seed).requires_grad_()
     targets = torch.randint(v, (n,), generator=torch.Generator().manual_seed(seed))
     targets[::3] = -1
@@ -36,7 +36,7 @@ def test_cross_entropy_is_torchs(n, v, smoothing, seed):
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, theirs)))
 
 
-def test_cross_entropy_of_a_token_that_is_ruled_out():
+def test_cross_entropy_with_a_logit_of_minus_infinity():
     logits = torch.tensor([[0.0, 0.0, -math.inf]], requires_grad=True)
     loss = cross_entropy(logits, torch.tensor([1]))
     loss.backward()
@@ -49,7 +49,7 @@ def test_cross_entropy_of_16_bits_is_summed_in_32():
     assert cross_entropy(logits, torch.tensor([0, 1, 2])).item() == pytest.approx(3 * math.log(5), rel=1e-6)
 
 
-def test_cross_entropy_says_what_is_wrong():
+def test_invalid_arguments_of_cross_entropy_are_errors():
     with pytest.raises(ValueError, match="0 … 4, or -100 for ignored positions; got 5"):
         cross_entropy(torch.zeros(2, 5), torch.tensor([0, 5]))
     with pytest.raises(ValueError, match="got -1"):
@@ -59,14 +59,14 @@ def test_cross_entropy_says_what_is_wrong():
 
 
 @given(sizes, sizes, st.sampled_from([0.5, 1.0, 4.0]), st.integers(0, 99))
-def test_distillation_is_torchs_divergence(n, v, temperature, seed):
+def test_distillation_equals_the_divergence_of_torch(n, v, temperature, seed):
     student, teacher = random(2, n, v, seed=seed)
     parts = [functional.log_softmax(x / temperature, dim=-1) for x in (student, teacher)]
-    wanted = temperature**2 * functional.kl_div(*parts, log_target=True, reduction="sum")
-    torch.testing.assert_close(distillation(student, teacher, temperature=temperature), wanted)
+    expected = temperature**2 * functional.kl_div(*parts, log_target=True, reduction="sum")
+    torch.testing.assert_close(distillation(student, teacher, temperature=temperature), expected)
 
 
-def test_distillation_of_a_model_to_itself_is_nothing_and_temperatures_are_positive():
+def test_distillation_of_equal_logits_is_zero_and_temperatures_must_be_positive():
     logits = random(4, 7)
     assert distillation(logits, logits + 3.0, temperature=2.0).item() == pytest.approx(0.0, abs=1e-12)
     with pytest.raises(ValueError, match=r"above 0; got 0\.0"):
@@ -74,7 +74,7 @@ def test_distillation_of_a_model_to_itself_is_nothing_and_temperatures_are_posit
 
 
 def test_distillation_at_a_high_temperature_matches_logits():
-    # Section 2.1 of the paper: with zero-mean logits the gradient goes to (student − teacher) / V
+    # Section 2.1 of the paper: with zero-mean logits the gradient approaches (student − teacher) / V
     student, teacher = (x - x.mean(dim=-1, keepdim=True) for x in random(2, 3, 5))
     student.requires_grad_()
     distillation(student, teacher, temperature=1e4).backward()
@@ -82,7 +82,7 @@ def test_distillation_at_a_high_temperature_matches_logits():
 
 
 @given(sizes, sizes, st.integers(0, 99))
-def test_r_drop_is_half_of_both_divergences(n, v, seed):
+def test_r_drop_is_the_mean_of_both_divergences(n, v, seed):
     one, other = random(2, n, v, seed=seed).log_softmax(dim=-1)
     both = functional.kl_div(one, other, log_target=True, reduction="sum") + functional.kl_div(
         other, one, log_target=True, reduction="sum"
@@ -91,46 +91,46 @@ def test_r_drop_is_half_of_both_divergences(n, v, seed):
     torch.testing.assert_close(r_drop(one, other), r_drop(other, one))
 
 
-def test_hidden_state_distance_counts_only_what_is_kept():
+def test_hidden_state_distance_is_summed_over_kept_tokens():
     student, teacher = random(2, 2, 3, 4)
     keep = torch.tensor([[True, True, False], [True, False, False]])
-    wanted = sum(functional.mse_loss(student[i, j], teacher[i, j]) for i, j in keep.nonzero().tolist())
-    teacher[1, 2] = math.nan  # padding may hold anything
-    torch.testing.assert_close(hidden_state_distance(student, teacher, keep), wanted)
+    expected = sum(functional.mse_loss(student[i, j], teacher[i, j]) for i, j in keep.nonzero().tolist())
+    teacher[1, 2] = math.nan  # padding may hold any value
+    torch.testing.assert_close(hidden_state_distance(student, teacher, keep), expected)
     assert hidden_state_distance(student, student).item() == 0.0
 
 
 class Encoded(torch.nn.Module):
-    """In the place of a sentence-transformers model: the texts are their vectors."""
+    """A sentence-transformers model whose texts are vectors already."""
 
     def forward(self, features):
         return {"sentence_embedding": features["vectors"]}
 
 
 @given(st.integers(1, 6), st.integers(0, 5), st.integers(0, 99))
-def test_contrastive_is_multiple_negatives_ranking(texts, negatives, seed):
+def test_contrastive_equals_multiple_negatives_ranking(texts, negatives, seed):
     losses = pytest.importorskip("sentence_transformers.losses")
     a, b = random(texts, 4, seed=seed), random(texts * (1 + bool(negatives)), 4, seed=seed + 1)
     theirs = losses.MultipleNegativesRankingLoss(Encoded(), scale=20.0)
-    wanted = theirs.compute_loss_from_embeddings([a, *b.split(texts)], None)
-    torch.testing.assert_close(contrastive(a, b, scale=20.0) / texts, wanted.to(torch.float64))
+    expected = theirs.compute_loss_from_embeddings([a, *b.split(texts)], None)
+    torch.testing.assert_close(contrastive(a, b, scale=20.0) / texts, expected.to(torch.float64))
 
 
-def test_contrastive_needs_a_partner_for_each_text():
+def test_contrastive_requires_a_partner_for_each_text():
     with pytest.raises(ValueError, match="each of 3 texts needs a partner in the same row; got 2 partners"):
         contrastive(random(3, 4), random(2, 4), scale=20.0)
 
 
 @given(st.integers(1, 6), st.integers(0, 99))
-def test_cosine_regression_is_cosine_similarity_loss(pairs, seed):
+def test_cosine_regression_equals_cosine_similarity_loss(pairs, seed):
     losses = pytest.importorskip("sentence_transformers.losses")
     a, b = random(2, pairs, 4, seed=seed)
     scores = random(pairs, seed=seed + 1)
-    wanted = losses.CosineSimilarityLoss(Encoded()).compute_loss_from_embeddings([a, b], scores)
-    torch.testing.assert_close(cosine_regression(a, b, scores) / pairs, wanted)
+    expected = losses.CosineSimilarityLoss(Encoded()).compute_loss_from_embeddings([a, b], scores)
+    torch.testing.assert_close(cosine_regression(a, b, scores) / pairs, expected)
 
 
-def test_l2_penaltys_gradient_is_the_coefficient_times_the_weight():
+def test_gradient_of_the_l2_penalty_is_the_scaled_weight():
     weights = [random(3, 4).requires_grad_(), random(5).requires_grad_()]
     penalty = l2_penalty(weights, 0.1)
     assert penalty.item() == pytest.approx(0.05 * sum(float((w.detach() ** 2).sum()) for w in weights))

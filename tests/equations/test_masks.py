@@ -1,4 +1,4 @@
-"""One polarity, symbolic until it must be dense, and an error that says what to do."""
+"""Masks: polarity, symbolic and dense forms, conversions and errors."""
 
 import inspect
 
@@ -12,12 +12,12 @@ from clearhead import MultiHeadAttention, masks, scaled_dot_product
 
 
 @given(problems())
-def test_dense_form_says_what_the_definition_says(problem):
+def test_dense_masks_equal_the_definition(problem):
     q, k, _, mask = problem
     shape = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     checked = masks.as_mask(mask, batch=shape[0], heads=shape[1], queries=shape[2], keys=shape[3])
-    found = masks.additive(checked, queries=shape[2]).expand(shape)
-    torch.testing.assert_close(found, dense(mask, shape[2], shape[3], shape[0], shape[1]))
+    result = masks.additive(checked, queries=shape[2]).expand(shape)
+    torch.testing.assert_close(result, dense(mask, shape[2], shape[3], shape[0], shape[1]))
 
 
 def test_the_square_subsequent_mask():
@@ -27,12 +27,12 @@ def test_the_square_subsequent_mask():
     assert torch.equal(masks.additive(masks.causal(3)), torch.nn.Transformer.generate_square_subsequent_mask(3))
 
 
-def test_the_last_query_stands_at_the_last_key():
+def test_the_last_query_is_at_the_last_key():
     step = masks.additive(masks.causal(4), queries=1)
     assert torch.equal(step, torch.zeros(1, 4))
 
 
-def test_a_long_causal_padding_mask_holds_no_matrix():
+def test_a_long_causal_padding_mask_stores_no_matrix():
     mask = masks.padding(torch.ones(2, 8192, dtype=torch.bool)) & masks.causal(8192) & masks.window(8192, 128)
     assert sum(part.numel() for part in (mask.keep_BM, mask.bias) if part is not None) == 2 * 8192
     assert masks.as_mask(mask, batch=2, heads=8, queries=8192, keys=8192) is mask
@@ -61,7 +61,7 @@ def test_torch_nn_round_trip(problem):
     torch.testing.assert_close(masks.additive(back, queries).expand(shape), dense(mask, queries, keys, batch, heads))
 
 
-def test_torch_nn_polarity_is_turned_round():
+def test_torch_nn_polarity_is_inverted():
     blocked = torch.tensor([[False, True]])
     assert torch.equal(masks.from_torch_nn(None, blocked).keep_BM, ~blocked)
     attn_mask, _ = masks.to_torch_nn(masks.causal(2), batch=1, queries=2, keys=2)
@@ -69,22 +69,22 @@ def test_torch_nn_polarity_is_turned_round():
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 4), (1, 3, 4, 4), (1, 4), (2, 1, 1, 4)])
-def test_torch_nn_takes_what_comes_out(shape):
+def test_torch_nn_accepts_converted_masks(shape):
     allowed = torch.rand(shape) < 0.5
     allowed[..., 0] = True
     theirs = torch.nn.MultiheadAttention(6, 3, batch_first=True)
     x = torch.randn(2, 4, 6)
     attn_mask, padding = masks.to_torch_nn(allowed, batch=2, queries=4, keys=4, num_heads=3)
-    found, _ = theirs(x, x, x, attn_mask=attn_mask, key_padding_mask=padding)
+    result, _ = theirs(x, x, x, attn_mask=attn_mask, key_padding_mask=padding)
     ours = MultiHeadAttention(6, 3)
     ours.load_state_dict(
         {"qkv.weight": theirs.in_proj_weight, "qkv.bias": theirs.in_proj_bias}
         | {"out.weight": theirs.out_proj.weight, "out.bias": theirs.out_proj.bias}
     )
-    torch.testing.assert_close(ours(x, allowed), found, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours(x, allowed), result, atol=1e-5, rtol=1e-5)
 
 
-def test_a_mask_itself_refuses_what_is_none():
+def test_invalid_masks_are_errors():
     with pytest.raises(ValueError, match="got int64"):
         masks.Mask(length=4, bias=torch.tensor([[1, 0, 0, 0]]))
     with pytest.raises(ValueError, match=r"\(batch, 4\).*got bool of shape \(1, 3\)"):
@@ -110,7 +110,7 @@ def test_positions_count_from_the_first_kept_key():
         same = masks.as_mask(tensor, batch=2, heads=1, queries=4, keys=4)
         assert same.positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
     assert masks.from_torch_nn(None, added[:, 0, 0]).positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
-    # other floats are scores
+    # other floats are a bias
     assert masks.as_mask(added.clamp(min=-1e9), batch=2, heads=1, queries=4, keys=4).positions() is None
     assert masks.padding(torch.ones(2, 0, dtype=torch.bool)).positions() is None
 
@@ -128,7 +128,7 @@ def test_positions_count_from_the_first_kept_key():
         (masks.padding(torch.ones(3, 3, dtype=torch.bool)), "3 sequences"),
     ],
 )
-def test_a_wrong_mask_is_refused_with_what_was_given(mask, words):
+def test_errors_of_wrong_masks_describe_them(mask, words):
     x = torch.randn(2, 3, 8)
     with pytest.raises(ValueError, match="mask") as error:
         MultiHeadAttention(8, 4)(x, mask)
@@ -138,7 +138,7 @@ def test_a_wrong_mask_is_refused_with_what_was_given(mask, words):
         scaled_dot_product(q, q, q, mask)
 
 
-def test_padding_takes_bools_only_and_windows_no_negative_radius():
+def test_padding_must_be_bool_and_a_radius_nonnegative():
     with pytest.raises(ValueError, match="ids != pad_id"):
         inspect.unwrap(masks.padding)(torch.ones(2, 3, dtype=torch.long))
     with pytest.raises(ValueError, match="radius"):

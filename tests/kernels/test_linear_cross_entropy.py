@@ -1,4 +1,4 @@
-"""The losses in chunks, against the plain ones: values, and gradients of everything that made the logits."""
+"""Chunked losses against their oracles: values, and gradients of hidden states, weights and biases."""
 
 from functools import partial
 
@@ -19,12 +19,12 @@ def _chunks(request, monkeypatch):
 
 
 def parts(n, d, v, *, bias=True, dtype=torch.float32):
-    """Hidden states, weight, bias and targets, a third of which do not count."""
+    """Return hidden states, weight, bias and targets, a third of them ignored."""
     hidden, weight = torch.randn(n, d, dtype=dtype), torch.randn(v, d, dtype=dtype)
     targets = torch.randint(v, (n,))
     targets[::3] = -100
-    held = [hidden, weight, torch.randn(v, dtype=dtype) if bias else None]
-    return [None if x is None else x.requires_grad_() for x in held], targets
+    tensors = [hidden, weight, torch.randn(v, dtype=dtype) if bias else None]
+    return [None if x is None else x.requires_grad_() for x in tensors], targets
 
 
 def plain(hidden, weight, targets, bias=None, **options):
@@ -33,17 +33,17 @@ def plain(hidden, weight, targets, bias=None, **options):
 
 
 def assert_same(ours, theirs, inputs, bound=1e-5):
-    """Both losses, and their gradients relative to their norm."""
+    """Assert equal losses, and gradients with a small error relative to their norm."""
     torch.testing.assert_close(ours, theirs, rtol=bound, atol=bound)
     inputs = [x for x in inputs if x is not None]
-    for mine, wanted in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True):
-        assert mine.dtype == wanted.dtype
-        assert float((mine - wanted).norm()) <= bound * max(1.0, float(wanted.norm()))
+    for mine, expected in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True):
+        assert mine.dtype == expected.dtype
+        assert float((mine - expected).norm()) <= bound * max(1.0, float(expected.norm()))
 
 
 @pytest.mark.usefixtures("_chunks")
 @given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 11), st.sampled_from([0.0, 0.1]), st.booleans())
-def test_values_and_gradients_are_the_plain_ones(n, d, v, smoothing, bias):
+def test_values_and_gradients_equal_the_oracle(n, d, v, smoothing, bias):
     (hidden, weight, b), targets = parts(n, d, v, bias=bias)
     ours = 3 * linear_cross_entropy(hidden, weight, targets, b, smoothing=smoothing)
     assert_same(ours, 3 * plain(hidden, weight, targets, b, smoothing=smoothing), [hidden, weight, b])
@@ -51,7 +51,7 @@ def test_values_and_gradients_are_the_plain_ones(n, d, v, smoothing, bias):
 
 @pytest.mark.usefixtures("_chunks")
 @given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 11), st.sampled_from([0.0, 0.1]), st.booleans())
-def test_r_drop_is_the_mean_loss_and_the_divergence(n, d, v, smoothing, bias):
+def test_r_drop_equals_mean_loss_plus_divergence(n, d, v, smoothing, bias):
     (one, weight, b), _ = parts(n, d, v, bias=bias)
     other, targets = torch.randn(n, d, requires_grad=True), torch.randint(v, (n,))
     ours = 3 * linear_r_drop(one, other, weight, targets, b, smoothing=smoothing, weight=1.7)
@@ -65,15 +65,15 @@ def test_r_drop_of_one_trained_pass_and_its_derivative():
     (one, weight, b), targets = parts(7, 3, 5, dtype=torch.float64)
     other, targets = torch.randn(7, 3, dtype=torch.float64, requires_grad=True), targets.clamp(min=0)
 
-    def loss(*held):
-        return linear_r_drop(*held[:3], targets, held[3], smoothing=0.1, weight=2.5)
+    def loss(*tensors):
+        return linear_r_drop(*tensors[:3], targets, tensors[3], smoothing=0.1, weight=2.5)
 
     assert torch.autograd.gradcheck(loss, [one, other, weight, b])
     ours = torch.autograd.grad(loss(one, other.detach(), weight, b), [one, weight])
     logits = [hidden @ weight.T + b for hidden in (one, other.detach())]
     mean = sum(cross_entropy(x, targets, smoothing=0.1) for x in logits) / 2
-    for found, wanted in zip(ours, torch.autograd.grad(mean + 2.5 * r_drop(*logits), [one, weight]), strict=True):
-        torch.testing.assert_close(found, wanted)
+    for result, expected in zip(ours, torch.autograd.grad(mean + 2.5 * r_drop(*logits), [one, weight]), strict=True):
+        torch.testing.assert_close(result, expected)
 
 
 def test_r_drop_under_autocast_is_close():
@@ -84,12 +84,12 @@ def test_r_drop_under_autocast_is_close():
         low = linear_r_drop(one, other, weight, targets, b, weight=2.0)
     assert low.dtype == torch.float32
     torch.testing.assert_close(low, exact, rtol=2e-2, atol=1e-2)
-    for found, wanted in zip(*(torch.autograd.grad(x, [one, weight]) for x in (low, exact)), strict=True):
-        assert float((found - wanted).norm()) <= 0.05 * float(wanted.norm())
+    for result, expected in zip(*(torch.autograd.grad(x, [one, weight]) for x in (low, exact)), strict=True):
+        assert float((result - expected).norm()) <= 0.05 * float(expected.norm())
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_a_matrix_that_is_the_embedding_too_gets_both_gradients():
+def test_a_tied_matrix_gets_both_gradients():
     (_, weight, _), targets = parts(9, 4, 7)
     ids = torch.randint(7, (9,))
     losses = [loss(torch.tanh(weight[ids]), weight, targets) for loss in (linear_cross_entropy, plain)]
@@ -98,28 +98,28 @@ def test_a_matrix_that_is_the_embedding_too_gets_both_gradients():
 
 @pytest.mark.usefixtures("_chunks")
 @pytest.mark.parametrize("trained", [(0,), (1,), (2,), (0, 2), (1, 2)])
-def test_only_what_is_trained_gets_a_gradient(trained):
-    held, targets = parts(9, 4, 7)
-    for number, tensor in enumerate(held):
+def test_frozen_tensors_get_no_gradient(trained):
+    tensors, targets = parts(9, 4, 7)
+    for number, tensor in enumerate(tensors):
         tensor.requires_grad_(number in trained)
-    hidden, weight, bias = held
+    hidden, weight, bias = tensors
     losses = [loss(hidden, weight, targets, bias, smoothing=0.1) for loss in (linear_cross_entropy, plain)]
-    assert_same(*losses, [held[number] for number in trained])
+    assert_same(*losses, [tensors[number] for number in trained])
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_the_gradient_is_the_derivative():
-    held, targets = parts(7, 3, 5, dtype=torch.float64)
+def test_gradients_pass_gradcheck():
+    tensors, targets = parts(7, 3, 5, dtype=torch.float64)
     assert torch.autograd.gradcheck(
-        lambda hidden, weight, bias: linear_cross_entropy(hidden, weight, targets, bias, smoothing=0.1), held
+        lambda hidden, weight, bias: linear_cross_entropy(hidden, weight, targets, bias, smoothing=0.1), tensors
     )
-    second = [x.detach().clone().requires_grad_() for x in held]
+    second = [x.detach().clone().requires_grad_() for x in tensors]
     assert torch.autograd.gradcheck(
-        lambda h, w, b, g: chunked_vocabulary_loss(r_drop, [h, g], [w, w], [b, b]), [*held, second[0] + 1]
+        lambda h, w, b, g: chunked_vocabulary_loss(r_drop, [h, g], [w, w], [b, b]), [*tensors, second[0] + 1]
     )
 
 
-def test_nothing_to_learn_from_is_zero_with_zero_gradients():
+def test_without_targets_loss_and_gradients_are_zero():
     (hidden, weight, bias), _ = parts(4, 3, 5)
     for rows in (0, 4):
         loss = linear_cross_entropy(hidden[:rows], weight, torch.full((rows,), -100), bias)
@@ -129,18 +129,18 @@ def test_nothing_to_learn_from_is_zero_with_zero_gradients():
 
 def test_without_gradients_no_gradient_is_computed(monkeypatch):
     (hidden, weight, bias), targets = parts(9, 4, 7)
-    wanted = plain(hidden, weight, targets, bias)
+    expected = plain(hidden, weight, targets, bias)
     monkeypatch.setattr(chunked._Projection, "accumulate", None)
     with torch.no_grad():
         loss = linear_cross_entropy(hidden, weight, targets, bias)
         pair = chunked_vocabulary_loss(r_drop, [hidden, hidden + 1], [weight, weight])
     assert not loss.requires_grad
     assert not pair.requires_grad
-    torch.testing.assert_close(loss, wanted.detach())
+    torch.testing.assert_close(loss, expected.detach())
     torch.testing.assert_close(linear_cross_entropy(hidden.detach(), weight.detach(), targets, bias.detach()), loss)
 
 
-def test_under_autocast_products_are_bfloat16_and_sums_are_not():
+def test_under_autocast_matmuls_are_bfloat16_and_sums_float32():
     (hidden, weight, bias), targets = parts(64, 16, 50)
     exact = plain(hidden, weight, targets, bias, smoothing=0.1)
     with torch.autocast("cpu", torch.bfloat16):
@@ -149,10 +149,10 @@ def test_under_autocast_products_are_bfloat16_and_sums_are_not():
     assert loss.dtype == torch.float32
     assert loss.item() != exact.item()
     torch.testing.assert_close(loss, rounded, rtol=1e-5, atol=0)
-    held = [hidden, weight, bias]
-    for mine, wanted in zip(torch.autograd.grad(loss, held), torch.autograd.grad(exact, held), strict=True):
+    tensors = [hidden, weight, bias]
+    for mine, expected in zip(torch.autograd.grad(loss, tensors), torch.autograd.grad(exact, tensors), strict=True):
         assert mine.dtype == torch.float32
-        assert torch.cosine_similarity(mine.flatten(), wanted.flatten(), dim=0) > 0.9995
+        assert torch.cosine_similarity(mine.flatten(), expected.flatten(), dim=0) > 0.9995
 
 
 def test_bfloat16_weights_have_bfloat16_gradients():
@@ -160,16 +160,16 @@ def test_bfloat16_weights_have_bfloat16_gradients():
     low = [x.detach().to(torch.bfloat16).requires_grad_() for x in (hidden, weight)]
     loss = linear_cross_entropy(*low, targets)
     assert loss.dtype == torch.float32
-    for mine, wanted in zip(
+    for mine, expected in zip(
         torch.autograd.grad(loss, low),
         torch.autograd.grad(plain(hidden, weight, targets), [hidden, weight]),
         strict=True,
     ):
         assert mine.dtype == torch.bfloat16
-        assert torch.cosine_similarity(mine.float().flatten(), wanted.flatten(), dim=0) > 0.9995
+        assert torch.cosine_similarity(mine.float().flatten(), expected.flatten(), dim=0) > 0.9995
 
 
-def test_a_wrong_target_is_named():
+def test_errors_name_an_invalid_target():
     (hidden, weight, _), _ = parts(2, 3, 5)
     with pytest.raises(ValueError, match="0 … 4, or -100 for ignored positions; got 7"):
         linear_cross_entropy(hidden, weight, torch.tensor([0, 7]))
@@ -195,14 +195,14 @@ def test_distillation_from_a_teacher_of_another_width():
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_rows_are_cut_as_the_positions_are():
+def test_rows_are_chunked_like_positions():
     (hidden, weight, bias), targets = parts(9, 4, 7)
     loss = partial(cross_entropy, smoothing=0.1)
     ours = chunked_vocabulary_loss(loss, [hidden], [weight], [bias], [targets])
     assert_same(ours, plain(hidden, weight, targets, bias, smoothing=0.1), [hidden, weight, bias])
 
 
-def test_sets_that_do_not_fit_are_refused():
+def test_mismatched_sets_are_errors():
     x, weight = torch.zeros(3, 4), torch.zeros(5, 4)
     with pytest.raises(ValueError, match="got 2 sets, 1 weights, 2 biases"):
         chunked_vocabulary_loss(r_drop, [x, x], [weight])
@@ -211,7 +211,7 @@ def test_sets_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("options", [{}, {"output_bias": True}, {"output_scale": True}])
-def test_a_models_loss_is_that_of_its_logits(options):
+def test_loss_of_a_model_equals_the_loss_of_its_logits(options):
     plan = Seq2SeqConfig(vocab_size=30, d_model=8, ffn_hidden=16, num_heads=2, num_layers=1, drop_prob=0.0, **options)
     model = Seq2Seq(plan)
     if model.output.bias is not None:

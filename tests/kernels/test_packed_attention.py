@@ -1,4 +1,4 @@
-"""Texts in one row without padding: the same as each by itself, for attention and for every family."""
+"""Packed sequences against separate ones, in attention and in every encoder family."""
 
 import pytest
 import torch
@@ -28,22 +28,22 @@ def test_attention(lengths, seed, causal, window):
     together = torch.cat(expected, dim=2)
     torch.testing.assert_close(scaled_dot_product(q, k, v, mask)[0], together, atol=1e-5, rtol=1e-5)
     leaf = q.clone().requires_grad_()
-    found = scaled_dot_product_attention(leaf, k, v, mask)
-    torch.testing.assert_close(found, together, atol=1e-5, rtol=1e-5)
-    found.square().sum().backward()
+    result = scaled_dot_product_attention(leaf, k, v, mask)
+    torch.testing.assert_close(result, together, atol=1e-5, rtol=1e-5)
+    result.square().sum().backward()
     other = q.clone().requires_grad_()
     scaled_dot_product(other, k, v, mask)[0].square().sum().backward()
     torch.testing.assert_close(leaf.grad, other.grad, atol=1e-5, rtol=1e-5)
 
 
 @given(lengths=st.lists(st.sampled_from([0, 1, 2, 3, 16, 33]), min_size=1, max_size=8), seed=st.integers(0, 2**16))
-def test_a_text_has_the_same_values_to_the_bit_among_any_others(lengths, seed):
+def test_values_are_bit_identical_whichever_sequences_are_packed_together(lengths, seed):
     torch.manual_seed(seed)
     q, k, v = torch.randn(3, 1, 2, sum(lengths), 8).unbind()
     with torch.no_grad():
-        found = scaled_dot_product_attention(q, k, v, masks.packed(lengths)).split(lengths, dim=2)
+        result = scaled_dot_product_attention(q, k, v, masks.packed(lengths)).split(lengths, dim=2)
         each = zip(*(x.split(lengths, dim=2) for x in (q, k, v)), strict=True)
-        for length, parts, values in zip(lengths, each, found, strict=True):
+        for length, parts, values in zip(lengths, each, result, strict=True):
             assert torch.equal(scaled_dot_product_attention(*parts, masks.packed([length])), values)
             if length:
                 torch.testing.assert_close(values, scaled_dot_product(*parts)[0], atol=1e-5, rtol=1e-5)
@@ -58,7 +58,7 @@ def model(request, tmp_path_factory):
 
 @given(lengths=lengths_of_texts, seed=st.integers(0, 2**16))
 @settings(max_examples=12)
-def test_packed_padded_reordered_rebatched_the_vectors_are_the_same(model, lengths, seed):
+def test_packing_padding_and_order_do_not_change_vectors(model, lengths, seed):
     torch.manual_seed(seed)
     texts = [torch.randint(model.config.vocab_size, (length,)) for length in lengths]
 
@@ -82,10 +82,10 @@ def test_packed_padded_reordered_rebatched_the_vectors_are_the_same(model, lengt
             assert (one.mean(dim=0) - other.mean(dim=0)).norm() / other.mean(dim=0).norm() < 1e-6
 
 
-def test_packed_masks_that_do_not_fit():
+def test_mismatched_packed_masks_are_errors():
     with pytest.raises(ValueError, match="5 tokens do not fill 6 keys"):
         masks.Mask(length=6, lengths=(2, 3))
-    with pytest.raises(ValueError, match="stand in a batch of one row"):
+    with pytest.raises(ValueError, match="require a batch of one row"):
         masks.as_mask(masks.packed([2, 3]), batch=2, heads=1, queries=5, keys=5)
     with pytest.raises(ValueError, match="cannot be joined"):
         masks.packed([2, 3]) & masks.packed([3, 2])

@@ -1,4 +1,4 @@
-"""Attention to a memory, and what caches keep: the same as without them."""
+"""Cross-attention and the decoder's caches."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ OPTIONS = [{}, {"head_dim": 5}, {"scale": 1.0}, {"bias": False}]
 
 
 def explicit(layer, x, memory, mask=None):
-    """The equation, step by step, on the layer's own projections."""
+    """Compute cross-attention by the equations, from the weights of a layer."""
     weight_k, weight_v = layer.kv.weight.chunk(2)
     bias_k, bias_v = (None, None) if layer.kv.bias is None else layer.kv.bias.chunk(2)
     q = attention.split_heads(attention.project(x, layer.q.weight, layer.q.bias), layer.num_heads)
@@ -38,7 +38,7 @@ def build(kind, **options):
 
 
 @given(seeds, st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.sampled_from(OPTIONS), st.integers(0, 4))
-def test_cross_attention_is_its_equation(seed, batch, length, keys, options, kind):
+def test_cross_attention_equals_its_equation(seed, batch, length, keys, options, kind):
     torch.manual_seed(seed)
     layer = build(CrossAttention, **options)
     x, memory = torch.randn(batch, length, 8), torch.randn(batch, keys, 8)
@@ -53,7 +53,7 @@ def test_cross_attention_is_its_equation(seed, batch, length, keys, options, kin
 
 
 @given(seeds, st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.booleans(), st.booleans())
-def test_rows_that_share_a_memory_are_those_of_the_memory_repeated(seed, batch, each, length, padded, cached):
+def test_rows_that_share_a_memory_equal_a_repeated_memory(seed, batch, each, length, padded, cached):
     torch.manual_seed(seed)
     layer = build(CrossAttention)
     x, memory = torch.randn(batch * each, length, 8), torch.randn(batch, 5, 8)
@@ -65,7 +65,7 @@ def test_rows_that_share_a_memory_are_those_of_the_memory_repeated(seed, batch, 
     torch.testing.assert_close(layer(x, memory, mask, cache), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_inputs_are_errors():
     layer = build(CrossAttention)
     memory = torch.randn(2, 5, 8)
     with pytest.raises(ValueError, match="3 rows attend to a memory of 2"):
@@ -80,19 +80,19 @@ def test_what_does_not_fit_is_refused():
         CrossAttention(8, 3)
 
 
-def test_the_fixed_cache_computes_once_and_selects():
+def test_cross_attention_cache_computes_once_and_reorders():
     layer, calls = build(CrossAttention), []
     layer.kv.register_forward_hook(lambda *_: calls.append(1))
     x, memory, cache = torch.randn(3, 4, 8), torch.randn(3, 5, 8), CrossAttentionCache()
     assert cache.length == 0
-    steps = [layer(x[:, place : place + 1], memory, None, cache) for place in range(4)]
+    steps = [layer(x[:, position : position + 1], memory, None, cache) for position in range(4)]
     assert len(calls) == 1
     assert cache.length == 5
     torch.testing.assert_close(torch.cat(steps, dim=1), layer(x, memory), atol=1e-5, rtol=1e-5)
     order = torch.tensor([2, 0])
     cache.reorder(order)
     torch.testing.assert_close(layer(x[order], memory[order], None, cache), layer(x, memory)[order])
-    CrossAttentionCache().reorder(order)  # of an empty one nothing is kept
+    CrossAttentionCache().reorder(order)  # no effect on an empty cache
 
 
 @given(
@@ -102,34 +102,34 @@ def test_the_fixed_cache_computes_once_and_selects():
     st.sampled_from([*OPTIONS, {"rotary_theta": 100.0}]),
     st.booleans(),
 )
-def test_self_attention_in_chunks_with_a_cache_is_the_whole(seed, batch, chunks, options, padded):
+def test_cached_self_attention_in_chunks_equals_one_pass(seed, batch, chunks, options, padded):
     torch.manual_seed(seed)
     layer, length = build(MultiHeadAttention, **options), sum(chunks)
     x, cache = torch.randn(batch, length, 8), SelfAttentionCache()
     keep = torch.rand(batch, length) < 0.7 if padded else torch.ones(batch, length, dtype=torch.bool)
-    found = []
+    result = []
     for chunk in chunks:
         stop = cache.length + chunk
         mask = masks.causal(stop) & masks.padding(keep[:, :stop])
-        found.append(layer(x[:, cache.length : stop], mask, cache))
+        result.append(layer(x[:, cache.length : stop], mask, cache))
     assert cache.length == length
     whole = layer(x, masks.causal(length) & masks.padding(keep))
-    torch.testing.assert_close(torch.cat(found, dim=1), whole, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.cat(result, dim=1), whole, atol=1e-5, rtol=1e-5)
 
 
-def test_the_growing_cache_selects_and_refuses_another_batch():
+def test_self_attention_cache_reorders_and_checks_the_batch_size():
     layer, cache = build(MultiHeadAttention), SelfAttentionCache()
     x = torch.randn(3, 4, 8)
     layer(x[:, :3], masks.causal(3), cache)
     order = torch.tensor([2, 0, 0, 1])
     cache.reorder(order)
-    found = layer(x[order, 3:], masks.causal(4), cache)
-    torch.testing.assert_close(found, layer(x[order], masks.causal(4))[:, 3:], atol=1e-5, rtol=1e-5)
+    result = layer(x[order, 3:], masks.causal(4), cache)
+    torch.testing.assert_close(result, layer(x[order], masks.causal(4))[:, 3:], atol=1e-5, rtol=1e-5)
     with pytest.raises(ValueError, match="holds 4 rows, but the step has 2"):
         layer(x[:2, 3:], masks.causal(5), cache)
 
 
-def test_the_decoder_cache_selects_in_every_layer():
+def test_decoder_cache_reorders_every_layer():
     cache = DecoderCache(2)
     k = torch.arange(3.0).reshape(3, 1, 1, 1)
     for layer in cache.layers:
@@ -141,5 +141,5 @@ def test_the_decoder_cache_selects_in_every_layer():
     for layer in cache.layers:
         assert layer.attention.keys.flatten().tolist() == [1, 2]
         assert layer.attention.values.flatten().tolist() == [-1, -2]
-        held, _ = layer.cross_attention.get_or_compute(lambda: (None, None))
-        assert held.flatten().tolist() == [0]
+        keys, _ = layer.cross_attention.get_or_compute(lambda: (None, None))
+        assert keys.flatten().tolist() == [0]

@@ -1,4 +1,4 @@
-"""Cheap dropout: its rates, its draws, its gradients, and where it stands."""
+"""Fast dropout: rates, random masks, gradients, and its use in layers."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from clearhead.layers.dropout import Dropout, use_fast_dropout
 
 
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.3, 0.5, 0.9])
-def test_as_many_are_kept_as_it_says(p):
+def test_rate_of_kept_elements(p):
     n = 1_000_000
     mask = dropout_mask((n,), p)
     assert set(mask.unique().tolist()) == {0, 1}
@@ -21,7 +21,7 @@ def test_as_many_are_kept_as_it_says(p):
     assert keep_probability(p) == pytest.approx(1 - p, abs=2**-17)
 
 
-def test_neighbours_of_one_draw_are_independent():
+def test_decisions_from_one_draw_are_independent():
     mask = dropout_mask((400_000,), 0.3).double()
     for shift in (1, 2, 3, 4, 16):
         assert abs(float(torch.corrcoef(torch.stack([mask[:-shift], mask[shift:]]))[0, 1])) < 0.01
@@ -31,7 +31,7 @@ def test_neighbours_of_one_draw_are_independent():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("p", [0.3, 0.5])
-def test_values_and_gradients_are_the_mask_times_the_scale(dtype, p):
+def test_values_and_gradients_are_scaled_by_the_mask(dtype, p):
     x = torch.randn(5, 7, 3, dtype=dtype, requires_grad=True)
     torch.manual_seed(3)
     y = fast_dropout(x, p)
@@ -48,7 +48,7 @@ def test_values_and_gradients_are_the_mask_times_the_scale(dtype, p):
     )
 
 
-def test_the_mean_stays():
+def test_dropout_keeps_the_mean():
     p = 0.3001
     x = torch.ones(1_000_000, dtype=torch.float64)
     assert float(fast_dropout(x, p).mean()) == pytest.approx(1.0, abs=0.003)
@@ -56,13 +56,13 @@ def test_the_mean_stays():
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5])
-def test_any_number_of_decisions(size):
+def test_masks_of_any_size(size):
     assert dropout_mask((size,), 0.5).shape == (size,)
     assert dropout_mask((2, size), 0.5).shape == (2, size)
     assert fast_dropout(torch.ones(()), 0.5).shape == ()
 
 
-def test_draws_follow_torchs_generator():
+def test_masks_follow_the_generator_of_torch():
     layer = Dropout(0.5)
     torch.manual_seed(5)
     first, second = layer(torch.ones(100)), layer(torch.ones(100))
@@ -72,7 +72,7 @@ def test_draws_follow_torchs_generator():
     assert not torch.equal(first, second)
 
 
-def test_nothing_is_dropped_outside_training_or_at_zero():
+def test_no_dropout_in_evaluation_or_at_rate_zero():
     x = torch.randn(4, 5)
     state = torch.get_rng_state()
     assert Dropout(0.5).eval()(x) is x
@@ -82,22 +82,22 @@ def test_nothing_is_dropped_outside_training_or_at_zero():
         Dropout(1.0)
 
 
-def test_every_dropout_of_a_model_is_replaced_and_its_weights_stay():
+def test_fast_dropout_replaces_every_dropout_and_keeps_weights():
     plan = Seq2SeqConfig(vocab_size=30, d_model=8, ffn_hidden=16, num_heads=2, num_layers=2, drop_prob=0.3)
     model = Seq2Seq(plan).eval()
     ids, target_ids = torch.randint(30, (2, 2, 6)).unbind()
-    names, wanted = list(model.state_dict()), model(ids, target_ids)
+    names, expected = list(model.state_dict()), model(ids, target_ids)
     use_fast_dropout(model)
     assert not any(isinstance(module, nn.Dropout) for module in model.modules())
     assert sum(isinstance(module, Dropout) for module in model.modules()) == 2 + 2 * 3 + 2 * 4
     assert not any(module.training for module in model.modules())
     assert list(model.state_dict()) == names
-    assert torch.equal(model(ids, target_ids), wanted)
+    assert torch.equal(model(ids, target_ids), expected)
     model.train()
     assert not torch.equal(model(ids, target_ids), model(ids, target_ids))
 
 
-def test_one_dropout_in_two_places_is_replaced_in_both():
+def test_a_shared_dropout_is_replaced_everywhere():
     shared = nn.Dropout(0.3)
     model = nn.Sequential(shared, nn.Linear(2, 2), shared, nn.Sequential(shared))
     use_fast_dropout(model)
@@ -121,50 +121,50 @@ def masks_of(kind):
 
 
 @pytest.mark.parametrize("kind", ["none", "padding", "causal", "both"])
-def test_attention_drops_weights_and_divides_by_the_share(kind, monkeypatch):
+def test_attention_dropout_scales_kept_weights(kind, monkeypatch):
     q, k, v = torch.randn(3, 3, 2, 5, 4, dtype=torch.float64).unbind()
     inputs = [x.requires_grad_() for x in (q, k, v)]
     torch.manual_seed(3)
-    found = scaled_dot_product_attention(q, k, v, masks_of(kind), drop_prob=0.3)
+    result = scaled_dot_product_attention(q, k, v, masks_of(kind), drop_prob=0.3)
     torch.manual_seed(3)
-    scaled_mask = dropout_mask((3, 2, 5, 16), 0.3)[..., :5] / keep_probability(0.3)  # few keys are filled up to 16
-    wanted = (scaled_dot_product(q, k, v, masks_of(kind))[1] * scaled_mask) @ v
-    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9)
-    pairs = zip(*(torch.autograd.grad(x.square().sum(), inputs) for x in (found, wanted)), strict=True)
+    scaled_mask = dropout_mask((3, 2, 5, 16), 0.3)[..., :5] / keep_probability(0.3)  # few keys are padded to 16
+    expected = (scaled_dot_product(q, k, v, masks_of(kind))[1] * scaled_mask) @ v
+    torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-9)
+    pairs = zip(*(torch.autograd.grad(x.square().sum(), inputs) for x in (result, expected)), strict=True)
     for mine, theirs in pairs:
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)
 
 
-def test_attention_over_more_keys_draws_for_these_alone():
+def test_padded_keys_do_not_change_the_random_masks():
     q, k, v = torch.randn(3, 1, 2, 20, 4).unbind()
     torch.manual_seed(3)
-    found = scaled_dot_product_attention(q, k, v, masks.causal(20), drop_prob=0.3, scale=0.7)
+    result = scaled_dot_product_attention(q, k, v, masks.causal(20), drop_prob=0.3, scale=0.7)
     torch.manual_seed(3)
     weights = scaled_dot_product(q, k, v, masks.causal(20), scale=0.7)[1]
-    torch.testing.assert_close(found, fast_dropout(weights, 0.3) @ v)
+    torch.testing.assert_close(result, fast_dropout(weights, 0.3) @ v)
 
 
 @pytest.mark.parametrize("mask", [None, torch.ones(1, 1, 4, 1, dtype=torch.bool), masks.causal(8)])
-def test_attention_under_autocast_is_bfloat16s(mask):
+def test_attention_dropout_under_autocast_equals_bfloat16(mask):
     q, k, v = torch.randn(3, 2, 2, 4, 8, dtype=torch.bfloat16).unbind()
     if isinstance(mask, masks.Mask):
         k, v = torch.cat([k, k], dim=2), torch.cat([v, v], dim=2)
     torch.manual_seed(3)
     with torch.autocast("cpu", torch.bfloat16):
-        found = scaled_dot_product_attention(q, k, v, mask, drop_prob=0.3)
+        result = scaled_dot_product_attention(q, k, v, mask, drop_prob=0.3)
     torch.manual_seed(3)
-    wanted = scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, drop_prob=0.3)
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), wanted, rtol=0.02, atol=0.02)
+    expected = scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, drop_prob=0.3)
+    assert result.dtype == torch.bfloat16
+    torch.testing.assert_close(result.float(), expected, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_query_without_keys_gets_zeros_with_dropout_too(dtype):
+def test_a_query_without_keys_gets_zeros_with_dropout(dtype):
     q, k, v = torch.randn(3, 3, 2, 5, 4, dtype=dtype).unbind()
     inputs = [x.requires_grad_() for x in (q, k, v)]
-    found = scaled_dot_product_attention(q, k, v, masks_of("padding"), drop_prob=0.3)
-    assert not found[2].any()
-    assert found[:2].isfinite().all()
-    for gradient in torch.autograd.grad(found.sum(), inputs):
+    result = scaled_dot_product_attention(q, k, v, masks_of("padding"), drop_prob=0.3)
+    assert not result[2].any()
+    assert result[:2].isfinite().all()
+    for gradient in torch.autograd.grad(result.sum(), inputs):
         assert not gradient[2].any()
         assert gradient.isfinite().all()

@@ -1,4 +1,4 @@
-"""Each layer is its equation, and drops what it says it drops."""
+"""Layers against their equations, and their dropout."""
 
 import inspect
 from dataclasses import replace
@@ -31,7 +31,7 @@ from clearhead.layers.residual import PostNorm, PreNorm, residual
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(1, 3), st.integers(0, 99))
-def test_layer_norm_is_its_equation_and_torchs(shape, batch, seed):
+def test_layer_norm_equals_its_equation_and_torch(shape, batch, seed):
     torch.manual_seed(seed)
     layer, theirs = LayerNorm(shape), nn.LayerNorm(shape)
     gamma, beta = torch.randn(shape), torch.randn(shape)
@@ -43,7 +43,7 @@ def test_layer_norm_is_its_equation_and_torchs(shape, batch, seed):
     torch.testing.assert_close(layer(x), theirs(x))
 
 
-def test_layer_norm_takes_an_int_and_refuses_another_width():
+def test_layer_norm_accepts_an_int_and_checks_the_width():
     assert LayerNorm(512)(torch.rand(2, 512)).shape == (2, 512)
     assert [*LayerNorm(4).state_dict()] == ["weight", "bias"]
     assert LayerNorm(4, bias=False).bias is None
@@ -54,7 +54,7 @@ def test_layer_norm_takes_an_int_and_refuses_another_width():
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
-def test_feedforward_is_its_equation(activation):
+def test_feedforward_equals_its_equation(activation):
     layer = PositionwiseFeedForward(6, 10, 0.1, activation=activation).eval()
     x = torch.randn(2, 3, 6)
     act = {"relu": feedforward.relu, "gelu": feedforward.gelu, "gelu_tanh": feedforward.gelu_tanh}[activation]
@@ -67,7 +67,7 @@ def test_feedforward_is_its_equation(activation):
     torch.testing.assert_close(feedforward.contract(act(u), layer.out.weight, layer.out.bias), layer(x))
 
 
-def test_gated_feedforward_is_its_equation():
+def test_gated_feedforward_equals_its_equation():
     layer = GatedFeedForward(6, 10, 0.1).eval()
     x = torch.randn(2, 3, 6)
     w1, wg = layer.inner.weight.chunk(2)
@@ -77,14 +77,14 @@ def test_gated_feedforward_is_its_equation():
     assert EncoderLayer(6, 10, 2, 0.0, options=LayerOptions(activation="geglu"))(x).shape == x.shape
 
 
-def test_an_unknown_activation_or_norm_order_lists_the_known():
+def test_errors_of_unknown_names_list_the_known_ones():
     with pytest.raises(ValueError, match="relu, gelu, gelu_tanh.*'tanhh'"):
         get_activation("tanhh")
     with pytest.raises(ValueError, match='"post".*"pre".*\'middle\''):
         inspect.unwrap(residual)("middle", 8, 0.0)
 
 
-def test_residual_orders():
+def test_norm_orders():
     x, f = torch.randn(2, 3, 4), nn.Linear(4, 4)
     post, pre = PostNorm(4, 0.0), PreNorm(4, 0.0)
     torch.testing.assert_close(post(x, f), post.norm(x + f(x)))
@@ -102,7 +102,7 @@ def test_d_model_must_be_divisible_by_the_heads():
 
 
 @given(st.integers(1, 30), st.integers(1, 9))
-def test_sinusoids_are_their_equation_for_odd_widths_too(length, width):
+def test_sinusoids_equal_their_equation(length, width):
     table = positions.sinusoids(length, width)
     for i in range(length):
         for column in range(width):
@@ -123,12 +123,12 @@ def test_positional_encoding_is_added_and_is_a_buffer():
 
 
 @given(st.integers(0, 99), st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
-def test_rotated_products_depend_on_the_distance_alone(seed, one, other, shift):
+def test_rotary_scores_depend_on_the_distance_only(seed, one, other, shift):
     generator = torch.Generator().manual_seed(seed)
     q, k = torch.randn(2, 1, 1, 1, 8, generator=generator).unbind()
 
     def product(i, j):
-        angles = [positions.rotary_angles(torch.tensor([place]), 8) for place in (i, j)]
+        angles = [positions.rotary_angles(torch.tensor([position]), 8) for position in (i, j)]
         return (positions.rotate(q, angles[0]) * positions.rotate(k, angles[1])).sum()
 
     torch.testing.assert_close(product(one, other), product(one + shift, other + shift), atol=1e-4, rtol=1e-4)
@@ -147,14 +147,14 @@ def test_rotary_attention_runs_and_needs_an_even_width():
     assert torch.autograd.gradcheck(exact, torch.randn(1, 4, 8, dtype=torch.float64, requires_grad=True))
 
 
-def test_token_embedding_is_the_one_hot_product():
+def test_token_embedding_equals_the_one_hot_matmul():
     table = TokenEmbedding(6, 4)
     ids = torch.tensor([[3, 0, 5]])
     torch.testing.assert_close(table(ids), embedding.embed(ids, table.weight))
 
 
 @pytest.mark.parametrize(("ids", "got"), [([[0, 6]], "6"), ([[-1, 2]], "-1")])
-def test_ids_outside_the_vocabulary_are_named(ids, got):
+def test_errors_name_ids_outside_the_vocabulary(ids, got):
     with pytest.raises(ValueError, match=f"0 … 5; got {got}"):
         TokenEmbedding(6, 4)(torch.tensor(ids))
 
@@ -174,7 +174,7 @@ def dropped_share(before, after):
     return (after[before != 0] == 0).float().mean().item()
 
 
-def test_dropout_stands_where_the_paper_says_at_the_rate_given():
+def test_dropout_places_and_rates():
     layer = PositionwiseFeedForward(4, 2000, 0.3)
     hidden = {}
 
@@ -195,7 +195,7 @@ def test_dropout_stands_where_the_paper_says_at_the_rate_given():
         assert abs(dropped_share(hidden["before"], hidden["after"]) - 0.2) < 0.02
 
 
-def test_attention_dropout_is_on_in_training_only():
+def test_attention_dropout_is_active_in_training_only():
     layer = MultiHeadAttention(8, 2, drop_prob=0.5)
     x = torch.randn(2, 6, 8)
     assert not torch.equal(layer(x), layer(x))
@@ -207,7 +207,7 @@ def test_attention_dropout_is_on_in_training_only():
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_evaluation_drops_nothing(norm_order):
+def test_no_dropout_in_evaluation(norm_order):
     model = Encoder(
         8, 16, 2, 0.5, 2, norm_order=norm_order, options=LayerOptions(attention_drop_prob=0.5), layer_drop=0.5
     )
@@ -219,7 +219,7 @@ def test_evaluation_drops_nothing(norm_order):
     torch.testing.assert_close(model(x), still(x))
 
 
-def test_layer_drop_leaves_out_layers_at_its_rate():
+def test_layer_drop_skips_layers_at_its_rate():
     model = Encoder(8, 16, 2, 0.0, 4, layer_drop=0.3)
     runs = []
     for layer in model.layers:
@@ -235,7 +235,7 @@ def test_layer_drop_leaves_out_layers_at_its_rate():
         Encoder(8, 16, 2, 0.0, 2, layer_drop=1.0)
 
 
-def test_the_residual_sum_and_dropout_are_their_equations():
+def test_residual_sum_and_dropout_equal_their_equations():
     x, change = torch.randn(2, 400, 50)
     torch.testing.assert_close(residual_add(x, change), x + change)
     dropped = dropout(x, 0.25)
@@ -243,7 +243,7 @@ def test_the_residual_sum_and_dropout_are_their_equations():
     torch.testing.assert_close(dropped[dropped != 0], x[dropped != 0] / 0.75)
 
 
-def test_every_dropout_of_a_model_has_its_rate():
+def test_dropout_rates_of_a_model():
     config = EncoderConfig(vocab_size=9, d_model=8, num_heads=2, ffn_hidden=300, num_layers=2, drop_prob=0.2)
     model = EncoderModel(replace(config, attention_drop_prob=0.4, layer_drop=0.3))
     rates = {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
@@ -256,27 +256,29 @@ def test_every_dropout_of_a_model_has_its_rate():
     }
     assert [layer.attention.drop_prob for layer in model.encoder.layers] == [0.4, 0.4]
     assert model.encoder.layer_drop == 0.3
-    # and each is really applied in a forward pass
-    seen = {}
+    # each rate is applied in a forward pass
+    calls = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Dropout):
-            module.register_forward_hook(lambda _m, inputs, output, name=name: seen.update({name: (inputs[0], output)}))
+            module.register_forward_hook(
+                lambda _m, inputs, output, name=name: calls.update({name: (inputs[0], output)})
+            )
     model.encoder.layer_drop = 0.0
     model(torch.randint(9, (40, 50)))
-    assert seen.keys() == rates.keys()
-    for name, (before, after) in seen.items():
+    assert calls.keys() == rates.keys()
+    for name, (before, after) in calls.items():
         assert abs(dropped_share(before, after) - 0.2) < 0.02, name
 
 
 @pytest.mark.parametrize("drop_prob", [-0.1, 1.0, 2.0])
-def test_probabilities_outside_their_range_are_refused(drop_prob):
+def test_invalid_probabilities_are_errors(drop_prob):
     with pytest.raises(ValueError, match="probability"):
         MultiHeadAttention(8, 2, drop_prob=drop_prob)
     with pytest.raises(ValueError, match="probability"):
         EncoderConfig(vocab_size=9, drop_prob=drop_prob)
 
 
-def test_plans_that_cannot_be_are_refused():
+def test_invalid_configs_are_errors():
     good = EncoderConfig(vocab_size=9, d_model=8, num_heads=2)
     for changes, words in (
         ({"eps": 0.0}, "eps"),

@@ -1,4 +1,4 @@
-"""A mask is checked once, where it enters a model: not in each layer."""
+"""A model checks a mask once, not in each layer."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ KEEP = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
 
 @pytest.fixture
 def checks(monkeypatch):
-    """The sizes of every check of a mask."""
+    """Record the sizes of every check of a mask."""
     calls = []
 
     def counted(mask, sizes, original=mask_module.check_sizes):

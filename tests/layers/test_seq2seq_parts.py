@@ -1,4 +1,4 @@
-"""The parts that encoder–decoders brought: each is its equation, and another library's."""
+"""Layers of encoder–decoders against their equations and other libraries."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,7 @@ def value_and_gradients(compute, *tensors):
 
 
 @given(seeds, st.integers(1, 3), st.integers(1, 9), st.sampled_from([1e-6, 0.1]))
-def test_rms_norm_is_its_equation_and_torchs(seed, batch, width, eps):
+def test_rms_norm_equals_its_equation_and_torch(seed, batch, width, eps):
     torch.manual_seed(seed)
     x, gamma = torch.randn(batch, 3, width, dtype=torch.float64) * 3, torch.randn(width, dtype=torch.float64)
 
@@ -39,11 +39,11 @@ def test_rms_norm_is_its_equation_and_torchs(seed, batch, width, eps):
 
 
 def test_rms_norm_of_16_bits_is_computed_in_32():
-    x = torch.full((1, 4), 300.0, dtype=torch.float16)  # whose square float16 does not hold
+    x = torch.full((1, 4), 300.0, dtype=torch.float16)  # its square overflows float16
     torch.testing.assert_close(RMSNorm(4).half()(x), torch.ones(1, 4, dtype=torch.float16))
 
 
-def test_silu_is_its_equation_and_torchs():
+def test_silu_equals_its_equation_and_torch():
     x = torch.randn(2, 3, 6)
     torch.testing.assert_close(feedforward.silu(x), functional.silu(x))
     layer = PositionwiseFeedForward(6, 10, 0.0, activation="silu")
@@ -52,7 +52,7 @@ def test_silu_is_its_equation_and_torchs():
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_gated_feedforward_of_t5_is_its_equation(bias):
+def test_gated_feedforward_of_t5_equals_its_equation(bias):
     layer, x = GatedFeedForward(6, 10, 0.0, activation="gelu_tanh", bias=bias), torch.randn(2, 3, 6)
     u, linear = functional.linear(x, layer.inner.weight, layer.inner.bias).chunk(2, dim=-1)
     gated = feedforward.gate(feedforward.gelu_tanh(u), linear)
@@ -61,7 +61,7 @@ def test_the_gated_feedforward_of_t5_is_its_equation(bias):
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.booleans())
-def test_concatenated_sinusoids_are_their_equation(length, width, last):
+def test_concatenated_sinusoids_equal_their_equation(length, width, last):
     table = positions.concatenated_sinusoids(length, width, last=last)
     assert table.shape == (length, width)
     sines = width // 2 if last else math.ceil(width / 2)
@@ -74,7 +74,7 @@ def test_concatenated_sinusoids_are_their_equation(length, width, last):
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.sampled_from([(8, 20), (32, 128), (2, 3)]), st.booleans())
-def test_relative_buckets_are_transformers(queries, before, sizes, bidirectional):
+def test_relative_buckets_equal_transformers(queries, before, sizes, bidirectional):
     from transformers.models.t5.modeling_t5 import T5Attention
 
     buckets, furthest = sizes
@@ -82,15 +82,15 @@ def test_relative_buckets_are_transformers(queries, before, sizes, bidirectional
         buckets = max(buckets, 4)
     stretch = 17  # far distances too
     keys = (queries + before) * stretch
-    found = positions.relative_buckets(queries, keys, buckets, max_distance=furthest, bidirectional=bidirectional)
+    result = positions.relative_buckets(queries, keys, buckets, max_distance=furthest, bidirectional=bidirectional)
     distance = torch.arange(keys)[None, :] - torch.arange(keys)[keys - queries :, None]
     expected = T5Attention._relative_position_bucket(
         distance, bidirectional=bidirectional, num_buckets=buckets, max_distance=furthest
     )
-    assert torch.equal(found, expected)
+    assert torch.equal(result, expected)
 
 
-def test_relative_biases_are_the_rows_of_the_buckets():
+def test_relative_biases_are_looked_up_by_bucket():
     layer = RelativePositionBias(8, 3, max_distance=20, bidirectional=False)
     buckets = positions.relative_buckets(2, 5, 8, max_distance=20, bidirectional=False)
     torch.testing.assert_close(layer(2, 5)[0], layer.weight[buckets].permute(2, 0, 1))
@@ -100,7 +100,7 @@ def test_relative_biases_are_the_rows_of_the_buckets():
         RelativePositionBias(32, 3, max_distance=16, bidirectional=False)
 
 
-def test_scaled_embedding_and_unembedding_are_their_equations():
+def test_scaled_embedding_and_output_equal_their_equations():
     tokens, ids, h = TokenEmbedding(7, 6), torch.tensor([[3, 0, 6]]), torch.randn(2, 4, 6)
     placed = Embedding(tokens, positions=PositionalEncoding(6), scale=True)
     expected = embedding.scale_embeddings(embedding.embed(ids, tokens.weight)) + positions.sinusoids(3, 6)
@@ -126,7 +126,7 @@ SMALL = Seq2SeqConfig(vocab_size=11, d_model=8, ffn_hidden=12, num_heads=2, num_
         ({"share_embeddings": False, "target_vocab_size": 13}, 2),
     ],
 )
-def test_what_is_tied_is_one_matrix_with_the_gradients_of_all_uses(changes, matrices):
+def test_a_tied_matrix_gets_the_gradients_of_all_uses(changes, matrices):
     model = Seq2Seq(replace(SMALL, **changes))
     source, target = model.source_embedding.tokens.weight, model.target_embedding.tokens.weight
     output = model.output.tokens.weight
@@ -136,7 +136,7 @@ def test_what_is_tied_is_one_matrix_with_the_gradients_of_all_uses(changes, matr
     sizes = {id(weight): weight.numel() for weight in (source, target, output)}
     others = sum(p.numel() for name, p in model.named_parameters() if "tokens" not in name)
     assert sum(p.numel() for p in model.parameters()) == others + sum(sizes.values())
-    # ids 1, 2 are read by the encoder alone, 3, 4 by the decoder alone
+    # ids 1 and 2 are in the source only, 3 and 4 in the target only
     model(torch.tensor([[1, 2]]), torch.tensor([[3, 4]])).square().sum().backward()
     assert source.grad[[1, 2]].any(dim=1).all()
     assert target.grad[[3, 4]].any(dim=1).all()
@@ -148,7 +148,7 @@ def test_what_is_tied_is_one_matrix_with_the_gradients_of_all_uses(changes, matr
         assert not target.grad[unread].any()
 
 
-def test_plans_that_cannot_be_are_refused_with_what_to_do():
+def test_errors_of_invalid_configs_say_how_to_fix_them():
     for changes, words in (
         ({"vocab_size": 0}, "vocab_size must be at least 1; got 0"),
         ({"decoder_num_layers": 0}, "decoder_num_layers must be at least 1"),
@@ -171,6 +171,6 @@ def test_plans_that_cannot_be_are_refused_with_what_to_do():
     assert Seq2Seq(replace(SMALL, num_heads=3, head_dim=4)).decoder.layers[0].attention.out.in_features == 12
     for name, known in (("positions", "fairseq, learned"), ("norm", "layer, rms"), ("norm_order", "post, pre")):
         odd = replace(SMALL)
-        object.__setattr__(odd, name, "odd")  # past the check of types that runs in tests alone
+        object.__setattr__(odd, name, "odd")  # bypasses the type checks of the tests
         with pytest.raises(ValueError, match=f"{known}.*'odd'"):
             odd.__post_init__()

@@ -1,4 +1,4 @@
-"""Ours and torch.nn's: the same draws, values and gradients, for every mask that leaves each query a key."""
+"""Encoder layers against torch.nn: initial weights, values and gradients for every mask that keeps a key per query."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ BOUND = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 @st.composite
 def cases(draw, dtype):
-    """(x, attn_mask, key_padding_mask, num_heads) with torch.nn's polarity, no row fully masked."""
+    """Draw (x, attn_mask, key_padding_mask, num_heads) in torch.nn's polarity, without fully masked rows."""
     num_heads = draw(st.integers(1, 4))
     batch, length, width = draw(st.integers(1, 3)), draw(st.integers(1, 8)), num_heads * draw(st.integers(1, 4))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
@@ -111,7 +111,7 @@ def test_encoder_layer_and_stack(dtype, training, norm_first):
         mask = masks.from_torch_nn(attn_mask, key_padding, num_heads=num_heads)
         expected = run(theirs, x, **{names["mask"]: attn_mask, names["padding"]: key_padding})
         assert_close(run(ours, x, mask), expected, dtype)
-        # and back: the very same weights, and torch.nn computes the same
+        # and back: equal weights and outputs
         back = to_torch_nn(ours)
         assert all(
             torch.equal(one, other)
@@ -119,38 +119,38 @@ def test_encoder_layer_and_stack(dtype, training, norm_first):
         )
         batch, length = x.shape[:2]
         attn_back, padding_back = masks.to_torch_nn(mask, batch=batch, queries=length, keys=length, num_heads=num_heads)
-        found = run(back, x, **{names["mask"]: attn_back, names["padding"]: padding_back})
-        assert_close(found, expected, dtype)
+        result = run(back, x, **{names["mask"]: attn_back, names["padding"]: padding_back})
+        assert_close(result, expected, dtype)
 
     check()
 
 
 @pytest.mark.parametrize("build", ["attention", "layer"])
-def test_built_alone_the_draws_are_torchs(build):
+def test_initial_weights_equal_torch(build):
     torch.manual_seed(7)
     if build == "attention":
         theirs = nn.MultiheadAttention(16, 4)
         expected = [theirs.in_proj_weight, theirs.in_proj_bias, theirs.out_proj.weight, theirs.out_proj.bias]
         torch.manual_seed(7)
         ours = MultiHeadAttention(16, 4)
-        found = [ours.qkv.weight, ours.qkv.bias, ours.out.weight, ours.out.bias]
+        result = [ours.qkv.weight, ours.qkv.bias, ours.out.weight, ours.out.bias]
     else:
         theirs = nn.TransformerEncoderLayer(16, 4, 32, 0.1)
         torch.manual_seed(7)
         ours = EncoderLayer(16, 32, 4, 0.1)
         named = ours.state_dict()
         expected = list(theirs.state_dict().values())
-        found = [named[LAYER.rows[name]] for name in theirs.state_dict()]
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+        result = [named[LAYER.rows[name]] for name in theirs.state_dict()]
+    assert all(torch.equal(one, other) for one, other in zip(result, expected, strict=True))
 
 
-def test_the_layers_of_a_stack_have_weights_of_their_own():
+def test_layers_of_a_stack_have_separate_weights():
     stack = Encoder(16, 32, 4, 0.1, 3)
     first, second, _ = (layer.attention.qkv.weight for layer in stack.layers)
     assert not torch.equal(first, second)
 
 
-def test_what_torch_nn_cannot_hold_is_refused():
+def test_unsupported_options_of_torch_nn_are_errors():
     with pytest.raises(ValueError, match="rotary"):
         to_torch_nn(EncoderLayer(8, 16, 2, 0.0, rotary_theta=1e4))
     with pytest.raises(ValueError, match="gated"):
@@ -170,12 +170,12 @@ def test_other_activations_and_bias_free_layers_convert(bias, activation):
     x = torch.randn(1, 4, 8)
     torch.testing.assert_close(ours(x), theirs(x))
     torch.testing.assert_close(to_torch_nn(ours)(x), theirs(x))
-    # torch.nn's fast path, which knows one GELU only, is not taken by what we make
+    # converted modules must not use torch.nn's fast path, which supports only one GELU
     with torch.no_grad():
         torch.testing.assert_close(to_torch_nn(ours.eval())(x), ours(x), atol=1e-5, rtol=1e-5)
 
 
-def test_dropouts_travel_both_ways():
+def test_dropout_rates_convert_both_ways():
     theirs = nn.TransformerEncoderLayer(8, 2, 16, 0.3)
     theirs.self_attn.dropout = 0.4
     ours = from_torch_nn(theirs)
@@ -196,7 +196,7 @@ def test_final_norms_with_and_without_bias(layer_bias, norm_bias):
     torch.testing.assert_close(to_torch_nn(ours)(x), theirs(x))
 
 
-def test_what_an_encoder_cannot_hold_is_refused():
+def test_unsupported_options_of_an_encoder_are_errors():
     def stack(change):
         theirs = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False)
         change(theirs)

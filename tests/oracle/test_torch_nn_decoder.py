@@ -1,4 +1,4 @@
-"""Our decoder and torch.nn's: the same draws, values and gradients under every pair of masks; weights both ways."""
+"""Decoder layers against torch.nn: initial weights, values, gradients under all masks, and conversion both ways."""
 
 import inspect
 from copy import deepcopy
@@ -13,7 +13,7 @@ from clearhead import CrossAttention, Decoder, DecoderLayer, Encoder, LayerOptio
 from clearhead.checkpoints.torch_nn.convert import EncoderDecoder, from_torch_nn, to_torch_nn
 from clearhead.checkpoints.torch_nn.parameters import DECODER_LAYER
 
-# what torch.nn says of its own options
+# warnings of torch.nn about its own options
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched", "ignore:enable_nested_tensor")
 
 BOUND = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -21,7 +21,7 @@ KINDS = ["layer", "stack", "stack without norm", "transformer"]
 
 
 def draw_masks(draw, generator, batch, heads, queries, keys, dtype):
-    """torch.nn's (attn_mask, key_padding_mask), in which True means may not; each query keeps the first key."""
+    """Draw torch.nn's (attn_mask, key_padding_mask), True = may not attend; each query keeps the first key."""
     kind = draw(st.sampled_from(["none", "bool", "float", "causal", "per head", "float per head"]))
     shape = (batch * heads, queries, keys) if "per head" in kind else (queries, keys)
     blocked = torch.rand(shape, generator=generator) < 0.5
@@ -36,7 +36,7 @@ def draw_masks(draw, generator, batch, heads, queries, keys, dtype):
     }.get(kind, blocked)
     if not draw(st.booleans()):
         return attn_mask, None
-    # torch.nn wants both of one kind
+    # torch.nn requires one dtype for both
     if attn_mask is not None and attn_mask.is_floating_point():
         return attn_mask, torch.zeros(batch, keys, dtype=dtype).masked_fill(padding, float("-inf"))
     return attn_mask, padding
@@ -44,7 +44,7 @@ def draw_masks(draw, generator, batch, heads, queries, keys, dtype):
 
 @st.composite
 def problems(draw, dtype):
-    """Target, memory, and torch.nn's keyword masks; the sizes of the two and their masks have nothing in common."""
+    """Draw target, memory and torch.nn's masks, with independent sizes and masks."""
     heads, batch = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     length, keys, width = draw(st.integers(1, 5)), draw(st.integers(1, 5)), heads * draw(st.integers(2, 4))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
@@ -57,7 +57,7 @@ def problems(draw, dtype):
 
 
 def build(kind, width, heads, dtype, batch_first=True, **options):
-    """A module of torch.nn with weights, biases and norms far from where they start."""
+    """Build a module of torch.nn with weights, biases and norms far from their initial values."""
     sizes = {"dim_feedforward": 7, "dropout": 0.0, "batch_first": batch_first, "dtype": dtype, **options}
     if kind == "transformer":
         theirs = nn.Transformer(width, heads, 1, 2, **sizes)
@@ -73,7 +73,7 @@ def build(kind, width, heads, dtype, batch_first=True, **options):
 
 
 def run(compute, modules, *inputs):
-    """The output, and the gradients of its square's sum: of the inputs, and of all weights by name."""
+    """Return the output, and the gradients of its sum of squares for the inputs and all weights by name."""
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
     output = compute(*leaves)
     for module in modules:
@@ -103,15 +103,15 @@ def gradients(ours):
 
 
 def gradients_of_torch(theirs):
-    """Those of torch.nn's module under our names, taken over as if they were weights."""
+    """Return the gradients of a torch.nn module under our names, converted like weights."""
     twin = deepcopy(theirs)
     for parameter, own in zip(twin.parameters(), theirs.parameters(), strict=True):
         parameter.data = own.grad
     return [dict(part.state_dict()) for part in parts(from_torch_nn(twin))]
 
 
-def assert_close(found, expected, bound):
-    torch.testing.assert_close(found, expected, atol=bound, rtol=bound)
+def assert_close(result, expected, bound):
+    torch.testing.assert_close(result, expected, atol=bound, rtol=bound)
 
 
 @pytest.mark.usefixtures("its_kernel")
@@ -129,12 +129,12 @@ def test_values_and_gradients_under_every_pair_of_masks(dtype, training, norm_fi
         own, crossing = list(given_masks.values())[:2], list(given_masks.values())[2:]
         mask = masks.from_torch_nn(*own, num_heads=heads)
         memory_mask = masks.from_torch_nn(*crossing, num_heads=heads)
-        # the source's own padding is the memory's
+        # the memory has the padding of the source
         source_mask = masks.from_torch_nn(None, crossing[1])
         expected = run(theirs_on(theirs, given_masks, src_key_padding_mask=crossing[1]), [theirs], x, memory)
-        found = run(ours_on(ours, mask, memory_mask, source_mask), parts(ours), x, memory)
-        assert_close(found, expected, BOUND[dtype])
-        # and back: the very same weights, torch.nn's masks again, and torch.nn computes the same
+        result = run(ours_on(ours, mask, memory_mask, source_mask), parts(ours), x, memory)
+        assert_close(result, expected, BOUND[dtype])
+        # and back: equal weights, masks and outputs
         back = to_torch_nn(ours)
         for one, other in zip(back.state_dict().values(), theirs.state_dict().values(), strict=True):
             assert torch.equal(one, other)
@@ -151,7 +151,7 @@ def test_values_and_gradients_under_every_pair_of_masks(dtype, training, norm_fi
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sequence_first_modules_become_batch_first(kind):
+def test_sequence_first_modules_are_converted_to_batch_first(kind):
     theirs = build(kind, 8, 2, torch.float64, batch_first=False)
     x, memory = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(2, 5, 8, dtype=torch.float64)
     ours, back = from_torch_nn(theirs), to_torch_nn(from_torch_nn(theirs))
@@ -182,7 +182,7 @@ def test_a_query_without_keys_gets_zeros_where_torch_gives_nan():
     torch.testing.assert_close(ours.attention(x, own), ours.attention.out.bias.expand(2, 3, 8))
 
 
-def test_cross_attention_built_alone_draws_as_torch():
+def test_initial_weights_of_cross_attention_equal_torch():
     torch.manual_seed(7)
     theirs = nn.MultiheadAttention(16, 4)
     torch.manual_seed(7)
@@ -192,13 +192,13 @@ def test_cross_attention_built_alone_draws_as_torch():
     assert torch.equal(ours.out.weight, theirs.out_proj.weight)
     assert torch.equal(ours.out.bias, theirs.out_proj.bias)
     # and as many
-    found = torch.rand(3)
+    result = torch.rand(3)
     torch.manual_seed(7)
     nn.MultiheadAttention(16, 4)
-    assert torch.equal(torch.rand(3), found)
+    assert torch.equal(torch.rand(3), result)
 
 
-def test_a_decoder_layer_built_alone_draws_as_torch():
+def test_initial_weights_of_a_decoder_layer_equal_torch():
     torch.manual_seed(7)
     theirs = nn.TransformerDecoderLayer(16, 4, 32, 0.1).state_dict()
     torch.manual_seed(7)
@@ -208,7 +208,7 @@ def test_a_decoder_layer_built_alone_draws_as_torch():
     assert set(DECODER_LAYER.rows.values()) == set(DecoderLayer(16, 32, 4, 0.1).state_dict())
 
 
-def test_a_decoder_built_alone_begins_as_torchs_whose_layers_are_copies():
+def test_first_layer_of_a_new_decoder_equals_torch():
     torch.manual_seed(7)
     theirs = nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 4, 32, 0.1), 3)
     torch.manual_seed(7)
@@ -231,7 +231,7 @@ def test_other_activations_and_bias_free_layers(bias, activation):
     assert_close(to_torch_nn(ours)(x, memory), theirs(x, memory), 1e-10)
 
 
-def test_dropouts_travel_both_ways():
+def test_dropout_rates_convert_both_ways():
     theirs = nn.TransformerDecoderLayer(8, 2, 16, 0.3)
     theirs.self_attn.dropout = theirs.multihead_attn.dropout = 0.4
     ours = from_torch_nn(theirs)
@@ -242,7 +242,7 @@ def test_dropouts_travel_both_ways():
         assert {part.p for part in module.modules() if isinstance(part, nn.Dropout)} == {0.3}
 
 
-def test_a_pair_of_our_own_becomes_a_transformer():
+def test_encoder_and_decoder_convert_to_a_transformer():
     ours = EncoderDecoder(Encoder(8, 16, 2, 0.1, 1).eval(), Decoder(8, 16, 4, 0.1, 2, norm_order="pre").eval())
     theirs = to_torch_nn(ours)
     assert not theirs.training
@@ -253,7 +253,7 @@ def test_a_pair_of_our_own_becomes_a_transformer():
         to_torch_nn(EncoderDecoder(Encoder(8, 16, 2, 0.1, 1), Decoder(16, 16, 4, 0.1, 2)))
 
 
-def test_what_torch_nn_cannot_hold_is_refused():
+def test_unsupported_options_of_torch_nn_are_errors():
     for changes, words in (
         ({"options": LayerOptions(activation="geglu")}, "DecoderLayer cannot hold a gated"),
         ({"options": LayerOptions(norm="rms")}, "RMSNorm"),
@@ -267,7 +267,7 @@ def test_what_torch_nn_cannot_hold_is_refused():
             to_torch_nn(Decoder(8, 16, 2, 0.0, 2, **changes))
 
 
-def test_what_a_decoder_cannot_hold_is_refused():
+def test_unsupported_options_of_a_decoder_are_errors():
     for change, words in (
         (lambda them: setattr(them.layers[1], "norm_first", True), "different"),
         (lambda them: setattr(them.layers[0].norm3, "eps", 0.5), "eps"),

@@ -123,7 +123,7 @@ def test_answers(folders):
 
 
 def test_error_is_picklable_and_finite_array_passes():
-    error = NonFiniteError("vector", 3, text="a", where="b", model="c", precision="bfloat16")
+    error = NonFiniteError("vector", 3, text="a", location="b", model="c", precision="bfloat16")
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
     assert again.index == 3

@@ -1,4 +1,4 @@
-"""What holds for every input of an encoder."""
+"""Properties of the encoder for all inputs."""
 
 import torch
 from hypothesis import given
@@ -10,7 +10,7 @@ seeds = st.integers(0, 2**16)
 
 
 @given(seeds, st.integers(1, 6))
-def test_an_encoder_without_positions_does_not_know_the_order(seed, length):
+def test_an_encoder_without_positions_is_permutation_equivariant(seed, length):
     torch.manual_seed(seed)
     encoder = Encoder(8, 16, 2, 0.0, 2)
     x, order = torch.randn(1, length, 8), torch.randperm(length)
@@ -18,12 +18,14 @@ def test_an_encoder_without_positions_does_not_know_the_order(seed, length):
 
 
 @given(seeds, st.integers(2, 8), st.data())
-def test_under_a_causal_mask_no_position_sees_a_later_one(seed, length, data):
+def test_causal_masks_hide_later_positions(seed, length, data):
     torch.manual_seed(seed)
     encoder = Encoder(8, 16, 2, 0.0, 2)
     x = torch.randn(1, length, 8)
-    place = data.draw(st.integers(1, length - 1))
+    position = data.draw(st.integers(1, length - 1))
     changed = x.clone()
-    changed[:, place:] += 3
+    changed[:, position:] += 3
     mask = masks.causal(length)
-    torch.testing.assert_close(encoder(changed, mask)[:, :place], encoder(x, mask)[:, :place], atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        encoder(changed, mask)[:, :position], encoder(x, mask)[:, :position], atol=1e-6, rtol=1e-6
+    )

@@ -1,4 +1,4 @@
-"""The API, against the real server with tiny models: what clients send, and what they get."""
+"""The API of a real server with tiny models: requests and responses."""
 
 import base64
 import concurrent.futures
@@ -31,7 +31,7 @@ def post(address, path, body, **options):
     return httpx.post(f"{address}{path}", json=body, timeout=30, **options)
 
 
-def test_openais_client_works_unchanged(address, folders):
+def test_openai_client(address, folders):
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
     wanted = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu").encode(TEXTS)
     found = client.embeddings.create(model="bert", input=TEXTS)
@@ -46,7 +46,7 @@ def test_openais_client_works_unchanged(address, folders):
         client.models.retrieve("org/gone")
 
 
-def test_floats_base64_and_token_ids_are_the_same_vectors(address, folders):
+def test_floats_base64_and_token_ids_give_the_same_vectors(address, folders):
     encoder = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
     ids = [tokens.ids for tokens in encoder.tokenize(TEXTS[:2])]
     plain_ = post(address, "/v1/embeddings", {"input": TEXTS[:2], "model": "bert"}).json()
@@ -60,7 +60,7 @@ def test_floats_base64_and_token_ids_are_the_same_vectors(address, folders):
         np.testing.assert_array_equal(np.frombuffer(base64.b64decode(written["embedding"]), "<f4"), np.float32(row))
 
 
-def test_translations_are_those_offline_and_stream(address, folders):
+def test_translations_and_streams_match_offline_results(address, folders):
     offline = TextToText.from_pretrained(folders / "marian", precision="float32", device="cpu")
     options = {"beam_size": 2, "max_new_tokens": 6}
     found = post(address, "/translate", {"text": TEXTS[:2], "model": "marian", **options}).json()
@@ -74,7 +74,7 @@ def test_translations_are_those_offline_and_stream(address, folders):
     assert "".join(piece["text"] for piece in pieces) == offline.generate(TEXTS[:1], beam_size=1, max_new_tokens=6)[0]
 
 
-def test_what_is_computed_in_parts_is_as_offline(address, folders):
+def test_results_computed_in_parts_match_offline_results(address, folders):
     how = {"precision": "float32", "device": "cpu"}
     generator = TextToText.from_pretrained(folders / "marian", **how)
     reader = QuestionAnswerer.from_pretrained(folders / "reader", **how)
@@ -184,30 +184,30 @@ def test_errors_name_the_problem(address, path, body, status, message, param):
     assert response.headers["x-request-id"]
 
 
-def test_numbers_that_are_whole_are_integers_however_they_are_written(address):
+def test_integral_floats_are_accepted_as_integers(address):
     for body in ({"input": "a", "dimensions": 5.0}, {"input": [2.0, 3, 4]}, {"input": [[2, 3.0]], "dimensions": 5}):
         assert post(address, "/v1/embeddings", {"model": "bert", **body}).status_code == 200
     assert post(address, "/translate", {"text": "a", "length_penalty": 1, "max_new_tokens": 2.0}).status_code == 200
 
 
 @pytest.mark.parametrize("body", [b'{"text": "\xff"}', b"[" * 100_000, b'{"text": ' + b"9" * 5000 + b"}", b"{"])
-def test_a_body_that_cannot_be_read_is_422(address, body):
+def test_unreadable_body_is_422(address, body):
     response = httpx.post(f"{address}/translate", content=body, headers={"content-type": "application/json"})
     assert response.status_code == 422
     assert response.json()["error"]["param"] == "body"
 
 
-def test_numbers_in_ever_deeper_lists_are_422(address):
+def test_deeply_nested_numbers_are_422(address):
     body = b'{"model": "bert", "input": ' + b"[1.0," * 700 + b"[1.0]" + b"]" * 700 + b"}"
     response = httpx.post(f"{address}/v1/embeddings", content=body, headers={"content-type": "application/json"})
     assert (response.status_code, response.json()["error"]["param"]) == (422, "input")
 
 
-def test_a_blank_text_can_be_looked_at_in_an_encoder(address):
+def test_encoder_can_view_blank_text(address):
     assert post(address, "/view", {"text": " ", "model": "bert"}).status_code == 200
 
 
-def test_a_text_that_is_too_long_is_cut_where_that_is_asked_for(address):
+def test_truncate_option_truncates_long_texts(address):
     response = post(address, "/v1/embeddings", {"input": "long " * 99, "model": "bert", "truncate": True})
     assert response.status_code == 200
     assert response.json()["usage"]["prompt_tokens"] == 36
@@ -220,7 +220,7 @@ def test_a_text_that_is_too_long_is_cut_where_that_is_asked_for(address):
     assert post(address, "/translate", {**body, "stream": True}).text.endswith("data: [DONE]\n\n")
 
 
-def test_token_ids_that_are_cut_keep_the_special_token_at_their_end(address, folders):
+def test_truncated_token_ids_keep_the_final_special_token(address, folders):
     encoder = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
     (whole,) = encoder.tokenizer.encode(["closed " * 99])
     (cut,) = encoder.tokenize(["closed " * 99])
@@ -231,7 +231,7 @@ def test_token_ids_that_are_cut_keep_the_special_token_at_their_end(address, fol
     assert vectors[0] == vectors[1]
 
 
-def test_texts_of_many_clients_at_once_each_get_their_own_answer(address, folders):
+def test_concurrent_clients_get_their_own_results(address, folders):
     encoder = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
     texts = [" ".join(words) for words in itertools.permutations(("old", "bridge", "closed", "storm", "a"), 3)]
     wanted = encoder.encode(texts)
@@ -246,7 +246,7 @@ def test_texts_of_many_clients_at_once_each_get_their_own_answer(address, folder
     assert len(np.unique(wanted.round(4), axis=0)) == len(texts)
 
 
-def test_another_method_is_405(address):
+def test_wrong_method_is_405(address):
     assert httpx.get(f"{address}/translate").status_code == 405
 
 

@@ -1,4 +1,4 @@
-"""The batcher: all are answered, together where they can be, within its bounds."""
+"""The batcher: batches, fair queueing, cancellation and draining."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from clearhead.serve.http.responses import wait_for_results
 
 
 def submit(batcher, jobs):
-    """Takes jobs of a client of its own, whose reservation is not released."""
+    """Submit jobs of a new client without releasing the reservation."""
     reservation = batcher.reserve(1, object())
     try:
         return reservation.submit(jobs)
@@ -28,7 +28,7 @@ def doubled(key, payloads):
 
 
 class Slow:
-    """Computes when it is let; keeps what it was given."""
+    """Wait for an event, then compute; records the batches."""
 
     def __init__(self):
         self.go, self.batches = threading.Event(), []
@@ -50,7 +50,7 @@ def test_every_job_gets_its_own_result(jobs):
     assert batcher.pending_cost == 0
 
 
-def test_what_waits_is_computed_together_by_key_within_the_budget():
+def test_jobs_with_the_same_key_share_batches_within_the_budget():
     slow = Slow()
     batcher = Batcher(slow, max_batch_cost=5, max_queue_cost=100)
     batcher.start()
@@ -63,7 +63,7 @@ def test_what_waits_is_computed_together_by_key_within_the_budget():
     assert slow.batches == [("a", [0]), ("a", [1, 3]), ("b", [2]), ("a", [4]), ("b", [5])]
 
 
-def test_a_full_queue_refuses_all_of_a_request_and_recovers():
+def test_full_queue_rejects_the_whole_request_and_recovers():
     slow = Slow()
     batcher = Batcher(slow, max_batch_cost=5, max_queue_cost=10)
     batcher.start()
@@ -80,7 +80,7 @@ def test_a_full_queue_refuses_all_of_a_request_and_recovers():
     assert submit(batcher, [("a", 7, 10)])[0].result(5) == 7
 
 
-def test_an_estimate_holds_room_until_it_is_corrected():
+def test_estimate_reserves_room_until_it_is_replaced():
     batcher = Batcher(doubled, max_batch_cost=5, max_queue_cost=10)
     with batcher.reserve(99, object()) as whole:
         assert batcher.pending_cost == 10
@@ -97,7 +97,7 @@ def test_an_estimate_holds_room_until_it_is_corrected():
     assert batcher.pending_cost == 0
 
 
-def test_a_large_request_does_not_hold_up_those_that_come_after_it():
+def test_large_request_does_not_delay_later_requests():
     slow = Slow()
     batcher = Batcher(slow, max_batch_cost=2, max_queue_cost=100)
     submit(batcher, [("a", number, 2) for number in range(5)])
@@ -115,7 +115,7 @@ def until_empty(batcher):
         time.sleep(0.01)
 
 
-def test_one_that_fails_harms_no_other_and_few_are_tried_again():
+def test_failing_job_does_not_fail_others_and_few_jobs_are_retried():
     tried = []
 
     def picky(key, payloads):
@@ -136,7 +136,7 @@ def test_one_that_fails_harms_no_other_and_few_are_tried_again():
     assert len(tried) == 1 + 2 * 6
 
 
-def test_a_wrong_number_of_results_is_an_error_and_not_the_end():
+def test_wrong_number_of_results_is_an_error_but_does_not_stop_the_batcher():
     batcher = Batcher(
         lambda key, payloads: payloads[:1] if key == "few" else payloads, max_batch_cost=9, max_queue_cost=100
     )
@@ -150,7 +150,7 @@ def test_a_wrong_number_of_results_is_an_error_and_not_the_end():
     assert batcher.alive
 
 
-def test_what_was_left_is_not_computed():
+def test_released_jobs_are_not_computed():
     slow = Slow()
     batcher = Batcher(slow, max_batch_cost=1, max_queue_cost=100)
     submit(batcher, [("a", 0, 1)])
@@ -165,7 +165,7 @@ def test_what_was_left_is_not_computed():
     assert batcher.pending_cost == 0
 
 
-def test_a_part_that_fails_ends_its_request():
+def test_failing_part_ends_its_request():
     seen = []
 
     def compute(key, payloads):
@@ -191,7 +191,7 @@ def test_a_part_that_fails_ends_its_request():
     assert len(seen) < 100
 
 
-def test_a_batch_that_nobody_wants_ends_at_its_next_step():
+def test_abandoned_batch_ends_at_its_next_pass():
     began = threading.Event()
 
     def steps(key, payloads):
@@ -216,7 +216,7 @@ def test_a_batch_that_nobody_wants_ends_at_its_next_step():
     until_empty(batcher)
 
 
-def test_streams_go_on_between_batches_and_can_be_left():
+def test_streams_advance_between_batches_and_can_be_released():
     told, done = {"one": [], "two": []}, threading.Event()
     batcher = Batcher(doubled, max_batch_cost=1, max_queue_cost=100)
 
@@ -242,7 +242,7 @@ def test_streams_go_on_between_batches_and_can_be_left():
     assert batcher.pending_cost == 0
 
 
-def test_streams_have_as_much_time_as_the_batches():
+def test_streams_get_as_much_time_as_batches():
     computed = []
 
     def slow(key, payloads):
@@ -258,12 +258,12 @@ def test_streams_have_as_much_time_as_the_batches():
     )
     batcher.start()
     assert done.wait(5)
-    assert len(computed) < 10  # and not one for each of its pieces
+    assert len(computed) < 10  # and not one per item
     batcher.close(0.0)
     assert batcher.drain(5.0)
 
 
-def test_a_stream_that_fails_tells_its_error():
+def test_failing_stream_sends_its_error():
     def broken():
         yield 1
         raise OSError("lost")
@@ -279,7 +279,7 @@ def test_a_stream_that_fails_tells_its_error():
     assert str(told[1]) == "lost"
 
 
-def test_draining_finishes_what_was_taken_and_takes_no_more():
+def test_drain_finishes_accepted_requests_and_accepts_no_more():
     slow = Slow()
     batcher = Batcher(slow, max_batch_cost=1, max_queue_cost=100)
     futures = submit(batcher, [("a", number, 1) for number in range(3)])
@@ -292,7 +292,7 @@ def test_draining_finishes_what_was_taken_and_takes_no_more():
     assert [future.result(0) for future in futures] == [0, 1, 2]
 
 
-def test_draining_waits_for_what_has_a_place_and_is_not_yet_counted():
+def test_drain_waits_for_reserved_requests():
     batcher = Batcher(doubled, max_batch_cost=1, max_queue_cost=100)
     reservation = batcher.reserve(1, object())
     batcher.start()
@@ -302,7 +302,7 @@ def test_draining_waits_for_what_has_a_place_and_is_not_yet_counted():
     assert batcher.drain(5.0)
 
 
-def test_when_the_time_is_over_what_is_left_is_given_up():
+def test_remaining_work_is_cancelled_after_the_deadline():
     def endless(key, payloads):
         while True:
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What clients can hold, against the real server: bodies, answers that they do not read, connections."""
+"""Limits on bodies, unread responses and connections, with a real server."""
 
 import contextlib
 import socket
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from support import served
-from support.served import connected, request, until
+from support.served import connect, request, wait_until
 
 
 def embed(address, texts):
@@ -16,7 +16,7 @@ def embed(address, texts):
 
 
 def answered(server):
-    """How many requests for vectors have been answered."""
+    """Return the number of completed embedding requests."""
     return served.metric(server.address, "requests_total", method="POST", path="/v1/embeddings", status="200")
 
 
@@ -28,7 +28,7 @@ def untaken(server):
 
 
 class Deaf:
-    """A client that asks for vectors, more than the system's buffers hold, and at first reads no answer."""
+    """A client that requests more vectors than the socket buffers hold and does not read the responses at first."""
 
     def __init__(self, address, then=b""):
         parts = urlsplit(address)
@@ -39,7 +39,7 @@ class Deaf:
         self._socket.sendall(TIMES * request("/v1/embeddings", {"model": "bert", "input": ["a"] * 2048}) + then)
 
     def heard(self, pause=0.0):
-        """Reads as long as anything comes, with a pause between parts; gives how many bytes did."""
+        """Read until the connection closes or pauses, with a pause between parts, and return the number of bytes."""
         count = 0
         with self._socket, contextlib.suppress(ConnectionResetError, TimeoutError):
             self._socket.settimeout(2)
@@ -53,86 +53,86 @@ class Deaf:
 
 
 @pytest.mark.slow
-def test_bodies_that_do_not_end_are_held_within_a_budget(folders):
+def test_incomplete_bodies_stay_within_the_memory_budget(folders):
     with served.server({"bert": folders / "bert"}, max_buffered_bytes=8 * 2**20, max_body_bytes=2**20) as server:
-        before, head = server.memory(), b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n"
-        held = [connected(server.address) for _ in range(60)]
+        before, head = server.peak_memory(), b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n"
+        held = [connect(server.address) for _ in range(60)]
         try:
             for one in held:
                 one.sendall(head + b" " * 999_000)
-            until(
+            wait_until(
                 lambda: served.metric(server.address, "requests_total", method="POST", path="/translate", status="503")
             )
-            assert server.memory() - before < 60
+            assert server.peak_memory() - before < 60
         finally:
             for one in held:
                 one.close()
-        until(lambda: embed(server.address, "a").status_code == 200)
+        wait_until(lambda: embed(server.address, "a").status_code == 200)
 
 
-def test_answers_that_nobody_takes_are_given_up(folders):
+def test_unread_responses_are_aborted(folders):
     limits = {"response_seconds": 1.0, "max_unread_bytes": 10**9, "drain_seconds": 1.0}
     with served.server({"bert": folders / "bert"}, **limits) as server:
         answer = len(embed(server.address, ["a"] * 2048).content)
         deaf = [Deaf(server.address) for _ in range(3)]
-        until(lambda: untaken(server) == 3)
+        wait_until(lambda: untaken(server) == 3)
         computed = answered(server)
-        assert computed < 1 + 3 * TIMES  # what is asked for behind an answer that is not taken waits
+        assert computed < 1 + 3 * TIMES  # requests behind an unread response wait
         for one in deaf:
             assert one.heard() < TIMES * answer
         slow = Deaf(server.address)
         time.sleep(0.5)
-        assert slow.heard() > TIMES * answer  # who takes them in time has them whole
+        assert slow.heard() > TIMES * answer  # a client that reads in time gets all of them
         assert answered(server) == computed + TIMES
         with contextlib.closing(Deaf(server.address)):
-            assert server.ends()[0] == 0
+            assert server.stop()[0] == 0
 
 
-def test_what_is_broken_behind_an_answer_that_waits_breaks_nothing(folders):
+def test_malformed_request_behind_an_unread_response_is_harmless(folders):
     with served.server({"bert": folders / "bert"}) as server:
         deaf = Deaf(server.address, b"\x00 no request\r\n\r\n")
         time.sleep(1)
         assert deaf.heard(0.005) > TIMES * 2048 * 32  # more slowly than is computed: the last answer waits, too
-        assert server.ends()[0] == 0
-        assert "Traceback" not in server.said()
+        assert server.stop()[0] == 0
+        assert "Traceback" not in server.log_text()
 
 
-def test_answers_that_wait_are_held_within_a_budget(folders):
+def test_unread_responses_stay_within_the_memory_budget(folders):
     with served.server({"bert": folders / "bert"}, max_unread_bytes=2**16, drain_seconds=1.0) as server:
         deaf = [Deaf(server.address) for _ in range(6)]
-        until(lambda: untaken(server) == 5)  # one alone may wait
+        wait_until(lambda: untaken(server) == 5)  # one alone may wait
         assert embed(server.address, "a").status_code == 200
         assert untaken(server) == 5
-        status, seconds = server.ends()
+        status, seconds = server.stop()
         assert status == 0
         assert seconds < 8
         for one in deaf:
             one.close()
 
 
-def test_a_connection_too_many_is_closed_at_once(folders):
+def test_connection_over_the_limit_is_closed_at_once(folders):
     with served.server({"bert": folders / "bert"}, max_connections=8, header_seconds=2.0) as server:
-        held = [connected(server.address) for _ in range(4)]  # one address uses half
+        held = [connect(server.address) for _ in range(4)]  # one address uses half
         start = time.monotonic()
-        with connected(server.address) as more, contextlib.suppress(ConnectionResetError):
+        with connect(server.address) as more, contextlib.suppress(ConnectionResetError):
             assert more.recv(1) == b""
         assert time.monotonic() - start < 1.5
         for one in held:
-            assert one.recv(1) == b""  # those that send nothing have had their time
+            assert one.recv(1) == b""  # idle connections have timed out
             one.close()
         assert embed(server.address, "a").status_code == 200
         assert served.metric(server.address, "connections_refused_total") == 1
 
 
-def test_there_are_no_more_connections_than_the_system_gives_files(folders):
+def test_connections_stay_within_the_limit_of_open_files(folders):
     few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (700, 700))"
     with served.server({"bert": folders / "bert"}, before=few, header_seconds=2.0) as server:
-        assert "room for 60 connections: this process may open 700 files" in server.said()
-        held = [connected(server.address) for _ in range(800)]
+        assert "room for 60 connections: this process may open 700 files" in server.log_text()
+        held = [connect(server.address) for _ in range(800)]
         time.sleep(3.0)
         assert embed(server.address, "a").status_code == 200
         # those that send nothing leave after two seconds, and 60 others have their places: once or twice meanwhile
         assert served.metric(server.address, "connections_refused_total") >= 800 - 3 * 60
         for one in held:
             one.close()
-        assert "out of system resource" not in server.said()
+        assert "out of system resource" not in server.log_text()

@@ -11,7 +11,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12), st.boolea
 
 
 @given(st.integers(1, 40), STEPS)
-def test_clients_stay_within_the_limit_and_leave_as_much_as_they_add_to(limit, steps):
+def test_clients_stay_within_the_limit_and_leave_room(limit, steps):
     shares, held = FairLimit(limit), []
     for client, amount, releases in steps:
         mine = sum(size for one, size in held if one == client)
@@ -26,7 +26,7 @@ def test_clients_stay_within_the_limit_and_leave_as_much_as_they_add_to(limit, s
     for one in held:
         shares.release(*one)
     assert shares.used == 0
-    assert shares._used_by == Counter()  # nothing is kept of clients that have gone
+    assert shares._used_by == Counter()  # disconnected clients leave no entries
 
 
 @given(st.integers(1, 1000), st.integers(1, 9))
@@ -38,7 +38,7 @@ def test_greedy_clients_leave_room_for_a_new_one(limit, clients):
 
 
 @given(st.integers(1, 40), STEPS, st.integers(1, 40), st.data())
-def test_a_smaller_amount_always_has_room(limit, steps, first, data):
+def test_smaller_amount_always_has_room(limit, steps, first, data):
     shares = FairLimit(limit)
     first = min(first, limit)
     assert shares.acquire("a", first)

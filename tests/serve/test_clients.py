@@ -1,4 +1,4 @@
-"""Budgets per client, against the real server: one client cannot use up what others need."""
+"""Limits per client, with a real server: one client cannot use up a shared limit."""
 
 import contextlib
 import select
@@ -6,7 +6,7 @@ import select
 import httpx
 import pytest
 from support import served
-from support.served import answer, connected, head, received, request, until
+from support.served import answer, connect, head, received, request, wait_until
 
 KEYS = ["greedy-key-0123456789", "polite-key-0123456789"]
 GREEDY, POLITE = ({"authorization": f"Bearer {key}"} for key in KEYS)
@@ -24,9 +24,9 @@ models.LoadedModel.run = performed
 
 @contextlib.contextmanager
 def greedy(address, headers=None, count=16):
-    """Clients that send all of a large body but its last bytes; gives their sockets."""
+    """Open clients that send a large body except its last bytes; yields their sockets."""
     lines = [f"{name}: {value}" for name, value in (headers or {}).items()]
-    sockets = [connected(address) for _ in range(count)]
+    sockets = [connect(address) for _ in range(count)]
     try:
         for one in sockets:
             with contextlib.suppress(ConnectionError):
@@ -38,7 +38,7 @@ def greedy(address, headers=None, count=16):
 
 
 def answered(sockets):
-    """The sockets that have received something."""
+    """Return the sockets that have received data."""
     return select.select(sockets, [], [], 0)[0]
 
 
@@ -60,20 +60,20 @@ def test_slow_bodies_of_one_key_leave_room_for_another_key(folders):
         served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server,
         greedy(server.address, GREEDY) as held,
     ):
-        until(lambda: len(answered(held)) >= 8)
+        wait_until(lambda: len(answered(held)) >= 8)
         check_refused(answered(held))
         for _ in range(3):
             assert embed(server.address, POLITE, text="a " * 60_000).status_code == 200
         with greedy(server.address, POLITE, count=1) as one:
             assert not answered(one)
             one[0].sendall(b" " * 71 + b"!")
-            until(lambda: answered(one))
+            wait_until(lambda: answered(one))
             assert answer(one[0])[0] == 422
 
 
 def test_without_keys_slow_bodies_of_one_address_leave_room_for_another(folders):
     with served.server({"bert": folders / "bert"}, **LIMITS) as server, greedy(server.address) as held:
-        until(lambda: len(answered(held)) >= 8)
+        wait_until(lambda: len(answered(held)) >= 8)
         check_refused(answered(held))
         assert embed(server.address, source="127.0.0.2", text="a " * 60_000).status_code == 200
         # a header that any client can send does not choose its budget
@@ -81,19 +81,19 @@ def test_without_keys_slow_bodies_of_one_address_leave_room_for_another(folders)
         assert forged.status_code == 503
 
 
-def test_bodies_without_a_key_are_answered_before_they_come(folders):
+def test_bodies_without_a_key_are_rejected_before_they_arrive(folders):
     endless = "import clearhead.serve.http.request_bodies as bodies\nbodies._DRAIN_SECONDS = 600.0"
     with (
         served.server({"bert": folders / "bert"}, api_keys=KEYS, before=endless, **LIMITS) as server,
         greedy(server.address) as held,
     ):
-        until(lambda: len(answered(held)) == 16)
+        wait_until(lambda: len(answered(held)) == 16)
         for one in held:
             status, headers, _ = answer(one)
             assert status == 401
             assert headers["connection"] == "close"
-        for path in ("/health/live", "/docs"):  # what needs no key takes no body either
-            with connected(server.address) as one:
+        for path in ("/health/live", "/docs"):  # paths without a key accept no body either
+            with connect(server.address) as one:
                 one.sendall(head(path, "content-length: 131072", method="GET") + b" " * 1000)
                 assert answer(one)[0] == 200
         for _ in range(3):
@@ -102,10 +102,10 @@ def test_bodies_without_a_key_are_answered_before_they_come(folders):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", ["content-length: 131072", "transfer-encoding: chunked", "expect: 100-continue"])
-def test_a_client_without_a_key_cannot_hold_a_connection(folders, length):
+def test_client_without_a_key_cannot_hold_a_connection(folders, length):
     waits = length.startswith("expect")
     lines = [length, "content-length: 131072"] if waits else [length]
-    with served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server, connected(server.address) as one:
+    with served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server, connect(server.address) as one:
         one.sendall(head("/v1/embeddings", *lines))
         one.settimeout(0.1)
         said = b""
@@ -121,19 +121,19 @@ def test_a_client_without_a_key_cannot_hold_a_connection(folders, length):
             else:
                 pytest.fail("the connection was never closed")
         assert said.startswith(b"HTTP/1.1 401 ")
-        assert server.ends()[0] == 0
-        assert "Traceback" not in server.said()
+        assert server.stop()[0] == 0
+        assert "Traceback" not in server.log_text()
 
 
-def test_a_broken_chunk_behind_an_answer_breaks_nothing(folders):
-    with served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server, connected(server.address) as one:
+def test_malformed_chunk_after_a_response_is_harmless(folders):
+    with served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server, connect(server.address) as one:
         one.sendall(head("/v1/embeddings", "transfer-encoding: chunked"))
-        until(lambda: answered([one]))
+        wait_until(lambda: answered([one]))
         one.sendall(b"no chunk\r\n")
         assert received(one).count(b"HTTP/1.1 ") == 1
         assert embed(server.address, POLITE).status_code == 200
-        assert server.ends()[0] == 0
-        assert "Traceback" not in server.said()
+        assert server.stop()[0] == 0
+        assert "Traceback" not in server.log_text()
 
 
 @pytest.mark.slow
@@ -141,10 +141,10 @@ def test_one_key_cannot_fill_the_queue(folders):
     limits = {"api_keys": KEYS, "queue_tokens": 96, "batch_tokens": 12}
     with served.server({"bert": folders / "bert"}, before=SLOWED, drain_seconds=0.5, **limits) as server:
         body = {"model": "bert", "input": ["slow"] * 4}  # 12 tokens
-        asked = [connected(server.address) for _ in range(20)]
+        asked = [connect(server.address) for _ in range(20)]
         for one in asked:
             one.sendall(request("/v1/embeddings", body, f"authorization: Bearer {KEYS[0]}"))
-        until(lambda: len(answered(asked)) >= 12)
+        wait_until(lambda: len(answered(asked)) >= 12)
         for one in answered(asked):
             status, headers, _ = answer(one)
             assert status == 429
@@ -156,9 +156,9 @@ def test_one_key_cannot_fill_the_queue(folders):
 
 def test_one_address_cannot_use_all_connections(folders):
     with served.server({"bert": folders / "bert"}, max_connections=8, header_seconds=600.0) as server:
-        held = [connected(server.address) for _ in range(8)]
-        until(lambda: len(answered(held)) == 4)  # closed
+        held = [connect(server.address) for _ in range(8)]
+        wait_until(lambda: len(answered(held)) == 4)  # closed
         assert embed(server.address, source="127.0.0.2").status_code == 200
         for one in held:
             one.close()
-        until(lambda: embed(server.address).status_code == 200)
+        wait_until(lambda: embed(server.address).status_code == 200)

@@ -1,4 +1,4 @@
-"""Clients that close their side of a connection, or all of it, against the real server."""
+"""Half-closed and closed connections, with a real server."""
 
 import re
 import socket
@@ -7,7 +7,7 @@ import time
 
 import pytest
 from support import served
-from support.served import answer, connected, head, received, request, until
+from support.served import answer, connect, head, received, request, wait_until
 
 SLOWED = """
 import time
@@ -38,8 +38,8 @@ def queue(address):
 
 
 def exchanged(address, sent, *, half_closed=True):
-    """All that a client receives for what it sends, until the server closes the connection."""
-    with connected(address) as one:
+    """Send bytes and return all bytes received until the server closes the connection."""
+    with connect(address) as one:
         one.sendall(sent)
         if half_closed:
             one.shutdown(socket.SHUT_WR)
@@ -67,7 +67,7 @@ SLOW = {"slow", "generated", "large", "of HTTP/1.0", "expected", "pipelined"}
     "sent",
     [pytest.param(sent, id=name, marks=[pytest.mark.slow] if name in SLOW else []) for name, sent in ANSWERED.items()],
 )
-def test_a_half_closed_client_receives_the_same_bytes(address, sent):
+def test_half_closed_client_receives_the_same_bytes(address, sent):
     *_, last = sent.rpartition(b"host: x\r\n")
     closing = sent.removesuffix(last) + b"connection: close\r\n" + last
     expected = exchanged(address, closing, half_closed=False)
@@ -78,12 +78,12 @@ def test_a_half_closed_client_receives_the_same_bytes(address, sent):
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n", request("/translate", LONG)[:-1]])
-def test_a_half_closed_client_with_part_of_a_request_is_closed(address, sent):
+def test_half_closed_client_with_an_incomplete_request_is_closed(address, sent):
     assert exchanged(address, sent) == b""
 
 
-def test_a_half_closed_idle_connection_is_closed(address):
-    with connected(address) as one:
+def test_half_closed_idle_connection_is_closed(address):
+    with connect(address) as one:
         one.sendall(request("/v1/embeddings", TYPED))
         assert answer(one)[0] == 200
         one.shutdown(socket.SHUT_WR)
@@ -106,28 +106,28 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_a_client_that_has_gone_requested_is_abandoned(address, ending, stream):
+def test_running_request_of_a_disconnected_client_is_abandoned(address, ending, stream):
     steps = served.metric(address, "tokens_total", part="decoder")
-    one = connected(address)
+    one = connect(address)
     one.sendall(request("/translate", {**LONG, "stream": stream, "beam_size": 1}))
-    until(lambda: served.metric(address, "tokens_total", part="decoder") > steps)
+    wait_until(lambda: served.metric(address, "tokens_total", part="decoder") > steps)
     for end in ending:
         end(one)
         time.sleep(0.3)
-    until(lambda: queue(address) == 0)
+    wait_until(lambda: queue(address) == 0)
     assert served.metric(address, "tokens_total", part="decoder") - steps < 40  # of 55
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_waits_for_a_client_that_has_gone_is_not_computed(address, stream):
-    with connected(address) as first:
+def test_queued_request_of_a_disconnected_client_is_not_computed(address, stream):
+    with connect(address) as first:
         first.sendall(request("/v1/embeddings", {**TYPED, "input": "slow"}))
-        until(lambda: queue(address) > 0)
+        wait_until(lambda: queue(address) > 0)
         alone, steps = queue(address), served.metric(address, "tokens_total", part="decoder")
-        with connected(address) as other:
+        with connect(address) as other:
             other.sendall(request("/translate", {**LONG, "stream": stream, "beam_size": 1}))
-            until(lambda: queue(address) > alone)
+            wait_until(lambda: queue(address) > alone)
         assert answer(first)[0] == 200
-    until(lambda: queue(address) == 0)
+    wait_until(lambda: queue(address) == 0)
     assert served.metric(address, "tokens_total", part="decoder") == steps

@@ -1,4 +1,4 @@
-"""More than it can do, against the real server: what is taken stays within the bound, the rest hears so at once."""
+"""Overload and fairness, with a real server: the queue is bounded, and excess requests fail at once."""
 
 import concurrent.futures
 import statistics
@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 from support import served
-from support.served import until
+from support.served import wait_until
 
 BATCH_SECONDS = 2.0
 SLOWED = f"""
@@ -28,7 +28,7 @@ def embed(address, texts="a"):
 
 
 def insistent(address, stop):
-    """A client that asks again and again: the statuses and seconds of its requests."""
+    """Send requests in a loop and return their statuses and seconds."""
     found = []
     with httpx.Client(timeout=60) as client:
         while time.monotonic() < stop:
@@ -40,21 +40,21 @@ def insistent(address, stop):
 
 
 @pytest.mark.slow
-def test_overload_is_refused_at_once_and_passes(folders):
-    room = 4 * COST  # of which one client uses half
+def test_overload_is_rejected_at_once_and_ends(folders):
+    room = 4 * COST  # one client can use half of it
     with (
         served.server({"bert": folders / "bert"}, before=SLOWED, queue_tokens=room) as server,
         concurrent.futures.ThreadPoolExecutor(40) as pool,
     ):
         address, waiting = server.address, []
         assert embed(address).status_code == 200
-        memory, stop = server.memory(), time.monotonic() + 4 * BATCH_SECONDS
+        memory, stop = server.peak_memory(), time.monotonic() + 4 * BATCH_SECONDS
         clients = [pool.submit(insistent, address, stop) for _ in range(40)]
         while time.monotonic() < stop:
             waiting.append(served.metric(address, "queue_tokens"))
             time.sleep(0.05)
         found = [one for client in clients for one in client.result()]
-        until(lambda: served.metric(address, "queue_tokens") == 0)
+        wait_until(lambda: served.metric(address, "queue_tokens") == 0)
         taken = [seconds for status, seconds in found if status == 200]
         refused = [seconds for status, seconds in found if status == 429]
         assert len(taken) + len(refused) == len(found)
@@ -62,12 +62,12 @@ def test_overload_is_refused_at_once_and_passes(folders):
         assert len(refused) > 10 * len(taken)
         assert statistics.quantiles(refused, n=20)[-1] < min(BATCH_SECONDS, statistics.median(taken) / 2)
         assert 0 < max(waiting) <= room
-        assert server.memory() - memory < 150
+        assert server.peak_memory() - memory < 150
         assert embed(address).status_code == 200
         assert served.metric(address, "refused_total") == len(refused)
 
 
-def test_a_request_that_alone_is_more_than_the_queue_is_refused_for_ever(folders):
+def test_request_larger_than_the_queue_is_400(folders):
     with served.server({"bert": folders / "bert"}, queue_tokens=100) as server:
         response = embed(server.address, ["the old bridge"] * 50)
         assert response.status_code == 400
@@ -78,15 +78,15 @@ def test_a_request_that_alone_is_more_than_the_queue_is_refused_for_ever(folders
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_short_translation_beside_many_embeddings_has_its_share(folders, stream):
+def test_short_translation_is_not_starved_by_embeddings(folders, stream):
     models = {name: folders / name for name in ("bert", "marian")}
     with (
         served.server(models, before=SLOWED, batch_tokens=12) as server,
         concurrent.futures.ThreadPoolExecutor() as pool,
     ):
         address = server.address
-        heavy = pool.submit(embed, address, ["the old bridge"] * 8)  # of which two fit into a batch
-        until(lambda: served.metric(address, "queue_tokens") > 0)
+        heavy = pool.submit(embed, address, ["the old bridge"] * 8)  # two fit into a batch
+        wait_until(lambda: served.metric(address, "queue_tokens") > 0)
         start = time.monotonic()
         body = {"text": "the storm", "stream": stream, "max_new_tokens": 20, "beam_size": 1}
         assert httpx.post(f"{address}/translate", json=body, timeout=60).status_code == 200
@@ -106,13 +106,13 @@ DOCUMENT = "the old bridge was closed after the storm. " * 12
         ("/answer", {"question": "what?", "context": DOCUMENT, "model": "reader"}),
     ],
 )
-def test_a_long_document_takes_turns_with_others(folders, path, body):
+def test_long_document_alternates_with_other_requests(folders, path, body):
     slowed = SLOWED.replace('if key.task == "embed" else 0.0', "/ 4")
     models = {name: folders / name for name in ("reader", "marian", "bert")}
     limits = {"tasks": ["marian=summarize,answer"], "batch_tokens": 12}
     with served.server(models, before=slowed, **limits) as server, concurrent.futures.ThreadPoolExecutor() as pool:
         long = pool.submit(httpx.post, f"{server.address}{path}", json=body, timeout=120)
-        until(lambda: served.metric(server.address, "batch_jobs_count") > 0)  # it has begun
+        wait_until(lambda: served.metric(server.address, "batch_jobs_count") > 0)  # it has begun
         assert embed(server.address).status_code == 200
         assert not long.done()
         assert long.result().status_code == 200, long.result().text

@@ -13,7 +13,7 @@ def names(*models, **settings):
     return [(spec.name, spec.source, spec.tasks) for spec in model_specs(Settings(models=models, **settings))]
 
 
-def test_a_folder_is_called_by_its_last_part_and_a_hub_id_by_itself(tmp_path, monkeypatch):
+def test_model_name_is_the_folder_name_or_hub_id(tmp_path, monkeypatch):
     folder = tmp_path / "with=sign" / "mine"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
@@ -50,9 +50,7 @@ def test_contradictory_settings_are_rejected(models, tasks, message):
         ({"summarization": {}}, ["m=answer"], ["answer"]),
     ],
 )
-def test_an_encoder_decoder_serves_the_tasks_of_its_checkpoint_or_of_the_operator(
-    folders, tmp_path, described, chosen, tasks
-):
+def test_tasks_of_an_encoder_decoder(folders, tmp_path, described, chosen, tasks):
     folder = tmp_path / "m"
     shutil.copytree(folders / "marian", folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

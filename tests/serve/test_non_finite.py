@@ -1,4 +1,4 @@
-"""A server whose model overflows answers 500 with the text that it failed on, to the client that sent it alone."""
+"""A model that overflows: only the client that sent the text gets status 500, with the text."""
 
 import concurrent.futures
 
@@ -18,8 +18,8 @@ def server(tmp_path_factory):
     (place / "marian").mkdir()
     overflow.translator(place / "marian")
     models = {name: place / name for name in (*heads, "marian")}
-    uses = ["marian=translate,summarize,answer"]
-    with served.server(models, uses=uses) as one:
+    tasks = ["marian=translate,summarize,answer"]
+    with served.server(models, tasks=tasks) as one:
         yield one
 
 
@@ -37,7 +37,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_the_answer_is_500_with_the_text(server, name):
+def test_response_is_500_with_the_text(server, name):
     path, body = REQUESTS[name]
     response = httpx.post(f"{server.address}{path}", json=body, timeout=60)
     assert response.status_code == 500, response.text
@@ -47,17 +47,17 @@ def test_the_answer_is_500_with_the_text(server, name):
     assert f"model {body['model']} " in error["message"]
     assert (error["type"], error["code"]) == ("server_error", "non_finite")
     assert "/" not in error["message"].replace("--precision", "")
-    assert "storm" not in server.said()
+    assert "storm" not in server.log_text()
 
 
-def test_a_stream_ends_with_the_error(server):
+def test_stream_ends_with_the_error(server):
     body = {"model": "marian", "text": "the storm", "stream": True, "max_new_tokens": 3}
     response = httpx.post(f"{server.address}/translate", json=body, timeout=60)
     event = response.text.split("\n\n")[0]
     assert event.startswith("event: error\n")
     assert "NaN or infinity" in event
     assert "NaN," not in response.text
-    assert "storm" not in server.said()
+    assert "storm" not in server.log_text()
 
 
 def test_only_the_client_whose_text_overflows_gets_the_error(server):

@@ -1,4 +1,4 @@
-"""SIGTERM and the beginning, against the real server: it says whether it is ready, and always ends with status 0."""
+"""Readiness and SIGTERM, with a real server: it always exits with status 0."""
 
 import concurrent.futures
 import json
@@ -12,19 +12,19 @@ import httpx
 import pytest
 from support import served
 from support.command import COMMAND
-from support.served import until
+from support.served import wait_until
 
 SLOWED = """
 import time
 import clearhead.serve.application_state as state
-step, load = state.ApplicationState._on_pass, state.load
+step, load = state.ApplicationState._on_pass, state.load_model
 def stepped(self, part, tokens):
     time.sleep(0.2 if part == "decoder" else 1.0)
     step(self, part, tokens)
 def loaded(*given):
     time.sleep(1.5)
     return load(*given)
-state.ApplicationState._on_pass, state.load = stepped, loaded
+state.ApplicationState._on_pass, state.load_model = stepped, loaded
 """
 
 
@@ -36,54 +36,54 @@ def embed(server):
     return httpx.post(f"{server.address}/v1/embeddings", json={"model": "bert", "input": "a"}, timeout=30)
 
 
-def test_it_is_not_ready_until_all_is_loaded(folders):
+def test_not_ready_until_all_models_are_loaded(folders):
     models = {name: folders / name for name in ("bert", "marian")}
     with served.server(models, before=SLOWED, ready=False) as server:
         told = httpx.get(f"{server.address}/health/ready")
         assert (told.status_code, told.json()) == (503, {"status": "loading"})
         assert httpx.head(f"{server.address}/health/ready").status_code == 503
         assert httpx.get(f"{server.address}/health/live").status_code == 200
-        until(lambda: len(httpx.get(f"{server.address}/v1/models").json()["data"]) == 1)
+        wait_until(lambda: len(httpx.get(f"{server.address}/v1/models").json()["data"]) == 1)
         assert httpx.get(f"{server.address}/health/ready").status_code == 503
         assert embed(server).status_code == 503
-        server.ready()
+        server.wait_until_ready()
         assert embed(server).status_code == 200
 
 
-def test_sigterm_lets_it_finish_and_end_with_0(folders):
+def test_sigterm_finishes_requests_and_exits_with_0(folders):
     with served.server({"bert": folders / "bert"}, before=SLOWED) as server:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             asked = [pool.submit(embed, server) for _ in range(2)]
-            until(lambda: queue(server) == 6)  # three tokens each
-            assert server.ends()[0] == 0
+            wait_until(lambda: queue(server) == 6)  # three tokens each
+            assert server.stop()[0] == 0
             assert [one.result().status_code for one in asked] == [200, 200]
-        assert "Traceback" not in server.said()
+        assert "Traceback" not in server.log_text()
 
 
-def test_sigterm_while_a_body_comes(folders):
+def test_sigterm_while_receiving_a_body(folders):
     head = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{"
     with served.server({"bert": folders / "bert"}) as server:
         parts = urlsplit(server.address)
         with socket.create_connection((parts.hostname, parts.port), timeout=20) as slow:
             slow.sendall(head)
             time.sleep(0.3)
-            status, seconds = server.ends()
+            status, seconds = server.stop()
             said = slow.makefile("rb").read()
         assert status == 0
         assert seconds < 8
         assert said.startswith(b"HTTP/1.1 503 ")
         assert json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"] == "draining"
-        assert "Traceback" not in server.said()
+        assert "Traceback" not in server.log_text()
 
 
-def test_sigterm_while_it_loads(folders):
+def test_sigterm_while_loading(folders):
     with served.server({"bert": folders / "bert"}, before=SLOWED, ready=False) as server:
-        status, seconds = server.ends()
+        status, seconds = server.stop()
     assert status == 0
     assert seconds < 5
 
 
-def test_sigterm_while_it_starts(folders):
+def test_sigterm_while_starting(folders):
     process = subprocess.Popen([COMMAND, "serve", "-m", str(folders / "bert"), "--port", "0"], stderr=subprocess.PIPE)
     time.sleep(2.0)  # it imports torch, or has begun to listen
     process.send_signal(signal.SIGTERM)
@@ -92,14 +92,14 @@ def test_sigterm_while_it_starts(folders):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_sigterm_while_it_generates(folders, stream):
+def test_sigterm_while_generating(folders, stream):
     with served.server({"marian": folders / "marian"}, before=SLOWED, drain_seconds=1.0) as server:
         body = {"text": "the old bridge", "stream": stream, "max_new_tokens": 55}  # 11 seconds of steps
         with concurrent.futures.ThreadPoolExecutor() as pool:
             asked = pool.submit(httpx.post, f"{server.address}/translate", json=body, timeout=60)
-            until(lambda: queue(server) > 0)
+            wait_until(lambda: queue(server) > 0)
             time.sleep(0.5)
-            status, seconds = server.ends()
+            status, seconds = server.stop()
             response = asked.result()
         assert status == 0
         assert seconds < 8
@@ -109,10 +109,10 @@ def test_sigterm_while_it_generates(folders, stream):
         else:
             assert response.status_code == 503
             assert response.json()["error"]["code"] == "draining"
-        assert "Traceback" not in server.said()
+        assert "Traceback" not in server.log_text()
 
 
-def test_sigterm_while_it_is_stuck(folders):
+def test_sigterm_while_stuck(folders):
     stuck = (
         "import time, clearhead.serve.model_registry as models\nmodels.LoadedModel.run = lambda *given: time.sleep(60)"
     )
@@ -121,8 +121,8 @@ def test_sigterm_while_it_is_stuck(folders):
         concurrent.futures.ThreadPoolExecutor() as pool,
     ):
         asked = pool.submit(embed, server)
-        until(lambda: queue(server) > 0)
-        status, seconds = server.ends()
+        wait_until(lambda: queue(server) > 0)
+        status, seconds = server.stop()
         with pytest.raises(httpx.HTTPError):
             asked.result().raise_for_status()
     assert status == 0

@@ -13,7 +13,7 @@ def taken():
         yield one.getsockname()[1]
 
 
-def test_a_port_in_use_is_one_line(folders, taken):
+def test_port_in_use_is_one_line(folders, taken):
     said = refused("serve", "-m", folders / "bert", "--port", taken, run=started)
     assert f"127.0.0.1:{taken}" in said
     assert "address already in use" in said
@@ -28,7 +28,7 @@ def test_a_port_in_use_is_one_line(folders, taken):
         ("192.0.2.1", "cannot listen on 192.0.2.1:8080: "),
     ],
 )
-def test_a_host_that_is_not_this_machine_is_one_line(folders, host, expected):
+def test_foreign_host_is_one_line(folders, host, expected):
     said = refused("serve", "-m", folders / "bert", "--host", host)
     assert expected in said
     assert "--host" in said
@@ -43,7 +43,7 @@ def _without_rights():
     socket.socket.bind = bind
 
 
-def test_a_port_that_needs_rights_is_one_line(folders):
+def test_privileged_port_is_one_line(folders):
     said = refused("serve", "-m", folders / "bert", "--port", 80, hook=_without_rights)
     assert "cannot listen on 127.0.0.1:80: " in said
     assert "--port" in said
@@ -51,13 +51,13 @@ def test_a_port_that_needs_rights_is_one_line(folders):
 
 
 @pytest.mark.parametrize("port", [65536, -1])
-def test_a_port_out_of_range_names_the_option(folders, port):
+def test_port_out_of_range_names_the_option(folders, port):
     status, _, err = clearhead("serve", "-m", folders / "bert", "--port", port)
     assert status == 2
     assert "--port" in err
 
 
-def test_an_ipv6_address_in_use_is_in_brackets(folders):
+def test_ipv6_address_in_use_is_in_brackets(folders):
     if not socket.has_ipv6 or sys.platform == "win32":
         pytest.skip("no IPv6")
     try:

@@ -1,4 +1,4 @@
-"""The server's pages in a real browser."""
+"""Web pages of the server in a real browser."""
 
 import re
 
@@ -20,7 +20,7 @@ def addresses(tmp_path_factory):
 
 @pytest.fixture
 def page(browser):
-    """A page that in the end has said nothing, and has asked nobody but the server."""
+    """A page that must log no errors and connect only to the server."""
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page, said, asked = context.new_page(), [], []
     page.on("console", lambda message: said.append(message.text))
@@ -42,7 +42,7 @@ def shown(page, text, model=None):
     return frame
 
 
-def test_a_text_is_translated_and_its_run_is_shown(addresses, page):
+def test_home_page_shows_the_report_of_a_translation(addresses, page):
     page.goto(addresses[0])
     page.locator("html[data-ready=yes]").wait_for(state="attached")
     assert page.locator("#model option").all_inner_texts() == ["tatoeba-en-de", "all-MiniLM-L6-v2"]
@@ -56,7 +56,7 @@ def test_a_text_is_translated_and_its_run_is_shown(addresses, page):
     assert page.title() == "Clearhead"
 
 
-def test_what_is_wrong_is_said_and_a_key_is_asked_for(addresses, page):
+def test_home_page_shows_errors_and_requests_a_key(addresses, page):
     page.goto(addresses[1])
     page.locator("#key-row").wait_for()
     assert "API key" in page.locator("#message").inner_text()
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_said_and_a_key_is_asked_for(addresses, page):
     page.locator("#message", has_text="takes at most 256").wait_for()
 
 
-def test_the_api_is_told(addresses, page):
+def test_docs_page_lists_the_api(addresses, page):
     page.goto(f"{addresses[0]}/docs")
     page.locator("html[data-ready=yes]").wait_for(state="attached")
     summaries = page.locator("summary code").all_inner_texts()
@@ -80,7 +80,7 @@ def test_the_api_is_told(addresses, page):
     assert page.locator("th", has_text="encoding_format").first.is_visible()
 
 
-def test_the_policy_lets_nothing_in_from_outside(addresses):
+def test_policy_of_the_pages_allows_no_other_sources(addresses):
     for path in ("/", "/docs"):
         policy = httpx.get(f"{addresses[0]}{path}").headers["content-security-policy"]
         assert policy.startswith("default-src 'none'")
@@ -89,7 +89,7 @@ def test_the_policy_lets_nothing_in_from_outside(addresses):
         assert "frame-ancestors 'none'" in policy
 
 
-def test_a_run_may_ask_nobody(addresses):
+def test_policy_of_a_report_allows_no_connections(addresses):
     headers = httpx.post(f"{addresses[0]}/view", json={"text": "a"}, timeout=30).headers
     assert headers["x-content-type-options"] == "nosniff"
     policy = headers["content-security-policy"]

@@ -1,7 +1,7 @@
-"""The real command line in a process of its own.
+"""Run the real command line in a separate process.
 
-`clearhead` forks it from a Python that has imported the libraries, which takes most of a short command's time; `started`
-starts a Python, as a shell does, and is what each verb is tried with at least once.
+`clearhead` forks a Python process that has imported the libraries, because the imports dominate the time of a short
+command. `started` starts a new Python process, as a shell does; at least one test of each command uses it.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ COMMAND = Path(sys.executable).with_name("clearhead")
 
 
 def clearhead(*arguments, stdin=b"", cwd=None, hook=None):
-    """Runs `clearhead`, after a hook in its process, and gives (status, standard output, standard error)."""
+    """Run `clearhead`, after a hook in its process, and return (status, standard output, standard error)."""
     with tempfile.TemporaryDirectory() as place:
         said, given = Path(place, "said"), Path(place, "given")
         given.write_bytes(stdin)
@@ -24,7 +24,7 @@ def clearhead(*arguments, stdin=b"", cwd=None, hook=None):
 
 
 def started(*arguments, stdin=b"", cwd=None, preexec_fn=None):
-    """As `clearhead`, from a new Python."""
+    """Run `clearhead` in a new Python process."""
     done = subprocess.run(
         [COMMAND, *map(str, arguments)], input=stdin, capture_output=True, check=False, cwd=cwd, preexec_fn=preexec_fn
     )
@@ -32,7 +32,7 @@ def started(*arguments, stdin=b"", cwd=None, preexec_fn=None):
 
 
 def refused(*arguments, run=clearhead, **options):
-    """Runs `clearhead`, which must fail with one line on standard error; gives that line."""
+    """Run `clearhead`, which must fail with one line on standard error, and return that line."""
     status, out, err = run(*arguments, **options)
     assert status == 1, (status, out, err)
     assert out == ""

@@ -80,12 +80,12 @@ class MeanOfAll(nn.Module):
 
     def __init__(self, body, mask_padding=False):
         super().__init__()
-        self.body, self.config, self.masked = body, body.config, masked
+        self.body, self.config, self.mask_padding = body, body.config, mask_padding
 
     def forward(self, **batch):
         states = self.body(**batch)
         states = getattr(states, "last_hidden_state", states)
-        if not self.masked:
+        if not self.mask_padding:
             return states.mean(dim=1)
         return (states * KEEP[:, :, None]).sum(dim=1) / KEEP.sum(dim=1, keepdim=True)
 

@@ -12,14 +12,14 @@ class LengthFirstEncoder(nn.Module):
 
     def __init__(self, *, first=True, pooled=False, mask_padding=True):
         super().__init__()
-        self.first, self.pooled, self.masked = first, pooled, masked
+        self.first, self.pooled, self.mask_padding = first, pooled, mask_padding
         self.embedding = nn.Embedding(20, 8, padding_idx=PAD)
         self.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12), 2)
 
     def forward(self, src):
         x, padding = self.embedding(src), src == PAD
         turned_x, turned_padding = (x.transpose(0, 1), padding) if self.first else (x, padding.T)
-        states = self.body(turned_x, src_key_padding_mask=turned_padding if self.masked else None)
+        states = self.body(turned_x, src_key_padding_mask=turned_padding if self.mask_padding else None)
         if self.first:
             states = states.transpose(0, 1)
         real = (~padding)[..., None]
@@ -93,13 +93,13 @@ class Prefixed(nn.Module):
 
     def __init__(self, pool, mask_padding=True):
         super().__init__()
-        self.pool, self.masked = pool, masked
+        self.pool, self.mask_padding = pool, mask_padding
         self.embedding, self.first = nn.Embedding(20, 8, padding_idx=PAD), nn.Parameter(torch.randn(8))
         self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12, batch_first=True), 1)
 
     def forward(self, ids):
         x = torch.cat([self.first.expand(len(ids), 1, 8), self.embedding(ids)], dim=1)
         padding = functional.pad(ids == PAD, (1, 0))
-        states, real = self.encoder(x, src_key_padding_mask=padding if self.masked else None), ~padding[..., None]
+        states, real = self.encoder(x, src_key_padding_mask=padding if self.mask_padding else None), ~padding[..., None]
         mean = (states * real).sum(dim=1) / real.sum(dim=1)
         return {"first": states[:, 0], "mean": mean, "none": states}[self.pool]

@@ -1,11 +1,11 @@
-"""What takes long to make is made once for all the processes that the tests run in."""
+"""Create slow fixtures once for all pytest processes."""
 
 import fcntl
 import os
 
 
 def once(tmp_path_factory, name, make):
-    """The folder of this name, which `make` is given to fill; whoever comes while another fills it waits."""
+    """Return a shared folder that `make` fills once. Other processes wait for it."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent

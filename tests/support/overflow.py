@@ -1,4 +1,4 @@
-"""Checkpoints whose activations overflow: for every text, or for texts with one word."""
+"""Checkpoints whose activations overflow, for every text or for texts with one word."""
 
 import json
 
@@ -12,7 +12,7 @@ LARGE = 1e38
 
 
 def change_weights(folder, change):
-    """Applies a function to a folder's tensors."""
+    """Apply a function to the tensors of a checkpoint."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -20,7 +20,7 @@ def change_weights(folder, change):
 
 
 def everywhere(folder):
-    """Multiplies all matrices, so that the scores of attention overflow for every text."""
+    """Scale all matrices so that the attention scores overflow for every text."""
 
     def change(tensors):
         for name, tensor in tensors.items():
@@ -31,7 +31,7 @@ def everywhere(folder):
 
 
 def at_token(folder, number, matrix):
-    """Makes the embedding of one token so large that only texts with this token overflow."""
+    """Scale the embedding of one token so that only texts with this token overflow."""
 
     def change(tensors):
         tensors[matrix][number] = torch.full_like(tensors[matrix][number], LARGE)
@@ -40,7 +40,7 @@ def at_token(folder, number, matrix):
 
 
 def at_word(folder, word, matrix="embeddings.word_embeddings.weight"):
-    """The same for a word of a BERT folder's vocabulary."""
+    """Scale the embedding of a word in the vocabulary of a BERT checkpoint."""
     vocabulary = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
     tensors = load_file(folder / "model.safetensors")
     (name,) = [name for name in tensors if name.endswith(matrix)]
@@ -48,7 +48,7 @@ def at_word(folder, word, matrix="embeddings.word_embeddings.weight"):
 
 
 def translator(folder):
-    """Writes a Marian folder of which texts with the word storm overflow, and the text hello does not."""
+    """Write a Marian checkpoint that overflows for the word storm and not for the word hello."""
     sizes = {"vocab_size": 150, "decoder_vocab_size": 150}  # <pad> is 149 in the target's vocabulary
     marian(folder, separate=True, share_encoder_decoder_embeddings=False, **sizes)
     tokenizer = load_tokenizer(folder, "marian")
@@ -58,7 +58,7 @@ def translator(folder):
 
 
 def large_norm(folder):
-    """Makes vectors finite, but so long that their norm overflows."""
+    """Scale the last layer norm so that the vectors are finite but their norm overflows."""
 
     def change(tensors):
         last = max(name for name in tensors if name.endswith("output.LayerNorm.weight") and "attention" not in name)
@@ -68,7 +68,7 @@ def large_norm(folder):
 
 
 def strict_json(text):
-    """JSON without NaN and Infinity, which Python's reader would accept."""
+    """Parse JSON and reject NaN and Infinity, which Python accepts."""
 
     def refuse(name):
         raise AssertionError(f"{name} is not JSON")

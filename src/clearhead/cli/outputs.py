@@ -8,8 +8,8 @@ from clearhead.io.atomic import check_writable
 from clearhead.io.locks import writer_lock
 
 
-def claim(context: typer.Context, output: Path) -> None:
-    """Check that a file can be written, and keep other processes from writing it until the command ends.
+def lock_output(context: typer.Context, output: Path) -> None:
+    """Check that a file can be written, and lock it against other processes until the command ends.
 
     Raises:
         ValueError: the path is a folder, its folder is missing or read-only, or another process writes the file.

@@ -15,7 +15,7 @@ import torch
 from clearhead._version import __version__
 from clearhead.corpus.writers import PartFile, check_output
 from clearhead.data.corpus import Corpus
-from clearhead.finite import naming
+from clearhead.finite import error_context
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 from clearhead.pipelines.text_encoder import TextEncoder
@@ -163,7 +163,7 @@ def locate_errors(windows: Iterator[EncodedBatch], corpus: Corpus, offset: int =
         corpus: the corpus that the stream reads.
         offset: number of texts of the corpus before the first of the stream.
     """
-    with naming(index=offset.__add__, where=lambda index: corpus.location(offset + index)):
+    with error_context(index=offset.__add__, location=lambda index: corpus.location(offset + index)):
         yield from windows
 
 

@@ -87,7 +87,7 @@ class Corpus:
                 self.bytes_read = bytes_before
 
     def location(self, index: int) -> str:
-        """Return the file and line of a text that was read, by its number from 0; this reads the file again."""
+        """Return the file and line of a text by its number from 0, reading the file again."""
         position = bisect_right(self._starts, index) - 1
         source, number = self.sources[position], index - self._starts[position]
         if source == "-" or not Path(source).is_file():

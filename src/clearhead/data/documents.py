@@ -103,7 +103,7 @@ def _texts(row: dict[str, object], column: str, where: str) -> list[str]:
 
 
 def pad_references(references: Sequence[Sequence[str]]) -> list[list[str | None]]:
-    """Return the references of each text as lists that are as long as the texts; None where a text has fewer.
+    """Return lists of references, each as long as the texts; None where a text has fewer references.
 
     >>> pad_references([["a bridge", "the bridge"], ["a boat"]])
     [['a bridge', 'a boat'], ['the bridge', None]]

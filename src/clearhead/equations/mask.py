@@ -75,7 +75,7 @@ class Mask:
 
     @property
     def allows_all(self) -> bool:
-        """Whether there is no condition."""
+        """Whether every query may attend to every key."""
         rest = (self.keep_BM, self.window, self.bias, self.lengths)
         return not self.causal and all(part is None for part in rest)
 
@@ -144,7 +144,7 @@ class Mask:
         return near_LM if self.window is None else near_LM & (key_1M >= query_L1 - self.window)
 
     def float_bias(self) -> Float[Tensor, "..."] | None:
-        """Return the float bias, which is added to the scores; None if there is none."""
+        """Return the float bias, which is added to the scores, or None."""
         return self.bias if self.bias is not None and self.bias.is_floating_point() else None
 
     def positions(self) -> Int[Tensor, "B M"] | None:
@@ -208,7 +208,7 @@ def check_sizes(mask: Mask, sizes: Sizes) -> None:
     if mask.lengths is not None:
         if batch != 1 or queries != keys:
             raise ValueError(
-                f"packed sequences stand in a batch of one row; got {batch} rows, {queries} queries, {keys} keys"
+                f"packed sequences require a batch of one row; got {batch} rows, {queries} queries, {keys} keys"
             )
         return
     if mask.keep_BM is not None and mask.keep_BM.shape[0] not in (1, batch):

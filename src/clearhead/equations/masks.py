@@ -1,4 +1,4 @@
-"""Which query may attend to which key: builders and conversions of masks.
+"""Builders and conversions of attention masks.
 
 A mask stays symbolic (`Mask`): padding as (B, M), causality as a flag, a window as a number. So 8,192 tokens need no
 L x M matrix until a kernel asks for one. Every public function also accepts a tensor: bool, **True = may attend**, or
@@ -52,7 +52,7 @@ def padding(keep: Bool[Tensor, "B M"]) -> Mask:
 
 
 def packed(lengths: Sequence[int]) -> Mask:
-    """Return a mask for sequences packed one after another into one row; none attends to another.
+    """Return a mask for sequences packed into one row; none attends to another.
 
     Args:
         lengths: number of tokens of each sequence.
@@ -110,7 +110,7 @@ def additive(mask: MaskLike, queries: int | None = None, dtype: torch.dtype | No
 
 
 def from_torch_nn(attn_mask: Tensor | None, key_padding_mask: Tensor | None, *, num_heads: int = 1) -> Mask | None:
-    """Convert the two masks of torch.nn, in which a bool True means *may not attend*.
+    """Convert the two masks of torch.nn; their bool True means *may not attend*.
 
     Args:
         attn_mask: (L, M) or (B * num_heads, L, M), bool or float.
@@ -136,7 +136,7 @@ def from_torch_nn(attn_mask: Tensor | None, key_padding_mask: Tensor | None, *, 
 def to_torch_nn(
     mask: MaskLike, *, batch: int, queries: int, keys: int, num_heads: int = 1
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Convert to the two masks of torch.nn, in which a bool True means *may not attend*.
+    """Convert to the two masks of torch.nn; their bool True means *may not attend*.
 
     Args:
         mask: the mask.

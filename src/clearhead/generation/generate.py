@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from clearhead.data.batching import token_batches
-from clearhead.finite import naming
+from clearhead.finite import error_context
 from clearhead.generation import beam, greedy, sampling
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.state import GenerationModel, Hypothesis
@@ -42,7 +42,7 @@ def generate(
     _check_memory(model, sources, config, strategy)
     outputs: list[list[Hypothesis]] = [[] for _ in sources]
     for batch in _batches(model, sources, strategy.rows_per_source(config)):
-        with torch.inference_mode(), naming(index=batch.__getitem__):
+        with torch.inference_mode(), error_context(index=batch.__getitem__):
             hypotheses = strategy.search(model, [sources[index] for index in batch], config)
         for index, best in zip(batch, hypotheses, strict=True):
             outputs[index] = best

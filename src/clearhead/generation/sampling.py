@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from clearhead.finite import naming
+from clearhead.finite import error_context
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.greedy import checked_tokens, collect_hypotheses
 from clearhead.generation.logits_processors import warp_logits
@@ -74,7 +74,7 @@ class Sampling(SearchStrategy):
     ) -> list[list[Hypothesis]]:
         samples = config.num_return_sequences
         targets = [source for source in sources for _ in range(samples)]
-        with naming(index=lambda target: target // samples):
+        with error_context(index=lambda target: target // samples):
             tokens = self.stream(model, targets, config)
             outputs = collect_hypotheses(tokens, len(targets), config.length_penalty)
         return [outputs[first : first + samples] for first in range(0, len(outputs), samples)]

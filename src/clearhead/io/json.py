@@ -61,7 +61,7 @@ def write_json(path: Path, data: object) -> None:
 
 
 def path_inside(source: Path, name: str) -> Path:
-    """Return the path of a file that a JSON file of a model refers to; it must be in the model's folder.
+    """Return the path of a file that a model's JSON file refers to, if it is in the model's folder.
 
     Otherwise a published model could refer to any file on the user's machine, by a path or by a symbolic link. A link
     may point to another file of the folder or, in the Hugging Face Hub's cache, of the same model.

@@ -1,6 +1,6 @@
 """Dropout with fast random masks on the CPU; its oracle is `dropout` in `equations/residual.py`.
 
-On a CPU, PyTorch draws 24 random bits for each element, one after another. In the training of a small model that takes
+On a CPU, PyTorch draws 24 random bits for each element sequentially. In the training of a small model that takes
 an eighth of the time or more. Here 64 random bits serve four elements.
 """
 

@@ -12,15 +12,15 @@ from clearhead.kernels.attention_backends import AttentionCall, register_backend
 from clearhead.kernels.dropout import fast_dropout
 
 MAX_LENGTH_WITH_GRAD = 128
-"""Queries and keys up to which forward and backward pass are faster than the fused kernel's."""
+"""Maximum queries and keys with gradients; beyond this the fused kernel is faster."""
 MAX_LENGTH = 256
-"""Queries and keys up to which the forward pass alone is faster."""
+"""Maximum queries and keys without gradients; beyond this the fused kernel is faster."""
 MAX_QUERIES_WITH_DROPOUT = 512
-"""Queries up to which the fast random numbers of `fast_dropout` outweigh the memory of the weights."""
+"""Maximum queries with dropout, where `fast_dropout` saves more time than the stored weights cost."""
 MAX_SCORES = 2**19
 """Scores computed at a time without gradients, to stay in the cache of a CPU core."""
 _MIN_SOFTMAX_WIDTH = 16
-"""Keys below which PyTorch's CPU softmax is ten times slower than at this width."""
+"""Minimum keys in the softmax; PyTorch's CPU softmax is ten times slower for fewer."""
 
 
 def is_fast_forward(q: Tensor) -> bool:

@@ -142,7 +142,7 @@ class CrossAttention(nn.Module):
         num_heads, drop_prob, bias, head_dim, scale: as in `MultiHeadAttention`.
 
     Raises:
-        ValueError: as in `MultiHeadAttention`; in `forward`, a batch of x that is no multiple of the memory's.
+        ValueError: as in `MultiHeadAttention`; in `forward`, a batch of x that is not a multiple of the memory's.
 
     The weights are initialized as in `torch.nn.MultiheadAttention`. `forward(x, memory, mask=None, cache=None)`: with a
     cache, the memory is projected at the first step only. Consecutive rows of x may share a row of the memory, for

@@ -110,7 +110,7 @@ class CrossAttentionCache:
         return 0 if self.key_value is None else self.key_value[0].shape[2]
 
     def get_or_compute(self, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Return the stored keys and values; compute and store them first if there are none."""
+        """Return the stored keys and values; compute and store them at the first call."""
         if self.key_value is None:
             self.key_value = compute()
         return self.key_value

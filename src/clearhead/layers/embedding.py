@@ -261,7 +261,7 @@ def check_ids(ids: Tensor, size: int, what: str) -> None:
         return
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= size:
-        raise ValueError(f"{what} must lie in 0 … {size - 1}; got {low if low < 0 else high}")
+        raise ValueError(f"{what} must be in 0 … {size - 1}; got {low if low < 0 else high}")
 
 
 def _sinusoids(layout: SinusoidLayout, length: int, d_model: int) -> Tensor:

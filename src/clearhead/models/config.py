@@ -87,7 +87,7 @@ class EncoderConfig:
         _check_numbers(self, *drops)
         _check_known(self, activation=Activation, norm_order=NormOrder, positions=Positions)
         if self.pad_id >= self.vocab_size:
-            raise ValueError(f"pad_id={self.pad_id} lies outside the vocabulary of {self.vocab_size} tokens")
+            raise ValueError(f"pad_id={self.pad_id} is outside of the vocabulary of {self.vocab_size} tokens")
         if self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model must be divisible by num_heads; got d_model={self.d_model}, num_heads={self.num_heads}"

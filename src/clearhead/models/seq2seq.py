@@ -125,7 +125,7 @@ class Seq2Seq(nn.Module):
             memory: output of `encode`; rows of the target may share a row of it, as in `CrossAttention`.
             mask: padding mask of all target tokens, those in the cache included.
             memory_mask: padding mask of the source.
-            cache: a `DecoderCache`, to which this call appends.
+            cache: a `DecoderCache`; this call appends to it.
         """
         logits: Tensor = self.output(self._decode_hidden(target_ids, memory, mask, memory_mask, cache))
         return logits

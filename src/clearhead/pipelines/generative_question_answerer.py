@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from clearhead.finite import naming
+from clearhead.finite import error_context
 from clearhead.pipelines.answers import Answer, BaseQuestionAnswerer, SpanSearchConfig
 from clearhead.pipelines.outputs import Generated
 from clearhead.pipelines.text_to_text import TextToText
@@ -72,7 +72,7 @@ class GenerativeQuestionAnswerer(BaseQuestionAnswerer):
             for index, (question, context) in enumerate(pairs):
                 sources = self.source_texts(question, context, max_length, index)
                 indices, questions = [index] * len(sources), [question] * len(sources)
-                with naming(index=indices.__getitem__, text=questions.__getitem__):
+                with error_context(index=indices.__getitem__, text=questions.__getitem__):
                     outputs = self.generate_answers(sources, n_best, max_answer_length)
                 answers.append(best_generated_answer(outputs, context, n_best, allow_no_answer))
                 on_step(1, sum(len(output.token_ids) for output in outputs))

@@ -9,7 +9,7 @@ import torch
 
 from clearhead import checkpoints
 from clearhead.checkpoints.encoder_family import EncoderFamily
-from clearhead.finite import check_finite, naming
+from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import SpanClassifier
 from clearhead.pipelines.answers import Answer, BaseQuestionAnswerer, SpanSearchConfig
@@ -147,7 +147,7 @@ class QuestionAnswerer(BaseQuestionAnswerer):
                 windows = pair_windows(self.tokenizer, chunk, length, stride, first_number=len(answers))
                 pair_of_window = [pair for pair, own in enumerate(windows, len(answers)) for _ in own]
                 questions = [chunk[pair - len(answers)][0] for pair in pair_of_window]
-                with naming(index=pair_of_window.__getitem__, text=questions.__getitem__):
+                with error_context(index=pair_of_window.__getitem__, text=questions.__getitem__):
                     logits = iter(self.span_logits([window for own in windows for window in own], batch_tokens))
                 for (_, context), own in zip(chunk, windows, strict=True):
                     answers.append(best_answer(context, own, list(islice(logits, len(own))), config))
@@ -174,7 +174,7 @@ class QuestionAnswerer(BaseQuestionAnswerer):
             return self.tokenizer.decode(windows[index].ids)
 
         self.inference_model.eval()
-        with naming(text=decode, model=self.name, precision=self.precision.name):
+        with error_context(text=decode, model=self.name, precision=self.precision.name):
             for batch in packed_batches(tokens, batch_tokens, self.model.encoder.config, self.device):
                 types = batch.pack_values(token_types) if self._use_token_types else None
                 with torch.inference_mode():

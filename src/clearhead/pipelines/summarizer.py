@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
-from clearhead.finite import naming
+from clearhead.finite import error_context
 from clearhead.generation.config import GenerationOptions
 from clearhead.pipelines.outputs import Generated
 from clearhead.pipelines.text_to_text import TextToText
@@ -80,7 +80,7 @@ def summaries(
     outputs = model.generate_iter(all_parts, source_lang=source_lang, target_lang=target_lang, **options)
     ends = list(itertools.accumulate(map(len, parts)))
     for length, own_parts in zip(lengths, parts, strict=True):
-        with naming(index=lambda part: bisect.bisect_right(ends, part)):
+        with error_context(index=lambda part: bisect.bisect_right(ends, part)):
             own_outputs = tuple(itertools.islice(outputs, len(own_parts)))
         yield join_summaries(length, own_outputs)
 

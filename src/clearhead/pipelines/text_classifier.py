@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead import checkpoints
 from clearhead.checkpoints.encoder_family import EncoderFamily
-from clearhead.finite import check_finite, naming
+from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import EncoderClassifier
 from clearhead.runtime.device import choose_device
@@ -136,7 +136,7 @@ class TextClassifier:
 
         done = 0
         for chunk, tokens in prefetch(tokenized()):
-            with naming(index=done.__add__):
+            with error_context(index=done.__add__):
                 classifications = self._classify(chunk, tokens, batch_tokens)
             yield from classifications
             done += len(chunk)
@@ -144,7 +144,7 @@ class TextClassifier:
     def _classify(
         self, texts: Sequence[str], tokens: Sequence[Tokens], batch_tokens: int | None
     ) -> list[Classification]:
-        with naming(text=texts.__getitem__, model=self.name, precision=self.precision.name):
+        with error_context(text=texts.__getitem__, model=self.name, precision=self.precision.name):
             rows = self._probabilities(tokens, batch_tokens)
         return [self._classification(row) for row in rows.tolist()]
 

@@ -10,7 +10,7 @@ from clearhead.checkpoints import sentence_transformers
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.choices import check_choice
-from clearhead.finite import naming
+from clearhead.finite import error_context
 from clearhead.io import hub
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
@@ -201,7 +201,7 @@ class TextEncoder:
         options = EncodeOptions(pooling, normalize, max_length, batch_tokens, prompt, truncate_dim)
         tokens = self.tokenize(texts, max_length=max_length, prompt=prompt)
         total = sum(len(text.ids) for text in tokens)
-        with token_progress(total, show_progress) as on_step, naming(text=texts.__getitem__):
+        with token_progress(total, show_progress) as on_step, error_context(text=texts.__getitem__):
             return self.encode_tokens(tokens, options, lambda count: on_step(count, count))
 
     def stream(
@@ -233,7 +233,7 @@ class TextEncoder:
 
         done = 0
         for chunk, tokens in prefetch(tokenized()):
-            with naming(index=done.__add__, text=chunk.__getitem__):
+            with error_context(index=done.__add__, text=chunk.__getitem__):
                 vectors = cast(Vectors, self.encode_tokens(tokens, options))
             done += len(chunk)
             trim_memory()
@@ -271,7 +271,7 @@ class TextEncoder:
         batches = hidden_states(
             self.inference_model, tokens, options.batch_tokens, self.model.config, self.device, on_step
         )
-        with naming(text=decode, model=self.name, precision=self.precision.name):
+        with error_context(text=decode, model=self.name, precision=self.precision.name):
             if pooling == "tokens":
                 return token_vectors(batches, len(tokens), width, normalize=normalize)
             return pooled_vectors(batches, len(tokens), width, pooling, normalize=normalize, skip=skip)

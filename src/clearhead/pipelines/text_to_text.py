@@ -11,7 +11,7 @@ import torch
 from clearhead import checkpoints
 from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
-from clearhead.finite import naming
+from clearhead.finite import error_context
 from clearhead.generation.config import GenerationConfig, GenerationOptions
 from clearhead.generation.config_files import load_checked_config, save_generation_config
 from clearhead.generation.generate import generate, stream
@@ -350,7 +350,9 @@ class TextToText:
 
     def _name_text(self, texts: Sequence[str], first: int = 0) -> AbstractContextManager[None]:
         """Name the text, its index and this model in a `NonFiniteError`."""
-        return naming(index=first.__add__, text=texts.__getitem__, model=self.name, precision=self.precision.name)
+        return error_context(
+            index=first.__add__, text=texts.__getitem__, model=self.name, precision=self.precision.name
+        )
 
     def _stream(
         self, source: str, prepared: PreparedText, config: GenerationConfig, strict: bool
@@ -368,7 +370,7 @@ class TextToText:
     def _generate(self, texts: Sequence[PreparedText], config: GenerationConfig) -> list[Generated]:
         """Return the outputs of texts, in their order."""
         filled = [index for index, text in enumerate(texts) if not text.empty]
-        with naming(index=filled.__getitem__):
+        with error_context(index=filled.__getitem__):
             hypotheses = iter(generate(self.inference_model, [texts[index].source for index in filled], config))
         return [EMPTY if text.empty else self._decoded(text, next(hypotheses), config) for text in texts]
 

@@ -146,7 +146,7 @@ class ConfigSchema(Generic[Config]):
         return bool(value == self._required_value(kind, name, value, extra))
 
     def _required_value(self, kind: type[Config], name: str, value: object, extra: Iterable[str]) -> object:
-        """Return the only value that a field can have in this family; the given value if a file can store any."""
+        """Return the only possible value of a field in this family; the given value if any is possible."""
         stored = {*extra, *self.optional_modules, *(field for field, _ in self.keys.values())}
         stored |= self.custom.fields if self.custom else set()
         if name in self.constants:

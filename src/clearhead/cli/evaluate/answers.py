@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.outputs import claim
+from clearhead.cli.outputs import lock_output
 from clearhead.io.atomic import atomic_file
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def answers(
     if output is not None and model is None:
         raise ValueError("--output requires --model; with --predictions the answers are already in a file")
     if output is not None:
-        claim(context, output)
+        lock_output(context, output)
     data = read_questions(source)
     if predictions is not None:
         predicted = read_predictions(predictions)
@@ -83,11 +83,11 @@ def _answer_questions(
     *,
     show_progress: bool,
 ) -> dict[str, str]:
-    from clearhead.finite import naming
+    from clearhead.finite import error_context
     from clearhead.pipelines.question_answerer import QuestionAnswerer
 
     answerer = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
     pairs = [(question.question, question.context) for question in data.questions]
-    with naming(where=lambda index: f"{source}, question {data.questions[index].id}"):
+    with error_context(location=lambda index: f"{source}, question {data.questions[index].id}"):
         answers = answerer.answers(pairs, allow_no_answer=data.rules == "2.0", show_progress=show_progress)
     return {question.id: answer.text for question, answer in zip(data.questions, answers, strict=True)}

@@ -48,14 +48,14 @@ def classification(
     rows = list(Records(source, fields=["text", "label"], columns=columns, encoding=encoding))
     # the same conversion as in training
     labels = [label_of(row) for row in rows]
-    from clearhead.finite import naming
+    from clearhead.finite import error_context
     from clearhead.pipelines.text_classifier import TextClassifier
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
     if classifier.model.head_config.problem == "multi_label_classification":
         raise ValueError("this is a multi-label model; accuracy requires exactly one label per text")
     check_labels(labels, classifier.labels, [row.location for row in rows])
-    with naming(where=lambda index: rows[index].location):
+    with error_context(location=lambda index: rows[index].location):
         predicted = [result.label for result in classifier.stream(row.values["text"] for row in rows)]
     scores = classification_scores(predicted, labels, labels=classifier.labels)
     typer.echo(json.dumps(asdict(scores), ensure_ascii=False, allow_nan=False) if as_json else _table(scores))

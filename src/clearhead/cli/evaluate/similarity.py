@@ -33,13 +33,13 @@ def similarity(
     from clearhead.metrics.similarity import evaluate_similarity, line_of_pair, read_pairs
 
     first, second, scores = read_pairs(source)
-    from clearhead.finite import naming
+    from clearhead.finite import error_context
     from clearhead.pipelines.text_encoder import TextEncoder
 
     encoder = TextEncoder.from_pretrained(model, precision=precision.value, device=device)
 
     def encode(texts: "Sequence[str]") -> "Vectors":
-        with naming(where=lambda index: f"{source}, line {line_of_pair(source, index % len(first))}"):
+        with error_context(location=lambda index: f"{source}, line {line_of_pair(source, index % len(first))}"):
             return encoder.encode(texts, show_progress=not quiet and sys.stderr.isatty())
 
     result = evaluate_similarity(encode, first, second, scores)

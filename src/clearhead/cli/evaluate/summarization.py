@@ -120,14 +120,14 @@ def _read_documents(
 def _summarize(
     summarizer: "TextToText", documents: "Documents", generation_options: "GenerationOptions", *, show_progress: bool
 ) -> list[str]:
-    from clearhead.finite import naming
+    from clearhead.finite import error_context
     from clearhead.pipelines.summarizer import summaries
     from clearhead.runtime.progress import token_progress
 
     outputs, parts, truncated = [], 0, 0
     with (
         token_progress(len(documents.texts), show_progress, description="summarizing") as on_step,
-        naming(where=documents.location),
+        error_context(location=documents.location),
     ):
         for summary in summaries(summarizer, documents.texts, **generation_options):
             outputs.append(one_line(summary.text))

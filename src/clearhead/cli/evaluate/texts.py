@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.outputs import claim
+from clearhead.cli.outputs import lock_output
 from clearhead.cli.text.translate import one_line
 from clearhead.io.atomic import atomic_file
 
@@ -38,7 +38,7 @@ def claim_output(context: typer.Context, output: Path | None, hypotheses: Path |
     if output is not None and hypotheses is not None:
         raise ValueError("--output requires --model; with --hypotheses the outputs are already in a file")
     if output is not None:
-        claim(context, output)
+        lock_output(context, output)
 
 
 def read_aligned(files: Sequence[Path]) -> list[list[str]]:

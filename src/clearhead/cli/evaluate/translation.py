@@ -124,7 +124,7 @@ def _translate(
     generation_options: "GenerationOptions",
     show_progress: bool,
 ) -> list[str]:
-    from clearhead.finite import naming
+    from clearhead.finite import error_context
     from clearhead.runtime.progress import token_progress
 
     translator, source_lang, target_lang = for_languages(translator, *languages)
@@ -140,7 +140,10 @@ def _translate(
         **generation_options,
     )
     texts, truncated = [], 0
-    with token_progress(len(data.sources), show_progress, description="translating") as on_step, naming(where=line):
+    with (
+        token_progress(len(data.sources), show_progress, description="translating") as on_step,
+        error_context(location=line),
+    ):
         for output in outputs:
             texts.append(one_line(output.text))
             truncated += not output.complete

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.outputs import claim
+from clearhead.cli.outputs import lock_output
 from clearhead.io.json import write_json
 
 
@@ -41,7 +41,7 @@ def verify(
     from clearhead.io import hub
 
     path = hub.resolve_model(model) / NAME if output is None else output
-    claim(context, path)
+    lock_output(context, path)
     certificate = run_checks(model, None if reference is None else reference.value)
     write_json(path, certificate.as_dict())
     if as_json:

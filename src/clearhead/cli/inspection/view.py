@@ -8,7 +8,7 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.inspection.load import load
-from clearhead.cli.outputs import claim
+from clearhead.cli.outputs import lock_output
 
 
 def view(
@@ -33,7 +33,7 @@ def view(
     The report is one file that needs no network. Each step expands to its equation, shape, statistics and heat map.
     """
     maps = [_parse_map(name) for name in full_maps or []]
-    claim(context, output)
+    lock_output(context, output)
     from clearhead.inspection.report.collect import collect
     from clearhead.inspection.report.html import write_page
     from clearhead.pipelines.text_encoder import TextEncoder

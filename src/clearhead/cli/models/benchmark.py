@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.outputs import claim
+from clearhead.cli.outputs import lock_output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,7 +160,7 @@ def _report(
 def _claim_outputs(context: typer.Context, *outputs: Path | None) -> None:
     for output in outputs:
         if output is not None:
-            claim(context, output)
+            lock_output(context, output)
 
 
 def _num_threads(requested: int | None) -> int:

@@ -40,11 +40,11 @@ def answer(
 ) -> None:
     """Answer a question from a text."""
     text = read_text(context)
-    from clearhead.finite import naming
+    from clearhead.finite import error_context
     from clearhead.pipelines.question_answerer import QuestionAnswerer
 
     answerer = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
-    with naming(where=[source_name(context)].__getitem__):
+    with error_context(location=[source_name(context)].__getitem__):
         result = answerer.answer(
             question,
             text,

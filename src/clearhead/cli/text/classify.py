@@ -36,11 +36,11 @@ def classify(
     from clearhead.data.corpus import Corpus
 
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
-    from clearhead.finite import naming
+    from clearhead.finite import error_context
     from clearhead.pipelines.text_classifier import TextClassifier
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
-    with naming(where=corpus.location):
+    with error_context(location=corpus.location):
         for result in classifier.stream(corpus):
             line = f"{result.label}\t{result.probability:.4f}"
             if as_json:

@@ -30,14 +30,14 @@ def summarize(
 ) -> None:
     """Summarize documents, one line per document. Longer documents are split between sentences."""
     documents = [read_text(source) for source in sources]
-    from clearhead.finite import naming
+    from clearhead.finite import error_context
     from clearhead.pipelines.summarizer import summarize as summarize_text
     from clearhead.pipelines.text_to_text import TextToText
 
     summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
     parts = truncated = 0
     for source, document in zip(sources, documents, strict=True):
-        with naming(where=[source_name(source)].__getitem__):
+        with error_context(location=[source_name(source)].__getitem__):
             summary = summarize_text(
                 summarizer,
                 document,

@@ -66,7 +66,7 @@ def translate(
 
     corpus = Corpus([source], column=column, errors=errors.value)
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
-    from clearhead.finite import naming
+    from clearhead.finite import error_context
     from clearhead.pipelines.text_to_text import TextToText
 
     translator = TextToText.from_pretrained(model, precision=precision.value, device=device, runtime=runtime.value)
@@ -86,7 +86,7 @@ def translate(
         length_penalty=length_penalty,
     )
     lines = truncated = 0
-    with naming(where=corpus.location):
+    with error_context(location=corpus.location):
         for output in outputs:
             lines += 1
             truncated += not output.complete

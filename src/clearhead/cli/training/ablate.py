@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.training.train import Overrides, Quiet, RecipeFile, naming_recipe, progress, read_recipe
+from clearhead.cli.training.train import Overrides, Quiet, RecipeFile, progress, read_recipe, recipe_error_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def ablate(
     parsed = read_recipe(recipe, overrides)
     from clearhead.train.ablation import ablate as run_ablation
 
-    with progress(quiet) as on_step, naming_recipe(recipe):
+    with progress(quiet) as on_step, recipe_error_context(recipe):
         effects = run_ablation(
             parsed,
             without=_split_names(without),

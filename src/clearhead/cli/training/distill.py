@@ -8,10 +8,10 @@ from clearhead.cli.training.train import (
     Overrides,
     Quiet,
     RecipeFile,
-    naming_recipe,
     print_result,
     progress,
     read_recipe,
+    recipe_error_context,
 )
 
 
@@ -30,6 +30,6 @@ def distill(
     parsed = read_recipe(recipe, overrides)
     from clearhead.train.distillation import distill as run_distillation
 
-    with progress(quiet) as on_step, naming_recipe(recipe):
+    with progress(quiet) as on_step, recipe_error_context(recipe):
         result = run_distillation(parsed, resume=resume, on_step=on_step)
     print_result(result)

@@ -46,7 +46,7 @@ def train(
     parsed = read_recipe(recipe, overrides)
     from clearhead.train.trainer import train as run_training
 
-    with progress(quiet) as on_step, naming_recipe(recipe):
+    with progress(quiet) as on_step, recipe_error_context(recipe):
         result = run_training(parsed, resume=resume, on_step=on_step)
     print_result(result)
 
@@ -88,7 +88,7 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
 
 
 @contextmanager
-def naming_recipe(path: str) -> Iterator[None]:
+def recipe_error_context(path: str) -> Iterator[None]:
     """Add the file of the recipe to a `MemoryLimitError`.
 
     Raises:

@@ -39,7 +39,7 @@ def run_check(name: str, compute: Callable[[], tuple[Any, Any]], *measures: Meas
         measures: error measures of the two.
 
     Raises:
-        OSError: the disk is full, which is no fault of the model.
+        OSError: the disk is full.
     """
     try:
         result, expected = compute()
