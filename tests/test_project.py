@@ -1,4 +1,4 @@
-"""What the project promises of itself: its rooms, its docstrings, its documents."""
+"""The project's own rules: package layers, docstrings and documents."""
 
 import ast
 import doctest
@@ -23,7 +23,7 @@ GITHUB = ROOT / ".github"
 MODULES = [module.name for module in pkgutil.walk_packages(clearhead.__path__, "clearhead.")]
 
 
-def test_a_room_imports_only_rooms_below_it():
+def test_packages_import_only_lower_packages():
     linter = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
@@ -37,9 +37,9 @@ def test_no_import_circle_and_no_oversized_folder_file_or_function():
     assert examples.returncode == 0, examples.stdout
 
 
-def test_no_model_imports_what_watches_it():
-    for room in ("equations", "layers", "stacks", "models"):
-        for path in (ROOT / "src/clearhead" / room).glob("*.py"):
+def test_models_do_not_import_inspection():
+    for package in ("equations", "layers", "stacks", "models"):
+        for path in (ROOT / "src/clearhead" / package).glob("*.py"):
             assert "clearhead.inspection" not in path.read_text(encoding="utf-8"), path
 
 
@@ -71,7 +71,7 @@ def test_every_public_name_is_documented_with_an_example():
 
 
 def public_definitions(tree):
-    """Functions and classes at the top, and the methods of these classes, without overloads and nn.Module's own."""
+    """Yield public functions, classes and their methods, without overloads."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from public_definitions(node)
@@ -94,7 +94,7 @@ def test_public_functions_and_classes_have_docstrings():
 
 
 def inherited(path, name):
-    """The methods of a class's bases, which say what they are for."""
+    """Return the methods of a class's bases, which have the docstrings."""
     module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
     kind = getattr(importlib.import_module(module), name)
     return {method for base in kind.__mro__[1:-1] for method in vars(base)}
@@ -142,7 +142,7 @@ def test_the_paper_document_states_each_equation_as_its_file_does():
         assert (ROOT / "src/clearhead" / source).is_file(), source
 
 
-def test_a_class_states_the_formula_of_its_equation():
+def test_layer_docstring_states_the_formula_of_its_equation():
     from clearhead.equations import feedforward, norm, positions
     from clearhead.layers.attention import RotaryEmbedding
 

@@ -167,7 +167,7 @@ def trained(model, part):
     return {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
 
 
-def test_a_few_steps_with_a_frozen_encoder_change_only_the_decoder(tmp_path):
+def test_training_with_a_frozen_encoder_changes_only_the_decoder(tmp_path):
     _, model = warm("bert", tmp_path)
     changed = trained(model, "encoder")
     parts = {name.split(".")[0] for name in changed}

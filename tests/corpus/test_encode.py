@@ -71,7 +71,7 @@ def test_a_stream_gives_the_vectors_of_encode(encoder, count, window):
     assert sum(some.tokens for some in found) == sum(len(tokens.ids) for tokens in encoder.tokenize(texts))
 
 
-def test_the_input_is_never_held_whole(encoder):
+def test_input_is_streamed(encoder):
     held = 0
     largest = 0
 
@@ -93,7 +93,7 @@ def test_very_long_texts_make_smaller_windows(encoder, monkeypatch):
     assert [len(some.texts) for some in encoder.stream(texts)] == [3, 3]
 
 
-def test_an_error_in_the_input_comes_after_what_stood_before_it(encoder):
+def test_input_error_is_reported_after_earlier_outputs(encoder):
     def broken():
         yield from ["a"] * 5
         raise ValueError("line 6")
@@ -106,7 +106,7 @@ def test_an_error_in_the_input_comes_after_what_stood_before_it(encoder):
 
 @pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
 @pytest.mark.parametrize("stop", [1, 3, 7])
-def test_resumed_it_ends_in_the_same_bytes(encoder, corpus, tmp_path, name, stop):
+def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop):
     whole = encode_corpus(encoder, Corpus([corpus]), tmp_path / f"whole-{name}", window_texts=12)
     assert whole == EncodingStats(100, sum(len(t.ids) for t in encoder.tokenize(sentences(100))), 0)
     calls = 0
@@ -192,14 +192,14 @@ def test_a_resume_with_another_model_option_or_input_is_refused(encoder, corpus,
     assert sorted(os.listdir(tmp_path)) == ["texts.txt", "v.npy"]
 
 
-def test_a_resume_of_nothing_starts(encoder, corpus, tmp_path):
+def test_resume_without_a_run_starts_one(encoder, corpus, tmp_path):
     assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy", resume=True).texts == 100
 
 
 @pytest.mark.parametrize(
     "name", ["v.npy", *(pytest.param(name, marks=pytest.mark.slow) for name in ("v.jsonl", "v.parquet"))]
 )
-def test_killed_at_random_and_resumed(tiny_bert, tmp_path, name):
+def test_resume_after_sigkill_at_a_random_time(tiny_bert, tmp_path, name):
     (tmp_path / "texts.txt").write_text("\n".join(sentences(24_000)) + "\n", encoding="utf-8")
     arguments = ["encode", tmp_path / "texts.txt", "-m", tiny_bert, "-q", "--truncate-dim", 4]
     assert clearhead(*arguments, "-o", tmp_path / f"whole-{name}")[0] == 0
@@ -307,7 +307,7 @@ def test_an_input_is_never_written_over(encoder, tmp_path):
     assert list(Corpus([path])) == ["hello"]
 
 
-def test_a_run_that_fails_at_once_does_not_cost_an_interrupted_one(encoder, corpus, tmp_path):
+def test_immediately_failing_run_keeps_an_interrupted_run(encoder, corpus, tmp_path):
     interrupted(encoder, Corpus([corpus]), tmp_path / "v.npy")
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"\xff\n")
@@ -330,7 +330,7 @@ def test_two_runs_do_not_write_one_file(encoder, corpus, tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["the resume file is read", "the part file is opened", "the output is written"])
-def test_no_other_run_comes_between_the_first_read_and_the_last_rename(
+def test_run_is_locked_from_the_first_read_to_the_last_rename(
     encoder, tiny_bert, corpus, tmp_path, monkeypatch, moment
 ):
     """A second run that ended in between made the first one replace the output by a file of zeros."""
@@ -396,6 +396,6 @@ def test_parquet_is_read_in_pieces(tmp_path):
     assert peak < 150_000 * 200 / 4  # all of its text is 30 MB, and one row group
 
 
-def test_resume_needs_a_file_to_go_on_with(tmp_path, corpus):
+def test_resume_requires_an_output_file(tmp_path, corpus):
     assert "standard input" in refused("encode", "--resume", "-o", tmp_path / "v.npy")
     assert "--output" in refused("encode", corpus, "--resume")

@@ -47,7 +47,7 @@ def check(folder, shards, model):
 
 
 @pytest.mark.slow
-def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
+def test_shards_become_files_and_existing_files_are_kept(bert, tmp_path):
     shards = {"a": texts_of(1, 50), "b": texts_of(2, 20), "c": texts_of(3, 1)}
     (tmp_path / "a.txt").write_text("\n".join(shards["a"]) + "\n", encoding="utf-8")
     (tmp_path / "b.jsonl").write_text("".join(f'{{"text": "{t}"}}\n' for t in shards["b"]), encoding="utf-8")
@@ -119,7 +119,7 @@ def running():
         yield int(pid), name
 
 
-def test_what_cannot_be_is_said_before_any_work(bert, tmp_path):
+def test_invalid_options_are_reported_before_encoding(bert, tmp_path):
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
@@ -159,7 +159,7 @@ def cluster(folder, model, *given):
 
 
 @pytest.mark.slow
-def test_what_was_begun_with_another_shard_begins_anew(bert, tmp_path):
+def test_partial_output_of_another_shard_is_restarted(bert, tmp_path):
     shard, place = tmp_path / "a.txt", tmp_path / "out" / "a.parquet"
     shard.write_text("hello\n" * 9000, encoding="utf-8")
     place.parent.mkdir()
@@ -195,7 +195,7 @@ def ray(monkeypatch):
 
 
 @pytest.mark.slow
-def test_workers_that_cannot_start_say_why_and_leave_the_queue(bert, tmp_path, ray):
+def test_failed_workers_report_the_reason_and_leave_the_queue(bert, tmp_path, ray):
     ray(1)
     shards = {str(tmp_path / f"{n}.txt"): tmp_path / f"{n}.parquet" for n in range(3)}
     with pytest.raises(ValueError, match="no worker is left for 3 shards; the last error: no such model folder"):
@@ -219,13 +219,13 @@ def test_a_shard_that_kills_its_workers_leaves_the_others(bert, tmp_path, ray, m
 
 
 @pytest.mark.slow
-def test_a_cluster_without_processors_is_said(bert, tmp_path, ray):
+def test_cluster_without_cpus_is_an_error(bert, tmp_path, ray):
     ray(0)
     with pytest.raises(ValueError, match="the Ray cluster has 0 CPUs, but 1 workers need one each"):
         ray_workers.RayPool({"a": tmp_path / "a.parquet"}, job_of(bert), None)
 
 
-def test_workers_are_told_what_this_process_found_out(bert, tmp_path, monkeypatch):
+def test_workers_receive_the_settings_of_the_driver(bert, tmp_path, monkeypatch):
     told = []
 
     class NoCrew:

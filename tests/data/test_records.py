@@ -246,7 +246,7 @@ def test_old_encodings_and_broken_archives(tmp_path):
         refused("b.tsv.gz is (not gzip data|truncated, or not a gzip file)", tmp_path / "b.tsv.gz")
 
 
-def test_a_description_changes_with_what_is_read(tmp_path):
+def test_fingerprint_changes_with_the_data(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text("1\n")
     fields = ["source", "target"]

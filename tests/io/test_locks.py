@@ -106,7 +106,7 @@ def test_writer_waits_for_the_given_time(tmp_path):
     thread.join(60)
 
 
-def test_a_folder_has_one_lock_by_whatever_name(tmp_path):
+def test_all_paths_of_a_folder_share_one_lock(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     for lock, name in ((writer_lock, "real/v.npy"), (folder_lock, "real")):

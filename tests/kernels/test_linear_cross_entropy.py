@@ -61,7 +61,7 @@ def test_r_drop_equals_mean_loss_plus_divergence(n, d, v, smoothing, bias):
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_r_drop_of_one_trained_pass_and_its_derivative():
+def test_r_drop_gradient_with_one_trained_pass():
     (one, weight, b), targets = parts(7, 3, 5, dtype=torch.float64)
     other, targets = torch.randn(7, 3, dtype=torch.float64, requires_grad=True), targets.clamp(min=0)
 

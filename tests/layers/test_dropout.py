@@ -104,7 +104,7 @@ def test_a_shared_dropout_is_replaced_everywhere():
     assert [type(module) for module in (model[0], model[2], model[3][0])] == [Dropout] * 3
 
 
-def test_a_layer_trains_with_the_same_expectation():
+def test_fast_dropout_keeps_the_expected_output():
     layer = EncoderLayer(8, 16, 2, 0.3, norm_order="pre")
     use_fast_dropout(layer)
     x = torch.randn(1, 4, 8)

@@ -46,7 +46,7 @@ def test_a_regularizer_changes_the_weights(data, plain, tmp_path, name):
     assert any(not torch.equal(weights[key], plain[key]) for key in weights)
 
 
-def test_the_same_recipe_gives_the_same_weights(data, plain, tmp_path):
+def test_same_recipe_trains_the_same_weights(data, plain, tmp_path):
     weights = _weights(data, tmp_path / "run", {})
     assert all(torch.equal(weights[key], plain[key]) for key in plain)
 

@@ -47,7 +47,7 @@ def test_response_is_500_with_the_text(server, name):
     assert f"model {body['model']} " in error["message"]
     assert (error["type"], error["code"]) == ("server_error", "non_finite")
     assert "/" not in error["message"].replace("--precision", "")
-    assert "storm" not in server.said()
+    assert "storm" not in server.log_text()
 
 
 def test_stream_ends_with_the_error(server):
@@ -57,7 +57,7 @@ def test_stream_ends_with_the_error(server):
     assert event.startswith("event: error\n")
     assert "NaN or infinity" in event
     assert "NaN," not in response.text
-    assert "storm" not in server.said()
+    assert "storm" not in server.log_text()
 
 
 def test_only_the_client_whose_text_overflows_gets_the_error(server):

@@ -274,7 +274,7 @@ def test_a_missing_file_is_named(tmp_path, family, name):
 
 
 @pytest.mark.parametrize("data", [b"", b"no model", None])
-def test_a_broken_sentencepiece_model_is_named(tmp_path, data):
+def test_error_names_broken_sentencepiece_model(tmp_path, data):
     spm.marian(tmp_path)
     path = tmp_path / "target.spm"
     path.write_bytes(path.read_bytes()[:1000] if data is None else data)

@@ -74,7 +74,7 @@ def test_a_run_that_diverges_is_reported(data, tmp_path):
     assert json.loads((tmp_path / "out" / "ablation.json").read_text())[1]["runs"] == [{}, {}]
 
 
-def test_what_there_is_not_is_refused(data, tmp_path):
+def test_unknown_regularizers_are_refused(data, tmp_path):
     path = written(data, tmp_path)
     assert "unknown regularizer 'droput'; did you mean dropout?" in refused("ablate", path, "--without", "droput")
     assert not (tmp_path / "out").exists()
@@ -93,7 +93,7 @@ def test_what_there_is_not_is_refused(data, tmp_path):
 @pytest.mark.parametrize(
     "name", [name for name in ablations() if name not in ("distillation", "attention_masking", "layer_norm")]
 )
-def test_a_regulariser_that_is_off_is_switched_on_and_off_again(data, tmp_path, name):
+def test_disabled_regularizer_is_enabled_and_disabled_again(data, tmp_path, name):
     off = spec(data, tmp_path, regularize={"dropout": {"attention": 0.1}})  # r_drop wants some
     on = toggled(off, name, on=True)
     if name == "augmentation":
@@ -107,7 +107,7 @@ def test_a_regulariser_that_is_off_is_switched_on_and_off_again(data, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["attention_masking", "layer_norm"])
-def test_a_regulariser_that_is_on_is_switched_off_and_on_again(data, tmp_path, name):
+def test_enabled_regularizer_is_disabled_and_enabled_again(data, tmp_path, name):
     on = spec(data, tmp_path)
     off = toggled(on, name, on=False)
     assert not getattr(off.regularize, name)

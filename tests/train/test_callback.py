@@ -119,7 +119,7 @@ def test_early_stopping_counts_validations_without_improvement(
 
 
 @given(st.floats(-5, 5), st.floats(-5, 5), st.floats(0, 1))
-def test_better(new, old, delta):
+def test_improvement_by_direction_of_the_metric(new, old, delta):
     assert is_better("loss", new, old, delta) == (new < old - delta)
     assert is_better("bleu", new, old, delta) == (new > old + delta)
     assert is_better("bleu", new, math.nan)

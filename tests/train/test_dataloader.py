@@ -50,7 +50,7 @@ def spec(part):
 
 
 @given(runs, st.data())
-def test_resuming_at_any_position_gives_the_same_batches(run, data):
+def test_resuming_at_any_position_yields_the_same_batches(run, data):
     whole = [spec(part) for part in loader(run)]
     assert len(whole) == len(loader(run))
     position = data.draw(st.integers(0, len(whole)))

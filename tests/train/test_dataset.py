@@ -183,7 +183,7 @@ def test_a_kill_leaves_no_partial_dataset(tmp_path, before):
     assert os.listdir(tmp_path) == ["store"]
 
 
-def test_an_interrupt_or_a_bad_row_leaves_what_was_there(tmp_path):
+def test_interrupt_or_bad_row_keeps_the_previous_output(tmp_path):
     build_dataset(tmp_path / "store", rows(3), letters, key="a")
     for error in (KeyboardInterrupt, ValueError, OSError):
 
@@ -234,7 +234,7 @@ def test_rows_are_read_in_chunks(tmp_path):
     assert len(build_dataset(tmp_path / "store", endless(), examples, key="b")) == 5500
 
 
-def test_of_two_processes_one_builds_and_the_other_waits(tmp_path):
+def test_second_process_waits_for_the_first_to_build(tmp_path):
     started, finish = threading.Event(), threading.Event()
     found = []
 
@@ -261,7 +261,7 @@ def test_of_two_processes_one_builds_and_the_other_waits(tmp_path):
     assert os.listdir(tmp_path) == ["store"]
 
 
-def test_a_process_that_waited_holds_the_lock_itself(tmp_path):
+def test_waiting_process_acquires_the_lock(tmp_path):
     inside, leave = [threading.Event() for _ in range(3)], [threading.Event() for _ in range(3)]
 
     def enter(number):

@@ -138,7 +138,7 @@ def test_a_wrong_override_is_refused(tmp_path, override, message):
 @pytest.mark.parametrize(
     "text", ["a: " + "[" * 5000 + "]" * 5000, "".join(f"{'  ' * level}a:\n" for level in range(2000))], ids=["[", "a:"]
 )
-def test_yaml_that_is_nested_too_deeply_is_one_line(tmp_path, text):
+def test_too_deeply_nested_yaml_is_a_one_line_error(tmp_path, text):
     path = tmp_path / "deep.yaml"
     path.write_text(text, encoding="utf-8")
     assert f"{path} is nested too deeply" in refused("train", path)
@@ -149,7 +149,7 @@ def test_yaml_that_is_nested_too_deeply_is_one_line(tmp_path, text):
     assert len(said) < 300
 
 
-def test_values_that_yaml_cannot_build_are_one_line(tmp_path):
+def test_values_that_yaml_cannot_build_are_a_one_line_error(tmp_path):
     path = tmp_path / "date.yaml"
     path.write_text("seed: 2020-13-45", encoding="utf-8")
     assert f"{path} is not YAML: month must be in 1..12" in refused("train", path)

@@ -21,12 +21,12 @@ def maker():
     return module
 
 
-def test_the_page_is_what_the_script_writes(maker):
+def test_recipe_page_is_up_to_date(maker):
     page = (ROOT / "docs/recipe.md").read_text(encoding="utf-8")
     assert page == maker.page(), "run python docs/make_recipe_reference.py"
 
 
-def test_every_key_has_a_meaning_and_every_meaning_a_key(maker):
+def test_every_recipe_key_is_documented(maker):
     schemas = [schema for _, schema in maker.sections(Recipe, "")] + [task.objective for task in TASKS.values()]
     assert len(schemas) == 17
     for schema in schemas:
@@ -58,5 +58,5 @@ def test_the_help_of_ablate_lists_every_ablation():
 
 
 @pytest.mark.parametrize("entry", REGULARIZERS, ids=lambda entry: entry.name)
-def test_the_file_of_a_regularizer_exists(entry):
+def test_documented_file_of_a_regularizer_exists(entry):
     assert (ROOT / "src/clearhead" / entry.code).exists()

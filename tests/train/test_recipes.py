@@ -55,7 +55,7 @@ def opened(verb, *arguments, stdin=""):
     return out
 
 
-def test_there_is_a_recipe_for_each_task_and_a_tiny_one_beside_it():
+def test_every_task_has_a_recipe_and_a_tiny_recipe():
     assert sorted(f"{name}.yaml" for name in OPENED_BY) == RECIPES
     assert sorted(path.name for path in TINY.glob("*.yaml")) == RECIPES
 
@@ -74,14 +74,14 @@ def test_a_recipe_is_read_and_stays_within_the_checkout(folder, name):
     assert read_recipe(path, ["seed=7"]) == recipe.model_copy(update={"seed": 7})
 
 
-def test_a_tiny_recipe_names_files_that_are_there():
+def test_files_of_a_tiny_recipe_exist():
     for name in RECIPES:
         for key, value in flatten(read_recipe(TINY / name)).items():
             if key.startswith(("data.train", "data.validation")):
                 assert (ROOT / value).is_file(), f"{name}: {key}"
 
 
-def test_the_small_data_is_what_its_grammars_write():
+def test_tiny_data_equals_the_output_of_its_grammars():
     spec = importlib.util.spec_from_file_location("make_data", TINY / "make_data.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -91,7 +91,7 @@ def test_the_small_data_is_what_its_grammars_write():
         assert (TINY / "data" / name).read_text(encoding="utf-8") == text, name
 
 
-def test_nothing_held_out_is_trained_on():
+def test_held_out_data_is_not_trained_on():
     for kind in ("{}.en", "reports-{}.jsonl", "reviews-{}.tsv", "pairs-{}.csv", "scored-{}.csv"):
         train, valid = (
             (TINY / "data" / kind.format(part)).read_text(encoding="utf-8").splitlines()[kind != "{}.en" :]
@@ -114,7 +114,7 @@ def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
         assert [row["step"] for row in csv.DictReader(file)] == ["1", "2", "2", "3", "4", "4"]
 
 
-def test_a_warm_up_that_the_training_never_leaves_is_refused_by_its_key(tmp_path, monkeypatch):
+def test_warm_up_longer_than_the_training_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     changes = ["training.epochs=1", "optimizer.warmup_steps=500", f"output={tmp_path / 'run'}"]
     with pytest.raises(ValueError, match=r"optimizer.warmup_steps is 500, but the training has \d+ steps"):
@@ -191,7 +191,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_comment_says_the_score_to_expect(name):
+def test_recipe_comment_states_the_expected_score(name):
     score = f"{abs(EXPECTED[name][1]):g}"
     comment = " ".join(
         line[1:] for line in (TINY / f"{name}.yaml").read_text(encoding="utf-8").splitlines() if line[:1] == "#"

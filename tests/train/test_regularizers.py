@@ -148,7 +148,7 @@ def test_padding_matters_only_without_attention_masking(data, task, name, keep, 
 
 
 @pytest.mark.parametrize("masking", [True, False])
-def test_later_target_tokens_never_matter(data, masking):
+def test_later_target_tokens_do_not_change_the_result(data, masking):
     module, examples = module_of(data, attention_masking=masking)
     batch = batch_of(module, examples)
     given = batch["decoder_input"].clone()
@@ -256,7 +256,7 @@ def test_layer_norm_false_removes_all_norms(data, task):
     assert not torch.allclose(*outputs)
 
 
-def test_without_layer_norm_a_residual_is_a_plain_sum(data):
+def test_residual_without_norm_is_a_sum(data):
     module, _ = module_of(data, layer_norm=False)
     x = torch.randn(2, 3, 16)
     torch.testing.assert_close(module.model.encoder.layers[0].attention_residual(x, torch.sin), x + torch.sin(x))
@@ -474,7 +474,7 @@ def test_augmentation_changes_its_share_of_the_inputs_only(data, task):
 
 @pytest.mark.parametrize("spec", [{"token_masking": 0.2}, {"span_masking": 0.2}])
 @pytest.mark.parametrize(("task", "token"), [("text-to-text", "<unk>"), ("classification", "[MASK]")])
-def test_masked_tokens_become_the_mask_or_the_unknown_token(data, spec, task, token):
+def test_masked_tokens_are_replaced_by_the_mask_or_unknown_token(data, spec, task, token):
     module, examples = module_of(data, task, augmentation=spec)
     examples = examples * 20
     ((name, _),) = SIDES[task]
