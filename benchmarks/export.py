@@ -224,9 +224,7 @@ def read_texts(texts, references, limit):
     """Read the first texts that are not empty, and their references."""
     lines = texts.read_text(encoding="utf-8").split("\n")
     reference_lines = references.read_text(encoding="utf-8").split("\n") if references else lines
-    pairs = [(line, reference) for line, reference in zip(lines, reference_lines, strict=True) if line.strip()][
-        :token_id
-    ]
+    pairs = [(line, reference) for line, reference in zip(lines, reference_lines, strict=True) if line.strip()][:limit]
     return [line for line, _ in pairs], [reference for _, reference in pairs] if references else None
 
 

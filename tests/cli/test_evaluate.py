@@ -191,8 +191,8 @@ def test_evaluate_summarization_errors(data, marian, tmp_path):
     for content, message in [
         ("\n", "is empty"),
         ('{"source": "a"}', "line 1: no column 'target'; it has: source"),
-        ('\n{"source": "a", "target": []}', "line 2: column 'target' holds []"),
-        ('{"source": ["a", 1], "target": "a"}', "line 1: column 'source' holds ['a', 1]"),
+        ('\n{"source": "a", "target": []}', "line 2: column 'target' is []"),
+        ('{"source": ["a", 1], "target": "a"}', "line 1: column 'source' is ['a', 1]"),
         ('["a"]', "line 1: a JSON list"),
         ("{", "line 1: not JSON"),
     ]:

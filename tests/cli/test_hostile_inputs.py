@@ -210,6 +210,8 @@ def test_wrong_option_is_one_line_with_a_suggestion():
         (("enco",), ("enco", "encode")),
         (("train",), ("RECIPE",)),
         (("evaluate", "similarty"), ("similarty", "similarity")),
+        (("serve", "-m", "a", "--use", "a=answer"), ("--use was renamed to --task",)),
+        (("view", "a", "--whole", "encoder.0.0"), ("--whole was renamed to --full-maps",)),
     ):
         status, out, err = clearhead(*arguments)
         assert (status, out, err.count("\n")) == (2, "", 1), err

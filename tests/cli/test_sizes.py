@@ -11,6 +11,7 @@ import yaml
 from support.command import refused, started
 from support.folders import marian
 from support.tiny import make_bert
+from support.training import spec
 
 from clearhead import EncoderConfig, Seq2SeqConfig, TextEncoder, TextToText, watch
 from clearhead.checkpoints.schema.model_size import model_bytes

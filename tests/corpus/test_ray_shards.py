@@ -130,12 +130,12 @@ def test_invalid_options_are_reported_before_encoding(bert, tmp_path):
     def said(*given):
         return refused("encode", *given)
 
-    assert "takes files, and a folder as --output" in said(tmp_path / "a.txt", *ray)
+    assert "requires input files and a folder as --output" in said(tmp_path / "a.txt", *ray)
     assert "--workers requires --engine ray" in said(tmp_path / "a.txt", "--workers", 2)
-    assert "would both become" in said(tmp_path / "a.txt", tmp_path / "deep" / "a.txt", *ray, "--output", out)
+    assert "would both be written to" in said(tmp_path / "a.txt", tmp_path / "deep" / "a.txt", *ray, "--output", out)
     assert "b.parquet" in said(tmp_path / "a.txt", tmp_path / "b.parquet", *ray, "--output", out)
     assert "c.parquet" in said(tmp_path / "a.txt", tmp_path / "c.parquet", *ray, "--output", out)
-    assert "holds Parquet files of others" in said(tmp_path / "a.txt", *ray, "--output", tmp_path)
+    assert "holds Parquet files that no run wrote" in said(tmp_path / "a.txt", *ray, "--output", tmp_path)
     assert "standard input cannot be a shard" in said("-", *ray, "--output", out)
     assert not out.exists()
 
@@ -228,14 +228,14 @@ def test_cluster_without_cpus_is_an_error(bert, tmp_path, ray):
 def test_workers_receive_the_settings_of_the_driver(bert, tmp_path, monkeypatch):
     told = []
 
-    class NoCrew:
+    class NoPool:
         def __init__(self, shards, job, workers):
             told.append(job)
 
-        def work(self):
+        def run(self):
             return iter(())
 
-    monkeypatch.setattr("clearhead.corpus.ray_shards.RayPool", NoCrew)
+    monkeypatch.setattr("clearhead.corpus.ray_shards.RayPool", NoPool)
     monkeypatch.chdir(bert.parent)
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     encoder = TextEncoder.from_pretrained(bert, precision="bfloat16", device="cpu")

@@ -83,13 +83,13 @@ def test_written_file_has_default_permissions(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from clearhead import files
+from clearhead.io import atomic
 rename = os.rename
 def once(*places):
     rename(*places)
     os.kill(os.getpid(), signal.SIGKILL)
 os.rename = once
-with files.atomic_folder(Path(sys.argv[1])) as part:
+with atomic.atomic_folder(Path(sys.argv[1])) as part:
     (part / "new.txt").write_text("new")
 """
 

@@ -102,9 +102,9 @@ def test_batches_split_by_size_equal_whole_batches(monkeypatch, dtype, kind):
         together = scaled_dot_product_attention(q, k, v, mask)
         for texts in (1, 2, 4):
             monkeypatch.setattr(stepwise_attention, "MAX_SCORES", texts * 2 * 20 * 20)
-            found = scaled_dot_product_attention(q, k, v, mask)
+            result = scaled_dot_product_attention(q, k, v, mask)
             bound = 1e-6 if dtype == torch.float32 else 0.01
-            torch.testing.assert_close(found, together, atol=bound, rtol=bound)
+            torch.testing.assert_close(result, together, atol=bound, rtol=bound)
 
 
 def test_packed_sequences_do_not_affect_each_other():
@@ -175,9 +175,9 @@ def test_a_finite_float_mask_is_added_in_16_bits(dtype, number):
     expected = scaled_dot_product(q.double(), k.double(), v.double(), mask.double())[0]
     if number == -1e9:  # -1e9 + score is -1e9 in float32
         expected = v.double().mean(dim=2, keepdim=True).expand_as(expected)
-    for found in (scaled_dot_product(q, k, v, mask)[0], scaled_dot_product_attention(q, k, v, mask)):
-        assert found.dtype == dtype
-        torch.testing.assert_close(found.double(), expected, atol=0.02, rtol=0.02)
+    for result in (scaled_dot_product(q, k, v, mask)[0], scaled_dot_product_attention(q, k, v, mask)):
+        assert result.dtype == dtype
+        torch.testing.assert_close(result.double(), expected, atol=0.02, rtol=0.02)
 
 
 @given(problems())

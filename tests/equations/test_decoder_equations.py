@@ -34,17 +34,17 @@ def test_projections_of_queries_and_memory_are_linear():
 
 def test_scaled_scores_are_scaled_dot_products():
     q, k = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4)
-    found = scaled_scores(q, k, 0.3)
-    assert found.shape == (1, 2, 3, 5)
-    assert float(found[0, 1, 2, 4]) == pytest.approx(0.3 * float(q[0, 1, 2] @ k[0, 1, 4]), abs=1e-6)
+    result = scaled_scores(q, k, 0.3)
+    assert result.shape == (1, 2, 3, 5)
+    assert float(result[0, 1, 2, 4]) == pytest.approx(0.3 * float(q[0, 1, 2] @ k[0, 1, 4]), abs=1e-6)
     torch.testing.assert_close(scaled_scores(q, k, 1 / math.sqrt(4)), scores(q, k))
     assert torch.equal(scores(q, k, scale=1.0), scaled_scores(q, k, 1.0))
 
 
 def test_appended_keys_come_last():
-    held, new = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 1, 5)
-    both = append_kv(held, new)
-    assert torch.equal(both[:, :, :4], held)
+    cached, new = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 1, 5)
+    both = append_kv(cached, new)
+    assert torch.equal(both[:, :, :4], cached)
     assert torch.equal(both[:, :, 4:], new)
 
 
@@ -69,23 +69,23 @@ def test_silu_is_u_times_its_logistic_function():
 
 def test_rms_norm_divides_by_the_root_of_the_mean_square():
     x, gamma = torch.randn(3, 8) * 4 + 1, torch.randn(8)
-    for row, found in zip(x.tolist(), rms_norm(x, gamma, eps=1e-3), strict=True):
+    for row, result in zip(x.tolist(), rms_norm(x, gamma, eps=1e-3), strict=True):
         root = math.sqrt(sum(number**2 for number in row) / 8 + 1e-3)
         expected = [weight * number / root for weight, number in zip(gamma.tolist(), row, strict=True)]
-        assert found.tolist() == pytest.approx(expected, abs=1e-5)
+        assert result.tolist() == pytest.approx(expected, abs=1e-5)
     torch.testing.assert_close(rms_norm(x), functional.rms_norm(x, (8,), eps=1e-6))
 
 
 @pytest.mark.parametrize(("width", "last"), [(6, False), (7, False), (6, True), (7, True)])
 def test_concatenated_sinusoids_are_sines_then_cosines(width, last):
-    found = concatenated_sinusoids(50, width, last=last)
+    result = concatenated_sinusoids(50, width, last=last)
     n = width // 2 - 1 if last else width / 2
     sines = width // 2 if last else math.ceil(width / 2)
-    for place in (0, 1, 49):
-        waves = [place / 10000 ** (j / n) for j in range(sines)]
+    for position in (0, 1, 49):
+        waves = [position / 10000 ** (j / n) for j in range(sines)]
         both = [math.sin(wave) for wave in waves] + [math.cos(wave) for wave in waves]
         expected = [*both, 0.0][:width]
-        assert found[place].tolist() == pytest.approx(expected, abs=1e-6)
+        assert result[position].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def by_hand(layer, x, memory, mask):

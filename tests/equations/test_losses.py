@@ -62,8 +62,8 @@ def test_invalid_arguments_of_cross_entropy_are_errors():
 def test_distillation_equals_the_divergence_of_torch(n, v, temperature, seed):
     student, teacher = random(2, n, v, seed=seed)
     parts = [functional.log_softmax(x / temperature, dim=-1) for x in (student, teacher)]
-    wanted = temperature**2 * functional.kl_div(*parts, log_target=True, reduction="sum")
-    torch.testing.assert_close(distillation(student, teacher, temperature=temperature), wanted)
+    expected = temperature**2 * functional.kl_div(*parts, log_target=True, reduction="sum")
+    torch.testing.assert_close(distillation(student, teacher, temperature=temperature), expected)
 
 
 def test_distillation_of_equal_logits_is_zero_and_temperatures_must_be_positive():
@@ -94,9 +94,9 @@ def test_r_drop_is_the_mean_of_both_divergences(n, v, seed):
 def test_hidden_state_distance_is_summed_over_kept_tokens():
     student, teacher = random(2, 2, 3, 4)
     keep = torch.tensor([[True, True, False], [True, False, False]])
-    wanted = sum(functional.mse_loss(student[i, j], teacher[i, j]) for i, j in keep.nonzero().tolist())
+    expected = sum(functional.mse_loss(student[i, j], teacher[i, j]) for i, j in keep.nonzero().tolist())
     teacher[1, 2] = math.nan  # padding may hold any value
-    torch.testing.assert_close(hidden_state_distance(student, teacher, keep), wanted)
+    torch.testing.assert_close(hidden_state_distance(student, teacher, keep), expected)
     assert hidden_state_distance(student, student).item() == 0.0
 
 
@@ -112,8 +112,8 @@ def test_contrastive_equals_multiple_negatives_ranking(texts, negatives, seed):
     losses = pytest.importorskip("sentence_transformers.losses")
     a, b = random(texts, 4, seed=seed), random(texts * (1 + bool(negatives)), 4, seed=seed + 1)
     theirs = losses.MultipleNegativesRankingLoss(Encoded(), scale=20.0)
-    wanted = theirs.compute_loss_from_embeddings([a, *b.split(texts)], None)
-    torch.testing.assert_close(contrastive(a, b, scale=20.0) / texts, wanted.to(torch.float64))
+    expected = theirs.compute_loss_from_embeddings([a, *b.split(texts)], None)
+    torch.testing.assert_close(contrastive(a, b, scale=20.0) / texts, expected.to(torch.float64))
 
 
 def test_contrastive_requires_a_partner_for_each_text():
@@ -126,8 +126,8 @@ def test_cosine_regression_equals_cosine_similarity_loss(pairs, seed):
     losses = pytest.importorskip("sentence_transformers.losses")
     a, b = random(2, pairs, 4, seed=seed)
     scores = random(pairs, seed=seed + 1)
-    wanted = losses.CosineSimilarityLoss(Encoded()).compute_loss_from_embeddings([a, b], scores)
-    torch.testing.assert_close(cosine_regression(a, b, scores) / pairs, wanted)
+    expected = losses.CosineSimilarityLoss(Encoded()).compute_loss_from_embeddings([a, b], scores)
+    torch.testing.assert_close(cosine_regression(a, b, scores) / pairs, expected)
 
 
 def test_gradient_of_the_l2_penalty_is_the_scaled_weight():

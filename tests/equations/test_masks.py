@@ -16,8 +16,8 @@ def test_dense_masks_equal_the_definition(problem):
     q, k, _, mask = problem
     shape = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     checked = masks.as_mask(mask, batch=shape[0], heads=shape[1], queries=shape[2], keys=shape[3])
-    found = masks.additive(checked, queries=shape[2]).expand(shape)
-    torch.testing.assert_close(found, dense(mask, shape[2], shape[3], shape[0], shape[1]))
+    result = masks.additive(checked, queries=shape[2]).expand(shape)
+    torch.testing.assert_close(result, dense(mask, shape[2], shape[3], shape[0], shape[1]))
 
 
 def test_the_square_subsequent_mask():
@@ -75,13 +75,13 @@ def test_torch_nn_accepts_converted_masks(shape):
     theirs = torch.nn.MultiheadAttention(6, 3, batch_first=True)
     x = torch.randn(2, 4, 6)
     attn_mask, padding = masks.to_torch_nn(allowed, batch=2, queries=4, keys=4, num_heads=3)
-    found, _ = theirs(x, x, x, attn_mask=attn_mask, key_padding_mask=padding)
+    result, _ = theirs(x, x, x, attn_mask=attn_mask, key_padding_mask=padding)
     ours = MultiHeadAttention(6, 3)
     ours.load_state_dict(
         {"qkv.weight": theirs.in_proj_weight, "qkv.bias": theirs.in_proj_bias}
         | {"out.weight": theirs.out_proj.weight, "out.bias": theirs.out_proj.bias}
     )
-    torch.testing.assert_close(ours(x, allowed), found, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours(x, allowed), result, atol=1e-5, rtol=1e-5)
 
 
 def test_invalid_masks_are_errors():

@@ -33,25 +33,25 @@ def theirs(name, warmup, steps):
 def test_factors_equal_transformers(name, step, warmup, rest):
     if name == "inverse_square_root":
         warmup = max(warmup, 1)  # without warm-up transformers uses a time scale of 10,000
-    wanted = theirs(name, warmup, warmup + rest)
+    expected = theirs(name, warmup, warmup + rest)
     step = min(step, warmup + rest)  # their cosine rises again after the last step
-    assert factor(name, step, warmup, warmup + rest) == pytest.approx(wanted(step), abs=1e-9)
+    assert factor(name, step, warmup, warmup + rest) == pytest.approx(expected(step), abs=1e-9)
 
 
 @given(st.integers(1, 10000))
 def test_rate_equals_the_paper(step):
-    wanted = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
-    assert schedules.inverse_square_root(step, 4000) * 512**-0.5 * 4000**-0.5 == pytest.approx(wanted)
+    expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+    assert schedules.inverse_square_root(step, 4000) * 512**-0.5 * 4000**-0.5 == pytest.approx(expected)
 
 
 @names
 @given(st.integers(0, 20), st.integers(1, 40))
 def test_factors_rise_to_one_and_stay_between_zero_and_one(name, warmup, rest):
-    found = [factor(name, step, warmup, warmup + rest) for step in range(1, warmup + 2 * rest)]
-    assert all(0.0 <= one <= 1.0 for one in found)
-    assert found[: max(warmup, 1)] == sorted(found[: max(warmup, 1)])
+    result = [factor(name, step, warmup, warmup + rest) for step in range(1, warmup + 2 * rest)]
+    assert all(0.0 <= one <= 1.0 for one in result)
+    assert result[: max(warmup, 1)] == sorted(result[: max(warmup, 1)])
     if warmup:
-        assert found[warmup - 1] == 1.0
+        assert result[warmup - 1] == 1.0
 
 
 @names

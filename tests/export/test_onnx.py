@@ -103,12 +103,12 @@ def test_a_graph_of_a_short_example_holds_the_windows(tmp_path):
 
 
 def test_parity_check_includes_a_text_of_maximum_length(tmp_path, bert):
-    assert example_inputs.of(load_pipeline(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
+    assert example_inputs.example_inputs(load_pipeline(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
     families.make("modernbert", tmp_path, local_attention=600, max_position_embeddings=1000)
-    (trial,) = example_inputs.of(load_pipeline(tmp_path), ["hello"] * 20)
+    (trial,) = example_inputs.example_inputs(load_pipeline(tmp_path), ["hello"] * 20)
     assert trial.long["attention_mask"].sum(1).tolist() == [3, 600]  # 300 to each side
     assert [len(batch["input_ids"]) for batch in trial.texts] == [16, 4]
-    first, decoder, cached = example_inputs.of(load_pipeline("tatoeba-en-de"), ["Hello."])
+    first, decoder, cached = example_inputs.example_inputs(load_pipeline("tatoeba-en-de"), ["Hello."])
     assert first.long["input_ids"].shape[1] == 512
     assert decoder.long["input_ids"].shape[1] + cached.long["input_ids"].shape[1] == 256
 
@@ -239,8 +239,8 @@ def test_published_models_on_real_sentences(tmp_path):
 
 WRONG = """
 from clearhead.export import onnx
-right = onnx.compute
-onnx.compute = lambda *given: {name: 1.001 * found for name, found in right(*given).items()}
+run_session = onnx.run_session
+onnx.run_session = lambda *args: {name: 1.001 * output for name, output in run_session(*args).items()}
 onnx.export(*__import__("sys").argv[1:], texts=["hello"])
 """
 
@@ -258,14 +258,14 @@ def test_invalid_exports_are_refused(bert, tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n", encoding="utf-8")
     for to in ("onnx", "transformers", "ctranslate2"):
         err = refused("export", folder, tmp_path / "a", "--to", to, "--texts", tmp_path / "empty.txt")
-        assert "there is no text to compare the export on" in err
+        assert "no text to compare the export on" in err
     err = refused("translate", "--runtime", "onnx")
     assert "export.json" in err
     for asked in (("--precision", "bfloat16"), ("--device", "cuda")):
         err = refused("translate", "--model", graphs, "--runtime", "onnx", *asked)
         assert f"computes in float32 on the CPU; got {'bfloat16' if '--precision' in asked else 'auto'!r}" in err
     err = refused("translate", "--model", graphs, "--runtime", "onnx")
-    assert "no plan of an encoder–decoder" in err
+    assert "no config of an encoder–decoder" in err
     err = refused("export", folder, tmp_path / "a", "--to", "onnx", hook=partial(forks.hide_packages, "onnxscript"))
     assert 'needs onnxscript: pip install "clearhead[export]"' in err
 

@@ -27,12 +27,12 @@ def test_export_does_not_overwrite_the_model_or_its_parent(bert, tmp_path, monke
     assert "is the model itself" in refused("export", bert, bert, *TO)
     assert "is the model itself" in refused("export", bert, bert / ".." / "bert", *TO)
     assert "is the model itself" in refused("export", bert, tmp_path / "link", *TO)
-    assert "holds the model" in refused("export", bert, bert.parent, *TO)
+    assert "contains the model" in refused("export", bert, bert.parent, *TO)
     monkeypatch.chdir(bert.parent)
     assert "is the model itself" in refused("export", "bert", "bert", *TO)
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    assert "is the folder that the command runs in" in refused("export", bert, ".", *TO)
+    assert "is or contains the working directory" in refused("export", bert, ".", *TO)
     (tmp_path / "empty").rmdir()
     (tmp_path / "link").unlink()
     assert files(tmp_path) == before
@@ -40,11 +40,11 @@ def test_export_does_not_overwrite_the_model_or_its_parent(bert, tmp_path, monke
 
 def test_unrelated_files_are_kept(bert, tmp_path):
     (tmp_path / "file").write_text("mine", encoding="utf-8")
-    assert "is a file; OUT is a folder" in refused("export", bert, tmp_path / "file", *TO)
+    assert "is a file, but OUT must be a folder" in refused("export", bert, tmp_path / "file", *TO)
     full = tmp_path / "full"
     full.mkdir()
     (full / "thesis.txt").write_text("mine", encoding="utf-8")
-    assert "holds files that no export wrote (thesis.txt)" in refused("export", bert, full, *TO)
+    assert "contains files that no export wrote (thesis.txt)" in refused("export", bert, full, *TO)
     assert files(full) == ["thesis.txt"]
 
 
@@ -55,7 +55,7 @@ def test_an_empty_folder_and_an_earlier_export_are_replaced(bert, tmp_path):
         status, _, err = clearhead("export", bert, out, *TO)
         assert status == 0, err
     (out / "thesis.txt").write_text("mine", encoding="utf-8")
-    assert "holds files that no export wrote (thesis.txt)" in refused("export", bert, out, *TO)
+    assert "contains files that no export wrote (thesis.txt)" in refused("export", bert, out, *TO)
     assert (out / "thesis.txt").exists()
 
 

@@ -54,7 +54,7 @@ def test_correct_head_passes(name, kind, tmp_path):
 def test_reports_fault_in_head(tmp_path, monkeypatch):
     families.make("bert", tmp_path, "ForSequenceClassification")
     save_with_head = EncoderFamily.save_with_head
-    monkeypatch.setattr(heads.EncoderClassifier, "answer", lambda self, hidden, keep: self.head(hidden.mean(dim=1)))
+    monkeypatch.setattr(heads.EncoderClassifier, "logits", lambda self, hidden, keep: self.head(hidden.mean(dim=1)))
     assert failed(verify(tmp_path)) == {
         "head: padding on the right",
         "head: padding on the left",

@@ -84,10 +84,10 @@ def test_the_explicit_backend_supports_every_call_dropout_included():
 
 
 def test_an_override_ends_with_its_block_and_stays_in_its_thread():
-    found = {}
+    result = {}
 
     def other():
-        found["other thread"] = forced_backend()
+        result["other thread"] = forced_backend()
 
     with attention_backend("explicit"):
         with attention_backend("fused"):
@@ -96,7 +96,7 @@ def test_an_override_ends_with_its_block_and_stays_in_its_thread():
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-    assert found == {"other thread": None}
+    assert result == {"other thread": None}
     with pytest.raises(RuntimeError, match="on purpose"), attention_backend("explicit"):
         raise RuntimeError("on purpose")
     assert forced_backend() is None

@@ -23,8 +23,8 @@ def parts(n, d, v, *, bias=True, dtype=torch.float32):
     hidden, weight = torch.randn(n, d, dtype=dtype), torch.randn(v, d, dtype=dtype)
     targets = torch.randint(v, (n,))
     targets[::3] = -100
-    held = [hidden, weight, torch.randn(v, dtype=dtype) if bias else None]
-    return [None if x is None else x.requires_grad_() for x in held], targets
+    tensors = [hidden, weight, torch.randn(v, dtype=dtype) if bias else None]
+    return [None if x is None else x.requires_grad_() for x in tensors], targets
 
 
 def plain(hidden, weight, targets, bias=None, **options):
@@ -36,9 +36,9 @@ def assert_same(ours, theirs, inputs, bound=1e-5):
     """Assert equal losses, and gradients with a small error relative to their norm."""
     torch.testing.assert_close(ours, theirs, rtol=bound, atol=bound)
     inputs = [x for x in inputs if x is not None]
-    for mine, wanted in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True):
-        assert mine.dtype == wanted.dtype
-        assert float((mine - wanted).norm()) <= bound * max(1.0, float(wanted.norm()))
+    for mine, expected in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True):
+        assert mine.dtype == expected.dtype
+        assert float((mine - expected).norm()) <= bound * max(1.0, float(expected.norm()))
 
 
 @pytest.mark.usefixtures("_chunks")
@@ -65,15 +65,15 @@ def test_r_drop_gradient_with_one_trained_pass():
     (one, weight, b), targets = parts(7, 3, 5, dtype=torch.float64)
     other, targets = torch.randn(7, 3, dtype=torch.float64, requires_grad=True), targets.clamp(min=0)
 
-    def loss(*held):
-        return linear_r_drop(*held[:3], targets, held[3], smoothing=0.1, weight=2.5)
+    def loss(*tensors):
+        return linear_r_drop(*tensors[:3], targets, tensors[3], smoothing=0.1, weight=2.5)
 
     assert torch.autograd.gradcheck(loss, [one, other, weight, b])
     ours = torch.autograd.grad(loss(one, other.detach(), weight, b), [one, weight])
     logits = [hidden @ weight.T + b for hidden in (one, other.detach())]
     mean = sum(cross_entropy(x, targets, smoothing=0.1) for x in logits) / 2
-    for found, wanted in zip(ours, torch.autograd.grad(mean + 2.5 * r_drop(*logits), [one, weight]), strict=True):
-        torch.testing.assert_close(found, wanted)
+    for result, expected in zip(ours, torch.autograd.grad(mean + 2.5 * r_drop(*logits), [one, weight]), strict=True):
+        torch.testing.assert_close(result, expected)
 
 
 def test_r_drop_under_autocast_is_close():
@@ -84,8 +84,8 @@ def test_r_drop_under_autocast_is_close():
         low = linear_r_drop(one, other, weight, targets, b, weight=2.0)
     assert low.dtype == torch.float32
     torch.testing.assert_close(low, exact, rtol=2e-2, atol=1e-2)
-    for found, wanted in zip(*(torch.autograd.grad(x, [one, weight]) for x in (low, exact)), strict=True):
-        assert float((found - wanted).norm()) <= 0.05 * float(wanted.norm())
+    for result, expected in zip(*(torch.autograd.grad(x, [one, weight]) for x in (low, exact)), strict=True):
+        assert float((result - expected).norm()) <= 0.05 * float(expected.norm())
 
 
 @pytest.mark.usefixtures("_chunks")
@@ -99,23 +99,23 @@ def test_a_tied_matrix_gets_both_gradients():
 @pytest.mark.usefixtures("_chunks")
 @pytest.mark.parametrize("trained", [(0,), (1,), (2,), (0, 2), (1, 2)])
 def test_frozen_tensors_get_no_gradient(trained):
-    held, targets = parts(9, 4, 7)
-    for number, tensor in enumerate(held):
+    tensors, targets = parts(9, 4, 7)
+    for number, tensor in enumerate(tensors):
         tensor.requires_grad_(number in trained)
-    hidden, weight, bias = held
+    hidden, weight, bias = tensors
     losses = [loss(hidden, weight, targets, bias, smoothing=0.1) for loss in (linear_cross_entropy, plain)]
-    assert_same(*losses, [held[number] for number in trained])
+    assert_same(*losses, [tensors[number] for number in trained])
 
 
 @pytest.mark.usefixtures("_chunks")
 def test_gradients_pass_gradcheck():
-    held, targets = parts(7, 3, 5, dtype=torch.float64)
+    tensors, targets = parts(7, 3, 5, dtype=torch.float64)
     assert torch.autograd.gradcheck(
-        lambda hidden, weight, bias: linear_cross_entropy(hidden, weight, targets, bias, smoothing=0.1), held
+        lambda hidden, weight, bias: linear_cross_entropy(hidden, weight, targets, bias, smoothing=0.1), tensors
     )
-    second = [x.detach().clone().requires_grad_() for x in held]
+    second = [x.detach().clone().requires_grad_() for x in tensors]
     assert torch.autograd.gradcheck(
-        lambda h, w, b, g: chunked_vocabulary_loss(r_drop, [h, g], [w, w], [b, b]), [*held, second[0] + 1]
+        lambda h, w, b, g: chunked_vocabulary_loss(r_drop, [h, g], [w, w], [b, b]), [*tensors, second[0] + 1]
     )
 
 
@@ -129,14 +129,14 @@ def test_without_targets_loss_and_gradients_are_zero():
 
 def test_without_gradients_no_gradient_is_computed(monkeypatch):
     (hidden, weight, bias), targets = parts(9, 4, 7)
-    wanted = plain(hidden, weight, targets, bias)
+    expected = plain(hidden, weight, targets, bias)
     monkeypatch.setattr(chunked._Projection, "accumulate", None)
     with torch.no_grad():
         loss = linear_cross_entropy(hidden, weight, targets, bias)
         pair = chunked_vocabulary_loss(r_drop, [hidden, hidden + 1], [weight, weight])
     assert not loss.requires_grad
     assert not pair.requires_grad
-    torch.testing.assert_close(loss, wanted.detach())
+    torch.testing.assert_close(loss, expected.detach())
     torch.testing.assert_close(linear_cross_entropy(hidden.detach(), weight.detach(), targets, bias.detach()), loss)
 
 
@@ -149,10 +149,10 @@ def test_under_autocast_matmuls_are_bfloat16_and_sums_float32():
     assert loss.dtype == torch.float32
     assert loss.item() != exact.item()
     torch.testing.assert_close(loss, rounded, rtol=1e-5, atol=0)
-    held = [hidden, weight, bias]
-    for mine, wanted in zip(torch.autograd.grad(loss, held), torch.autograd.grad(exact, held), strict=True):
+    tensors = [hidden, weight, bias]
+    for mine, expected in zip(torch.autograd.grad(loss, tensors), torch.autograd.grad(exact, tensors), strict=True):
         assert mine.dtype == torch.float32
-        assert torch.cosine_similarity(mine.flatten(), wanted.flatten(), dim=0) > 0.9995
+        assert torch.cosine_similarity(mine.flatten(), expected.flatten(), dim=0) > 0.9995
 
 
 def test_bfloat16_weights_have_bfloat16_gradients():
@@ -160,13 +160,13 @@ def test_bfloat16_weights_have_bfloat16_gradients():
     low = [x.detach().to(torch.bfloat16).requires_grad_() for x in (hidden, weight)]
     loss = linear_cross_entropy(*low, targets)
     assert loss.dtype == torch.float32
-    for mine, wanted in zip(
+    for mine, expected in zip(
         torch.autograd.grad(loss, low),
         torch.autograd.grad(plain(hidden, weight, targets), [hidden, weight]),
         strict=True,
     ):
         assert mine.dtype == torch.bfloat16
-        assert torch.cosine_similarity(mine.float().flatten(), wanted.flatten(), dim=0) > 0.9995
+        assert torch.cosine_similarity(mine.float().flatten(), expected.flatten(), dim=0) > 0.9995
 
 
 def test_errors_name_an_invalid_target():

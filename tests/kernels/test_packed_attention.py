@@ -28,9 +28,9 @@ def test_attention(lengths, seed, causal, window):
     together = torch.cat(expected, dim=2)
     torch.testing.assert_close(scaled_dot_product(q, k, v, mask)[0], together, atol=1e-5, rtol=1e-5)
     leaf = q.clone().requires_grad_()
-    found = scaled_dot_product_attention(leaf, k, v, mask)
-    torch.testing.assert_close(found, together, atol=1e-5, rtol=1e-5)
-    found.square().sum().backward()
+    result = scaled_dot_product_attention(leaf, k, v, mask)
+    torch.testing.assert_close(result, together, atol=1e-5, rtol=1e-5)
+    result.square().sum().backward()
     other = q.clone().requires_grad_()
     scaled_dot_product(other, k, v, mask)[0].square().sum().backward()
     torch.testing.assert_close(leaf.grad, other.grad, atol=1e-5, rtol=1e-5)
@@ -41,9 +41,9 @@ def test_values_are_bit_identical_whichever_sequences_are_packed_together(length
     torch.manual_seed(seed)
     q, k, v = torch.randn(3, 1, 2, sum(lengths), 8).unbind()
     with torch.no_grad():
-        found = scaled_dot_product_attention(q, k, v, masks.packed(lengths)).split(lengths, dim=2)
+        result = scaled_dot_product_attention(q, k, v, masks.packed(lengths)).split(lengths, dim=2)
         each = zip(*(x.split(lengths, dim=2) for x in (q, k, v)), strict=True)
-        for length, parts, values in zip(lengths, each, found, strict=True):
+        for length, parts, values in zip(lengths, each, result, strict=True):
             assert torch.equal(scaled_dot_product_attention(*parts, masks.packed([length])), values)
             if length:
                 torch.testing.assert_close(values, scaled_dot_product(*parts)[0], atol=1e-5, rtol=1e-5)

@@ -14,7 +14,7 @@ def test_topk_equals_torch_topk(seed, rows, width, k, masked):
     if masked:
         scores[:, torch.rand(width) < 0.9] = -torch.inf
     values, places = topk(scores, k)
-    wanted, _ = scores.topk(min(k, width), dim=1)
-    assert torch.equal(values, wanted)
-    assert torch.equal(scores.gather(1, places), wanted)
+    expected, _ = scores.topk(min(k, width), dim=1)
+    assert torch.equal(values, expected)
+    assert torch.equal(scores.gather(1, places), expected)
     assert all(len(set(row)) == len(row) for row in places.tolist())

@@ -85,7 +85,7 @@ def test_cross_attention_cache_computes_once_and_reorders():
     layer.kv.register_forward_hook(lambda *_: calls.append(1))
     x, memory, cache = torch.randn(3, 4, 8), torch.randn(3, 5, 8), CrossAttentionCache()
     assert cache.length == 0
-    steps = [layer(x[:, place : place + 1], memory, None, cache) for place in range(4)]
+    steps = [layer(x[:, position : position + 1], memory, None, cache) for position in range(4)]
     assert len(calls) == 1
     assert cache.length == 5
     torch.testing.assert_close(torch.cat(steps, dim=1), layer(x, memory), atol=1e-5, rtol=1e-5)
@@ -107,14 +107,14 @@ def test_cached_self_attention_in_chunks_equals_one_pass(seed, batch, chunks, op
     layer, length = build(MultiHeadAttention, **options), sum(chunks)
     x, cache = torch.randn(batch, length, 8), SelfAttentionCache()
     keep = torch.rand(batch, length) < 0.7 if padded else torch.ones(batch, length, dtype=torch.bool)
-    found = []
+    result = []
     for chunk in chunks:
         stop = cache.length + chunk
         mask = masks.causal(stop) & masks.padding(keep[:, :stop])
-        found.append(layer(x[:, cache.length : stop], mask, cache))
+        result.append(layer(x[:, cache.length : stop], mask, cache))
     assert cache.length == length
     whole = layer(x, masks.causal(length) & masks.padding(keep))
-    torch.testing.assert_close(torch.cat(found, dim=1), whole, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.cat(result, dim=1), whole, atol=1e-5, rtol=1e-5)
 
 
 def test_self_attention_cache_reorders_and_checks_the_batch_size():
@@ -123,8 +123,8 @@ def test_self_attention_cache_reorders_and_checks_the_batch_size():
     layer(x[:, :3], masks.causal(3), cache)
     order = torch.tensor([2, 0, 0, 1])
     cache.reorder(order)
-    found = layer(x[order, 3:], masks.causal(4), cache)
-    torch.testing.assert_close(found, layer(x[order], masks.causal(4))[:, 3:], atol=1e-5, rtol=1e-5)
+    result = layer(x[order, 3:], masks.causal(4), cache)
+    torch.testing.assert_close(result, layer(x[order], masks.causal(4))[:, 3:], atol=1e-5, rtol=1e-5)
     with pytest.raises(ValueError, match="holds 4 rows, but the step has 2"):
         layer(x[:2, 3:], masks.causal(5), cache)
 
@@ -141,5 +141,5 @@ def test_decoder_cache_reorders_every_layer():
     for layer in cache.layers:
         assert layer.attention.keys.flatten().tolist() == [1, 2]
         assert layer.attention.values.flatten().tolist() == [-1, -2]
-        held, _ = layer.cross_attention.get_or_compute(lambda: (None, None))
-        assert held.flatten().tolist() == [0]
+        keys, _ = layer.cross_attention.get_or_compute(lambda: (None, None))
+        assert keys.flatten().tolist() == [0]

@@ -86,13 +86,13 @@ def test_fast_dropout_replaces_every_dropout_and_keeps_weights():
     plan = Seq2SeqConfig(vocab_size=30, d_model=8, ffn_hidden=16, num_heads=2, num_layers=2, drop_prob=0.3)
     model = Seq2Seq(plan).eval()
     ids, target_ids = torch.randint(30, (2, 2, 6)).unbind()
-    names, wanted = list(model.state_dict()), model(ids, target_ids)
+    names, expected = list(model.state_dict()), model(ids, target_ids)
     use_fast_dropout(model)
     assert not any(isinstance(module, nn.Dropout) for module in model.modules())
     assert sum(isinstance(module, Dropout) for module in model.modules()) == 2 + 2 * 3 + 2 * 4
     assert not any(module.training for module in model.modules())
     assert list(model.state_dict()) == names
-    assert torch.equal(model(ids, target_ids), wanted)
+    assert torch.equal(model(ids, target_ids), expected)
     model.train()
     assert not torch.equal(model(ids, target_ids), model(ids, target_ids))
 
@@ -125,12 +125,12 @@ def test_attention_dropout_scales_kept_weights(kind, monkeypatch):
     q, k, v = torch.randn(3, 3, 2, 5, 4, dtype=torch.float64).unbind()
     inputs = [x.requires_grad_() for x in (q, k, v)]
     torch.manual_seed(3)
-    found = scaled_dot_product_attention(q, k, v, masks_of(kind), drop_prob=0.3)
+    result = scaled_dot_product_attention(q, k, v, masks_of(kind), drop_prob=0.3)
     torch.manual_seed(3)
     scaled_mask = dropout_mask((3, 2, 5, 16), 0.3)[..., :5] / keep_probability(0.3)  # few keys are padded to 16
-    wanted = (scaled_dot_product(q, k, v, masks_of(kind))[1] * scaled_mask) @ v
-    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9)
-    pairs = zip(*(torch.autograd.grad(x.square().sum(), inputs) for x in (found, wanted)), strict=True)
+    expected = (scaled_dot_product(q, k, v, masks_of(kind))[1] * scaled_mask) @ v
+    torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-9)
+    pairs = zip(*(torch.autograd.grad(x.square().sum(), inputs) for x in (result, expected)), strict=True)
     for mine, theirs in pairs:
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)
 
@@ -138,10 +138,10 @@ def test_attention_dropout_scales_kept_weights(kind, monkeypatch):
 def test_padded_keys_do_not_change_the_random_masks():
     q, k, v = torch.randn(3, 1, 2, 20, 4).unbind()
     torch.manual_seed(3)
-    found = scaled_dot_product_attention(q, k, v, masks.causal(20), drop_prob=0.3, scale=0.7)
+    result = scaled_dot_product_attention(q, k, v, masks.causal(20), drop_prob=0.3, scale=0.7)
     torch.manual_seed(3)
     weights = scaled_dot_product(q, k, v, masks.causal(20), scale=0.7)[1]
-    torch.testing.assert_close(found, fast_dropout(weights, 0.3) @ v)
+    torch.testing.assert_close(result, fast_dropout(weights, 0.3) @ v)
 
 
 @pytest.mark.parametrize("mask", [None, torch.ones(1, 1, 4, 1, dtype=torch.bool), masks.causal(8)])
@@ -151,20 +151,20 @@ def test_attention_dropout_under_autocast_equals_bfloat16(mask):
         k, v = torch.cat([k, k], dim=2), torch.cat([v, v], dim=2)
     torch.manual_seed(3)
     with torch.autocast("cpu", torch.bfloat16):
-        found = scaled_dot_product_attention(q, k, v, mask, drop_prob=0.3)
+        result = scaled_dot_product_attention(q, k, v, mask, drop_prob=0.3)
     torch.manual_seed(3)
-    wanted = scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, drop_prob=0.3)
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), wanted, rtol=0.02, atol=0.02)
+    expected = scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, drop_prob=0.3)
+    assert result.dtype == torch.bfloat16
+    torch.testing.assert_close(result.float(), expected, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_query_without_keys_gets_zeros_with_dropout(dtype):
     q, k, v = torch.randn(3, 3, 2, 5, 4, dtype=dtype).unbind()
     inputs = [x.requires_grad_() for x in (q, k, v)]
-    found = scaled_dot_product_attention(q, k, v, masks_of("padding"), drop_prob=0.3)
-    assert not found[2].any()
-    assert found[:2].isfinite().all()
-    for gradient in torch.autograd.grad(found.sum(), inputs):
+    result = scaled_dot_product_attention(q, k, v, masks_of("padding"), drop_prob=0.3)
+    assert not result[2].any()
+    assert result[:2].isfinite().all()
+    for gradient in torch.autograd.grad(result.sum(), inputs):
         assert not gradient[2].any()
         assert gradient.isfinite().all()

@@ -128,7 +128,7 @@ def test_rotary_scores_depend_on_the_distance_only(seed, one, other, shift):
     q, k = torch.randn(2, 1, 1, 1, 8, generator=generator).unbind()
 
     def product(i, j):
-        angles = [positions.rotary_angles(torch.tensor([place]), 8) for place in (i, j)]
+        angles = [positions.rotary_angles(torch.tensor([position]), 8) for position in (i, j)]
         return (positions.rotate(q, angles[0]) * positions.rotate(k, angles[1])).sum()
 
     torch.testing.assert_close(product(one, other), product(one + shift, other + shift), atol=1e-4, rtol=1e-4)
@@ -257,14 +257,16 @@ def test_dropout_rates_of_a_model():
     assert [layer.attention.drop_prob for layer in model.encoder.layers] == [0.4, 0.4]
     assert model.encoder.layer_drop == 0.3
     # each rate is applied in a forward pass
-    seen = {}
+    calls = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Dropout):
-            module.register_forward_hook(lambda _m, inputs, output, name=name: seen.update({name: (inputs[0], output)}))
+            module.register_forward_hook(
+                lambda _m, inputs, output, name=name: calls.update({name: (inputs[0], output)})
+            )
     model.encoder.layer_drop = 0.0
     model(torch.randint(9, (40, 50)))
-    assert seen.keys() == rates.keys()
-    for name, (before, after) in seen.items():
+    assert calls.keys() == rates.keys()
+    for name, (before, after) in calls.items():
         assert abs(dropped_share(before, after) - 0.2) < 0.02, name
 
 

@@ -82,12 +82,12 @@ def test_relative_buckets_equal_transformers(queries, before, sizes, bidirection
         buckets = max(buckets, 4)
     stretch = 17  # far distances too
     keys = (queries + before) * stretch
-    found = positions.relative_buckets(queries, keys, buckets, max_distance=furthest, bidirectional=bidirectional)
+    result = positions.relative_buckets(queries, keys, buckets, max_distance=furthest, bidirectional=bidirectional)
     distance = torch.arange(keys)[None, :] - torch.arange(keys)[keys - queries :, None]
     expected = T5Attention._relative_position_bucket(
         distance, bidirectional=bidirectional, num_buckets=buckets, max_distance=furthest
     )
-    assert torch.equal(found, expected)
+    assert torch.equal(result, expected)
 
 
 def test_relative_biases_are_looked_up_by_bucket():

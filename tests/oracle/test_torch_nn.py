@@ -119,8 +119,8 @@ def test_encoder_layer_and_stack(dtype, training, norm_first):
         )
         batch, length = x.shape[:2]
         attn_back, padding_back = masks.to_torch_nn(mask, batch=batch, queries=length, keys=length, num_heads=num_heads)
-        found = run(back, x, **{names["mask"]: attn_back, names["padding"]: padding_back})
-        assert_close(found, expected, dtype)
+        result = run(back, x, **{names["mask"]: attn_back, names["padding"]: padding_back})
+        assert_close(result, expected, dtype)
 
     check()
 
@@ -133,15 +133,15 @@ def test_initial_weights_equal_torch(build):
         expected = [theirs.in_proj_weight, theirs.in_proj_bias, theirs.out_proj.weight, theirs.out_proj.bias]
         torch.manual_seed(7)
         ours = MultiHeadAttention(16, 4)
-        found = [ours.qkv.weight, ours.qkv.bias, ours.out.weight, ours.out.bias]
+        result = [ours.qkv.weight, ours.qkv.bias, ours.out.weight, ours.out.bias]
     else:
         theirs = nn.TransformerEncoderLayer(16, 4, 32, 0.1)
         torch.manual_seed(7)
         ours = EncoderLayer(16, 32, 4, 0.1)
         named = ours.state_dict()
         expected = list(theirs.state_dict().values())
-        found = [named[LAYER.rows[name]] for name in theirs.state_dict()]
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+        result = [named[LAYER.rows[name]] for name in theirs.state_dict()]
+    assert all(torch.equal(one, other) for one, other in zip(result, expected, strict=True))
 
 
 def test_layers_of_a_stack_have_separate_weights():

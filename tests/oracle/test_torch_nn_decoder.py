@@ -110,8 +110,8 @@ def gradients_of_torch(theirs):
     return [dict(part.state_dict()) for part in parts(from_torch_nn(twin))]
 
 
-def assert_close(found, expected, bound):
-    torch.testing.assert_close(found, expected, atol=bound, rtol=bound)
+def assert_close(result, expected, bound):
+    torch.testing.assert_close(result, expected, atol=bound, rtol=bound)
 
 
 @pytest.mark.usefixtures("its_kernel")
@@ -132,8 +132,8 @@ def test_values_and_gradients_under_every_pair_of_masks(dtype, training, norm_fi
         # the memory has the padding of the source
         source_mask = masks.from_torch_nn(None, crossing[1])
         expected = run(theirs_on(theirs, given_masks, src_key_padding_mask=crossing[1]), [theirs], x, memory)
-        found = run(ours_on(ours, mask, memory_mask, source_mask), parts(ours), x, memory)
-        assert_close(found, expected, BOUND[dtype])
+        result = run(ours_on(ours, mask, memory_mask, source_mask), parts(ours), x, memory)
+        assert_close(result, expected, BOUND[dtype])
         # and back: equal weights, masks and outputs
         back = to_torch_nn(ours)
         for one, other in zip(back.state_dict().values(), theirs.state_dict().values(), strict=True):
@@ -192,10 +192,10 @@ def test_initial_weights_of_cross_attention_equal_torch():
     assert torch.equal(ours.out.weight, theirs.out_proj.weight)
     assert torch.equal(ours.out.bias, theirs.out_proj.bias)
     # and as many
-    found = torch.rand(3)
+    result = torch.rand(3)
     torch.manual_seed(7)
     nn.MultiheadAttention(16, 4)
-    assert torch.equal(torch.rand(3), found)
+    assert torch.equal(torch.rand(3), result)
 
 
 def test_initial_weights_of_a_decoder_layer_equal_torch():

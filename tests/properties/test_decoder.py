@@ -35,7 +35,7 @@ def build(options):
 
 def model(positions, **options):
     relative = 6 if positions == "none" else 0
-    made = Seq2Seq(
+    transformer = Seq2Seq(
         Seq2SeqConfig(
             vocab_size=11,
             d_model=8,
@@ -48,13 +48,13 @@ def model(positions, **options):
             **options,
         )
     ).eval()
-    for parameter in made.parameters():
+    for parameter in transformer.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
-    return made
+    return transformer
 
 
-def assert_close(found, expected):
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
+def assert_close(result, expected):
+    torch.testing.assert_close(result, expected, atol=2e-5, rtol=2e-5)
 
 
 @settings(max_examples=20)
@@ -67,13 +67,13 @@ def test_cached_decoding_in_chunks_equals_one_pass(seed, options, chunks, padded
     keep[0, : length // 2] = not padded  # left padding, as in prompts
     memory_mask = masks.padding(memory_keep)
     whole = decoder(x, memory, masks.padding(keep) & masks.causal(length), memory_mask)
-    found = []
+    result = []
     for chunk in chunks:
         stop = cache.length + chunk
         mask = masks.padding(keep[:, :stop]) & masks.causal(stop)
-        found.append(decoder(x[:, stop - chunk : stop], memory, mask, memory_mask, cache))
+        result.append(decoder(x[:, stop - chunk : stop], memory, mask, memory_mask, cache))
     assert cache.length == length
-    assert_close(torch.cat(found, dim=1), whole)
+    assert_close(torch.cat(result, dim=1), whole)
 
 
 @settings(max_examples=20)
@@ -84,22 +84,22 @@ def test_reordered_rows_continue_from_their_source_row(seed, options, rows):
     x, memory = torch.randn(3, 4, 8), torch.randn(3, 5, 8)
     decoder(x[:, :3], memory, masks.causal(3), None, cache)
     cache.reorder(order, order)
-    found = decoder(x[order, 3:], memory[order], masks.causal(4), None, cache)
-    assert_close(found, decoder(x[order], memory[order], masks.causal(4))[:, 3:])
+    result = decoder(x[order, 3:], memory[order], masks.causal(4), None, cache)
+    assert_close(result, decoder(x[order], memory[order], masks.causal(4))[:, 3:])
 
 
 @settings(max_examples=20)
 @given(seeds, decoders, st.integers(2, 7), st.data())
 def test_a_token_does_not_affect_earlier_outputs(seed, options, length, data):
     torch.manual_seed(seed)
-    decoder, place = build(options), data.draw(st.integers(1, length - 1))
+    decoder, position = build(options), data.draw(st.integers(1, length - 1))
     x, memory = torch.randn(2, length, 8), torch.randn(2, 3, 8)
     changed = x.clone()
-    changed[:, place:] += 3
+    changed[:, position:] += 3
     mask = masks.causal(length)
-    found, expected = decoder(changed, memory, mask), decoder(x, memory, mask)
-    assert_close(found[:, :place], expected[:, :place])
-    assert not torch.allclose(found[:, place:], expected[:, place:])
+    result, expected = decoder(changed, memory, mask), decoder(x, memory, mask)
+    assert_close(result[:, :position], expected[:, :position])
+    assert not torch.allclose(result[:, position:], expected[:, position:])
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -108,13 +108,13 @@ def test_a_token_does_not_affect_earlier_logits_of_a_model(positions):
     @settings(max_examples=10)
     def check(seed, length, data):
         torch.manual_seed(seed)
-        made, place = model(positions), data.draw(st.integers(1, length - 1))
+        transformer, position = model(positions), data.draw(st.integers(1, length - 1))
         source, target = torch.randint(11, (2, 4)), torch.randint(11, (2, length))
         changed = target.clone()
-        changed[:, place:] = (changed[:, place:] + 1) % 11
-        found, expected = made(source, changed), made(source, target)
-        assert_close(found[:, :place], expected[:, :place])
-        assert not torch.allclose(found[:, place:], expected[:, place:])
+        changed[:, position:] = (changed[:, position:] + 1) % 11
+        result, expected = transformer(source, changed), transformer(source, target)
+        assert_close(result[:, :position], expected[:, :position])
+        assert not torch.allclose(result[:, position:], expected[:, position:])
 
     check()
 
@@ -136,34 +136,34 @@ def test_padding_of_the_memory_does_not_change_the_output(seed, options):
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_left_padding_does_not_change_memory_or_logits(positions, norm_order):
-    made = model(positions, norm_order=norm_order)
+    transformer = model(positions, norm_order=norm_order)
     source, target = torch.randint(11, (1, 5)), torch.randint(11, (1, 4))
     keep, target_keep = torch.ones(1, 8, dtype=torch.bool), torch.ones(1, 6, dtype=torch.bool)
     keep[:, :3], target_keep[:, :2] = False, False
     padded = torch.cat([torch.zeros(1, 3, dtype=torch.long), source], dim=1)
     padded_target = torch.cat([torch.zeros(1, 2, dtype=torch.long), target], dim=1)
     mask, target_mask = masks.padding(keep), masks.padding(target_keep)
-    assert_close(made.encode(padded, mask)[:, 3:], made.encode(source))
-    assert_close(made(padded, padded_target, mask, target_mask)[:, 2:], made(source, target))
+    assert_close(transformer.encode(padded, mask)[:, 3:], transformer.encode(source))
+    assert_close(transformer(padded, padded_target, mask, target_mask)[:, 2:], transformer(source, target))
 
 
 def test_relative_biases_of_a_decoder_cover_earlier_tokens():
     decoder = build(OPTIONS[3])
     x, memory = torch.randn(2, 12, 8), torch.randn(2, 3, 8)
-    found = decoder(x, memory, masks.causal(12))
+    result = decoder(x, memory, masks.causal(12))
     buckets = relative_buckets(12, 12, 6, max_distance=9, bidirectional=False)
     biases = decoder.relative_bias.weight[buckets].permute(2, 0, 1)[None]
     decoder.relative_bias = None
-    assert_close(decoder(x, memory, masks.causal(12) & masks.Mask(length=12, bias=biases)), found)
+    assert_close(decoder(x, memory, masks.causal(12) & masks.Mask(length=12, bias=biases)), result)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_cached_decoding_of_a_model_equals_one_pass(positions):
-    made = model(positions)
+    transformer = model(positions)
     source, target = torch.randint(11, (2, 5)), torch.randint(11, (2, 6))
-    memory, cache = made.encode(source), made.cache()
-    steps = [made.decode(target[:, place : place + 1], memory, cache=cache) for place in range(6)]
-    assert_close(torch.cat(steps, dim=1), made(source, target))
+    memory, cache = transformer.encode(source), transformer.cache()
+    steps = [transformer.decode(target[:, position : position + 1], memory, cache=cache) for position in range(6)]
+    assert_close(torch.cat(steps, dim=1), transformer(source, target))
 
 
 def test_layer_drop_skips_no_layer_with_a_cache():

@@ -22,8 +22,10 @@ def test_causal_masks_hide_later_positions(seed, length, data):
     torch.manual_seed(seed)
     encoder = Encoder(8, 16, 2, 0.0, 2)
     x = torch.randn(1, length, 8)
-    place = data.draw(st.integers(1, length - 1))
+    position = data.draw(st.integers(1, length - 1))
     changed = x.clone()
-    changed[:, place:] += 3
+    changed[:, position:] += 3
     mask = masks.causal(length)
-    torch.testing.assert_close(encoder(changed, mask)[:, :place], encoder(x, mask)[:, :place], atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        encoder(changed, mask)[:, :position], encoder(x, mask)[:, :position], atol=1e-6, rtol=1e-6
+    )

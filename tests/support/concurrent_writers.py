@@ -187,6 +187,7 @@ def prepare(folder):
     import yaml
 
     from support.tiny import make_bert
+    from support.training import spec
 
     make_bert(folder / "bert")
     make_bert(folder / "other", seed=1, hidden_size=64)

@@ -124,9 +124,9 @@ def whole(tokenizer, texts, length):
 @pytest.fixture
 def short():
     """Start with one character for each token, so that most splits are near the last token, and beginnings grow."""
-    before, truncation._CHARACTERS = truncation._CHARACTERS, 1
+    before, truncation._CHARACTERS_PER_TOKEN = truncation._CHARACTERS_PER_TOKEN, 1
     yield
-    truncation._CHARACTERS = before
+    truncation._CHARACTERS_PER_TOKEN = before
 
 
 @pytest.mark.usefixtures("short")

@@ -163,5 +163,5 @@ def test_rank_one_reports_that_rank_zero_has_exited(folder):
     (first, log), (second, other) = together(folder, "nowhere", data__train=str(folder / "nowhere.tsv"))
     assert (first, second) == (1, 1)
     assert "clearhead: error: no such file: " in log
-    assert "clearhead: error: the first process has ended; its message says why" in other
+    assert "clearhead: error: the process of rank 0 has exited; its message explains why" in other
     assert "Traceback" not in other

@@ -1,1 +1,1 @@
-"""Our models in other people's formats."""
+"""Export models to ONNX and to the folders of other libraries."""

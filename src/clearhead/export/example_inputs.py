@@ -1,4 +1,4 @@
-"""What exported models are tried with: real texts, and a row as long as the model takes."""
+"""Example inputs for exported graphs: real texts, and a row of the maximum length."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ Batch = Mapping[str, Tensor]
 Row = Sequence[int]
 
 _ROWS = 16
-"""Texts in a batch."""
-_LONG, _LONG_TARGET = 512, 256
-"""Tokens of the longest row, where the model takes as many: enough to show what a short text does not; a model with
-windows gets twice the widest of them. A target has a score for each token of the vocabulary, and is shorter."""
+"""Texts per batch."""
+_LONG_SOURCE, _LONG_TARGET = 512, 256
+"""Tokens of the long row, if the model accepts as many: long enough to reveal errors that short texts hide. Models with
+local attention get twice their widest window. Targets are shorter: a token has one logit per vocabulary entry."""
 
 
 @dataclass(frozen=True)
 class ExampleInputs:
-    """A graph with what it is tried with.
+    """A graph and its example inputs.
 
     Args:
-        graph: it.
-        texts: the texts, in batches of like length.
-        long: a short row beside one as long as the model takes, as far as that is sensible.
+        graph: the graph.
+        texts: batches of texts of similar length.
+        long: a batch of one short row and one row of the maximum length.
     """
 
     graph: Graph
@@ -41,44 +41,50 @@ class ExampleInputs:
     long: Batch
 
     @property
-    def all(self) -> list[Batch]:
-        """All batches."""
+    def batches(self) -> list[Batch]:
+        """All batches, the long one last."""
         return [*self.texts, self.long]
 
 
-def of(made: Pipeline, texts: Sequence[str]) -> list[ExampleInputs]:
-    """The graphs of a model, each with what it is tried with."""
-    if isinstance(made, TextToText):
-        return _of_seq2seq(made, texts)
-    if isinstance(made, TextEncoder):
-        config, tokens = made.model.config, made.tokenize(texts)
-        (graph,) = graphs.of_encoder(made.model, made.settings.pooling, made.settings.normalize)
+def example_inputs(pipeline: Pipeline, texts: Sequence[str]) -> list[ExampleInputs]:
+    """Return the graphs of a model with example inputs for each."""
+    if isinstance(pipeline, TextToText):
+        return _seq2seq_inputs(pipeline, texts)
+    if isinstance(pipeline, TextEncoder):
+        config, tokens = pipeline.model.config, pipeline.tokenize(texts)
+        (graph,) = graphs.encoder_graphs(pipeline.model, pipeline.settings.pooling, pipeline.settings.normalize)
     else:
-        config, tokens = made.model.encoder.config, made.tokenizer.encode(texts, made.max_length)
-        (graph,) = graphs.of_head(made.model)
+        config, tokens = pipeline.model.encoder.config, pipeline.tokenizer.encode(texts, pipeline.max_length)
+        (graph,) = graphs.head_graphs(pipeline.model)
     rows = sorted((text.ids for text in tokens), key=len)
-    batches = [_of_rows(graph, rows[start : start + _ROWS], config.pad_id) for start in range(0, len(rows), _ROWS)]
-    return [ExampleInputs(graph, batches, _of_rows(graph, [rows[0], _long(rows, _longest(config))], config.pad_id))]
+    batches = [
+        _encoder_batch(graph, rows[start : start + _ROWS], config.pad_id) for start in range(0, len(rows), _ROWS)
+    ]
+    return [
+        ExampleInputs(
+            graph, batches, _encoder_batch(graph, [rows[0], _repeat_to_length(rows, max_length(config))], config.pad_id)
+        )
+    ]
 
 
-def greedy(made: TextToText, texts: Sequence[str]) -> list[Generated]:
-    """What a model makes of texts, greedily; one of many languages is told the first."""
-    target = min(made.tokenizer.languages, default=None)
-    return made.generate(texts, beam_size=1, max_new_tokens=16, target_lang=target, return_details=True)
+def generate_greedily(pipeline: TextToText, texts: Sequence[str]) -> list[Generated]:
+    """Generate greedily from texts; multilingual models use the first target language."""
+    target = min(pipeline.tokenizer.languages, default=None)
+    return pipeline.generate(texts, beam_size=1, max_new_tokens=16, target_lang=target, return_details=True)
 
 
-def _longest(config: EncoderConfig) -> int:
+def max_length(config: EncoderConfig) -> int:
     widest = max((window for window in config.windows if window is not None), default=0)
-    return min(config.max_len, max(_LONG, 2 * widest))
+    return min(config.max_len, max(_LONG_SOURCE, 2 * widest))
 
 
-def _long(rows: Sequence[Row], length: int) -> Row:
-    """The rows one after another, over and over."""
+def _repeat_to_length(rows: Sequence[Row], length: int) -> Row:
+    """Concatenate the rows repeatedly up to a length."""
     return list(islice(cycle([number for row in rows for number in row]), length))
 
 
-def _of_rows(graph: Graph, rows: Sequence[Row], pad: int) -> Batch:
-    """A batch of an encoder; with types, the texts are a first one and a second."""
+def _encoder_batch(graph: Graph, rows: Sequence[Row], pad: int) -> Batch:
+    """Return an encoder batch; if the graph takes token types, the second half of each row has type 1."""
     ids, mask = _padded(rows, pad)
     batch = {"input_ids": ids, "attention_mask": mask}
     if "token_type_ids" in graph.inputs:
@@ -86,36 +92,38 @@ def _of_rows(graph: Graph, rows: Sequence[Row], pad: int) -> Batch:
     return batch
 
 
-def _of_seq2seq(made: TextToText, texts: Sequence[str]) -> list[ExampleInputs]:
-    """The texts, and what the model makes of them greedily, of which the cached step has the last token."""
-    config, before = made.model.config, made.prompts.prefix
-    sources = made.tokenizer.encode([before + text for text in texts], made.max_length)
-    outputs = greedy(made, texts)
+def _seq2seq_inputs(pipeline: TextToText, texts: Sequence[str]) -> list[ExampleInputs]:
+    """Return example inputs for the three graphs of an encoder–decoder, with greedily generated targets."""
+    config, prefix = pipeline.model.config, pipeline.prompts.prefix
+    sources = pipeline.tokenizer.encode([prefix + text for text in texts], pipeline.max_length)
+    outputs = generate_greedily(pipeline, texts)
     pairs = sorted(
         ((tokens.ids, [config.start_id, *output.token_ids]) for tokens, output in zip(sources, outputs, strict=True)),
         key=lambda pair: len(pair[0]),
     )
-    longest = [min(config.max_len or size, size) for size in (_LONG, _LONG_TARGET)]
-    source, target = (_long(rows, size) for rows, size in zip(zip(*pairs, strict=True), longest, strict=True))
-    some = [pairs[start : start + _ROWS] for start in range(0, len(pairs), _ROWS)]
-    batches = [_of_pairs(made, part) for part in some]
-    long = _of_pairs(made, [(pairs[0][0], target), (source, pairs[0][1])])
+    longest = [min(config.max_len or size, size) for size in (_LONG_SOURCE, _LONG_TARGET)]
+    source, target = (
+        _repeat_to_length(rows, size) for rows, size in zip(zip(*pairs, strict=True), longest, strict=True)
+    )
+    groups = [pairs[start : start + _ROWS] for start in range(0, len(pairs), _ROWS)]
+    batches = [_seq2seq_batches(pipeline, part) for part in groups]
+    long = _seq2seq_batches(pipeline, [(pairs[0][0], target), (source, pairs[0][1])])
     return [
         ExampleInputs(graph, [batch[graph.name] for batch in batches], long[graph.name])
-        for graph in graphs.of_seq2seq(made.model)
+        for graph in graphs.seq2seq_graphs(pipeline.model)
     ]
 
 
-def _of_pairs(made: TextToText, pairs: Sequence[tuple[Row, Row]]) -> dict[str, Batch]:
-    """For each graph its inputs of some sources with their targets."""
-    pad = made.model.config.pad_id
+def _seq2seq_batches(pipeline: TextToText, pairs: Sequence[tuple[Row, Row]]) -> dict[str, Batch]:
+    """Return the inputs of each graph for pairs of source and target ids."""
+    pad = pipeline.model.config.pad_id
     ids, mask = _padded([source for source, _ in pairs], pad)
     targets, _ = _padded([target for _, target in pairs], pad)
     with torch.inference_mode():
-        memory = made.model.encode(ids, graphs.padding(mask))
+        memory = pipeline.model.encode(ids, graphs.padding(mask))
         first = {"input_ids": targets[:, :-1], "encoder_hidden_states": memory, "encoder_attention_mask": mask}
-        _, *held = graphs.Decoder(made.model)(*first.values())
-    past = dict(zip(graphs.past_names(made.model), held, strict=True))
+        _, *key_values = graphs.Decoder(pipeline.model)(*first.values())
+    past = dict(zip(graphs.past_names(pipeline.model), key_values, strict=True))
     return {
         "encoder_model": {"input_ids": ids, "attention_mask": mask},
         "decoder_model": first,

@@ -1,4 +1,4 @@
-"""Models as graphs of tensors: what stands in an ONNX file, from ids to what is wanted of them."""
+"""Modules that map tensors to tensors, as an ONNX file holds them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,26 +16,26 @@ from clearhead.models.heads import EncoderClassifier, SpanClassifier, pool
 from clearhead.models.seq2seq import Seq2Seq
 
 Axes = dict[int, str]
-"""For each dimension that is free its name."""
+"""Names of the dynamic dimensions."""
 
 _PAST = "past_key_values."
 
 
 def padding(attention_mask: Int[Tensor, "B L"]) -> masks.Mask:
-    """The 0/1 mask that graphs take as one of ours."""
+    """Return the padding mask of a 0/1 attention mask."""
     return masks.padding(attention_mask != 0)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A module that has tensors alone for inputs and outputs.
+    """A module whose inputs and outputs are all tensors.
 
     Args:
-        name: of its file, without an ending.
-        module: what computes.
-        inputs: an example of each input, by name, in the order that the module takes them.
-        axes: for each input its free dimensions.
-        outputs: the names of the outputs.
+        name: name of its file, without extension.
+        module: the module.
+        inputs: an example of each input by name, in the module's argument order.
+        axes: dynamic dimensions of each input.
+        outputs: names of the outputs.
     """
 
     name: str
@@ -44,15 +44,15 @@ class Graph:
     axes: Mapping[str, Axes]
     outputs: Sequence[str]
 
-    def shapes(self) -> tuple[Axes | tuple[Axes, ...], ...]:
-        """The free dimensions as the module takes its inputs: those of keys and values together."""
+    def dynamic_shapes(self) -> tuple[Axes | tuple[Axes, ...], ...]:
+        """Return the dynamic dimensions in the module's argument order; keys and values form one tuple."""
         past = tuple(axes for name, axes in self.axes.items() if name.startswith(_PAST))
         others = tuple(axes for name, axes in self.axes.items() if not name.startswith(_PAST))
         return (*others, past) if past else others
 
 
-class _Vectors(nn.Module):
-    """Ids to one vector a text: encoder, pooling, normalisation."""
+class SentenceEncoder(nn.Module):
+    """Maps ids to one vector per text: encoder, pooling and normalization."""
 
     def __init__(self, model: EncoderModel, pooling: Pooling, normalize: bool) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class _Vectors(nn.Module):
 
 
 class _Head(nn.Module):
-    """Ids to the logits of labels, or of an answer's beginnings and ends."""
+    """Maps ids to the logits of labels, or to start and end logits."""
 
     def __init__(self, model: EncoderClassifier | SpanClassifier) -> None:
         super().__init__()
@@ -80,12 +80,12 @@ class _Head(nn.Module):
         attention_mask: Int[Tensor, "B L"],
         token_type_ids: Int[Tensor, "B L"] | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        found: Tensor | tuple[Tensor, Tensor] = self.model(input_ids, padding(attention_mask), token_type_ids)
-        return found
+        logits: Tensor | tuple[Tensor, Tensor] = self.model(input_ids, padding(attention_mask), token_type_ids)
+        return logits
 
 
-class _Memory(nn.Module):
-    """A source to the memory."""
+class SourceEncoder(nn.Module):
+    """Maps source ids to the memory."""
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class _Memory(nn.Module):
         return self.model.encode(input_ids, padding(attention_mask))
 
 
-class _Past(SelfAttentionCache):
+class _ConcatenatingCache(SelfAttentionCache):
     """A cache that concatenates keys and values: a graph has no preallocated storage to write into."""
 
     def __init__(self, key_value: tuple[Tensor, Tensor] | None = None) -> None:
@@ -119,7 +119,7 @@ class _Past(SelfAttentionCache):
 
 
 class Decoder(nn.Module):
-    """A target's beginning: the scores of its next token, and all keys and values."""
+    """First decoding step: maps a target prefix to logits and all keys and values."""
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
@@ -132,13 +132,13 @@ class Decoder(nn.Module):
         encoder_attention_mask: Int[Tensor, "B M"],
     ) -> tuple[Tensor, ...]:
         cache = DecoderCache(len(self.model.decoder.layers))
-        cache.layers = [LayerCache(_Past(), layer.cross_attention) for layer in cache.layers]
+        cache.layers = [LayerCache(_ConcatenatingCache(), layer.cross_attention) for layer in cache.layers]
         logits = self.model.decode(input_ids, encoder_hidden_states, None, padding(encoder_attention_mask), cache)
-        return (logits, *_held(cache, memory=True))
+        return (logits, *_cached_tensors(cache, memory=True))
 
 
 class DecoderWithPast(nn.Module):
-    """A target's next token: from the keys and values of those before it, and of the memory."""
+    """Later decoding steps: maps one token and the cached keys and values to logits and updated keys and values."""
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
@@ -149,34 +149,34 @@ class DecoderWithPast(nn.Module):
     ) -> tuple[Tensor, ...]:
         cache = DecoderCache(len(self.model.decoder.layers))
         cache.layers = [
-            LayerCache(_Past((past[at], past[at + 1])), layer.cross_attention)
+            LayerCache(_ConcatenatingCache((past[at], past[at + 1])), layer.cross_attention)
             for at, layer in zip(range(0, len(past), 4), cache.layers, strict=True)
         ]
         for at, layer in zip(range(0, len(past), 4), cache.layers, strict=True):
             layer.cross_attention.key_value = past[at + 2], past[at + 3]
-        memory = past[2][:, 0]  # of the memory nothing is wanted but its sizes: its keys are there
+        memory = past[2][:, 0]  # only the sizes of the memory matter: its keys and values are cached
         logits = self.model.decode(input_ids, memory, None, padding(encoder_attention_mask), cache)
-        return (logits, *_held(cache, memory=False))
+        return (logits, *_cached_tensors(cache, memory=False))
 
 
-def _held(cache: DecoderCache, *, memory: bool) -> list[Tensor]:
-    """What a cache holds: of each layer its own keys and values, then those of the memory."""
-    found: list[Tensor] = []
+def _cached_tensors(cache: DecoderCache, *, memory: bool) -> list[Tensor]:
+    """Return the cached tensors: for each layer its self-attention keys and values, then those of the memory."""
+    tensors: list[Tensor] = []
     for own, cross in cache.layers:
         assert own.keys is not None
         assert own.values is not None
-        found += [own.keys, own.values]
+        tensors += [own.keys, own.values]
         if memory:
             assert cross.key_value is not None
-            found += cross.key_value
-    return found
+            tensors += cross.key_value
+    return tensors
 
 
-def of_encoder(model: EncoderModel, pooling: Pooling, normalize: bool) -> list[Graph]:
-    """The graph of a text encoder: `sentence_embedding` (B, D) and `last_hidden_state` (B, L, D)."""
-    rows = _rows(model.config.vocab_size, model.config.max_len)
+def encoder_graphs(model: EncoderModel, pooling: Pooling, normalize: bool) -> list[Graph]:
+    """Return the graph of a text encoder: `sentence_embedding` (B, D) and `last_hidden_state` (B, L, D)."""
+    rows = _example_ids(model.config.vocab_size, model.config.max_len)
     axes = {0: "batch", 1: "length"}
-    module = _Vectors(model, pooling, normalize)
+    module = SentenceEncoder(model, pooling, normalize)
     return [
         Graph(
             "model",
@@ -188,10 +188,10 @@ def of_encoder(model: EncoderModel, pooling: Pooling, normalize: bool) -> list[G
     ]
 
 
-def of_head(model: EncoderClassifier | SpanClassifier) -> list[Graph]:
-    """The graph of an encoder with a head: `logits` (B, C), or `start_logits` and `end_logits` (B, L)."""
+def head_graphs(model: EncoderClassifier | SpanClassifier) -> list[Graph]:
+    """Return the graph of an encoder with a head: `logits` (B, C), or `start_logits` and `end_logits` (B, L)."""
     config = model.encoder.config
-    rows = _rows(config.vocab_size, config.max_len)
+    rows = _example_ids(config.vocab_size, config.max_len)
     inputs = {"input_ids": rows, "attention_mask": torch.ones_like(rows)}
     if config.num_token_types > 1:
         inputs["token_type_ids"] = torch.zeros_like(rows)
@@ -200,15 +200,15 @@ def of_head(model: EncoderClassifier | SpanClassifier) -> list[Graph]:
     return [Graph("model", _Head(model).eval(), inputs, dict.fromkeys(inputs, axes), outputs)]
 
 
-def of_seq2seq(model: Seq2Seq) -> list[Graph]:
-    """The three graphs of an encoder–decoder, with the names that Optimum's have."""
+def seq2seq_graphs(model: Seq2Seq) -> list[Graph]:
+    """Return the three graphs of an encoder–decoder, named as Optimum names them."""
     config = model.config
-    source = _rows(config.vocab_size, config.max_len)
-    target = _rows(config.target_vocab_size or config.vocab_size, config.max_len)[:, :3].contiguous()
+    source = _example_ids(config.vocab_size, config.max_len)
+    target = _example_ids(config.target_vocab_size or config.vocab_size, config.max_len)[:, :3].contiguous()
     mask = torch.ones_like(source)
     with torch.no_grad():
         memory = model.encode(source)
-        _, *held = Decoder(model)(target, memory, mask)
+        _, *key_values = Decoder(model)(target, memory, mask)
     source_axes, target_axes = {0: "batch", 1: "source_length"}, {0: "batch", 1: "target_length"}
     past = past_names(model)
     present = [name.replace(_PAST, "present.") for name in past]
@@ -216,7 +216,7 @@ def of_seq2seq(model: Seq2Seq) -> list[Graph]:
     return [
         Graph(
             "encoder_model",
-            _Memory(model).eval(),
+            SourceEncoder(model).eval(),
             {"input_ids": source, "attention_mask": mask},
             {"input_ids": source_axes, "attention_mask": source_axes},
             ["last_hidden_state"],
@@ -238,7 +238,7 @@ def of_seq2seq(model: Seq2Seq) -> list[Graph]:
             {
                 "input_ids": target[:, -1:].contiguous(),
                 "encoder_attention_mask": mask,
-                **dict(zip(past_axes, held, strict=True)),
+                **dict(zip(past_axes, key_values, strict=True)),
             },
             {"input_ids": {0: "batch"}, "encoder_attention_mask": source_axes, **past_axes},
             ["logits", *(name for name in present if ".decoder." in name)],
@@ -247,11 +247,11 @@ def of_seq2seq(model: Seq2Seq) -> list[Graph]:
 
 
 def past_names(model: Seq2Seq) -> list[str]:
-    """The inputs that take keys and values, in the order in which the first step gives them."""
+    """Return the names of the key and value inputs, in the output order of the first step."""
     layers = range(len(model.decoder.layers))
-    return [f"{_PAST}{n}.{who}.{what}" for n in layers for who in ("decoder", "encoder") for what in ("key", "value")]
+    return [f"{_PAST}{n}.{side}.{kind}" for n in layers for side in ("decoder", "encoder") for kind in ("key", "value")]
 
 
-def _rows(vocabulary: int, longest: int | None) -> Tensor:
-    """Ids to try a graph with: two rows, whose sizes are not 1, which would be taken for fixed."""
+def _example_ids(vocabulary: int, longest: int | None) -> Tensor:
+    """Return example ids of shape (2, 7). A size of 1 would become a fixed dimension."""
     return (torch.arange(14).view(2, 7)[:, : longest or 7] % vocabulary).contiguous()

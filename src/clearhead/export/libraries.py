@@ -1,4 +1,4 @@
-"""A model in the folder of another library that has weights of its own."""
+"""Export models to folders of transformers, sentence-transformers and CTranslate2."""
 
 import importlib
 import importlib.util
@@ -9,7 +9,7 @@ from typing import Any
 
 from clearhead.export import parity
 from clearhead.export.output import ExportReport, export_folder
-from clearhead.export.sample_texts import TEXTS, checked
+from clearhead.export.sample_texts import TEXTS, non_empty_texts
 from clearhead.io.json import read_json, write_json
 from clearhead.pipelines.auto import load_pipeline
 from clearhead.pipelines.text_encoder import TextEncoder
@@ -17,136 +17,140 @@ from clearhead.pipelines.text_to_text import TextToText
 
 
 def to_transformers(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TEXTS) -> ExportReport:
-    """Writes a model as transformers opens it: weights, config, tokenizer, settings of generation.
+    """Export a model to a folder of transformers: weights, config, tokenizer and generation config.
 
     Args:
         model: a folder, or a Hub id.
-        folder: where to.
-        texts: what it is compared on with the model, opened by transformers.
+        folder: the output folder.
+        texts: texts on which the export, opened by transformers, is compared with the model.
 
     Raises:
-        ValueError: transformers is not installed; no such model, or a part of it that its family's format cannot hold;
-            what is written computes something else: then nothing is there. As in `export_folder`, too.
+        ValueError: transformers is not installed; the model does not exist; its family's format cannot hold a part of
+            it; or the export computes other outputs, and nothing is written then. Also the errors of `export_folder`.
     """
-    _need()
-    texts = checked(texts)
-    with export_folder(model, folder, "transformers") as (part, told), parity.suppress_warnings():
-        made = load_pipeline(model)
-        made.save_pretrained(part)
-        told.error["in float32"] = parity.transformers(made, part, texts)
-    return told
+    _require_libraries()
+    texts = non_empty_texts(texts)
+    with export_folder(model, folder, "transformers") as (output, report), parity.suppress_warnings():
+        pipeline = load_pipeline(model)
+        pipeline.save_pretrained(output)
+        report.error["in float32"] = parity.transformers_error(pipeline, output, texts)
+    return report
 
 
 def to_sentence_transformers(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TEXTS) -> ExportReport:
-    """Writes an encoder as sentence-transformers opens it: as `to_transformers`, with pooling and prompts.
+    """Export an encoder to a folder of sentence-transformers, with pooling and prompts.
 
     Args:
         model, folder: as in `to_transformers`.
-        texts: what it is compared on with the model, opened by sentence-transformers.
+        texts: texts on which the export, opened by sentence-transformers, is compared with the model.
 
     Raises:
-        ValueError: an encoder–decoder, or an encoder with a head; and as in `to_transformers`.
+        ValueError: the model is an encoder–decoder or has a head; also the errors of `to_transformers`.
     """
-    _need("sentence_transformers")
-    texts = checked(texts)
-    with export_folder(model, folder, "sentence-transformers") as (part, told), parity.suppress_warnings():
-        made = load_pipeline(model)
-        if not isinstance(made, TextEncoder):
-            what = "a decoder" if isinstance(made, TextToText) else "its head"
-            raise ValueError(f"sentence-transformers has no place for {what} of {model}")
-        made.save_pretrained(part)
-        told.error["in float32"] = parity.sentence_transformers(made, part, texts)
-    return told
+    _require_libraries("sentence_transformers")
+    texts = non_empty_texts(texts)
+    with export_folder(model, folder, "sentence-transformers") as (output, report), parity.suppress_warnings():
+        pipeline = load_pipeline(model)
+        if not isinstance(pipeline, TextEncoder):
+            what = "a decoder" if isinstance(pipeline, TextToText) else "its head"
+            raise ValueError(f"sentence-transformers does not support {what} of {model}")
+        pipeline.save_pretrained(output)
+        report.error["in float32"] = parity.sentence_transformers_error(pipeline, output, texts)
+    return report
 
 
 def to_ctranslate2(
     model: str | Path, folder: str | Path, *, int8: bool = False, texts: Sequence[str] = TEXTS
 ) -> ExportReport:
-    """Writes a model as CTranslate2 opens it, by CTranslate2's own converter, and its tokenizer.
+    """Export a model to a folder of CTranslate2, with CTranslate2's own converter, and its tokenizer.
 
     Args:
         model, folder: as in `to_transformers`.
-        int8: weights in 8 bits; what that costs is measured on the texts.
-        texts: what it is compared on with the model in float32, opened by CTranslate2.
+        int8: quantize the weights to 8 bits; the quality loss is measured on the texts.
+        texts: texts on which the float32 export, opened by CTranslate2, is compared with the model.
 
     Raises:
-        ValueError: CTranslate2 or transformers is not installed; the converter does not know a part of the model, or
-            what it makes computes something else: then nothing is written. As in `export_folder`, too.
+        ValueError: CTranslate2 or transformers is not installed; the converter does not support the model; or the
+            export computes other outputs, and nothing is written then. Also the errors of `export_folder`.
     """
-    _need("ctranslate2")
-    texts = checked(texts)
-    with export_folder(model, folder, "ctranslate2") as (part, told), parity.suppress_warnings():
-        made = load_pipeline(model)
-        if not isinstance(made, TextEncoder | TextToText):
-            raise ValueError(f"CTranslate2 has no place for the head of {model}")
-        with tempfile.TemporaryDirectory() as held:
-            plain, whole = Path(held) / "plain", Path(held) / "whole"
-            made.save_pretrained(plain)
+    _require_libraries("ctranslate2")
+    texts = non_empty_texts(texts)
+    with export_folder(model, folder, "ctranslate2") as (output, report), parity.suppress_warnings():
+        pipeline = load_pipeline(model)
+        if not isinstance(pipeline, TextEncoder | TextToText):
+            raise ValueError(f"CTranslate2 does not support the head of {model}")
+        with tempfile.TemporaryDirectory() as temporary:
+            transformers_folder, float32_folder = Path(temporary) / "plain", Path(temporary) / "whole"
+            pipeline.save_pretrained(transformers_folder)
             try:
-                _convert(made, plain, whole)
-                told.error["in float32"] = parity.ctranslate2(made, whole, texts)
-                _convert(made, plain, part, "int8" if int8 else None)
+                _convert(pipeline, transformers_folder, float32_folder)
+                report.error["in float32"] = parity.ctranslate2_error(pipeline, float32_folder, texts)
+                _convert(pipeline, transformers_folder, output, "int8" if int8 else None)
             except (ValueError, RuntimeError) as problem:  # CTranslate2 raises RuntimeErrors
-                raise ValueError(f"CTranslate2 cannot hold {model}: {problem}{_parts(made)}") from None
+                raise ValueError(
+                    f"CTranslate2 does not support {model}: {problem}{_unsupported_parts(pipeline)}"
+                ) from None
         if int8:
-            told.loss.update(parity.ctranslate2_loss(made, part, texts))
-        if isinstance(made, TextEncoder):
-            told.missing = "pooling, normalisation and prompts"
-            made.tokenizer.save(part, made.settings.max_length)
+            report.loss.update(parity.ctranslate2_loss(pipeline, output, texts))
+        if isinstance(pipeline, TextEncoder):
+            report.missing = "pooling, normalization and prompts"
+            pipeline.tokenizer.save(output, pipeline.settings.max_length)
         else:
-            told.missing = "the settings of generation"
-            made.tokenizer.save(part, made.max_length)
-    return told
+            report.missing = "the generation config"
+            pipeline.tokenizer.save(output, pipeline.max_length)
+    return report
 
 
-def _need(*libraries: str) -> None:
-    """Makes libraries ready, without transformers' bars.
+def _require_libraries(*libraries: str) -> None:
+    """Check that libraries are installed, and disable the progress bars of transformers.
 
     Raises:
-        ValueError: one is not installed.
+        ValueError: a library is not installed.
     """
     for name in ("transformers", *libraries):
         if importlib.util.find_spec(name) is None:
             raise ValueError(f"this format needs {name}: pip install {name.replace('_', '-')}")
-    logs: Any = importlib.import_module("transformers.utils.logging")  # it says nothing of its types
+    logs: Any = importlib.import_module("transformers.utils.logging")  # untyped
     logs.disable_progress_bar()
 
 
-def _convert(made: TextEncoder | TextToText, plain: Path, place: Path, weights: str | None = None) -> None:
-    """Converts a folder of transformers.
+def _convert(pipeline: TextEncoder | TextToText, source: Path, output: Path, weights: str | None = None) -> None:
+    """Convert a folder of transformers to CTranslate2.
 
     Raises:
-        ValueError: the converter cannot.
+        ValueError: the converter does not support the model.
     """
     from ctranslate2.converters import TransformersConverter
 
-    # the converter asks for keys that transformers 5 does not know any more
-    if isinstance(made, TextEncoder):
-        asked: dict[str, Any] = {"position_embedding_type": "absolute"}
+    # the converter reads keys that transformers 5 no longer writes
+    if isinstance(pipeline, TextEncoder):
+        legacy_keys: dict[str, Any] = {"position_embedding_type": "absolute"}
     else:
-        plan = made.model.config
-        asked = {"normalize_before": plan.norm_order == "pre", "normalize_embedding": plan.embedding_norm}
-    write_json(plain / "config.json", {**asked, **read_json(plain / "config.json")})
+        config = pipeline.model.config
+        legacy_keys = {"normalize_before": config.norm_order == "pre", "normalize_embedding": config.embedding_norm}
+    write_json(source / "config.json", {**legacy_keys, **read_json(source / "config.json")})
     try:
-        TransformersConverter(str(plain)).convert(str(place), quantization=weights, force=True)
+        TransformersConverter(str(source)).convert(str(output), quantization=weights, force=True)
     except (NotImplementedError, AttributeError, AssertionError) as problem:
         raise ValueError(str(problem) or type(problem).__name__) from None
-    written = read_json(place / "config.json")
-    if written.get("bos_token", "") is None:  # a tokenizer without one, as mBART-50's; CTranslate2 would not open it
-        write_json(place / "config.json", {**written, "bos_token": written["eos_token"]})
+    written = read_json(output / "config.json")
+    if written.get("bos_token", "") is None:  # CTranslate2 requires a BOS token, which the tokenizer of mBART-50 lacks
+        write_json(output / "config.json", {**written, "bos_token": written["eos_token"]})
 
 
-def _parts(made: TextEncoder | TextToText) -> str:
-    """The parts of an encoder–decoder that the converter is known to leave out, as the end of a message."""
-    if not isinstance(made, TextToText):
+def _unsupported_parts(pipeline: TextEncoder | TextToText) -> str:
+    """Return the known reasons why the converter fails for an encoder–decoder, as the end of a message."""
+    if not isinstance(pipeline, TextToText):
         return ""
-    config, parts = made.model.config, []
+    config, parts = pipeline.model.config, []
     if config.decoder_num_heads not in (None, config.num_heads):
-        parts.append(f"its decoder has {config.decoder_num_heads} heads; it gets as many as the encoder")
-    elif made.family.model_type == "marian":
-        (start,) = made.tokenizer.ids_to_tokens([config.start_id])
-        if made.model.target_embedding.tokens.weight[config.start_id].any():
-            parts.append(f"the embedding of its start token, {start}, is not zero; it gets a vector of zeros")
+        parts.append(
+            f"its decoder has {config.decoder_num_heads} heads, but CTranslate2 uses the number of the encoder"
+        )
+    elif pipeline.family.model_type == "marian":
+        (start,) = pipeline.tokenizer.ids_to_tokens([config.start_id])
+        if pipeline.model.target_embedding.tokens.weight[config.start_id].any():
+            parts.append(f"the embedding of its start token, {start}, is not zero, but CTranslate2 uses zeros")
         else:
-            parts.append(f"{start} is left out of its target's vocabulary, which shows where it has probability")
+            parts.append(f"CTranslate2 removes {start} from the target vocabulary, which matters if it has probability")
     return "".join(f" ({part})" for part in parts)

@@ -1,4 +1,4 @@
-"""Where an export goes, and the note that it leaves there: nothing else is ever replaced."""
+"""Resolve and protect the export folder; only earlier exports are overwritten."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,50 +18,53 @@ _ANOTHER = "give another OUT"
 
 @dataclass
 class ExportReport:
-    """What was written.
+    """Result of an export.
 
     Args:
-        folder: where.
-        error: for each thing that was compared the largest difference to the model's outputs, of the largest number.
-        loss: what 8 bits cost, by name; {} for float32.
-        missing: the parts of the model that the format has no place for; "" where it holds all.
-        plan: what else the note says.
+        folder: the output folder.
+        error: largest relative error of each comparison with the model.
+        loss: quality loss of 8-bit weights by name; {} for float32.
+        missing: parts of the model that the format cannot hold; "" if it holds everything.
+        metadata: additional entries of the manifest.
     """
 
     folder: Path
     error: dict[str, float] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     missing: str = ""
-    plan: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
 def export_folder(model: str | Path, folder: str | Path, to: str) -> Iterator[tuple[Path, ExportReport]]:
-    """A folder to fill with a model in another format, and what is to be told of it; it appears when all is there.
+    """Yield a temporary folder to fill and its report; the output folder is written atomically at the end.
 
     Args:
-        model: the model, which must not lie there.
-        folder: the folder's name: of none, of an empty one, or of one that an export wrote, which is replaced.
-        to: the format's name.
+        model: the model; it must not be inside the output folder.
+        folder: the output: a new or empty folder, or an earlier export, which is replaced.
+        to: name of the format.
 
     Raises:
         OutputBusyError: another process writes the folder.
-        ValueError: the folder holds anything else, or the model would be lost.
-        OSError: the place cannot be written to.
+        ValueError: the folder holds other files, or the model would be overwritten.
+        OSError: the folder cannot be written.
     """
-    source, place = hub.resolve_model(model).resolve(), Path(folder).expanduser().resolve()
-    _check(source, place, folder)  # before the lock, which needs a place that can be written
-    with writer_lock(place):
-        _check_files(place, folder)
-        with atomic_folder(place, lambda earlier: _check_files(earlier, folder)) as part:
-            told = ExportReport(place)
-            yield part, told
-            files = sorted(str(path.relative_to(part)) for path in part.rglob("*") if path.is_file())
-            found = {"error": told.error, **({"int8": told.loss} if told.loss else {})}
-            write_json(part / MANIFEST, {"format": to, "clearhead": __version__, **found, **told.plan, "files": files})
+    source, output = hub.resolve_model(model).resolve(), Path(folder).expanduser().resolve()
+    _check_folder(source, output, folder)  # before the lock, which needs a writable folder
+    with writer_lock(output):
+        _check_files(output, folder)
+        with atomic_folder(output, lambda earlier: _check_files(earlier, folder)) as temporary:
+            report = ExportReport(output)
+            yield temporary, report
+            files = sorted(str(path.relative_to(temporary)) for path in temporary.rglob("*") if path.is_file())
+            results = {"error": report.error, **({"int8": report.loss} if report.loss else {})}
+            write_json(
+                temporary / MANIFEST,
+                {"format": to, "clearhead": __version__, **results, **report.metadata, "files": files},
+            )
 
 
-def _check(model: Path, place: Path, folder: str | Path) -> None:
+def _check_folder(model: Path, output: Path, folder: str | Path) -> None:
     """Check that a folder is not the model and holds neither it nor the working directory.
 
     Args:
@@ -72,35 +75,39 @@ def _check(model: Path, place: Path, folder: str | Path) -> None:
     Raises:
         ValueError: the folder is a file, or it would be lost.
     """
-    if place.exists() and not place.is_dir():
-        raise ValueError(f"{folder} is a file; OUT is a folder: {_ANOTHER}")
-    if place == model:
-        raise ValueError(f"{folder} is the model itself, and would be lost: {_ANOTHER}")
-    if place in model.parents:
-        raise ValueError(f"{folder} holds the model, {model}, which would be lost: {_ANOTHER}")
-    if place in (Path.cwd(), *Path.cwd().parents):
-        raise ValueError(f"{folder} is the folder that the command runs in, or holds it: {_ANOTHER}")
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{folder} is a file, but OUT must be a folder: {_ANOTHER}")
+    if output == model:
+        raise ValueError(f"{folder} is the model itself and would be overwritten: {_ANOTHER}")
+    if output in model.parents:
+        raise ValueError(f"{folder} contains the model {model}, which would be overwritten: {_ANOTHER}")
+    if output in (Path.cwd(), *Path.cwd().parents):
+        raise ValueError(f"{folder} is or contains the working directory: {_ANOTHER}")
 
 
-def _check_files(place: Path, folder: str | Path) -> None:
+def _check_files(output: Path, folder: str | Path) -> None:
     """Check that a folder, whose lock is held, has only the files of an earlier export.
 
     Raises:
         OutputBusyError: another process writes a file or folder in it.
         ValueError: the folder has other files.
     """
-    check_unlocked(place)
-    other = _other(place)
-    if other is not None:
-        raise ValueError(f"{folder} holds files that no export wrote ({other}), which would be lost: {_ANOTHER}")
+    check_unlocked(output)
+    unknown = _unknown_file(output)
+    if unknown is not None:
+        raise ValueError(
+            f"{folder} contains files that no export wrote ({unknown}) and that would be deleted: {_ANOTHER}"
+        )
 
 
-def _other(place: Path) -> str | None:
-    """A file of a folder that no export wrote, by its note; None where there is none."""
-    if not (place / MANIFEST).is_file():
-        names = (path.name for path in place.iterdir()) if place.is_dir() else ()
+def _unknown_file(output: Path) -> str | None:
+    """Return a file that the folder's manifest does not list, or None."""
+    if not (output / MANIFEST).is_file():
+        names = (path.name for path in output.iterdir()) if output.is_dir() else ()
         return next((name for name in names if name != LOCK_NAME), None)
-    files = read_json(place / MANIFEST).get("files")
+    files = read_json(output / MANIFEST).get("files")
     known = {LOCK_NAME, MANIFEST, *(files if isinstance(files, list) else ())}
-    there = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_symlink() or not path.is_dir())
-    return next((name for name in there if name not in known), None)
+    present = sorted(
+        str(path.relative_to(output)) for path in output.rglob("*") if path.is_symlink() or not path.is_dir()
+    )
+    return next((name for name in present if name not in known), None)

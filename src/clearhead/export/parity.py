@@ -1,4 +1,4 @@
-"""Exported models, opened by the libraries that they are for, against the model itself."""
+"""Compare exported models, opened by their own libraries, with the original model."""
 
 import contextlib
 import logging
@@ -21,138 +21,161 @@ from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
 
-BOUND = 1e-4
-"""How far an output may be from the model's, of the largest number there, in float32."""
+MAX_ERROR = 1e-4
+"""Maximum error in float32, relative to the largest absolute value of the output."""
+
+
+_NOISY_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "transformers", "sentence_transformers", "clearhead")
 
 
 @contextlib.contextmanager
 def suppress_warnings() -> Iterator[None]:
-    """Without the warnings of converters, who tell of what is not installed and not needed, and of texts that were cut
-    for a comparison."""
+    """Suppress the warnings of converters about missing optional packages, and those about truncated example texts."""
+    loggers = [logging.getLogger(name) for name in _NOISY_LOGGERS]
+    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        before = logging.root.manager.disable
-        logging.disable(logging.WARNING)
+        logging.root.addFilter(_is_not_from_onnxruntime)
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
         try:
             yield
         finally:
-            logging.disable(before)
+            logging.root.removeFilter(_is_not_from_onnxruntime)
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
-def check(error: float, what: str) -> float:
-    """The error, if it is within the bound.
+def _is_not_from_onnxruntime(record: logging.LogRecord) -> bool:
+    """Filter of the root logger, to which the quantizer of ONNX Runtime writes its advice."""
+    return "onnxruntime" not in record.pathname
+
+
+def check_bound(error: float, what: str) -> float:
+    """Return the error if it is within the bound.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it exceeds the bound.
     """
-    if not error <= BOUND:
-        raise ValueError(f"{what} {error:.1e} from the model's, of the largest number; at most {BOUND:.0e} is allowed")
+    if not error <= MAX_ERROR:
+        raise ValueError(
+            f"{what} {error:.1e} from the model's, relative to the largest value; at most {MAX_ERROR:.0e} is allowed"
+        )
     return error
 
 
-def relative_error(found: Tensor, wanted: Tensor) -> float:
-    """The largest difference, of the largest number there; infinity where something is no number."""
-    if found.shape != wanted.shape:
+def relative_error(result: Tensor, expected: Tensor) -> float:
+    """Return the largest difference relative to the largest expected value; infinity for NaN or other shapes."""
+    if result.shape != expected.shape:
         return float("inf")
-    error = (found - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)
+    error = (result - expected).abs().max() / expected.abs().max().clamp(min=1.0)
     return float(error.nan_to_num(nan=float("inf")))
 
 
-def cosines(found: Tensor, wanted: Tensor) -> dict[str, float]:
-    """How near vectors (B, D) are to those of float32."""
-    each = functional.cosine_similarity(found, wanted)
+def cosine_loss(vectors: Tensor, reference: Tensor) -> dict[str, float]:
+    """Return the smallest and mean cosine of vectors (B, D) with the float32 vectors."""
+    each = functional.cosine_similarity(vectors, reference)
     return {"smallest cosine": float(each.min()), "mean cosine": float(each.mean())}
 
 
 def log_prob_error(differences: Tensor) -> dict[str, float]:
-    """How far the log-probabilities of tokens are from those of float32."""
+    """Return the mean absolute change of log-probabilities relative to float32."""
     return {"mean change of a token's log-probability": float(differences.abs().mean())}
 
 
-def transformers(made: Pipeline, folder: Path, texts: Sequence[str]) -> float:
-    """The largest difference of hidden states, or of the scores of a head or a decoder.
+def transformers_error(pipeline: Pipeline, folder: Path, texts: Sequence[str]) -> float:
+    """Return the largest relative error of hidden states, or of the logits of a head or decoder, in transformers.
 
     Args:
         made: the model.
-        folder: what was written.
-        texts: what both are given, and a row as long as the model takes.
+        folder: the exported folder.
+        texts: input texts, in addition to a row of the maximum length.
 
     Raises:
-        ValueError: it is above the bound.
+        ValueError: the error exceeds the bound.
     """
     import transformers as library
 
-    kind: Any = library.AutoModelForQuestionAnswering
-    if isinstance(made, TextEncoder):
-        kind = library.AutoModel
-    elif isinstance(made, TextToText):
-        kind = library.AutoModelForSeq2SeqLM
-    elif isinstance(made, TextClassifier):
-        kind = library.AutoModelForSequenceClassification
-    theirs, error = kind.from_pretrained(folder, dtype=torch.float32).eval(), 0.0
-    first, *others = example_inputs.of(made, texts)
-    for number, batch in enumerate(first.all):
-        keep, told, graph = batch["attention_mask"] != 0, dict(batch), first.graph
-        if isinstance(made, TextToText):
-            graph, batch = others[0].graph, others[0].all[number]
-            told["decoder_input_ids"] = batch["input_ids"]
+    auto_class: Any = library.AutoModelForQuestionAnswering
+    if isinstance(pipeline, TextEncoder):
+        auto_class = library.AutoModel
+    elif isinstance(pipeline, TextToText):
+        auto_class = library.AutoModelForSeq2SeqLM
+    elif isinstance(pipeline, TextClassifier):
+        auto_class = library.AutoModelForSequenceClassification
+    reference, error = auto_class.from_pretrained(folder, dtype=torch.float32).eval(), 0.0
+    first, *others = example_inputs.example_inputs(pipeline, texts)
+    for number, batch in enumerate(first.batches):
+        keep, inputs, graph = batch["attention_mask"] != 0, dict(batch), first.graph
+        if isinstance(pipeline, TextToText):
+            graph, batch = others[0].graph, others[0].batches[number]
+            inputs["decoder_input_ids"] = batch["input_ids"]
         with torch.inference_mode():
-            outputs, wanted = theirs(**told), graph.module(*batch.values())
-        if isinstance(made, TextEncoder):
-            pairs = [(outputs.last_hidden_state[keep], wanted[1][keep])]
-        elif isinstance(made, TextToText):
-            real = batch["input_ids"] != made.model.config.pad_id
+            outputs, expected = reference(**inputs), graph.module(*batch.values())
+        if isinstance(pipeline, TextEncoder):
+            pairs = [(outputs.last_hidden_state[keep], expected[1][keep])]
+        elif isinstance(pipeline, TextToText):
+            real = batch["input_ids"] != pipeline.model.config.pad_id
             real[:, 0] = True  # the start may be the padding token
-            pairs = [(outputs.logits[real], wanted[0][real])]
-        elif isinstance(made, TextClassifier):
-            pairs = [(outputs.logits, wanted)]
+            pairs = [(outputs.logits[real], expected[0][real])]
+        elif isinstance(pipeline, TextClassifier):
+            pairs = [(outputs.logits, expected)]
         else:
-            given = outputs.start_logits, outputs.end_logits
-            pairs = [(one[keep], other[keep]) for one, other in zip(given, wanted, strict=True)]
+            logits = outputs.start_logits, outputs.end_logits
+            pairs = [(one[keep], other[keep]) for one, other in zip(logits, expected, strict=True)]
         error = max(error, *(relative_error(one, other) for one, other in pairs))
-    return check(error, "its hidden states or scores in transformers are")
+    return check_bound(error, "its hidden states or scores in transformers are")
 
 
-def sentence_transformers(made: TextEncoder, folder: Path, texts: Sequence[str]) -> float:
-    """The largest difference of a vector, from texts on; arguments and errors as in `transformers`."""
+def sentence_transformers_error(pipeline: TextEncoder, folder: Path, texts: Sequence[str]) -> float:
+    """Return the largest relative error of a vector; arguments and errors as in `transformers_error`."""
     import sentence_transformers as library
 
-    theirs = library.SentenceTransformer(str(folder), device="cpu")
-    given = [*texts, " ".join([*texts] * (1 + 2 * made.model.config.max_len // len(" ".join(texts).split())))]
-    found = theirs.encode(given, convert_to_numpy=True)
-    return check(relative_error(torch.from_numpy(found), torch.from_numpy(made.encode(given))), "its vectors are")
+    reference = library.SentenceTransformer(str(folder), device="cpu")
+    inputs = [*texts, " ".join([*texts] * (1 + 2 * pipeline.model.config.max_len // len(" ".join(texts).split())))]
+    vectors = reference.encode(inputs, convert_to_numpy=True)
+    return check_bound(
+        relative_error(torch.from_numpy(vectors), torch.from_numpy(pipeline.encode(inputs))), "its vectors are"
+    )
 
 
-def ctranslate2(made: TextEncoder | TextToText, folder: Path, texts: Sequence[str]) -> float:
-    """The largest difference of hidden states, or of the log-probabilities of what the model itself writes.
+def ctranslate2_error(pipeline: TextEncoder | TextToText, folder: Path, texts: Sequence[str]) -> float:
+    """Return the largest relative error of hidden states, or of the log-probabilities of the model's own output.
 
-    Arguments and errors as in `transformers`.
+    Arguments and errors as in `transformers_error`.
     """
-    if isinstance(made, TextEncoder):
+    if isinstance(pipeline, TextEncoder):
         what, pairs = (
             "its hidden states are",
-            _hidden(made, folder, _rows(example_inputs.of(made, texts)[0].all), "float32"),
+            _hidden_states(
+                pipeline, folder, _rows(example_inputs.example_inputs(pipeline, texts)[0].batches), "float32"
+            ),
         )
     else:
-        what, pairs = "its log-probabilities are", _log_probs(made, folder, texts, "float32")
-    return check(max(relative_error(found, wanted) for found, wanted in pairs), what)
+        what, pairs = "its log-probabilities are", _log_probs(pipeline, folder, texts, "float32")
+    return check_bound(max(relative_error(found, wanted) for found, wanted in pairs), what)
 
 
-def ctranslate2_loss(made: TextEncoder | TextToText, folder: Path, texts: Sequence[str]) -> dict[str, float]:
-    """What 8 bits cost: of an encoder the cosine of each text's vector with that of float32, of an encoder–decoder how
-    far the log-probability of a token moves that the model itself writes."""
-    if isinstance(made, TextToText):
-        both = _log_probs(made, folder, texts, "default")
+def ctranslate2_loss(pipeline: TextEncoder | TextToText, folder: Path, texts: Sequence[str]) -> dict[str, float]:
+    """Return the quality loss of 8-bit weights.
+
+    For an encoder: cosines with the float32 vectors. For an encoder–decoder: the change of log-probability of the
+    tokens that the model generates.
+    """
+    if isinstance(pipeline, TextToText):
+        both = _log_probs(pipeline, folder, texts, "default")
         return log_prob_error(torch.cat([found - wanted for found, wanted in both]))
     vectors: tuple[list[Tensor], list[Tensor]] = [], []
-    for states in _hidden(made, folder, _rows(example_inputs.of(made, texts)[0].texts), "default"):
+    for states in _hidden_states(
+        pipeline, folder, _rows(example_inputs.example_inputs(pipeline, texts)[0].texts), "default"
+    ):
         for known, hidden in zip(vectors, states, strict=True):
-            known.append(pool(hidden, torch.ones(hidden.shape[:2], dtype=torch.bool), made.settings.pooling))
-    return cosines(torch.cat(vectors[0]), torch.cat(vectors[1]))
+            known.append(pool(hidden, torch.ones(hidden.shape[:2], dtype=torch.bool), pipeline.settings.pooling))
+    return cosine_loss(torch.cat(vectors[0]), torch.cat(vectors[1]))
 
 
 def _rows(batches: Sequence[example_inputs.Batch]) -> list[Tensor]:
-    """The rows of batches, without padding."""
+    """Return the rows of batches without padding."""
     return [
         row[kept != 0]
         for batch in batches
@@ -160,33 +183,39 @@ def _rows(batches: Sequence[example_inputs.Batch]) -> list[Tensor]:
     ]
 
 
-def _hidden(made: TextEncoder, folder: Path, rows: Sequence[Tensor], kind: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """Of each row of ids CTranslate2's hidden states (1, L, D) and the model's."""
+def _hidden_states(
+    pipeline: TextEncoder, folder: Path, rows: Sequence[Tensor], compute_type: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the hidden states (1, L, D) of CTranslate2 and of the model for each row of ids."""
     import ctranslate2 as library
 
-    encoder = library.Encoder(str(folder), device="cpu", compute_type=kind)
+    encoder = library.Encoder(str(folder), device="cpu", compute_type=compute_type)
     for row in rows:
-        found = np.array(encoder.forward_batch([row.tolist()]).last_hidden_state)
+        hidden = np.array(encoder.forward_batch([row.tolist()]).last_hidden_state)
         with torch.inference_mode():
-            yield torch.from_numpy(found), made.model(row[None])
+            yield torch.from_numpy(hidden), pipeline.model(row[None])
 
 
-def _log_probs(made: TextToText, folder: Path, texts: Sequence[str], kind: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """Of each text the log-probabilities (L,) that CTranslate2 and the model give the model's own output."""
+def _log_probs(
+    pipeline: TextToText, folder: Path, texts: Sequence[str], compute_type: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield log-probabilities (L,) of the model's own output in CTranslate2 and in the model, for each text."""
     import ctranslate2 as library
 
-    translator, config = library.Translator(str(folder), device="cpu", compute_type=kind), made.model.config
-    # a folder that names no start, as mBART's, is given it as the first word of the target
+    translator, config = library.Translator(str(folder), device="cpu", compute_type=compute_type), pipeline.model.config
+    # a folder without a start token, as of mBART, gets it as the first target token
     start = [] if read_json(folder / "config.json").get("decoder_start_token") else [config.start_id]
     for tokens, output in zip(
-        made.tokenizer.encode(texts, made.max_length), example_inputs.greedy(made, texts), strict=True
+        pipeline.tokenizer.encode(texts, pipeline.max_length),
+        example_inputs.generate_greedily(pipeline, texts),
+        strict=True,
     ):
         given = [id_ for id_ in output.token_ids if id_ not in config.eos_ids]
         target = torch.tensor([[config.start_id, *given, config.eos_ids[0]]])
         with torch.inference_mode():
             source = torch.tensor([tokens.ids])
-            logits = made.model(source, target[:, :-1], masks.padding(torch.ones_like(source, dtype=torch.bool)))
-        wanted = logits.log_softmax(-1).gather(2, target[:, 1:, None])[0, :, 0]
-        words = [made.tokenizer.ids_to_tokens(list(ids)) for ids in (tokens.ids, [*start, *given])]
+            logits = pipeline.model(source, target[:, :-1], masks.padding(torch.ones_like(source, dtype=torch.bool)))
+        expected = logits.log_softmax(-1).gather(2, target[:, 1:, None])[0, :, 0]
+        words = [pipeline.tokenizer.ids_to_tokens(list(ids)) for ids in (tokens.ids, [*start, *given])]
         (scored,) = translator.score_batch([words[0]], [words[1]])
-        yield torch.tensor(scored.log_probs), wanted
+        yield torch.tensor(scored.log_probs), expected

@@ -1,4 +1,4 @@
-"""Sentences to compare an exported model on with the model itself."""
+"""Sample texts for comparing an exported model with the original."""
 
 from collections.abc import Sequence
 
@@ -27,13 +27,13 @@ TEXTS = (
 )
 
 
-def checked(texts: Sequence[str]) -> list[str]:
-    """The texts that are not empty.
+def non_empty_texts(texts: Sequence[str]) -> list[str]:
+    """Return the texts that are not empty.
 
     Raises:
-        ValueError: there are none.
+        ValueError: all texts are empty.
     """
-    found = [text for text in texts if text.strip()]
-    if not found:
-        raise ValueError("there is no text to compare the export on; give --texts a file with a text in some line")
-    return found
+    non_empty = [text for text in texts if text.strip()]
+    if not non_empty:
+        raise ValueError("no text to compare the export on; pass --texts a file with at least one non-empty line")
+    return non_empty

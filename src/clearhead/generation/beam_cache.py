@@ -7,7 +7,7 @@ copy of keys and values. Slots outside of every ancestry are dropped from time t
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -16,26 +16,14 @@ from torch import Tensor
 from clearhead.equations import masks
 from clearhead.layers.cache import CrossAttentionCache, DecoderCache, LayerCache, SelfAttentionCache
 
-
-class BeamCache(Protocol):
-    """A decoder cache that beam search can use."""
-
-    @property
-    def length(self) -> int:
-        """Number of target tokens stored for each beam."""
-
-    def expand_beams(self, num_beams: int) -> None:
-        """Make each row of the target that many beams with the same tokens so far."""
-
-    def reorder(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Keep these rows of the target and, where given, these sentences."""
-
-
 Cache = TypeVar("Cache")
 
 
 def as_beam_cache(cache: Cache) -> "Cache | BeamDecoderCache":
-    """Return an empty model cache as a `BeamDecoderCache`; return a cache of another kind unchanged."""
+    """Return an empty model cache as a `BeamDecoderCache`.
+
+    A cache of another kind, which has the methods of a `BeamDecoderCache` already, is returned unchanged.
+    """
     return BeamDecoderCache(len(cache.layers)) if isinstance(cache, DecoderCache) else cache
 
 

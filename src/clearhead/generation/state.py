@@ -64,7 +64,7 @@ class GenerationModel(Protocol):
         """Return the logits, as `Seq2Seq.decode`."""
 
     def cache(self) -> Any:
-        """Return an empty cache: that of `Seq2Seq.cache`, or a `BeamCache` of another kind."""
+        """Return an empty cache: that of `Seq2Seq.cache`, or one with the methods of `BeamDecoderCache`."""
 
 
 class DecodingState:

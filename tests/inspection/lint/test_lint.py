@@ -558,8 +558,8 @@ def test_wrapped_torch_nn_with_either_layout(rows):
     ids = torch.where(
         torch.arange(6) < torch.tensor([6, 3, 2, 6, 5, 4])[:rows, None], torch.randint(3, 20, (rows, 6)), PAD
     )
-    assert [one.rule for one in lint(LengthFirstEncoder(masked=False), {"src": ids})] == [ATTENDED]
-    assert [one.rule for one in lint(LengthFirstEncoder(masked=False, first=False), {"src": ids.T})] == [ATTENDED]
+    assert [one.rule for one in lint(LengthFirstEncoder(mask_padding=False), {"src": ids})] == [ATTENDED]
+    assert [one.rule for one in lint(LengthFirstEncoder(mask_padding=False, first=False), {"src": ids.T})] == [ATTENDED]
     assert [one.rule for one in lint(LengthFirstTransformer(causal=False), {"src": ids, "tgt": ids})] == [FUTURE]
 
 
@@ -671,7 +671,7 @@ def test_float_mask_of_another_attention_is_not_the_cause(missing, part):
 @pytest.mark.parametrize("pool", ["first", "mean"])
 def test_model_that_prepends_a_token(pool):
     assert lint(Prefixed(pool), {"ids": IDS}) == []
-    (found,) = lint(Prefixed(pool, masked=False), {"ids": IDS})
+    (found,) = lint(Prefixed(pool, mask_padding=False), {"ids": IDS})
     assert found.rule == LEAKS
     assert "for all positions" in found.fix
     with pytest.raises(ValueError, match="7 vectors for each text, but the source has 6"):

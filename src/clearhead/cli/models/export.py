@@ -56,5 +56,5 @@ def export(
     for name, value in report.loss.items():
         typer.echo(f"8-bit weights: {name} {value:.4f}", err=True)
     if report.missing:
-        typer.echo(f"not exported: {report.missing}; {to.value} does not support them", err=True)
+        typer.echo(f"not exported: {report.missing}; {to.value} cannot hold them", err=True)
     typer.echo(f"wrote {folder}", err=True)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clearhead.finite import check_finite, error_context
 from clearhead.inspection.attention.capture import watch
 from clearhead.inspection.attention.weights import Part
 from clearhead.pipelines.text_encoder import TextEncoder
@@ -77,14 +78,24 @@ def head_attention(
 
     Raises:
         ValueError: the layer or head does not exist.
+        NonFiniteError: the weights hold NaN.
     """
-    if isinstance(pipeline, TextToText):
-        return _seq2seq_attention(pipeline, text, layer, head, target, source_lang, target_lang)
+    with error_context(index=lambda index: 0, text=lambda index: text, model=pipeline.name):
+        if isinstance(pipeline, TextToText):
+            attention = _seq2seq_attention(pipeline, text, layer, head, target, source_lang, target_lang)
+        else:
+            attention = [_encoder_attention(pipeline, text, layer, head)]
+        for one in attention:
+            check_finite(one.weights[None].numpy(), f"attention weights {one.part}.{layer}.{head}", [0])
+    return attention
+
+
+def _encoder_attention(pipeline: TextEncoder, text: str, layer: int, head: int) -> HeadAttention:
     (tokens,) = pipeline.tokenize([text])
     with torch.inference_mode(), watch(pipeline.model, layers=[layer], heads=[head]) as records:
         pipeline.model(torch.tensor([tokens.ids]))
     words = pipeline.tokenizer.display_tokens(tokens.ids)
-    return [HeadAttention("encoder", layer, head, words, words, records.get(layer, head)[0])]
+    return HeadAttention("encoder", layer, head, words, words, records.get(layer, head)[0])
 
 
 def _seq2seq_attention(

@@ -1,10 +1,12 @@
 """Collect the data of the page from one run: tokens, steps, attention, beams and probabilities."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from clearhead.finite import NonFiniteError, error_context
 from clearhead.generation.beam import beam_search
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.greedy import greedy_search
@@ -66,9 +68,13 @@ def collect(
         pipeline: the model.
         text, beam_size, full_maps: as in `collect_checkpoint`. Sampling is replaced by search.
         source_lang, target_lang: languages, for models that need them.
+
+    Raises:
+        ValueError: as in `collect_checkpoint`.
+        NonFiniteError: a step or the search produced NaN or infinity.
     """
     _check_maps(pipeline.model, full_maps)
-    with torch.inference_mode():
+    with torch.inference_mode(), error_context(index=lambda index: 0, text=lambda index: text, model=name):
         if isinstance(pipeline, TextToText):
             settings, prepared = pipeline.prepare(
                 text, source_lang=source_lang, target_lang=target_lang, beam_size=beam_size
@@ -176,6 +182,7 @@ class _PageRecorder(Recorder):
         self._full_maps, self._max_cells, self._blobs = full_maps, max_cells, blobs
 
     def record(self, path: str, operation: Operation, result: Tensor, module: nn.Module | None = None) -> None:
+        _check_step(result, path)
         super().record(path, operation, result, module)
         self.heatmaps.append(heatmap(result.detach(), self._max_cells, self._blobs))
         layer = self._layers.get(path)
@@ -183,6 +190,12 @@ class _PageRecorder(Recorder):
             data = {"part": layer.part, "layer": layer.layer, "path": layer.path}
             data |= {"queries": result.shape[2], "keys": result.shape[3]}
             self.attention.append((data, attention_maps(layer, result[0].detach(), self._full_maps)))
+
+
+def _check_step(result: Tensor, path: str) -> None:
+    """Raise an error for NaN or +∞ in the result of a step; −∞ is the score of a masked key."""
+    if result.is_floating_point() and result.numel() and not float(result.detach().amax()) < math.inf:
+        raise NonFiniteError(f"step {path}", 0)
 
 
 def _run_data(model: nn.Module, run: Callable[[], object], full_maps: frozenset[MapIndex]) -> Json:

@@ -59,7 +59,7 @@ def non_finite_body(error: NonFiniteError) -> dict[str, Any]:
 
     A batch numbers the texts of several clients, so the message names the text of the client without a number.
     """
-    return error_body(str(error.replace(where="")), "non_finite", kind="server_error")
+    return error_body(str(error.replace(location="")), "non_finite", kind="server_error")
 
 
 def shutting_down_body() -> dict[str, Any]:
