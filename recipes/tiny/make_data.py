@@ -1,4 +1,4 @@
-"""Write the data of recipes/tiny: sentences from small grammars, on which each task trains in seconds.
+"""Write the data of recipes/tiny: sentences from small grammars; each task trains in seconds.
 
     python recipes/tiny/make_data.py
 

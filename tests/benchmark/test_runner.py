@@ -1,4 +1,4 @@
-"""Contests: each contestant in a process of its own, all on the same work."""
+"""Benchmark runner: each candidate runs in a separate process on the same work."""
 
 import json
 

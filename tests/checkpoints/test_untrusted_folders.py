@@ -137,7 +137,7 @@ INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_the_index_of_shards_names_only_files_in_the_folder(tiny_bert, tmp_path, index):
+def test_index_of_shards_names_only_files_in_the_folder(tiny_bert, tmp_path, index):
     folder, outside = shutil.copytree(tiny_bert, tmp_path / "model"), tmp_path / "outside"
     outside.mkdir()
     weights = shard(folder, "../outside/a.bin", index)

@@ -60,7 +60,7 @@ def corpus(tmp_path):
 
 @given(count=st.integers(0, 60), window=st.integers(1, 70))
 @settings(max_examples=15)
-def test_a_stream_gives_the_vectors_of_encode(encoder, count, window):
+def test_stream_yields_the_vectors_of_encode(encoder, count, window):
     texts = sentences(count, seed=count)
     expected = encoder.encode(texts)
     found = list(encoder.stream(iter(texts), window=window))
@@ -121,7 +121,7 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop
     with pytest.raises(KeyboardInterrupt):
         encode_corpus(encoder, Corpus([corpus]), output, window_texts=12, on_step=interrupt)
     assert not output.exists()
-    # what a kill in the middle of a write leaves behind the last border
+    # bytes of a killed write after the last complete row
     with (tmp_path / f".{name}.part").open("ab") as part:
         part.write(b"half a window")
     seen = []
@@ -147,7 +147,7 @@ def interrupted(encoder, corpus, output, options=None):
         encode_corpus(encoder, corpus, output, options, window_texts=12, on_step=interrupt)
 
 
-def test_a_resume_with_another_model_option_or_input_is_refused(encoder, corpus, tmp_path, minilm):
+def test_resume_with_another_model_option_or_input_is_refused(encoder, corpus, tmp_path, minilm):
     output = tmp_path / "v.npy"
     interrupted(encoder, Corpus([corpus]), output, EncodeOptions(pooling="cls"))
 
@@ -275,7 +275,7 @@ def test_bad_columns_name_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
-def test_a_full_disk_can_be_resumed(corpus, tiny_bert, tmp_path, name, encoder):
+def test_full_disk_can_be_resumed(corpus, tiny_bert, tmp_path, name, encoder):
     arguments = ["encode", corpus, "-m", tiny_bert, "-o", tmp_path / name, "--precision", "float32", "-q"]
 
     def limit():
@@ -299,7 +299,7 @@ def test_a_full_disk_can_be_resumed(corpus, tiny_bert, tmp_path, name, encoder):
     assert encode_corpus(encoder, Corpus([corpus]), tmp_path / name, window_texts=12, resume=True).texts == 100
 
 
-def test_an_input_is_never_written_over(encoder, tmp_path):
+def test_input_is_never_overwritten(encoder, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "hello"}\n\n')
     with pytest.raises(ValueError, match="also an input"):
@@ -363,7 +363,7 @@ def test_run_is_locked_from_the_first_read_to_the_last_rename(
     assert sorted(os.listdir(tmp_path)) == ["texts.txt", "v.npy"]
 
 
-def test_a_pipe_is_encoded_and_cannot_be_resumed(tiny_bert, tmp_path):
+def test_pipe_is_encoded_and_cannot_be_resumed(tiny_bert, tmp_path):
     command = f"{COMMAND} encode <(seq 50) -m {tiny_bert} -o {tmp_path / 'v.npy'} -q"
     assert subprocess.run(["bash", "-c", command], check=False).returncode == 0
     assert len(np.load(tmp_path / "v.npy")) == 50
@@ -372,7 +372,7 @@ def test_a_pipe_is_encoded_and_cannot_be_resumed(tiny_bert, tmp_path):
     assert "pipes cannot be resumed, because they cannot be read twice; give a file" in done.stderr
 
 
-def test_an_interrupt_ends_a_run_that_waits_for_input(tiny_bert, tmp_path):
+def test_interrupt_ends_a_run_that_waits_for_input(tiny_bert, tmp_path):
     command = [str(part) for part in (COMMAND, "encode", "-m", tiny_bert, "-o", tmp_path / "v.npy")]
     options = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
     # what runs in the background of a shell is started deaf to it

@@ -1,4 +1,4 @@
-"""Files of vectors: whole or not at all."""
+"""Vector files are written atomically."""
 
 import json
 import os
@@ -94,7 +94,7 @@ with atomic.atomic_folder(Path(sys.argv[1])) as part:
 """
 
 
-def test_a_kill_between_the_renames_of_a_folder_loses_nothing(tmp_path):
+def test_sigkill_between_folder_renames_loses_nothing(tmp_path):
     place = tmp_path / "all"
     place.mkdir()
     (place / "old.txt").write_text("old", encoding="utf-8")

@@ -265,7 +265,7 @@ def test_fingerprint_changes_with_the_data(tmp_path):
     assert descriptions[-1][0][:2] == [str((tmp_path / "a").resolve()), content]
 
 
-def test_a_corpus_reads_columns_of_separated_values(tmp_path):
+def test_corpus_reads_columns_of_separated_values(tmp_path):
     (tmp_path / "a.csv").write_text('id,body\n1,"a\nb"\n')
     (tmp_path / "a.tsv").write_text("id\tbody\n1\tc\n")
     assert list(Corpus([tmp_path / "a.csv", tmp_path / "a.tsv"], column="body")) == ["a\nb", "c"]

@@ -54,7 +54,7 @@ def test_transformers_translates_the_same(marian, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["bart", "mbart", "mbart50", "nllb", "pegasus", "t5"])
-def test_every_encoder_decoder_goes_to_transformers_and_to_ctranslate2(tmp_path, family):
+def test_every_encoder_decoder_exports_to_transformers_and_ctranslate2(tmp_path, family):
     (tmp_path / "model").mkdir()
     as_many = {"decoder_attention_heads": 4}  # CTranslate2 knows one number of heads
     if family == "bart":
@@ -107,7 +107,7 @@ def test_transformers_computes_the_same(tmp_path, family, kind):
 
 
 @pytest.mark.parametrize("to", ["transformers", "sentence-transformers"])
-def test_a_wrong_folder_is_not_written(bert, tmp_path, to):
+def test_folder_with_wrong_weights_is_not_written(bert, tmp_path, to):
     err = refused("export", bert, tmp_path / "out", "--to", to, hook=forks.save_wrong_weights)
     assert "from the model's, relative to the largest value" in err
     assert list(tmp_path.iterdir()) == []

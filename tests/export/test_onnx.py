@@ -1,4 +1,4 @@
-"""ONNX graphs: opened by ONNX Runtime, the numbers and the tokens are the model's; a wrong graph is not written."""
+"""ONNX graphs in ONNX Runtime compute the values and tokens of the model; a wrong graph is not written."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ LINES = ["The old bridge was closed.", "", "A small boat took the children to sc
 
 
 def written(folder, place, *options):
-    """Exports as a process of its own: the tests' check of types would not let a graph's free sizes pass."""
+    """Export in a separate process: the type checks of the tests reject the dynamic sizes of a graph."""
     (folder / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     status, _, err = clearhead("export", folder, place, "--to", "onnx", "--texts", folder / "texts.txt", *options)
     assert status == 0, err
@@ -50,7 +50,7 @@ def marian(tmp_path_factory):
 
 
 def vectors(graph, encoder, texts):
-    """What a program with nothing but ONNX Runtime gets."""
+    """Run a graph with ONNX Runtime only."""
     rows = [tokens.ids for tokens in encoder.tokenize(texts)]
     longest = max(map(len, rows))
     ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows], dtype=np.int64)
@@ -90,7 +90,7 @@ def test_every_encoder(tmp_path, family, pooling, normalize):
 
 
 @pytest.mark.slow
-def test_a_graph_of_a_short_example_holds_the_windows(tmp_path):
+def test_graph_of_a_short_example_holds_the_windows(tmp_path):
     folder = tmp_path / "model"
     families.make("modernbert", folder, local_attention=128, max_position_embeddings=400)
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
@@ -245,7 +245,7 @@ onnx.export(*__import__("sys").argv[1:], texts=["hello"])
 """
 
 
-def test_a_wrong_graph_is_not_written(bert, tmp_path):
+def test_wrong_graph_is_not_written(bert, tmp_path):
     done = subprocess.run([sys.executable, "-c", WRONG, bert[0], tmp_path / "wrong"], capture_output=True, check=False)
     assert b"ValueError: model.onnx: its outputs are 1.0e-03 from the model's" in done.stderr
     assert list(tmp_path.iterdir()) == []

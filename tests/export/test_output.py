@@ -48,7 +48,7 @@ def test_unrelated_files_are_kept(bert, tmp_path):
     assert files(full) == ["thesis.txt"]
 
 
-def test_an_empty_folder_and_an_earlier_export_are_replaced(bert, tmp_path):
+def test_empty_folder_and_an_earlier_export_are_replaced(bert, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     for _ in range(2):

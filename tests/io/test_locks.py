@@ -136,7 +136,7 @@ def test_killed_process_is_not_named(tmp_path):
     thread.join(60)
 
 
-def test_a_file_lock_and_a_folder_lock_of_one_folder_exclude_each_other(tmp_path):
+def test_file_lock_and_a_folder_lock_of_one_folder_exclude_each_other(tmp_path):
     for first, second in ((writer_lock, folder_lock), (folder_lock, writer_lock)):
         with first(tmp_path / "out"), pytest.raises(OutputBusyError), second(tmp_path / "out"):
             pass

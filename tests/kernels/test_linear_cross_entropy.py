@@ -89,7 +89,7 @@ def test_r_drop_under_autocast_is_close():
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_a_tied_matrix_gets_both_gradients():
+def test_tied_matrix_gets_both_gradients():
     (_, weight, _), targets = parts(9, 4, 7)
     ids = torch.randint(7, (9,))
     losses = [loss(torch.tanh(weight[ids]), weight, targets) for loss in (linear_cross_entropy, plain)]

@@ -83,7 +83,7 @@ def test_repeated_sources_are_joined(rows):
         found = [some[number] for some in joined.references]
         assert found == wanted + [None] * (len(found) - len(wanted))
     assert sorted(place for places in joined.lines for place in places) == list(range(len(sources)))
-    # sacrebleu takes what is filled up with None
+    # sacrebleu accepts references padded with None
     translation_scores(joined.sources, joined.references)
 
 

@@ -1,4 +1,4 @@
-"""The notebooks, one for each teaching document: they run from top to bottom, and hold nothing that a run has made."""
+"""One notebook per teaching document: each runs from top to bottom and is stored without outputs."""
 
 import importlib.util
 import json

@@ -38,7 +38,7 @@ def plain(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", list(SWITCHED))
-def test_a_regularizer_changes_the_weights(data, plain, tmp_path, name):
+def test_regularizer_changes_the_weights(data, plain, tmp_path, name):
     weights = _weights(data, tmp_path / "run", SWITCHED[name])
     if name == "layer_norm":
         assert not any("norm" in key for key in weights)
@@ -58,7 +58,7 @@ def test_distillation_changes_the_weights(data, plain, tmp_path):
 
 
 def test_early_stopping_ends_the_run(data, tmp_path):
-    """No validation improves by 100, so the run ends after two more validations."""
+    """No validation improves by 100, so the run stops after two more validations."""
     spec = {"early_stopping": {"patience": 2, "min_delta": 100.0}}
     trained = train(
         recipe(

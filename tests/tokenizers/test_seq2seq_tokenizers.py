@@ -107,7 +107,7 @@ def test_special_tokens_equal_transformers(both):
     assert ours.token_id("no such token") is None
 
 
-def test_a_saved_tokenizer_opens_in_transformers(both, tmp_path):
+def test_saved_tokenizer_opens_in_transformers(both, tmp_path):
     ours, theirs = both
     ours.save(tmp_path, 77)
     if not (tmp_path / "tokenizer.json").exists() and type(theirs) not in CLASSES.values():
@@ -265,7 +265,7 @@ def test_wrong_and_missing_languages(tmp_path):
         ("nllb", "sentencepiece.bpe.model"),
     ],
 )
-def test_a_missing_file_is_named(tmp_path, family, name):
+def test_error_names_missing_file(tmp_path, family, name):
     pair(family, tmp_path)
     (tmp_path / name).unlink()
     kind = family.split("-")[0]

@@ -63,7 +63,7 @@ def test_table_numbers_and_picture(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_diverges_is_reported(data, tmp_path):
+def test_run_that_diverges_is_reported(data, tmp_path):
     wild = spec(data, tmp_path, optimizer={"learning_rate": 1.0}, model={"num_layers": 6}, training={"steps": 12})
     effects = ablate(wild, without=["layer_norm"], seeds=2)
     assert [(effect.name, effect.diverged) for effect in effects] == [

@@ -12,7 +12,7 @@ from support.training import outcome, same, write_tiny
 
 from clearhead.train.loop.checkpointing import is_finite, read_state
 
-WRITTEN = "the checkpoint could not be written ({}); the one before is whole"
+WRITTEN = "could not write the checkpoint ({}); the previous checkpoint is intact"
 
 
 def ended(folder, name, *arguments, hook=None, **changes):
@@ -39,7 +39,7 @@ def step_of(run):
         pytest.param(signal.SIGTERM, 11, 6, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_stops_after_the_step(folder, whole, sent, batch, step):
+def test_signal_stops_after_the_step(folder, whole, sent, batch, step):
     name = f"signal-{sent}-{batch}"
     status, log, run = ended(folder, name, hook=partial(forks.send_signal_at_batch, batch, sent))
     assert (status, log[-1]) == (130, f"clearhead: stopped at step {step}; continue with --resume")
@@ -65,7 +65,7 @@ def terminate_while_collecting():
     dataloader.TrainingDataLoader._update = begun
 
 
-def test_a_signal_stops_the_collection_of_a_long_update(folder):
+def test_signal_stops_the_collection_of_a_long_update(folder):
     changes = {"training__gradient_accumulation_steps": 100_000, "training__steps": 1, "optimizer__warmup_steps": 0}
     status, log, run = ended(folder, "collecting", hook=terminate_while_collecting, **changes)
     assert status == 130
@@ -73,7 +73,7 @@ def test_a_signal_stops_the_collection_of_a_long_update(folder):
     assert not list(run.rglob("*.part"))
 
 
-def test_a_second_interrupt_exits_immediately(folder):
+def test_second_interrupt_exits_immediately(folder):
     status, log, run = ended(folder, "twice-interrupted", hook=partial(forks.interrupt_twice, 9))
     assert status == 130
     assert "Traceback" not in "\n".join(log)
@@ -93,7 +93,7 @@ def test_a_second_interrupt_exits_immediately(folder):
     ],
     ids=["weights", "state", "curves"],
 )
-def test_a_full_disk_keeps_the_previous_checkpoint(folder, whole, hook, file, reason, request):
+def test_full_disk_keeps_the_previous_checkpoint(folder, whole, hook, file, reason, request):
     name = f"full-{request.node.callspec.id}"
     status, log, run = ended(folder, name, hook=hook)
     assert (status, log[-1]) == (1, f"clearhead: error: {run / file}: {reason}")
@@ -112,7 +112,7 @@ def _three(folder):
     assert ended(folder, "whole-3", training__keep_last=9)[0] == 0
 
 
-def test_a_nan_loss_is_reported(folder, whole):
+def test_nan_loss_is_reported(folder, whole):
     status, log, run = ended(folder, "poisoned", hook=partial(forks.nan_loss_at_batch, 15))
     assert status == 1
     assert log[-1].startswith("clearhead: error: the loss is nan at step 8, batch 15, which holds the examples ")

@@ -93,7 +93,7 @@ def test_two_resumed_processes_are_bit_identical(folder):
     [((2, False), (1, False)), ((1, False), (3, False)), ((2, True), (1, False)), ((1, False), (2, True))],
     ids=["fewer", "more", "from shards", "to shards"],
 )
-def test_a_checkpoint_resumes_with_any_number_of_processes(folder, first, then, request):
+def test_checkpoint_resumes_with_any_number_of_processes(folder, first, then, request):
     name = request.node.callspec.id.replace(" ", "-")
     train(tiny(folder, f"{name}-whole", **WITHOUT_CHANCE))
     stop = [partial(forks.send_signal_at_batch, 5, signal.SIGTERM)] + [None] * (first[0] - 1)
@@ -154,7 +154,7 @@ def test_one_command_on_each_of_two_machines(folder):
     alike(folder, "one", "machines")
 
 
-def test_the_backend_on_cpus_is_gloo(monkeypatch):
+def test_backend_on_cpus_is_gloo(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [ProcessGroup(device).backend for device in ("cpu", "mps", "cuda")] == ["gloo", "gloo", "nccl"]
 

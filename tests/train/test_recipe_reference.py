@@ -47,13 +47,13 @@ def test_bounds_and_alternatives_are_listed(maker):
         assert row in page
 
 
-def test_the_training_page_has_the_table_of_regularizers(maker):
+def test_training_page_has_the_table_of_regularizers(maker):
     page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
     assert page == maker.with_regularizers(page), "run python docs/make_recipe_reference.py"
     assert all(f"| `{entry.name}` |" in page for entry in REGULARIZERS)
 
 
-def test_the_help_of_ablate_lists_every_ablation():
+def test_help_of_ablate_lists_every_ablation():
     assert all(name in ablate.__doc__ for name in ablations())
 
 

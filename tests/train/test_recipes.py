@@ -65,7 +65,7 @@ def test_every_task_has_a_recipe_and_a_tiny_recipe():
     [(folder, name) for folder in ("recipes", "recipes/tiny") for name in RECIPES]
     + [("recipes", name) for name in OF_DATA_SETS],
 )
-def test_a_recipe_is_read_and_stays_within_the_checkout(folder, name):
+def test_recipe_is_read_and_stays_within_the_checkout(folder, name):
     path = ROOT / folder / name
     recipe = read_recipe(path)
     assert recipe.output == f"runs/{'tiny-' if folder.endswith('tiny') else ''}{name.removesuffix('.yaml')}"
@@ -102,7 +102,7 @@ def test_held_out_data_is_not_trained_on():
 
 
 @pytest.mark.slow
-def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
+def test_tiny_run_and_resume_by_command(tmp_path):
     short = ("training.steps=4", "validation.every=2", "validation.max_examples=2", "training.log_every=1")
     run("train", "translation", *short, folder=tmp_path / "run")
     whole = (tmp_path / "run" / "model.safetensors").read_bytes()
@@ -141,14 +141,14 @@ def runs(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", OPENED_BY)
-def test_a_tiny_run_writes_a_model_that_opens(runs, name):
+def test_tiny_run_writes_a_model_that_opens(runs, name):
     result = json.loads((runs(name) / "training.json").read_text(encoding="utf-8"))
     assert result["step"] == 2
     assert result["scores"]["loss"] > 0
     OPENED_BY[name].from_pretrained(str(runs(name)), device="cpu")
 
 
-def test_the_padding_row_of_a_new_translator_stays_zero(runs):
+def test_padding_row_of_a_new_translator_stays_zero(runs):
     """CTranslate2 counts on it: it begins with zeros, Marian with the padding token."""
     config = json.loads((runs("translation") / "config.json").read_text())
     weights = load_file(runs("translation") / "model.safetensors")["model.shared.weight"]
@@ -159,7 +159,7 @@ def test_the_padding_row_of_a_new_translator_stays_zero(runs):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "summarization" else pytest.mark.slow) for name in OPENED_BY]
 )
-def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
+def test_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
     """As it stands, but for its data, its checkpoint, and how long."""
     monkeypatch.chdir(ROOT)
     tiny = flatten(read_recipe(TINY / f"{name}.yaml"))
@@ -259,7 +259,7 @@ USES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
-def test_t3_8_a_tiny_recipe_learns_what_its_comment_says_and_does_its_work(learned, name):
+def test_t3_8_tiny_recipe_reaches_its_documented_score_and_runs(learned, name):
     measure, least = EXPECTED[name]
     found = scores(learned(name))[measure]
     assert (-found if measure == "loss" else found) > least
@@ -274,7 +274,7 @@ def test_a_student_learns_from_its_teacher(learned, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_regression_variant_learns_scores(tmp_path):
+def test_regression_variant_learns_scores(tmp_path):
     changes = [
         *("objective.loss=regression", "validation.monitor=spearman", "data.columns.score=score"),
         *("data.train=recipes/tiny/data/scored-train.csv", "data.validation=recipes/tiny/data/scored-valid.csv"),

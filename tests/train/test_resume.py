@@ -95,7 +95,7 @@ def test_resume_after_ten_random_sigkills(folder, whole):
     same(outcome(folder / "random"), whole)
 
 
-def test_a_finished_run_is_reported_and_unchanged(folder, whole):
+def test_finished_run_is_reported_and_unchanged(folder, whole):
     status, log = forks.run("train", folder / "whole.yaml", "--resume", log=folder / "again.txt")
     assert status == 0
     assert f"the run in {folder / 'whole'} is finished: step 12\n" in log
@@ -148,7 +148,7 @@ def resumed(begun, folder, **changes):
     return train(tiny(begun, **(data | changes)), resume=True)
 
 
-def test_a_moved_run_resumes(begun, folder, whole):
+def test_moved_run_resumes(begun, folder, whole):
     resumed(begun, folder)
     same(outcome(begun / "run"), whole)
 
@@ -201,7 +201,7 @@ def test_checkpoint_of_the_previous_version_is_resumed(begun, folder, whole):
     same(outcome(begun / "run"), whole)
 
 
-def test_a_folder_with_a_run_is_not_overwritten(begun, folder):
+def test_folder_with_a_run_is_not_overwritten(begun, folder):
     with pytest.raises(
         ValueError, match="run already contains a run; use --resume to continue it, or choose another output"
     ):
@@ -232,7 +232,7 @@ def test_other_files_are_not_overwritten(tmp_path, name, message):
     assert [path for path in (tmp_path / "run").rglob("*") if path.is_file()] == [file]
 
 
-def test_a_run_without_a_checkpoint_starts_again(tmp_path, folder, whole):
+def test_run_without_a_checkpoint_starts_again(tmp_path, folder, whole):
     recipe = tiny(folder, "early")
     trained_until(recipe, lambda step: step == 1)
     shutil.rmtree(folder / "early" / "checkpoints", ignore_errors=True)

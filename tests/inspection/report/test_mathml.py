@@ -37,7 +37,7 @@ def test_every_equation_of_the_code_is_well_formed_and_whole(equation):
 
 
 @given(st.text(max_size=30))
-def test_any_text_at_all_gives_well_formed_mathematics(text):
+def test_any_text_gives_well_formed_mathml(text):
     printable = "".join(letter for letter in text if letter.isprintable())
     ET.fromstring(mathml(printable).replace("&#160;", " "))
 
