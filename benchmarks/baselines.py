@@ -4,7 +4,7 @@ Usage: python benchmarks/baselines.py classification TRAIN TEST
        python benchmarks/baselines.py answers DEV.json
 
 classification: predict the most frequent label of TRAIN, or the label with the nearest mean vector in TRAIN. The
-vectors come from all-MiniLM-L6-v2 without fine-tuning. Files are .tsv (text, label, no header) or .csv (text,label).
+vectors are those of all-MiniLM-L6-v2 without fine-tuning. Files are .tsv (text, label, no header) or .csv (text,label).
 answers: in the sentence that shares the most words with the question, predict the first sequence of capitalized words
 or numbers that the question does not contain. DEV.json has SQuAD's format.
 """

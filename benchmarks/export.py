@@ -5,7 +5,7 @@ Usage: python benchmarks/export.py MODEL... TEXTS [--references FILE] [--number 
 MODEL is the name or folder of a model, such as all-MiniLM-L6-v2 or tatoeba-en-de. TEXTS has one text per line; the
 references file has the translations of these lines. For encoders, the benchmark reports the largest absolute error, and
 in 8 bits the cosine. For translators, it reports the number of identical outputs with greedy search and 5 beams. In 8
-bits it adds BLEU and chrF against the references, or against the float32 outputs if there are none.
+bits it adds BLEU and chrF against the references, or against the float32 outputs without references.
 """
 
 import argparse

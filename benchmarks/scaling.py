@@ -93,7 +93,7 @@ def step(size, gpus):
     return {
         "parameters": total,
         "compute s": operations / RATE,
-        "of which attention scores %": 100 * TOKENS * scores / operations,
+        "share of attention scores %": 100 * TOKENS * scores / operations,
         "activations GB": activations * TOKENS / 1e9,
         "copies of the weights in bfloat16 GB": copies / 1e9,
         "DDP: weights, gradients, Adam GB": 16 * total / 1e9,

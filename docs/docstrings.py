@@ -1,33 +1,33 @@
-"""Docstrings as the site shows them: equation and source in lines of their own, examples as examples."""
+"""Format docstrings for the site: equation and source on separate lines, examples as example sections."""
 
 import re
 
 import griffe
 
-_STATED = re.compile(r"^(?:(?:Equation|Source):.*\n?(?:[ ]{4,}.*\n?)*)+", re.MULTILINE)
-_EACH = re.compile(r"^(Equation|Source):(.*(?:\n[ ]{4,}.*)*)", re.MULTILINE)
+_CITATIONS = re.compile(r"^(?:(?:Equation|Source):.*\n?(?:[ ]{4,}.*\n?)*)+", re.MULTILINE)
+_CITATION = re.compile(r"^(Equation|Source):(.*(?:\n[ ]{4,}.*)*)", re.MULTILINE)
 _EXAMPLE = re.compile(r"^>>> .*(?:\n(?!\s*$).*)*", re.MULTILINE)
 
 
-def shown(text: str) -> str:
-    """A docstring in the parser's terms."""
+def convert(text: str) -> str:
+    """Convert a docstring to the syntax of the parser."""
 
-    def stated(found: re.Match[str]) -> str:
+    def format_citations(match: re.Match[str]) -> str:
         lines = []
-        for name, said in _EACH.findall(found[0]):
-            said = " ".join(said.split())
-            lines.append(f"**{name}:** `{said}`" if name == "Equation" else f"**{name}:** {said}")
+        for name, text in _CITATION.findall(match[0]):
+            text = " ".join(text.split())
+            lines.append(f"**{name}:** `{text}`" if name == "Equation" else f"**{name}:** {text}")
         return "\n\n".join(lines) + "\n"
 
-    def example(found: re.Match[str]) -> str:
-        return "Examples:\n" + "\n".join("    " + line for line in found[0].split("\n"))
+    def format_example(match: re.Match[str]) -> str:
+        return "Examples:\n" + "\n".join("    " + line for line in match[0].split("\n"))
 
-    return _EXAMPLE.sub(example, _STATED.sub(stated, text))
+    return _EXAMPLE.sub(format_example, _CITATIONS.sub(format_citations, text))
 
 
 class Docstrings(griffe.Extension):
-    """Rewrites each docstring as it is read."""
+    """Griffe extension that converts every docstring."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: object) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = shown(obj.docstring.value)
+            obj.docstring.value = convert(obj.docstring.value)

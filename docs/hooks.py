@@ -1,4 +1,4 @@
-"""What the site needs beside its pages: the notebooks, and links to files of the repository as links to where it is."""
+"""MkDocs hooks: add the notebooks, and link to repository files on GitHub."""
 
 import re
 import tomllib
@@ -11,30 +11,30 @@ ROOT = Path(__file__).parent.parent
 
 
 def on_config(config):
-    """The repository's address stands in pyproject.toml."""
+    """Read the repository URL from pyproject.toml."""
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
     config.repo_url, config.repo_name = urls["Repository"], "GitHub"
     return config
 
 
-@event_priority(100)  # before the plugin that runs them
+@event_priority(100)  # before the plugin that runs the notebooks
 def on_files(files, config):
-    """The notebooks lie beside the pages, as Jupyter wants them."""
+    """Add the notebooks to the site."""
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         files.append(File(f"notebooks/{path.name}", str(ROOT), config.site_dir, config.use_directory_urls))
     return files
 
 
 def on_page_markdown(markdown, page, config, files):
-    """`../src/…` is beside docs/ in the repository, and beside nothing on the site."""
+    """Replace links to repository files, which the site does not contain, with links to GitHub."""
 
-    def linked(found):
-        path = found[1]
+    def replace_link(match):
+        path = match[1]
         if path.startswith("notebooks/") and path.endswith(".ipynb"):
             return f"]({path})"
         kind = "tree" if (ROOT / path).is_dir() else "blob"
         return f"]({config.repo_url}/{kind}/main/{path})"
 
     return re.sub(
-        r"\]\((?:\.\./)+((?:src|tests|recipes|notebooks|examples|benchmarks|[A-Z]+\.md)[^)]*)\)", linked, markdown
+        r"\]\((?:\.\./)+((?:src|tests|recipes|notebooks|examples|benchmarks|[A-Z]+\.md)[^)]*)\)", replace_link, markdown
     )

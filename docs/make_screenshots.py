@@ -1,4 +1,4 @@
-"""Takes the README's pictures of the page: python docs/make_screenshots.py (needs Chromium and playwright)."""
+"""Take the screenshots for the README: python docs/make_screenshots.py (requires Chromium and playwright)."""
 
 import shutil
 import sys
@@ -16,25 +16,25 @@ PICTURES = Path(__file__).with_name("images")
 MARGIN = 16
 
 
-def taken(page, name, selector):
-    """One part of the page, in 64 colours: a fifth of the bytes, and nobody sees it."""
+def save_screenshot(page, name, selector):
+    """Save one part of the page in 64 colors, which takes a fifth of the bytes without a visible difference."""
     path = PICTURES / f"{name}.png"
     box = page.locator(selector).bounding_box()
-    around = {"x": box["x"] - MARGIN, "y": box["y"], "width": box["width"] + 2 * MARGIN, "height": box["height"]}
-    page.screenshot(path=path, clip=around)
+    clip = {"x": box["x"] - MARGIN, "y": box["y"], "width": box["width"] + 2 * MARGIN, "height": box["height"]}
+    page.screenshot(path=path, clip=clip)
     Image.open(path).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def main():
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
-        sys.exit("there is no Chromium here")
+        sys.exit("Chromium is not installed")
     PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as held, sync_playwright() as playwright:
-        path = Path(held) / "page.html"
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        path = Path(folder) / "page.html"
         write_page(collect.collect_checkpoint("tatoeba-en-de", TEXT), path)
-        opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
-        page = opened.new_page(viewport={"width": 1100, "height": 4000}, color_scheme="light")
+        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+        page = chromium.new_page(viewport={"width": 1100, "height": 4000}, color_scheme="light")
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready=yes]")
         page.locator(".box.attention").first.click()
@@ -42,14 +42,14 @@ def main():
         page.locator(".cells[data-ready]").first.wait_for()
         page.locator("#attention-view select").first.select_option("1")
         page.locator("h3", has_text="Cross, layer 1").wait_for()
-        taken(page, "pipeline", "#pipeline")
-        taken(page, "attention", "#attention")
+        save_screenshot(page, "pipeline", "#pipeline")
+        save_screenshot(page, "attention", "#attention")
         # the page scrolls the beams sideways; the picture shows all of them
         width = page.locator("#beam-view svg").evaluate("tree => tree.getBoundingClientRect().width")
         page.set_viewport_size({"width": round(width) + 80, "height": 4000})
         page.locator("main").evaluate("main => { main.style.maxWidth = 'none'; }")
-        taken(page, "beams", "#beams")
-        opened.close()
+        save_screenshot(page, "beams", "#beams")
+        chromium.close()
 
 
 if __name__ == "__main__":

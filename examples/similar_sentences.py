@@ -1,4 +1,4 @@
-"""Encodes the lines of a text file and prints the pairs that mean most nearly the same.
+"""Encode the lines of a text file and print the most similar pairs.
 
 Usage: python examples/similar_sentences.py FILE [HOW_MANY]
 """
@@ -11,15 +11,15 @@ import numpy as np
 from clearhead import TextEncoder
 
 
-def main(path: Path, how_many: int) -> None:
+def main(path: Path, num_pairs: int) -> None:
     sentences = path.read_text(encoding="utf-8").splitlines()
     vectors = TextEncoder.from_pretrained().encode(sentences)
-    cosines = vectors @ vectors.T  # the model gives vectors of length 1
+    cosines = vectors @ vectors.T  # the vectors have length 1
     pairs = np.argwhere(np.triu(np.ones_like(cosines, dtype=bool), k=1))
-    best = sorted(pairs, key=lambda pair: -cosines[tuple(pair)])[:how_many]
-    print(f"The {how_many} most similar pairs of {len(sentences)} sentences:\n")
-    for one, other in best:
-        print(f"{cosines[one, other]:.3f}  {sentences[one]}\n       {sentences[other]}\n")
+    best = sorted(pairs, key=lambda pair: -cosines[tuple(pair)])[:num_pairs]
+    print(f"The {num_pairs} most similar pairs of {len(sentences)} sentences:\n")
+    for first, second in best:
+        print(f"{cosines[first, second]:.3f}  {sentences[first]}\n       {sentences[second]}\n")
 
 
 if __name__ == "__main__":

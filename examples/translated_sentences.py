@@ -1,4 +1,4 @@
-"""Translates the lines of a text file into German with the translator inside the package, and prints both.
+"""Translate the lines of a text file into German with the bundled translator, and print both.
 
 Usage: python examples/translated_sentences.py FILE
 """

@@ -1,11 +1,11 @@
-"""Makes the files that the runs of `docs/results.md` learn from, out of the public data sets as they are published.
+"""Prepare the training data of `docs/results.md` from the published data sets.
 
 Usage: python recipes/prepare.py NAME FOLDER [OUT]
 
-FOLDER holds the data set NAME; what is made goes to data/NAME, or OUT. What is drawn is drawn from a fixed seed: the
-same files come out everywhere. What is held out by the publisher is for the last score alone, and validation is taken
-from the training files; but of tatoeba-en-de there is one held-out half for both, and of banking77 the training file
-alone is read, and parted in three.
+FOLDER contains the data set NAME. The output folder is data/NAME, or OUT. A fixed seed makes the files reproducible.
+The published test or validation files are used only for the final score, and the validation data is split off the
+training files. There are two exceptions: tatoeba-en-de has one held-out file for both, and banking77 splits its
+training file into three.
 """
 
 import argparse
@@ -23,45 +23,47 @@ SEED = 1
 
 
 def lines(path: Path) -> list[str]:
-    """A text file's lines; not `splitlines`, which also splits at characters within a line."""
+    """Read the lines of a text file; unlike `splitlines`, split only at line feeds."""
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
 def write(path: Path, rows: Iterable[str]) -> None:
-    """A line for each row."""
+    """Write one line per row."""
     text = "".join(row + "\n" for row in rows)
     path.write_text(text, encoding="utf-8", newline="\n")
     print(f"{path}: {text.count(chr(10))} lines")
 
 
 def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
-    """A row for each row, quoted where needed."""
+    """Write the rows as CSV, quoted where necessary."""
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(rows)
     print(path)
 
 
-def parted(rows: list[Any], held_out: int) -> tuple[list[Any], list[Any]]:
-    """The rows but some, and those, drawn."""
-    drawn = set(random.Random(SEED).sample(range(len(rows)), held_out))
-    return [row for place, row in enumerate(rows) if place not in drawn], [rows[place] for place in sorted(drawn)]
+def split(rows: list[Any], held_out: int) -> tuple[list[Any], list[Any]]:
+    """Split rows at random into training and held-out rows."""
+    held_out_indices = set(random.Random(SEED).sample(range(len(rows)), held_out))
+    return [row for index, row in enumerate(rows) if index not in held_out_indices], [
+        rows[index] for index in sorted(held_out_indices)
+    ]
 
 
 def tatoeba_en_de(folder: Path, out: Path) -> None:
-    """The sentence pairs, and beside those of train.en and train.de what users type and the corpus lacks.
+    """Sentence pairs, augmented with longer texts and notes.
 
-    Tatoeba's entries are single sentences of 6 words on average, with a capital and a full stop. So 10,000 lines of
-    two to five pairs in a row teach longer texts, and 5,000 without the capital and the stop teach notes.
+    Tatoeba's entries are single sentences of 6 words on average, with a capital and a full stop. 10,000 added lines of
+    two to five joined pairs teach longer texts. 5,000 added lines without capital and full stop teach notes.
     """
     pairs = list(zip(lines(folder / "train.en"), lines(folder / "train.de"), strict=True))
-    draw = random.Random(SEED)
+    generator = random.Random(SEED)
     joined = [
-        tuple(" ".join(side) for side in zip(*draw.sample(pairs, draw.randint(2, 5)), strict=True))
+        tuple(" ".join(side) for side in zip(*generator.sample(pairs, generator.randint(2, 5)), strict=True))
         for _ in range(10_000)
     ]
     notes = [
         (english[:1].lower() + english[1:].rstrip(".?!"), german.rstrip(".?!"))
-        for english, german in draw.sample(pairs, 5_000)
+        for english, german in generator.sample(pairs, 5_000)
         if not english.startswith(("I ", "I'"))
     ]
     for number, language in enumerate(("en", "de")):
@@ -70,73 +72,71 @@ def tatoeba_en_de(folder: Path, out: Path) -> None:
 
 
 def scitldr(folder: Path, out: Path) -> None:
-    """Abstracts with one summary each, as rows of source and target; 192 of them for validation."""
+    """Abstracts with one summary each, as rows of source and target; 192 are for validation."""
     rows = [
         {"source": " ".join(text.strip() for text in paper["source"]), "target": paper["target"][0].strip()}
         for paper in map(json.loads, lines(folder / "train.jsonl"))
     ]
-    for name, some in zip(("train", "valid"), parted(rows, 192), strict=True):
-        write(out / f"{name}.jsonl", (json.dumps(row, ensure_ascii=False) for row in some))
+    for name, selected in zip(("train", "valid"), split(rows, 192), strict=True):
+        write(out / f"{name}.jsonl", (json.dumps(row, ensure_ascii=False) for row in selected))
 
 
 def squad(folder: Path, out: Path) -> None:
-    """20,000 questions of SQuAD 1.1's training half, whole paragraphs of many articles; 1,000 of other articles for
-    validation."""
+    """20,000 questions on complete paragraphs of SQuAD 1.1's training file; 1,000 on other articles for validation."""
     with gzip.open(folder / "train-v1.1.json.gz", "rt", encoding="utf-8") as file:
         articles = json.load(file)["data"]
-    draw = random.Random(SEED)
-    draw.shuffle(articles)
+    generator = random.Random(SEED)
+    generator.shuffle(articles)
     held_out, rest = articles[:20], articles[20:]
-    for name, some, wanted in (("train", rest, 20_000), ("valid", held_out, 1_000)):
-        paragraphs = [paragraph for article in some for paragraph in article["paragraphs"]]
-        draw.shuffle(paragraphs)
+    for name, selected, num_questions in (("train", rest, 20_000), ("valid", held_out, 1_000)):
+        paragraphs = [paragraph for article in selected for paragraph in article["paragraphs"]]
+        generator.shuffle(paragraphs)
         kept: list[Any] = []
         for paragraph in paragraphs:
-            questions = paragraph["qas"][: wanted - sum(len(one["qas"]) for one in kept)]
+            questions = paragraph["qas"][: num_questions - sum(len(item["qas"]) for item in kept)]
             if not questions:
                 break
             kept.append({**paragraph, "qas": questions})
         path = out / f"{name}.json"
         path.write_text(json.dumps({"version": "1.1", "data": [{"title": name, "paragraphs": kept}]}), encoding="utf-8")
-        print(f"{path}: {sum(len(one['qas']) for one in kept)} questions")
+        print(f"{path}: {sum(len(item['qas']) for item in kept)} questions")
 
 
 def sst2(folder: Path, out: Path) -> None:
-    """Sentences with their sentiment, 0 or 1; 692 for validation."""
-    for name, some in zip(("train", "valid"), parted(lines(folder / "train.tsv"), 692), strict=True):
-        write(out / f"{name}.tsv", some)
+    """Sentences with their sentiment, 0 or 1; 692 are for validation."""
+    for name, selected in zip(("train", "valid"), split(lines(folder / "train.tsv"), 692), strict=True):
+        write(out / f"{name}.tsv", selected)
     write(out / "dev.tsv", lines(folder / "dev.tsv"))
 
 
 def banking77(folder: Path, out: Path) -> None:
-    """Customers' questions with their intent. Of each intent a fifth is for the last score, a twentieth for
-    validation."""
+    """Customer questions with their intent; a fifth of each intent is for testing, a twentieth for validation."""
     with (folder / "train.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     of_intent: dict[str, list[list[str]]] = defaultdict(list)
     for row in rows:
         of_intent[row["category"]].append([" ".join(row["text"].split()), row["category"]])
-    draw = random.Random(SEED)
-    made: dict[str, list[list[str]]] = {"train": [], "valid": [], "test": []}
-    for some in of_intent.values():
-        draw.shuffle(some)
-        fifth, twentieth = len(some) // 5, -(-len(some) // 20)
-        made["test"] += some[:fifth]
-        made["valid"] += some[fifth : fifth + twentieth]
-        made["train"] += some[fifth + twentieth :]
-    for name, some in made.items():
-        write_csv(out / f"{name}.csv", [["text", "label"], *some])
+    generator = random.Random(SEED)
+    splits: dict[str, list[list[str]]] = {"train": [], "valid": [], "test": []}
+    for selected in of_intent.values():
+        generator.shuffle(selected)
+        fifth, twentieth = len(selected) // 5, -(-len(selected) // 20)
+        splits["test"] += selected[:fifth]
+        splits["valid"] += selected[fifth : fifth + twentieth]
+        splits["train"] += selected[fifth + twentieth :]
+    for name, selected in splits.items():
+        write_csv(out / f"{name}.csv", [["text", "label"], *selected])
 
 
 def stsb(folder: Path, out: Path) -> None:
-    """Sentence pairs with a score from 0 to 5; 749 for validation."""
+    """Sentence pairs with a score from 0 to 5; 749 are for validation."""
     with (folder / "stsb-en-train.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
-    for name, some in zip(("train", "valid"), parted(rows, 749), strict=True):
-        write_csv(out / f"{name}.csv", [["first", "second", "score"], *some])
+    for name, selected in zip(("train", "valid"), split(rows, 749), strict=True):
+        write_csv(out / f"{name}.csv", [["first", "second", "score"], *selected])
 
 
-PREPARED: dict[str, Callable[[Path, Path], None]] = {
+DATA_SETS: dict[str, Callable[[Path, Path], None]] = {
     "tatoeba-en-de": tatoeba_en_de,
     "scitldr": scitldr,
     "squad": squad,
@@ -148,13 +148,13 @@ PREPARED: dict[str, Callable[[Path, Path], None]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=PREPARED, help="the data set")
-    parser.add_argument("folder", type=Path, help="where its files are")
-    parser.add_argument("out", type=Path, nargs="?", help="the folder for what is made of them")
-    told = parser.parse_args()
-    out: Path = told.out or Path("data") / told.name
+    parser.add_argument("name", choices=DATA_SETS, help="name of the data set")
+    parser.add_argument("folder", type=Path, help="folder of its files")
+    parser.add_argument("out", type=Path, nargs="?", help="output folder")
+    args = parser.parse_args()
+    out: Path = args.out or Path("data") / args.name
     out.mkdir(parents=True, exist_ok=True)
-    PREPARED[told.name](told.folder, out)
+    DATA_SETS[args.name](args.folder, out)
     return 0
 
 

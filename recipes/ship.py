@@ -1,8 +1,8 @@
-"""Makes the package's translator of a trained one: the same folder with its weights in float16, half the size.
+"""Write a trained translator into the package with float16 weights, at half the size.
 
 Usage: python recipes/ship.py runs/translator src/clearhead/checkpoints/shipped/tatoeba-en-de
 
-Prints the hash that belongs into MODEL_CARD.md. config.json says float32, which other libraries then compute in.
+Prints the hash for MODEL_CARD.md. config.json has the dtype float32, so other libraries compute in float32.
 """
 
 import hashlib

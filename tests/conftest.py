@@ -1,4 +1,4 @@
-"""The whole test run checks the shapes in the signatures: jaxtyping's annotations, by beartype."""
+"""Shared fixtures; jaxtyping and beartype check the shapes in all signatures."""
 
 import os
 import shutil
@@ -49,7 +49,7 @@ def _seeded():
 
 @pytest.fixture(scope="session")
 def minilm_folder():
-    """The folder of all-MiniLM-L6-v2, from the package that the Makefile installs."""
+    """Folder of all-MiniLM-L6-v2, from the package that the Makefile installs."""
     from clearhead.io import hub
 
     return hub.resolve_model("all-MiniLM-L6-v2")
@@ -64,7 +64,7 @@ def minilm():
 
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory):
-    """The folder of a tiny random BERT, made by transformers."""
+    """Folder of a tiny random BERT, created by transformers."""
     from support.tiny import make_bert
 
     return make_bert(tmp_path_factory.mktemp("tiny-bert"))
@@ -72,10 +72,10 @@ def tiny_bert(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium, where there is one."""
+    """Chromium; the tests are skipped if it is not installed."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        pytest.skip("there is no Chromium here: apt-get install chromium")
+        pytest.skip("Chromium is not installed: apt-get install chromium")
     sync = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     with sync.sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])

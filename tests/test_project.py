@@ -1,4 +1,4 @@
-"""What the project promises of itself: its rooms, its docstrings, its documents."""
+"""The project's own rules: package layers, docstrings and documents."""
 
 import ast
 import doctest
@@ -23,7 +23,7 @@ GITHUB = ROOT / ".github"
 MODULES = [module.name for module in pkgutil.walk_packages(clearhead.__path__, "clearhead.")]
 
 
-def test_a_room_imports_only_rooms_below_it():
+def test_packages_import_only_lower_packages():
     linter = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
@@ -37,14 +37,14 @@ def test_no_import_circle_and_no_oversized_folder_file_or_function():
     assert examples.returncode == 0, examples.stdout
 
 
-def test_no_model_imports_what_watches_it():
-    for room in ("equations", "layers", "stacks", "models"):
-        for path in (ROOT / "src/clearhead" / room).glob("*.py"):
+def test_models_do_not_import_inspection():
+    for package in ("equations", "layers", "stacks", "models"):
+        for path in (ROOT / "src/clearhead" / package).glob("*.py"):
             assert "clearhead.inspection" not in path.read_text(encoding="utf-8"), path
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_in_docstrings_run(name):
+def test_docstring_examples_run(name):
     options = doctest.NORMALIZE_WHITESPACE
     result = doctest.testmod(importlib.import_module(name), optionflags=options)
     assert not result.failed
@@ -71,7 +71,7 @@ def test_every_public_name_is_documented_with_an_example():
 
 
 def public_definitions(tree):
-    """Functions and classes at the top, and the methods of these classes, without overloads and nn.Module's own."""
+    """Yield public functions, classes and their methods, without overloads."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from public_definitions(node)
@@ -94,13 +94,13 @@ def test_public_functions_and_classes_have_docstrings():
 
 
 def inherited(path, name):
-    """The methods of a class's bases, which say what they are for."""
+    """Return the methods of a class's bases, which have the docstrings."""
     module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
     kind = getattr(importlib.import_module(module), name)
     return {method for base in kind.__mro__[1:-1] for method in vars(base)}
 
 
-def test_the_readmes_python_runs(tmp_path, monkeypatch):
+def test_python_code_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) == 4
@@ -112,7 +112,7 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name", [pytest.param("tutorial", marks=pytest.mark.slow), "guides/vectors", "guides/texts", "guides/see"]
 )
-def test_the_documents_python_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
+def test_python_code_of_documents_runs(name, tmp_path, monkeypatch):
     text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
@@ -123,7 +123,7 @@ def test_the_documents_python_runs_from_top_to_bottom(name, tmp_path, monkeypatc
         assert names["right"] >= 0.9 * len(names["known"]) > 40
 
 
-def test_the_paper_document_states_each_equation_as_its_file_does():
+def test_paper_document_states_every_equation():
     document = (ROOT / "docs/paper.md").read_text(encoding="utf-8")
     for path in sorted((ROOT / "src/clearhead/equations").glob("*.py")):
         module = importlib.import_module(f"clearhead.equations.{path.stem}")
@@ -142,7 +142,7 @@ def test_the_paper_document_states_each_equation_as_its_file_does():
         assert (ROOT / "src/clearhead" / source).is_file(), source
 
 
-def test_a_class_states_the_formula_of_its_equation():
+def test_layer_docstring_states_the_formula_of_its_equation():
     from clearhead.equations import feedforward, norm, positions
     from clearhead.layers.attention import RotaryEmbedding
 
@@ -155,7 +155,7 @@ def test_a_class_states_the_formula_of_its_equation():
         assert equation_of(layer) == equation_of(equation)
 
 
-def test_the_versions_agree():
+def test_versions_agree():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert re.search(r'^version = "(.+)"$', text, re.MULTILINE).group(1) == clearhead.__version__
     assert f"## {clearhead.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -172,7 +172,7 @@ def steps(part):
 
 
 @pytest.mark.parametrize("path", sorted((GITHUB / "workflows").glob("*.yml")), ids=lambda path: path.stem)
-def test_a_workflow_is_pinned_and_has_few_permissions(path):
+def test_workflow_is_pinned_and_has_few_permissions(path):
     text = path.read_text(encoding="utf-8")
     workflow = yaml.safe_load(text)
     assert workflow["permissions"] == {"contents": "read"}
@@ -186,7 +186,7 @@ def test_a_workflow_is_pinned_and_has_few_permissions(path):
         assert re.search(rf"{action} # v\d+\.\d+\.\d+$", text, re.MULTILINE), f"{action} has no version comment"
 
 
-def test_an_action_has_one_version_in_all_workflows():
+def test_action_has_one_version_in_all_workflows():
     versions = {}
     for path in (GITHUB / "workflows").glob("*.yml"):
         for action in steps(yaml.safe_load(path.read_text(encoding="utf-8"))):
@@ -194,7 +194,7 @@ def test_an_action_has_one_version_in_all_workflows():
             assert versions.setdefault(name, version) == version, f"{path.name}: {name}"
 
 
-def test_the_templates_and_the_citation_parse():
+def test_issue_templates_and_citation_parse():
     for path in (GITHUB / "dependabot.yml", *(GITHUB / "ISSUE_TEMPLATE").glob("*.yml")):
         assert yaml.safe_load(path.read_text(encoding="utf-8")), path
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
@@ -238,7 +238,7 @@ def test_pre_commit_uses_the_active_environment():
         ("import transformers\ndef test(browser): pass", ["browser"], ["parity", "browser"]),
     ],
 )
-def test_the_tier_of_a_test_follows_from_its_source(tmp_path, code, fixtures, expected):
+def test_tier_of_a_test_follows_from_its_source(tmp_path, code, fixtures, expected):
     path = tmp_path / "test_module.py"
     path.write_text(code, encoding="utf-8")
     assert tiers.of(SimpleNamespace(path=path, originalname="test", cls=None, fixturenames=fixtures)) == expected

@@ -1,8 +1,8 @@
-"""Writes the small data of recipes/tiny: sentences of little grammars, with which each task can be learned in seconds.
+"""Write the data of recipes/tiny: sentences from small grammars; each task trains in seconds.
 
     python recipes/tiny/make_data.py
 
-The files are in the repository; this says where they come from, and makes more of them with other numbers.
+The files are in the repository. This script documents their origin and can generate more of them.
 """
 
 import csv
@@ -89,7 +89,7 @@ BY_THE_WAY = [
 def report(draw: Random) -> dict[str, str]:
     """A report of what happened in a town, and its headline."""
     town, day, cause, place = (draw.choice(words) for words in (TOWNS, DAYS, CAUSES, PLACES))
-    told = draw.choice(
+    judgment = draw.choice(
         [
             f"The {cause} came to {town} on {day}. The {place} had to be closed.",
             f"On {day} the {place} in {town} did not open. The {cause} was the reason.",
@@ -97,7 +97,7 @@ def report(draw: Random) -> dict[str, str]:
         ]
     )
     before, after = draw.sample(BY_THE_WAY, 2)
-    text = f"{before} {told} {after}" if draw.random() < 0.5 else f"{told} {before} {after}"
+    text = f"{before} {judgment} {after}" if draw.random() < 0.5 else f"{judgment} {before} {after}"
     return {"article": text, "headline": f"{cause.capitalize()} closes {place} in {town}."}
 
 
@@ -109,7 +109,7 @@ GOODS = ["gate", "boat", "clock", "piano", "fence", "tower"]
 def paragraph(draw: Random, number: int) -> dict[str, Any]:
     """A paragraph with questions and where their answers stand, in SQuAD's layout."""
     name, deed, good, town, day = (draw.choice(words) for words in (NAMES, DEEDS, GOODS, TOWNS, DAYS))
-    told = draw.choice(
+    judgment = draw.choice(
         [
             f"On {day} {name} {deed} the {good} in {town}.",
             f"{name} {deed} the {good} in {town} on {day}.",
@@ -117,7 +117,7 @@ def paragraph(draw: Random, number: int) -> dict[str, Any]:
         ]
     )
     aside = draw.choice(BY_THE_WAY)
-    context = f"{aside} {told}" if draw.random() < 0.5 else f"{told} {aside}"
+    context = f"{aside} {judgment}" if draw.random() < 0.5 else f"{judgment} {aside}"
     questions = [
         (f"Who {deed} the {good}?", name),
         (f"Where was the {good} {deed}?", town),
@@ -150,12 +150,12 @@ def review(draw: Random) -> tuple[str, str]:
     """A review, and whether it praises or complains: "not" turns a word into its contrary."""
     good, negated = draw.random() < 0.5, draw.random() < 0.3
     word = draw.choice(PRAISE if good else BLAME)
-    told = f"The {draw.choice(JUDGED)} was {'not ' if negated else ''}{draw.choice(['very ', '', ''])}{word}."
-    parts = [draw.choice(NEUTRAL), told, draw.choice(NEUTRAL)]
+    judgment = f"The {draw.choice(JUDGED)} was {'not ' if negated else ''}{draw.choice(['very ', '', ''])}{word}."
+    parts = [draw.choice(NEUTRAL), judgment, draw.choice(NEUTRAL)]
     return " ".join(part for part in parts if part), "praise" if good != negated else "complaint"
 
 
-# what can be said in either way
+# synonyms
 AGENTS = [("man", "gentleman"), ("woman", "lady"), ("child", "kid"), ("dog", "hound"), ("doctor", "physician")]
 ACTS = [("watching", "looking at"), ("mending", "repairing"), ("purchasing", "buying"), ("hiding", "concealing")]
 OBJECTS = [("bicycle", "bike"), ("picture", "painting"), ("sofa", "couch"), ("jacket", "coat"), ("stone", "rock")]
@@ -165,13 +165,13 @@ SLOTS = (AGENTS, ACTS, OBJECTS, WHERE, WHEN)
 
 
 def meaning(draw: Random) -> list[tuple[str, str]]:
-    """Who does what to what, where and when."""
+    """Choose an agent, an action, an object, a place and a time."""
     return [draw.choice(slot) for slot in SLOTS]
 
 
-def said(draw: Random, meant: list[tuple[str, str]]) -> str:
-    """One of the sentences that have a meaning."""
-    agent, act, thing, where, when = (draw.choice(words) for words in meant)
+def express(draw: Random, chosen: list[tuple[str, str]]) -> str:
+    """Express a meaning in one of its sentences."""
+    agent, act, thing, where, when = (draw.choice(words) for words in chosen)
     return draw.choice(
         [
             f"The {agent} is {act} the {thing} {where} {when}.",
@@ -181,24 +181,24 @@ def said(draw: Random, meant: list[tuple[str, str]]) -> str:
 
 
 def pair(draw: Random) -> tuple[str, str]:
-    """Two sentences that mean the same."""
-    meant = meaning(draw)
-    return said(draw, meant), said(draw, meant)
+    """Generate two sentences with the same meaning."""
+    chosen = meaning(draw)
+    return express(draw, chosen), express(draw, chosen)
 
 
 def scored_pair(draw: Random) -> tuple[str, str, str]:
-    """Two sentences, and in how many of five respects they mean the same."""
-    one, alike = meaning(draw), draw.randint(0, 5)
-    kept = set(draw.sample(range(5), alike))
+    """Generate two sentences and the number of their five parts with the same meaning."""
+    one, num_equal = meaning(draw), draw.randint(0, 5)
+    kept = set(draw.sample(range(5), num_equal))
     other = [
-        meant if place in kept else draw.choice([words for words in slot if words != meant])
-        for place, (meant, slot) in enumerate(zip(one, SLOTS, strict=True))
+        chosen if place in kept else draw.choice([words for words in slot if words != chosen])
+        for place, (chosen, slot) in enumerate(zip(one, SLOTS, strict=True))
     ]
-    return said(draw, one), said(draw, other), str(alike)
+    return express(draw, one), express(draw, other), str(num_equal)
 
 
 def distinct(make: Callable[[Random], T], seed: int) -> list[T]:
-    """What a grammar makes, each once."""
+    """Generate 600 distinct sentences of a grammar."""
     draw, seen = Random(seed), []
     while len(seen) < 600:
         if (made := make(draw)) not in seen:
@@ -207,14 +207,14 @@ def distinct(make: Callable[[Random], T], seed: int) -> list[T]:
 
 
 def table(rows: list[tuple[str, ...]], separator: str) -> str:
-    """Rows as the lines of a file of columns."""
+    """Format rows as CSV or TSV."""
     made = io.StringIO()
     csv.writer(made, delimiter=separator, lineterminator="\n").writerows(rows)
     return made.getvalue()
 
 
 def files() -> dict[str, str]:
-    """Every file by its name. What is held out stands in no training file."""
+    """Return the text of every file by name; held-out examples are in no training file."""
     made: dict[str, str] = {}
     lines = distinct(translation, 1)
     reports, reviews = distinct(report, 2), distinct(review, 3)

@@ -11,7 +11,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 
 
 @pytest.mark.slow
-def test_it_checks_and_measures_without_an_accelerator(tmp_path):
+def test_gpu_benchmark_runs_on_the_cpu(tmp_path):
     command = [sys.executable, str(BENCHMARK), "--device", "cpu", "--quick", "--json", str(tmp_path / "found.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=540)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,19 +1,19 @@
-"""Contests: each contestant in a process of its own, all on the same work."""
+"""Benchmark runner: each candidate runs in a separate process on the same work."""
 
 import json
 
 import pytest
-from support import contestants as made
+from support import candidates as workers
 
 from clearhead.benchmark.hardware import hardware_info, matmul_rate, peak_memory
 from clearhead.benchmark.report import plot, table, write_report
 from clearhead.benchmark.runner import Candidate, Measurements, run_benchmark
 
 
-def test_all_do_the_same_work_and_are_compared_with_the_first():
+def test_all_candidates_are_compared_with_the_first():
     lines = []
     found = run_benchmark(
-        {"a": Candidate(made.doubling, (0,)), "b": Candidate(made.doubling, (1,))},
+        {"a": Candidate(workers.doubling, (0,)), "b": Candidate(workers.doubling, (1,))},
         [3, 4, 5],
         lambda items: sum(items),
         rounds=3,
@@ -30,9 +30,9 @@ def test_all_do_the_same_work_and_are_compared_with_the_first():
     assert first.rates[0] > 12
 
 
-def test_the_memory_is_that_of_each_process_alone():
+def test_peak_memory_is_measured_per_process():
     found = run_benchmark(
-        {"small": Candidate(made.hungry, (1,)), "large": Candidate(made.hungry, (300,))}, [0], len, rounds=1
+        {"small": Candidate(workers.hungry, (1,)), "large": Candidate(workers.hungry, (300,))}, [0], len, rounds=1
     )
     small, large = found.measurements
     assert 250 < large.peak_mib - small.peak_mib < 350
@@ -42,22 +42,22 @@ def test_the_memory_is_that_of_each_process_alone():
 @pytest.mark.parametrize(
     ("contestant", "message"),
     [
-        (Candidate(made.broken), "bad failed: OSError: no such model"),
-        (Candidate(made.breaking, (3,)), "bad failed: too much"),
-        (Candidate(made.dying), "bad ended without an answer"),
+        (Candidate(workers.broken), "bad failed: OSError: no such model"),
+        (Candidate(workers.breaking, (3,)), "bad failed: too much"),
+        (Candidate(workers.dying), "bad ended without an answer"),
     ],
 )
-def test_one_that_fails_is_named(contestant, message):
+def test_error_names_the_failing_candidate(contestant, message):
     with pytest.raises(ValueError, match=message):
-        run_benchmark({"good": Candidate(made.doubling, (0,)), "bad": contestant}, [3], len, rounds=1)
+        run_benchmark({"good": Candidate(workers.doubling, (0,)), "bad": contestant}, [3], len, rounds=1)
 
 
 def test_zero_rounds_are_refused():
     with pytest.raises(ValueError, match="rounds must be at least 1; got 0"):
-        run_benchmark({"a": Candidate(made.doubling, (0,))}, [3], len, rounds=0)
+        run_benchmark({"a": Candidate(workers.doubling, (0,))}, [3], len, rounds=0)
 
 
-def test_the_machine_is_described():
+def test_hardware_info():
     found = hardware_info(2, ("torch", "no-such-package"))
     assert found["threads"] == 2
     assert found["cores"] >= 1
@@ -66,7 +66,7 @@ def test_the_machine_is_described():
     assert matmul_rate("float32", seconds=0.05) > 1e8
 
 
-def test_figures_become_a_table_a_file_and_a_picture(tmp_path):
+def test_measurements_are_written_as_table_json_and_plot(tmp_path):
     figures = [
         Measurements("other", [100.0, 90.0], 95.0, 1.0, 1.0, 1.0, 10.0, 20.0),
         Measurements("clearhead float32", [200.0, 270.0], 235.0, 2.5, 2.0, 3.0, 12.0, 34.0),

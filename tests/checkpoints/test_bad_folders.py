@@ -208,7 +208,7 @@ def test_unknown_architectures_and_keys_that_change_the_result(folder):
     load_encoder(folder)
 
 
-def test_a_missing_shard_is_named(folder):
+def test_error_names_missing_shard(folder):
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     index = {"weight_map": dict.fromkeys(weights, "model-00001-of-00002.safetensors")}
@@ -294,7 +294,7 @@ def test_file_is_not_a_model(tmp_path):
         hub.resolve_model(tmp_path / "model.bin")
 
 
-def test_a_changed_default_package_is_refused(minilm_folder, monkeypatch):
+def test_changed_default_package_is_refused(minilm_folder, monkeypatch):
     monkeypatch.setitem(hub._DEFAULT_SHA256, "tokenizer.json", "0" * 64)
     with pytest.raises(ValueError, match="tokenizer.json is not the published file"):
         hub.resolve_model("all-MiniLM-L6-v2")

@@ -70,7 +70,7 @@ def test_ids_in_vocabulary_files(folder, tmp_path):
     refused(tmp_path / "t5", "spiece.model", "<extra_id_")
 
 
-def test_the_ids_of_added_tokens(folder):
+def test_ids_of_added_tokens(folder):
     size = json.loads((folder / "config.json").read_text())["vocab_size"]
     original = (folder / "tokenizer_config.json").read_text()
     for number in (str(size), str(10**30), "²"):

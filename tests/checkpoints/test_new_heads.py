@@ -104,7 +104,7 @@ def test_problem_type_is_stored(problem, tmp_path):
     assert transformers.AutoConfig.from_pretrained(tmp_path).problem_type == problem
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_heads_and_labels_are_refused():
     with pytest.raises(ValueError, match="labels must be distinct; got a, a"):
         new_classifier(tiny(), OURS["bert"], ["a", "a"])
     with pytest.raises(ValueError, match="one label or more"):

@@ -137,7 +137,7 @@ INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_the_index_of_shards_names_only_files_in_the_folder(tiny_bert, tmp_path, index):
+def test_index_of_shards_names_only_files_in_the_folder(tiny_bert, tmp_path, index):
     folder, outside = shutil.copytree(tiny_bert, tmp_path / "model"), tmp_path / "outside"
     outside.mkdir()
     weights = shard(folder, "../outside/a.bin", index)
@@ -166,7 +166,7 @@ def test_the_index_of_shards_names_only_files_in_the_folder(tiny_bert, tmp_path,
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_the_hubs_cache_keeps_its_files_behind_links(tiny_bert, tmp_path, index):
+def test_hub_cache_with_symbolic_links(tiny_bert, tmp_path, index):
     cache = tmp_path / "models--someone--some-model"
     snapshot, blobs = cache / "snapshots" / "0123abc", cache / "blobs"
     blobs.mkdir(parents=True)

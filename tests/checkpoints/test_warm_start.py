@@ -14,7 +14,7 @@ from clearhead.checkpoints import SEQ2SEQ_FAMILIES, load_encoder, load_seq2seq, 
 from clearhead.layers.norm import LayerNorm
 from clearhead.models.freezing import freeze
 
-LIKE_OTHERS = {"mbart", "pegasus", "mt5"}  # in what a half is made of
+LIKE_OTHERS = {"mbart", "pegasus", "mt5"}  # in the sizes of a half
 HELD = ["bert", "roberta", "xlm-roberta", "distilbert"]
 BART = SEQ2SEQ_FAMILIES["bart"]
 
@@ -167,7 +167,7 @@ def trained(model, part):
     return {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
 
 
-def test_a_few_steps_with_a_frozen_encoder_change_only_the_decoder(tmp_path):
+def test_training_with_a_frozen_encoder_changes_only_the_decoder(tmp_path):
     _, model = warm("bert", tmp_path)
     changed = trained(model, "encoder")
     parts = {name.split(".")[0] for name in changed}
@@ -186,7 +186,7 @@ def test_a_few_steps_with_a_frozen_encoder_change_only_the_decoder(tmp_path):
         ("t5 v1.1", "encoder", "output.tokens", ("encoder.", "source_embedding.", "target_embedding.")),
     ],
 )
-def test_frozen_parts_stay(kind, part, moving, still, tmp_path):
+def test_frozen_parts_do_not_change(kind, part, moving, still, tmp_path):
     make(kind, tmp_path)
     changed = trained(load_seq2seq(tmp_path)[0], part)
     assert any(name.startswith(moving) for name in changed)

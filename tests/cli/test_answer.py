@@ -57,7 +57,7 @@ def test_options_reach_the_model(folder, reader, context):
     assert len(expected) == 4
 
 
-def test_bad_input_is_one_line(folder, context, tmp_path, tiny_bert):
+def test_bad_input_is_a_one_line_error(folder, context, tmp_path, tiny_bert):
     ask = ["answer", "-m", folder, "--question", QUESTION, "--context"]
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     assert "the context of pair 0 is empty" in refused(*ask, "-")

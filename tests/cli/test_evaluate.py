@@ -101,7 +101,7 @@ def test_repeated_sources(data, marian, generator, tmp_path):
 def test_missing_extra_names_the_pip_command(data):
     given = ["-r", data / "first", "--hypotheses", data / "said"]
     for package, arguments in (("sacrebleu", ["translation"]), ("rouge_score", ["summarization", data / "source"])):
-        said = refused("evaluate", *arguments, *given, hook=partial(forks.lack, package))
+        said = refused("evaluate", *arguments, *given, hook=partial(forks.hide_packages, package))
         assert f'{package}: pip install "clearhead[evaluate]"' in said
 
 

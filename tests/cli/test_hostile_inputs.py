@@ -197,7 +197,7 @@ def test_long_fields_of_csv(tmp_path, tiny_bert):
     assert csv.field_size_limit() == limit
 
 
-def test_wrong_option_is_one_line_with_a_suggestion():
+def test_wrong_option_is_a_one_line_error_with_a_suggestion():
     for arguments, words in (
         (("encode", "--pooling", "meen"), ("--pooling", "'mean', 'cls', 'max'", "did you mean 'mean'?", "encode -h")),
         (("encode", "--pooling", "x"), ("--pooling", "'mean', 'cls', 'max'")),

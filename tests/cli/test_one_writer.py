@@ -132,7 +132,7 @@ def test_commands_of_every_pair_exclude_each_other(folder, tmp_path, first, exis
     output = tmp_path / "whole"
     if existing:
         output.mkdir()
-    process = forks.start(*words(first, folder, output), said=tmp_path / "said", hook=stop_when_locked)
+    process = forks.start(*words(first, folder, output), log=tmp_path / "said", hook=stop_when_locked)
     try:
         deadline = time.monotonic() + 60
         while holder(output) != process.pid:
@@ -151,17 +151,17 @@ def test_commands_of_every_pair_exclude_each_other(folder, tmp_path, first, exis
 def test_export_keeps_files_of_other_processes(folder, tmp_path):
     output = tmp_path / "out"
     export = words("export", folder, output)
-    assert forks.run(*export, said=tmp_path / "said")[0] == 0
+    assert forks.run(*export, log=tmp_path / "said")[0] == 0
     with folder_lock(output / "run"):
         error = refused(*export)
     assert f"{output / 'run'} is being written by process {os.getpid()} since" in error
-    assert forks.run(*export, said=tmp_path / "said")[0] == 0
+    assert forks.run(*export, log=tmp_path / "said")[0] == 0
     for command in (words("train", folder, output / "run"), words("tokenizer train", folder, output / "run")):
-        begun = forks.start(*export, said=tmp_path / "said", hook=stop_before_rename)
+        begun = forks.start(*export, log=tmp_path / "said", hook=stop_before_rename)
         while not (tmp_path / ".out.part" / "config.json").exists() or not stopped(begun):
             time.sleep(0.02)
-        status, said = forks.run(*command, said=tmp_path / "other")
-        assert status == 0, said
+        status, log = forks.run(*command, log=tmp_path / "other")
+        assert status == 0, log
         os.kill(begun.pid, signal.SIGCONT)
         begun.join(60)
         assert begun.exitcode == 1

@@ -93,7 +93,7 @@ def test_samples(folders):
             made.generate(texts, do_sample=True, num_return_sequences=10**10)
 
 
-def test_a_batch_of_texts(folders, monkeypatch):
+def test_memory_check_of_a_batch_of_texts(folders, monkeypatch):
     made = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device: 2**27)
     texts = ["hello " * 20] * 20_000
@@ -135,7 +135,7 @@ def test_sizes_in_a_recipe(tmp_path, key):
 
 
 @pytest.mark.parametrize("batches", [10**9, 10**18])
-def test_the_batches_of_an_update(tmp_path, batches):
+def test_memory_check_counts_the_batches_of_an_update(tmp_path, batches):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(spec(tmp_path)))
     line = too_large("train", path, f"training.gradient_accumulation_steps={batches}", "-q")
@@ -143,7 +143,7 @@ def test_the_batches_of_an_update(tmp_path, batches):
     assert "GiB are available. Choose a smaller training.gradient_accumulation_steps." in line
 
 
-def test_a_width_whose_bytes_no_address_can_count(tmp_path):
+def test_width_beyond_the_address_space_is_an_error(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(spec(tmp_path)))
     line = too_large("train", path, f"model.d_model={10**15}")
@@ -151,7 +151,7 @@ def test_a_width_whose_bytes_no_address_can_count(tmp_path):
     assert re.search(r"needs at least [\d,.]+ GiB of memory; [\d,.]+ GiB are available", line), line
 
 
-def test_a_batch_in_training(tmp_path, monkeypatch):
+def test_memory_check_of_a_training_batch(tmp_path, monkeypatch):
     from clearhead.train.recipe.load import parse_recipe
     from clearhead.train.trainer import train
 
@@ -173,7 +173,7 @@ def test_a_batch_in_training(tmp_path, monkeypatch):
         Seq2SeqConfig(vocab_size=50, d_model=8, num_heads=2, num_layers=3, target_vocab_size=9, share_embeddings=False),
     ],
 )
-def test_the_bytes_of_a_model(config):
+def test_memory_check_of_a_model(config):
     model = EncoderModel(config) if isinstance(config, EncoderConfig) else Seq2Seq(config)
     layers = config.num_layers + (getattr(config, "decoder_num_layers", 0) or 0)
     if isinstance(config, Seq2SeqConfig) and config.decoder_num_layers is None:

@@ -27,7 +27,7 @@ def expected(marian):
     )
 
 
-def test_lines_in_lines_out(marian, expected, tmp_path):
+def test_one_output_line_per_input_line(marian, expected, tmp_path):
     (tmp_path / "in.txt").write_text(LINES)
     options = ["--model", marian, "--beam-size", 3, "--max-new-tokens", 6, "--precision", "float32"]
     status, out, err = started("translate", *options, tmp_path / "in.txt")
@@ -75,7 +75,7 @@ def test_line_that_is_too_long(marian, tmp_path):
     assert "in.txt, line 2 is longer than the 60 tokens" in refused("translate", *options, "--strict")
 
 
-def test_bad_input_is_one_clear_line(marian, tiny_bert, tmp_path):
+def test_bad_input_is_a_one_line_error(marian, tiny_bert, tmp_path):
     (tmp_path / "in.txt").write_text(LINES)
     file = tmp_path / "in.txt"
     assert "an encoder without a decoder" in refused("translate", "--model", tiny_bert, file)

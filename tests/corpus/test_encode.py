@@ -60,7 +60,7 @@ def corpus(tmp_path):
 
 @given(count=st.integers(0, 60), window=st.integers(1, 70))
 @settings(max_examples=15)
-def test_a_stream_gives_the_vectors_of_encode(encoder, count, window):
+def test_stream_yields_the_vectors_of_encode(encoder, count, window):
     texts = sentences(count, seed=count)
     expected = encoder.encode(texts)
     found = list(encoder.stream(iter(texts), window=window))
@@ -71,7 +71,7 @@ def test_a_stream_gives_the_vectors_of_encode(encoder, count, window):
     assert sum(some.num_tokens for some in found) == sum(len(tokens.ids) for tokens in encoder.tokenize(texts))
 
 
-def test_the_input_is_never_held_whole(encoder):
+def test_input_is_streamed(encoder):
     held = 0
     largest = 0
 
@@ -93,7 +93,7 @@ def test_very_long_texts_make_smaller_windows(encoder, monkeypatch):
     assert [len(some.texts) for some in encoder.stream(texts)] == [3, 3]
 
 
-def test_an_error_in_the_input_comes_after_what_stood_before_it(encoder):
+def test_input_error_is_reported_after_earlier_outputs(encoder):
     def broken():
         yield from ["a"] * 5
         raise ValueError("line 6")
@@ -106,7 +106,7 @@ def test_an_error_in_the_input_comes_after_what_stood_before_it(encoder):
 
 @pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
 @pytest.mark.parametrize("stop", [1, 3, 7])
-def test_resumed_it_ends_in_the_same_bytes(encoder, corpus, tmp_path, name, stop):
+def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop):
     whole = encode_corpus(encoder, Corpus([corpus]), tmp_path / f"whole-{name}", window_texts=12)
     assert whole == EncodingStats(100, sum(len(t.ids) for t in encoder.tokenize(sentences(100))), 0)
     calls = 0
@@ -121,7 +121,7 @@ def test_resumed_it_ends_in_the_same_bytes(encoder, corpus, tmp_path, name, stop
     with pytest.raises(KeyboardInterrupt):
         encode_corpus(encoder, Corpus([corpus]), output, window_texts=12, on_step=interrupt)
     assert not output.exists()
-    # what a kill in the middle of a write leaves behind the last border
+    # bytes of a killed write after the last complete row
     with (tmp_path / f".{name}.part").open("ab") as part:
         part.write(b"half a window")
     seen = []
@@ -147,7 +147,7 @@ def interrupted(encoder, corpus, output, options=None):
         encode_corpus(encoder, corpus, output, options, window_texts=12, on_step=interrupt)
 
 
-def test_a_resume_with_another_model_option_or_input_is_refused(encoder, corpus, tmp_path, minilm):
+def test_resume_with_another_model_option_or_input_is_refused(encoder, corpus, tmp_path, minilm):
     output = tmp_path / "v.npy"
     interrupted(encoder, Corpus([corpus]), output, EncodeOptions(pooling="cls"))
 
@@ -192,14 +192,14 @@ def test_a_resume_with_another_model_option_or_input_is_refused(encoder, corpus,
     assert sorted(os.listdir(tmp_path)) == ["texts.txt", "v.npy"]
 
 
-def test_a_resume_of_nothing_starts(encoder, corpus, tmp_path):
+def test_resume_without_a_run_starts_one(encoder, corpus, tmp_path):
     assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy", resume=True).texts == 100
 
 
 @pytest.mark.parametrize(
     "name", ["v.npy", *(pytest.param(name, marks=pytest.mark.slow) for name in ("v.jsonl", "v.parquet"))]
 )
-def test_killed_at_random_and_resumed(tiny_bert, tmp_path, name):
+def test_resume_after_sigkill_at_a_random_time(tiny_bert, tmp_path, name):
     (tmp_path / "texts.txt").write_text("\n".join(sentences(24_000)) + "\n", encoding="utf-8")
     arguments = ["encode", tmp_path / "texts.txt", "-m", tiny_bert, "-q", "--truncate-dim", 4]
     assert clearhead(*arguments, "-o", tmp_path / f"whole-{name}")[0] == 0
@@ -275,7 +275,7 @@ def test_bad_columns_name_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
-def test_a_full_disk_can_be_resumed(corpus, tiny_bert, tmp_path, name, encoder):
+def test_full_disk_can_be_resumed(corpus, tiny_bert, tmp_path, name, encoder):
     arguments = ["encode", corpus, "-m", tiny_bert, "-o", tmp_path / name, "--precision", "float32", "-q"]
 
     def limit():
@@ -299,7 +299,7 @@ def test_a_full_disk_can_be_resumed(corpus, tiny_bert, tmp_path, name, encoder):
     assert encode_corpus(encoder, Corpus([corpus]), tmp_path / name, window_texts=12, resume=True).texts == 100
 
 
-def test_an_input_is_never_written_over(encoder, tmp_path):
+def test_input_is_never_overwritten(encoder, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "hello"}\n\n')
     with pytest.raises(ValueError, match="also an input"):
@@ -307,7 +307,7 @@ def test_an_input_is_never_written_over(encoder, tmp_path):
     assert list(Corpus([path])) == ["hello"]
 
 
-def test_a_run_that_fails_at_once_does_not_cost_an_interrupted_one(encoder, corpus, tmp_path):
+def test_immediately_failing_run_keeps_an_interrupted_run(encoder, corpus, tmp_path):
     interrupted(encoder, Corpus([corpus]), tmp_path / "v.npy")
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"\xff\n")
@@ -330,7 +330,7 @@ def test_two_runs_do_not_write_one_file(encoder, corpus, tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["the resume file is read", "the part file is opened", "the output is written"])
-def test_no_other_run_comes_between_the_first_read_and_the_last_rename(
+def test_run_is_locked_from_the_first_read_to_the_last_rename(
     encoder, tiny_bert, corpus, tmp_path, monkeypatch, moment
 ):
     """A second run that ended in between made the first one replace the output by a file of zeros."""
@@ -363,7 +363,7 @@ def test_no_other_run_comes_between_the_first_read_and_the_last_rename(
     assert sorted(os.listdir(tmp_path)) == ["texts.txt", "v.npy"]
 
 
-def test_a_pipe_is_encoded_and_cannot_be_resumed(tiny_bert, tmp_path):
+def test_pipe_is_encoded_and_cannot_be_resumed(tiny_bert, tmp_path):
     command = f"{COMMAND} encode <(seq 50) -m {tiny_bert} -o {tmp_path / 'v.npy'} -q"
     assert subprocess.run(["bash", "-c", command], check=False).returncode == 0
     assert len(np.load(tmp_path / "v.npy")) == 50
@@ -372,7 +372,7 @@ def test_a_pipe_is_encoded_and_cannot_be_resumed(tiny_bert, tmp_path):
     assert "pipes cannot be resumed, because they cannot be read twice; give a file" in done.stderr
 
 
-def test_an_interrupt_ends_a_run_that_waits_for_input(tiny_bert, tmp_path):
+def test_interrupt_ends_a_run_that_waits_for_input(tiny_bert, tmp_path):
     command = [str(part) for part in (COMMAND, "encode", "-m", tiny_bert, "-o", tmp_path / "v.npy")]
     options = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
     # what runs in the background of a shell is started deaf to it
@@ -396,6 +396,6 @@ def test_parquet_is_read_in_pieces(tmp_path):
     assert peak < 150_000 * 200 / 4  # all of its text is 30 MB, and one row group
 
 
-def test_resume_needs_a_file_to_go_on_with(tmp_path, corpus):
+def test_resume_requires_an_output_file(tmp_path, corpus):
     assert "standard input" in refused("encode", "--resume", "-o", tmp_path / "v.npy")
     assert "--output" in refused("encode", corpus, "--resume")

@@ -35,7 +35,7 @@ def texts_of(seed, count):
 
 
 def check(folder, shards, model):
-    """Every text of every shard is there once, in order, with the vector that the plain run gives it."""
+    """Check that the output has every text once, in order, with the vector of a run without Ray."""
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     assert sorted(path.stem for path in folder.glob("*.parquet")) == sorted(shards)
     for name, texts in shards.items():
@@ -47,11 +47,11 @@ def check(folder, shards, model):
 
 
 @pytest.mark.slow
-def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
+def test_shards_become_files_and_existing_files_are_kept(bert, tmp_path):
     shards = {"a": texts_of(1, 50), "b": texts_of(2, 20), "c": texts_of(3, 1)}
     (tmp_path / "a.txt").write_text("\n".join(shards["a"]) + "\n", encoding="utf-8")
     (tmp_path / "b.jsonl").write_text("".join(f'{{"text": "{t}"}}\n' for t in shards["b"]), encoding="utf-8")
-    # another schema than what it becomes, and than others: the column alone must be there
+    # a schema that differs from the output and other shards: only the column is required
     pq.write_table(pa.table({"n": [1], "text": pa.array(shards["c"], pa.large_string())}), tmp_path / "c.parquet")
     shards["d"] = texts_of(5, 2)
     pq.write_table(pa.table({"text": pa.array(shards["d"]), "label": [0.5, 1.5]}), tmp_path / "d.parquet")
@@ -71,7 +71,7 @@ def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
     check(tmp_path / "out", shards, bert)
     err = refused(*given, "--pooling", "cls")
     assert "was filled with pooling=None; now it is 'cls'" in err
-    # a shard that has changed is encoded again, also with an older time; one of another folder is no such shard
+    # a changed shard is encoded again, even with an older time; a shard of another folder is not reused
     shards["c"] = texts_of(4, 2)
     pq.write_table(pa.table({"text": shards["c"]}), tmp_path / "c.parquet")
     os.utime(tmp_path / "c.parquet", (0, 0))
@@ -88,7 +88,7 @@ def test_shards_become_files_and_those_that_are_there_stay(bert, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_costs_no_row(bert, tmp_path):
+def test_killed_worker_loses_no_row(bert, tmp_path):
     shards = {f"s{n}": texts_of(n, 20_000) for n in range(3)}
     for name, texts in shards.items():
         (tmp_path / f"{name}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -119,7 +119,7 @@ def running():
         yield int(pid), name
 
 
-def test_what_cannot_be_is_said_before_any_work(bert, tmp_path):
+def test_invalid_options_are_reported_before_encoding(bert, tmp_path):
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
@@ -141,7 +141,7 @@ def test_what_cannot_be_is_said_before_any_work(bert, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_bad_shard_does_not_stop_the_others(bert, tmp_path):
+def test_bad_shard_does_not_stop_the_others(bert, tmp_path):
     (tmp_path / "good.txt").write_text("hello\n", encoding="utf-8")
     (tmp_path / "bad.txt").write_bytes(b"caf\xe9\n")
     given = ["encode", tmp_path / "bad.txt", tmp_path / "good.txt", "--engine", "ray", "--model", bert, "--workers", 1]
@@ -159,7 +159,7 @@ def cluster(folder, model, *given):
 
 
 @pytest.mark.slow
-def test_what_was_begun_with_another_shard_begins_anew(bert, tmp_path):
+def test_partial_output_of_another_shard_is_restarted(bert, tmp_path):
     shard, place = tmp_path / "a.txt", tmp_path / "out" / "a.parquet"
     shard.write_text("hello\n" * 9000, encoding="utf-8")
     place.parent.mkdir()
@@ -183,7 +183,7 @@ def job_of(model, **changes):
 
 @pytest.fixture
 def ray(monkeypatch):
-    """A cluster of this process, of which a test says how many processors it has."""
+    """Start a cluster in this process with a given number of processors."""
     ray = pytest.importorskip("ray")
     monkeypatch.setattr(ray_workers, "_MAX_RESTARTS", 1)
 
@@ -195,7 +195,7 @@ def ray(monkeypatch):
 
 
 @pytest.mark.slow
-def test_workers_that_cannot_start_say_why_and_leave_the_queue(bert, tmp_path, ray):
+def test_failed_workers_report_the_reason_and_leave_the_queue(bert, tmp_path, ray):
     ray(1)
     shards = {str(tmp_path / f"{n}.txt"): tmp_path / f"{n}.parquet" for n in range(3)}
     with pytest.raises(ValueError, match="no worker is left for 3 shards; the last error: no such model folder"):
@@ -203,7 +203,7 @@ def test_workers_that_cannot_start_say_why_and_leave_the_queue(bert, tmp_path, r
 
 
 @pytest.mark.slow
-def test_a_shard_that_kills_its_workers_leaves_the_others(bert, tmp_path, ray, monkeypatch):
+def test_shard_that_kills_workers_does_not_affect_others(bert, tmp_path, ray, monkeypatch):
     def fatal(self, shard, output):  # inside: the workers do not know this file
         if shard == "bad":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -219,13 +219,13 @@ def test_a_shard_that_kills_its_workers_leaves_the_others(bert, tmp_path, ray, m
 
 
 @pytest.mark.slow
-def test_a_cluster_without_processors_is_said(bert, tmp_path, ray):
+def test_cluster_without_cpus_is_an_error(bert, tmp_path, ray):
     ray(0)
     with pytest.raises(ValueError, match="the Ray cluster has 0 CPUs, but 1 workers need one each"):
         ray_workers.RayPool({"a": tmp_path / "a.parquet"}, job_of(bert), None)
 
 
-def test_workers_are_told_what_this_process_found_out(bert, tmp_path, monkeypatch):
+def test_workers_receive_the_settings_of_the_driver(bert, tmp_path, monkeypatch):
     told = []
 
     class NoPool:

@@ -1,4 +1,4 @@
-"""Files of vectors: whole or not at all."""
+"""Vector files are written atomically."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def write(path, texts, vectors, window=3):
 
 
 @pytest.mark.parametrize("rows", [4, 0])
-def test_what_is_written_is_read_back_to_the_bit(tmp_path, rows):
+def test_written_texts_and_vectors_are_read_back_unchanged(tmp_path, rows):
     texts, vectors = TEXTS[:rows], VECTORS[:rows]
     for ending in (".npy", ".jsonl", ".parquet"):
         write(tmp_path / f"v{ending}", texts, vectors)
@@ -48,7 +48,7 @@ def test_what_is_written_is_read_back_to_the_bit(tmp_path, rows):
     assert sorted(os.listdir(tmp_path)) == ["v.jsonl", "v.npy", "v.parquet"]
 
 
-def test_wrong_places_are_refused(tmp_path):
+def test_invalid_output_paths_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"\.npy, \.jsonl, \.parquet; got '\.csv'"):
         check_output(tmp_path / "v.csv")
     with pytest.raises(ValueError, match="does not exist"):
@@ -58,7 +58,7 @@ def test_wrong_places_are_refused(tmp_path):
         check_output(tmp_path / "folder.npy")
 
 
-def test_an_error_leaves_the_former_file_and_nothing_else(tmp_path):
+def test_error_keeps_the_previous_file(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("former")
 
@@ -73,7 +73,7 @@ def test_an_error_leaves_the_former_file_and_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_a_file_has_the_permissions_that_a_new_one_has(tmp_path):
+def test_written_file_has_default_permissions(tmp_path):
     with atomic_file(tmp_path / "ours") as file:
         file.write(b"x")
     (tmp_path / "plain").write_bytes(b"x")
@@ -94,7 +94,7 @@ with atomic.atomic_folder(Path(sys.argv[1])) as part:
 """
 
 
-def test_a_kill_between_the_renames_of_a_folder_loses_nothing(tmp_path):
+def test_sigkill_between_folder_renames_loses_nothing(tmp_path):
     place = tmp_path / "all"
     place.mkdir()
     (place / "old.txt").write_text("old", encoding="utf-8")

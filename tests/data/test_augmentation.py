@@ -182,7 +182,7 @@ def test_labels_are_the_masked_ids(ids, seed, rate):
     assert not np.isin(ids[chosen], PROTECTED).any()
 
 
-def test_eighty_ten_ten():
+def test_masking_uses_the_80_10_10_split():
     ids = np.concatenate([long_text(), np.zeros(1000, np.int64)])
     inputs, labels = mask_tokens(ids, random(8), mask_id=MASK, vocab_size=VOCABULARY, protected=PROTECTED)
     chosen = labels != -100

@@ -246,7 +246,7 @@ def test_old_encodings_and_broken_archives(tmp_path):
         refused("b.tsv.gz is (not gzip data|truncated, or not a gzip file)", tmp_path / "b.tsv.gz")
 
 
-def test_a_description_changes_with_what_is_read(tmp_path):
+def test_fingerprint_changes_with_the_data(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text("1\n")
     fields = ["source", "target"]
@@ -265,7 +265,7 @@ def test_a_description_changes_with_what_is_read(tmp_path):
     assert descriptions[-1][0][:2] == [str((tmp_path / "a").resolve()), content]
 
 
-def test_a_corpus_reads_columns_of_separated_values(tmp_path):
+def test_corpus_reads_columns_of_separated_values(tmp_path):
     (tmp_path / "a.csv").write_text('id,body\n1,"a\nb"\n')
     (tmp_path / "a.tsv").write_text("id\tbody\n1\tc\n")
     assert list(Corpus([tmp_path / "a.csv", tmp_path / "a.tsv"], column="body")) == ["a\nb", "c"]

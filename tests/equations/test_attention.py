@@ -135,7 +135,7 @@ def test_fused_equals_explicit_in_bfloat16(problem):
 @pytest.mark.usefixtures("gradient_by")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["bool", "float", "padding"])
-def test_a_fully_masked_row_gives_zeros_without_nan(dtype, kind):
+def test_fully_masked_row_gives_zeros_without_nan(dtype, kind):
     q, k, v = torch.randn(3, 2, 2, 5, 8, dtype=dtype).unbind()
     allowed = torch.ones(2, 1, 5, 5, dtype=torch.bool)
     allowed[1, :, 3] = False
@@ -154,7 +154,7 @@ def test_a_fully_masked_row_gives_zeros_without_nan(dtype, kind):
     assert (scaled_dot_product(q, k, v, mask)[1][dead] == 0).all()
 
 
-def test_a_finite_float_mask_is_added():
+def test_finite_float_mask_is_added():
     q, k, v = torch.randn(3, 1, 2, 4, 8).unbind()
     everywhere = torch.full((4, 4), -1e9)
     explicit, grads = gradients(lambda *args: scaled_dot_product(*args)[0], (q, k, v), everywhere)
@@ -168,7 +168,7 @@ def test_a_finite_float_mask_is_added():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("number", [-1e9, -1e4])
-def test_a_finite_float_mask_is_added_in_16_bits(dtype, number):
+def test_finite_float_mask_is_added_in_16_bits(dtype, number):
     q, k, v = torch.randn(3, 1, 2, 4, 8).to(dtype).unbind()
     mask = torch.full((4, 4), number)
     mask[:, 0] += 1 if number > -1e5 else 0

@@ -27,12 +27,12 @@ def test_the_square_subsequent_mask():
     assert torch.equal(masks.additive(masks.causal(3)), torch.nn.Transformer.generate_square_subsequent_mask(3))
 
 
-def test_the_last_query_is_at_the_last_key():
+def test_last_query_is_at_the_last_key():
     step = masks.additive(masks.causal(4), queries=1)
     assert torch.equal(step, torch.zeros(1, 4))
 
 
-def test_a_long_causal_padding_mask_stores_no_matrix():
+def test_long_causal_padding_mask_stores_no_matrix():
     mask = masks.padding(torch.ones(2, 8192, dtype=torch.bool)) & masks.causal(8192) & masks.window(8192, 128)
     assert sum(part.numel() for part in (mask.keep_BM, mask.bias) if part is not None) == 2 * 8192
     assert masks.as_mask(mask, batch=2, heads=8, queries=8192, keys=8192) is mask

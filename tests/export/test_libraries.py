@@ -54,7 +54,7 @@ def test_transformers_translates_the_same(marian, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["bart", "mbart", "mbart50", "nllb", "pegasus", "t5"])
-def test_every_encoder_decoder_goes_to_transformers_and_to_ctranslate2(tmp_path, family):
+def test_every_encoder_decoder_exports_to_transformers_and_ctranslate2(tmp_path, family):
     (tmp_path / "model").mkdir()
     as_many = {"decoder_attention_heads": 4}  # CTranslate2 knows one number of heads
     if family == "bart":
@@ -107,13 +107,13 @@ def test_transformers_computes_the_same(tmp_path, family, kind):
 
 
 @pytest.mark.parametrize("to", ["transformers", "sentence-transformers"])
-def test_a_wrong_folder_is_not_written(bert, tmp_path, to):
-    err = refused("export", bert, tmp_path / "out", "--to", to, hook=forks.save_wrongly)
+def test_folder_with_wrong_weights_is_not_written(bert, tmp_path, to):
+    err = refused("export", bert, tmp_path / "out", "--to", to, hook=forks.save_wrong_weights)
     assert "from the model's, relative to the largest value" in err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctranslate2_has_what_it_can_hold_and_says_what_not(bert, tmp_path):
+def test_ctranslate2_error_names_unsupported_parts(bert, tmp_path):
     status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "ctranslate2", "--int8")
     assert status == 0, err
     assert "not exported: pooling, normalization and prompts" in err
@@ -127,24 +127,24 @@ def test_ctranslate2_has_what_it_can_hold_and_says_what_not(bert, tmp_path):
     assert small < whole
 
 
-def test_8_bits_of_a_translator_in_ctranslate2_tell_their_loss(tmp_path):
+def test_ctranslate2_int8_translator_reports_its_error(tmp_path):
     status, _, err = clearhead("export", "tatoeba-en-de", tmp_path / "out", "--to", "ctranslate2", "--int8")
     assert status == 0, err
     assert "8-bit weights: mean change of a token's log-probability 0.0" in err
     assert "not exported: the generation config" in err
 
 
-def test_a_library_that_is_missing_is_named(bert, tmp_path):
+def test_error_names_the_missing_library(bert, tmp_path):
     for missing, to in (
         ("ctranslate2",) * 2,
         ("transformers",) * 2,
         ("sentence_transformers", "sentence-transformers"),
     ):
-        err = refused("export", bert, tmp_path / "out", "--to", to, hook=partial(forks.lack, missing))
+        err = refused("export", bert, tmp_path / "out", "--to", to, hook=partial(forks.hide_packages, missing))
         assert f"this format needs {missing}: pip install {missing.replace('_', '-')}" in err
 
 
-def test_a_format_says_which_part_it_cannot_hold(marian, tmp_path):
+def test_error_names_the_part_that_a_format_does_not_support(marian, tmp_path):
     err = refused("export", marian, tmp_path / "out", "--to", "sentence-transformers")
     assert "does not support a decoder" in err
     err = refused("export", marian, tmp_path / "out", "--to", "ctranslate2")

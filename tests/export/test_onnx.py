@@ -1,4 +1,4 @@
-"""ONNX graphs: opened by ONNX Runtime, the numbers and the tokens are the model's; a wrong graph is not written."""
+"""ONNX graphs in ONNX Runtime compute the values and tokens of the model; a wrong graph is not written."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ LINES = ["The old bridge was closed.", "", "A small boat took the children to sc
 
 
 def written(folder, place, *options):
-    """Exports as a process of its own: the tests' check of types would not let a graph's free sizes pass."""
+    """Export in a separate process: the type checks of the tests reject the dynamic sizes of a graph."""
     (folder / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     status, _, err = clearhead("export", folder, place, "--to", "onnx", "--texts", folder / "texts.txt", *options)
     assert status == 0, err
@@ -50,7 +50,7 @@ def marian(tmp_path_factory):
 
 
 def vectors(graph, encoder, texts):
-    """What a program with nothing but ONNX Runtime gets."""
+    """Run a graph with ONNX Runtime only."""
     rows = [tokens.ids for tokens in encoder.tokenize(texts)]
     longest = max(map(len, rows))
     ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows], dtype=np.int64)
@@ -65,7 +65,7 @@ def near(found, wanted):
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])
-def test_from_ids_to_vectors_in_any_number_and_length(bert, count):
+def test_vectors_for_any_batch_size_and_length(bert, count):
     folder, graphs = bert
     encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
     near(vectors(graphs / "model.onnx", encoder, TEXTS[:count]), encoder.encode(TEXTS[:count]))
@@ -90,7 +90,7 @@ def test_every_encoder(tmp_path, family, pooling, normalize):
 
 
 @pytest.mark.slow
-def test_a_graph_of_a_short_example_holds_the_windows(tmp_path):
+def test_graph_of_a_short_example_holds_the_windows(tmp_path):
     folder = tmp_path / "model"
     families.make("modernbert", folder, local_attention=128, max_position_embeddings=400)
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ def test_a_graph_of_a_short_example_holds_the_windows(tmp_path):
     near(vectors(tmp_path / "onnx" / "model.onnx", encoder, long), encoder.encode(long))
 
 
-def test_the_comparison_has_a_row_as_long_as_the_model_takes(tmp_path, bert):
+def test_parity_check_includes_a_text_of_maximum_length(tmp_path, bert):
     assert example_inputs.example_inputs(load_pipeline(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
     families.make("modernbert", tmp_path, local_attention=600, max_position_embeddings=1000)
     (trial,) = example_inputs.example_inputs(load_pipeline(tmp_path), ["hello"] * 20)
@@ -140,7 +140,7 @@ def test_graphs_have_no_weights_to_save(marian, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_translates_with_them(marian):
+def test_command_translates_with_exported_models(marian):
     folder, graphs = marian
     given = "\n".join(LINES).encode()
     wanted = clearhead("translate", "--model", folder, "--precision", "float32", "--max-new-tokens", 9, stdin=given)
@@ -191,7 +191,7 @@ def test_every_encoder_decoder(tmp_path, kind):
 
 
 @pytest.mark.slow
-def test_8_bits_tell_what_they_cost(bert, tmp_path):
+def test_int8_export_reports_its_error(bert, tmp_path):
     folder, graphs = bert
     err = written(folder, tmp_path / "small", "--int8")
     told = json.loads((tmp_path / "small" / MANIFEST).read_text(encoding="utf-8"))["int8"]
@@ -210,7 +210,7 @@ onnx.export(*sys.argv[1:3], int8=sys.argv[3] == "8", texts=["hello"])
 
 
 @pytest.mark.slow
-def test_8_bits_are_smaller_where_weights_lie_beside_the_graph(bert, tmp_path):
+def test_8_bit_weights_in_external_files_are_smaller(bert, tmp_path):
     for bits in ("32", "8"):
         subprocess.run([sys.executable, "-c", APART, bert[0], tmp_path / bits, bits], check=True, capture_output=True)
     whole, small = (sorted((tmp_path / bits).rglob("*.data")) for bits in ("32", "8"))
@@ -222,7 +222,7 @@ def test_8_bits_are_smaller_where_weights_lie_beside_the_graph(bert, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_published_models_on_real_sentences(tmp_path):
+def test_published_models_on_real_sentences(tmp_path):
     lines = (EXAMPLES / "everyday.txt").read_text(encoding="utf-8").splitlines()[:10]
     lines += (EXAMPLES / "sentences.txt").read_text(encoding="utf-8").splitlines()[:10]
     for model in ("all-MiniLM-L6-v2", "tatoeba-en-de"):
@@ -245,13 +245,13 @@ onnx.export(*__import__("sys").argv[1:], texts=["hello"])
 """
 
 
-def test_a_wrong_graph_is_not_written(bert, tmp_path):
+def test_wrong_graph_is_not_written(bert, tmp_path):
     done = subprocess.run([sys.executable, "-c", WRONG, bert[0], tmp_path / "wrong"], capture_output=True, check=False)
     assert b"ValueError: model.onnx: its outputs are 1.0e-03 from the model's" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_is_said(bert, tmp_path):
+def test_invalid_exports_are_refused(bert, tmp_path):
     folder, graphs = bert
     err = refused("export", folder, tmp_path / "a", "--to", "transformers", "--int8")
     assert "--int8 is for onnx and ctranslate2" in err
@@ -266,7 +266,7 @@ def test_what_cannot_be_is_said(bert, tmp_path):
         assert f"computes in float32 on the CPU; got {'bfloat16' if '--precision' in asked else 'auto'!r}" in err
     err = refused("translate", "--model", graphs, "--runtime", "onnx")
     assert "no config of an encoder–decoder" in err
-    err = refused("export", folder, tmp_path / "a", "--to", "onnx", hook=partial(forks.lack, "onnxscript"))
+    err = refused("export", folder, tmp_path / "a", "--to", "onnx", hook=partial(forks.hide_packages, "onnxscript"))
     assert 'needs onnxscript: pip install "clearhead[export]"' in err
 
 

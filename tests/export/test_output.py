@@ -21,7 +21,7 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_the_model_and_what_holds_it_stay(bert, tmp_path, monkeypatch):
+def test_export_does_not_overwrite_the_model_or_its_parent(bert, tmp_path, monkeypatch):
     before = files(tmp_path)
     (tmp_path / "link").symlink_to(bert)
     assert "is the model itself" in refused("export", bert, bert, *TO)
@@ -38,7 +38,7 @@ def test_the_model_and_what_holds_it_stay(bert, tmp_path, monkeypatch):
     assert files(tmp_path) == before
 
 
-def test_files_of_others_stay(bert, tmp_path):
+def test_unrelated_files_are_kept(bert, tmp_path):
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     assert "is a file, but OUT must be a folder" in refused("export", bert, tmp_path / "file", *TO)
     full = tmp_path / "full"
@@ -48,7 +48,7 @@ def test_files_of_others_stay(bert, tmp_path):
     assert files(full) == ["thesis.txt"]
 
 
-def test_an_empty_folder_and_an_earlier_export_are_replaced(bert, tmp_path):
+def test_empty_folder_and_an_earlier_export_are_replaced(bert, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     for _ in range(2):
@@ -74,7 +74,7 @@ clearhead.cli.main.main()
 """
 
 
-def test_no_permission_to_write_is_said():
+def test_missing_write_permission_is_an_error():
     with tempfile.TemporaryDirectory() as name:  # pytest's own is for one user alone
         folder = Path(name)
         folder.chmod(0o755)

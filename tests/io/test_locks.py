@@ -106,7 +106,7 @@ def test_writer_waits_for_the_given_time(tmp_path):
     thread.join(60)
 
 
-def test_a_folder_has_one_lock_by_whatever_name(tmp_path):
+def test_all_paths_of_a_folder_share_one_lock(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     for lock, name in ((writer_lock, "real/v.npy"), (folder_lock, "real")):
@@ -136,7 +136,7 @@ def test_killed_process_is_not_named(tmp_path):
     thread.join(60)
 
 
-def test_a_file_lock_and_a_folder_lock_of_one_folder_exclude_each_other(tmp_path):
+def test_file_lock_and_a_folder_lock_of_one_folder_exclude_each_other(tmp_path):
     for first, second in ((writer_lock, folder_lock), (folder_lock, writer_lock)):
         with first(tmp_path / "out"), pytest.raises(OutputBusyError), second(tmp_path / "out"):
             pass

@@ -54,7 +54,7 @@ def call(queries=20, keys=None, mask=None, dtype=torch.float32, drop_prob=0.0, g
         ("packed", {"mask": masks.packed([5, 15])}),
     ],
 )
-def test_a_call_is_served_by_the_fastest_backend(name, options):
+def test_call_is_served_by_the_fastest_backend(name, options):
     assert fastest_backend(call(**options)).name == name
 
 
@@ -71,7 +71,7 @@ def test_every_backend_that_supports_a_call_computes_the_equation(problem):
             torch.testing.assert_close(values, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_the_explicit_backend_supports_every_call_dropout_included():
+def test_explicit_backend_supports_every_call_including_dropout():
     mask = masks.padding(torch.tensor([[True] * 40 + [False] * 10]))
     ones, eye = torch.ones(1, 1, 400, 4), torch.eye(50)[None, None]
     with attention_backend("explicit"):
@@ -83,7 +83,7 @@ def test_the_explicit_backend_supports_every_call_dropout_included():
     assert BACKENDS["explicit"].supports(call(mask=masks.packed([5, 15])))
 
 
-def test_an_override_ends_with_its_block_and_stays_in_its_thread():
+def test_override_ends_with_its_block_and_stays_in_its_thread():
     result = {}
 
     def other():
@@ -111,7 +111,7 @@ def test_unknown_backends_and_unsupported_calls_are_errors():
         register_backend("fused", rank=0)(BACKENDS["fused"].compute)
 
 
-def test_a_registered_backend_serves_the_calls_that_it_supports(monkeypatch):
+def test_registered_backend_serves_the_calls_that_it_supports(monkeypatch):
     monkeypatch.setattr("clearhead.kernels.attention_backends.BACKENDS", dict(BACKENDS))
 
     @register_backend("constant", rank=0, supports=lambda call: call.mask is None)

@@ -61,7 +61,7 @@ def test_r_drop_equals_mean_loss_plus_divergence(n, d, v, smoothing, bias):
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_r_drop_of_one_trained_pass_and_its_derivative():
+def test_r_drop_gradient_with_one_trained_pass():
     (one, weight, b), targets = parts(7, 3, 5, dtype=torch.float64)
     other, targets = torch.randn(7, 3, dtype=torch.float64, requires_grad=True), targets.clamp(min=0)
 
@@ -89,7 +89,7 @@ def test_r_drop_under_autocast_is_close():
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_a_tied_matrix_gets_both_gradients():
+def test_tied_matrix_gets_both_gradients():
     (_, weight, _), targets = parts(9, 4, 7)
     ids = torch.randint(7, (9,))
     losses = [loss(torch.tanh(weight[ids]), weight, targets) for loss in (linear_cross_entropy, plain)]

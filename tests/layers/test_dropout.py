@@ -97,14 +97,14 @@ def test_fast_dropout_replaces_every_dropout_and_keeps_weights():
     assert not torch.equal(model(ids, target_ids), model(ids, target_ids))
 
 
-def test_a_shared_dropout_is_replaced_everywhere():
+def test_shared_dropout_is_replaced_everywhere():
     shared = nn.Dropout(0.3)
     model = nn.Sequential(shared, nn.Linear(2, 2), shared, nn.Sequential(shared))
     use_fast_dropout(model)
     assert [type(module) for module in (model[0], model[2], model[3][0])] == [Dropout] * 3
 
 
-def test_a_layer_trains_with_the_same_expectation():
+def test_fast_dropout_keeps_the_expected_output():
     layer = EncoderLayer(8, 16, 2, 0.3, norm_order="pre")
     use_fast_dropout(layer)
     x = torch.randn(1, 4, 8)
@@ -159,7 +159,7 @@ def test_attention_dropout_under_autocast_equals_bfloat16(mask):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_query_without_keys_gets_zeros_with_dropout(dtype):
+def test_query_without_keys_gets_zeros_with_dropout(dtype):
     q, k, v = torch.randn(3, 3, 2, 5, 4, dtype=dtype).unbind()
     inputs = [x.requires_grad_() for x in (q, k, v)]
     result = scaled_dot_product_attention(q, k, v, masks_of("padding"), drop_prob=0.3)

@@ -299,7 +299,7 @@ def test_empty_batches_and_rows():
     assert model(torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, 8)
 
 
-def test_an_encoder_by_hand_in_five_lines():
+def test_encoder_in_five_lines():
     embed, add_positions = TokenEmbedding(100, 64), PositionalEncoding(64)
     layers = [EncoderLayer(64, 256, 4, 0.1), EncoderLayer(64, 256, 4, 0.1)]
     x = add_positions(embed(torch.tensor([[5, 17, 42]])))

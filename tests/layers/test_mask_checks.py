@@ -29,7 +29,7 @@ def test_six_encoder_layers_check_a_mask_once(checks, build, options):
     assert checks == [(2, 2, 5, 5)]
 
 
-def test_an_encoder_model_checks_a_mask_once(checks):
+def test_encoder_model_checks_a_mask_once(checks):
     model = EncoderModel(EncoderConfig(vocab_size=9, d_model=8, ffn_hidden=12, num_heads=2))
     model(torch.randint(9, (2, 5)), masks.padding(KEEP))
     assert checks == [(2, 2, 5, 5)]
@@ -48,13 +48,13 @@ def test_decoding_steps_check_each_mask_once(checks):
     assert checks == [(2, 2, 1, 1), (2, 2, 1, 5), (2, 2, 1, 2), (2, 2, 1, 3)]
 
 
-def test_an_encoder_decoder_checks_each_of_its_masks_once_for_each_use(checks):
+def test_encoder_decoder_checks_each_of_its_masks_once_for_each_use(checks):
     model = Seq2Seq(Seq2SeqConfig(vocab_size=9, d_model=8, ffn_hidden=12, num_heads=2))
     model(torch.randint(9, (2, 5)), torch.randint(9, (2, 4)), masks.padding(KEEP))
     assert checks == [(2, 2, 5, 5), (2, 2, 4, 4), (2, 2, 4, 5)]
 
 
-def test_a_mask_is_checked_again_for_other_sizes():
+def test_mask_is_checked_again_for_other_sizes():
     layer = Encoder(8, 12, 2, 0.0, 1)
     mask = masks.padding(KEEP)
     layer(torch.randn(2, 5, 8), mask)

@@ -126,7 +126,7 @@ SMALL = Seq2SeqConfig(vocab_size=11, d_model=8, ffn_hidden=12, num_heads=2, num_
         ({"share_embeddings": False, "target_vocab_size": 13}, 2),
     ],
 )
-def test_a_tied_matrix_gets_the_gradients_of_all_uses(changes, matrices):
+def test_tied_matrix_gets_the_gradients_of_all_uses(changes, matrices):
     model = Seq2Seq(replace(SMALL, **changes))
     source, target = model.source_embedding.tokens.weight, model.target_embedding.tokens.weight
     output = model.output.tokens.weight

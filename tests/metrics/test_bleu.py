@@ -31,7 +31,7 @@ def corpora(draw):
 
 
 @given(corpora(), st.sampled_from(["13a", "none", "intl", "char"]), st.booleans())
-def test_scores_are_sacrebleus(corpus, tokenize, lowercase):
+def test_scores_equal_sacrebleu(corpus, tokenize, lowercase):
     hypotheses, references = corpus
     scores = translation_scores(hypotheses, references, tokenize=tokenize, lowercase=lowercase)
     bleu, chrf = BLEU(tokenize=tokenize, lowercase=lowercase), CHRF(lowercase=lowercase)
@@ -56,7 +56,7 @@ def test_lower_case_and_tokenisers_change_the_score():
 
 
 @pytest.mark.parametrize("options", [[], ["-lc", "--chrf-lowercase"], ["-tok", "none"]])
-def test_scores_are_those_of_sacrebleus_command(options, tmp_path):
+def test_scores_equal_the_sacrebleu_command(options, tmp_path):
     (tmp_path / "hyp").write_text("\n".join(HYPOTHESES) + "\n")
     for number, some in enumerate(REFERENCES):
         (tmp_path / f"ref{number}").write_text("\n".join(some) + "\n")
@@ -83,7 +83,7 @@ def test_repeated_sources_are_joined(rows):
         found = [some[number] for some in joined.references]
         assert found == wanted + [None] * (len(found) - len(wanted))
     assert sorted(place for places in joined.lines for place in places) == list(range(len(sources)))
-    # sacrebleu takes what is filled up with None
+    # sacrebleu accepts references padded with None
     translation_scores(joined.sources, joined.references)
 
 

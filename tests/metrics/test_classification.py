@@ -15,7 +15,7 @@ pairs = st.lists(st.tuples(st.sampled_from(LABELS[:3]), st.sampled_from(LABELS[:
 
 
 @given(pairs)
-def test_scores_are_scikit_learns(rows):
+def test_scores_equal_scikit_learn(rows):
     said, right = map(list, zip(*rows, strict=True))
     scores = classification_scores(said, right, labels=LABELS)
     assert scores.accuracy == pytest.approx(100 * metrics.accuracy_score(right, said))

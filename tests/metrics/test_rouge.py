@@ -14,7 +14,7 @@ texts = st.lists(words, max_size=10).map(" ".join)
 
 
 @given(st.lists(st.tuples(texts, texts, texts | st.none()), min_size=1, max_size=4))
-def test_scores_are_rouge_scores(rows):
+def test_scores_equal_rouge_score(rows):
     summaries, first, second = map(list, zip(*rows, strict=True))
     scores = summary_scores(summaries, [first, second])
     scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
@@ -38,7 +38,7 @@ def test_by_hand():
     assert (turned.rouge2, turned.rouge_l) == (0, pytest.approx(100 * 2 * 1 / (4 + 5)))
 
 
-def test_each_measure_takes_its_best_reference():
+def test_each_metric_uses_the_best_reference():
     # the first shares more words, the second more pairs
     summary, first, second = "a b c d", "d c b a", "a b x y"
     both = summary_scores([summary], [[first], [second]])
@@ -46,7 +46,7 @@ def test_each_measure_takes_its_best_reference():
     assert both.rouge2 == summary_scores([summary], [[second]]).rouge2 > summary_scores([summary], [[first]]).rouge2
 
 
-def test_other_alphabets_are_said(caplog):
+def test_text_without_latin_letters_is_a_warning(caplog):
     assert summary_scores(["мост закрыт", "a"], [["мост закрыт", "a"]]).rouge1 == 50
     assert "1 documents have references without ASCII letters or digits" in caplog.text
 

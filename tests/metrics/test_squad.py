@@ -38,7 +38,7 @@ def squad(*asked, version="1.1"):
         ("", ""),
     ],
 )
-def test_what_is_compared(text, normal):
+def test_answers_are_normalized_before_comparison(text, normal):
     assert normalize(text) == normal
 
 
@@ -62,7 +62,7 @@ def test_scores_by_hand(prediction, answers, exact, overlap):
         assert f1(prediction, answers, rules=rules) == pytest.approx(overlap)
 
 
-def test_where_the_two_versions_differ():
+def test_squad_versions_differ_in_unanswerable_questions():
     # nothing is left of either: 1.1 divides nothing by nothing and says 0, 2.0 says that they agree
     assert (exact_match("the", ["."], rules="1.1"), f1("the", ["."], rules="1.1")) == (1, 0)
     assert (exact_match("the", ["."], rules="2.0"), f1("the", ["."], rules="2.0")) == (1, 1)
@@ -104,13 +104,13 @@ def plain(prediction, answers, rules):
 
 
 @given(texts, st.lists(texts, min_size=1, max_size=3), st.sampled_from(["1.1", "2.0"]))
-def test_scores_are_those_of_the_rules(prediction, answers, rules):
+def test_scores_equal_the_official_script(prediction, answers, rules):
     exact, overlap = plain(prediction, answers, rules)
     assert exact_match(prediction, answers, rules=rules) == exact
     assert math.isclose(f1(prediction, answers, rules=rules), overlap, abs_tol=1e-12)
 
 
-def test_a_whole_file_of_each_version(tmp_path, caplog):
+def test_complete_file_of_each_version(tmp_path, caplog):
     path = tmp_path / "data.json"
     asked = [("q1", ["1998", "in 1998"]), ("q2", ["a storm"]), ("q3", ["Straße"]), ("q4", ["."])]
     path.write_text(json.dumps(squad(*asked)), encoding="utf-8")
@@ -137,7 +137,7 @@ def test_a_whole_file_of_each_version(tmp_path, caplog):
     assert answer_scores(data, {"q5": "1998"}).no_answer == PartScores(0.0, 0.0, 1)
 
 
-def test_the_version_is_seen_in_the_data(tmp_path):
+def test_squad_version_is_detected(tmp_path):
     path = tmp_path / "data.json"
     for data, rules in (
         (squad(("q", ["a"]), version="v2.0"), "2.0"),
@@ -170,7 +170,7 @@ def test_files_of_another_layout(tmp_path, content, words):
         read_questions(path)
 
 
-def test_other_bad_files(tmp_path):
+def test_other_invalid_files(tmp_path):
     path = tmp_path / "data.json.gz"
     for content in (b"plain", gzip.compress(b'{"data": []}' * 50)[:-9], b""):
         path.write_bytes(content)

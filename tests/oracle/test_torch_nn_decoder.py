@@ -160,7 +160,7 @@ def test_sequence_first_modules_are_converted_to_batch_first(kind):
     assert_close(theirs_on(back, {})(x, memory), expected, 1e-10)
 
 
-def test_a_query_without_keys_gets_zeros_where_torch_gives_nan():
+def test_query_without_keys_gets_zeros_where_torch_gives_nan():
     theirs = nn.MultiheadAttention(8, 2, batch_first=True)
     layer = build("layer", 8, 2, torch.float32)
     ours = from_torch_nn(layer)

@@ -49,7 +49,7 @@ def check_message(error, *words):
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "tokens"])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_a_vector(folders, pooling, normalize):
+def test_non_finite_vector_is_an_error(folders, pooling, normalize):
     with pytest.raises(NonFiniteError) as error:
         encoder(folders).encode(TEXTS, pooling=pooling, normalize=normalize)
     check_message(error, "text 2: ", "'after the storm'", "NaN or infinity", str(folders / "bert"), "float32")
@@ -87,7 +87,7 @@ def test_message_shortens_text_and_suggests_float32(folders):
 @pytest.mark.parametrize("do_sample", [False, True])
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize("name", ["translator", "broken-translator"])
-def test_an_output(folders, beam_size, do_sample, name):
+def test_non_finite_output_is_an_error(folders, beam_size, do_sample, name):
     made = TextToText.from_pretrained(folders / name, precision="float32", device="cpu")
     options = {"max_new_tokens": 5} | ({"do_sample": True} if do_sample else {"beam_size": beam_size})
     texts = ["", "hello", "the storm"] if name == "translator" else ["", "the storm"]

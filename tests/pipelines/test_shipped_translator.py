@@ -32,11 +32,11 @@ def translator():
     return TextToText.from_pretrained(precision="float32", device="cpu")
 
 
-def test_ten_sentences(translator):
+def test_translations_of_ten_sentences(translator):
     assert translator.generate(ENGLISH.read_text(encoding="utf-8").splitlines()) == GERMAN
 
 
-def test_it_is_the_default_model_of_translate():
+def test_shipped_translator_is_the_default_of_translate():
     status, out, err = started("translate", "--precision", "float32", ENGLISH)
     assert (status, err) == (0, "")
     assert out.splitlines() == GERMAN
@@ -50,7 +50,7 @@ def test_model_card_names_weights_and_training_data():
         assert phrase in card
 
 
-def test_it_is_small():
+def test_shipped_translator_is_small():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 20_000_000
 
 

@@ -113,7 +113,7 @@ def test_every_naughty_text_gives_one_finite_vector(minilm):
     np.testing.assert_allclose(vectors[:1], minilm.encode([""]), atol=1e-6)
 
 
-def test_a_million_characters(minilm):
+def test_text_of_a_million_characters(minilm):
     for million in ("a" * 1_000_000, "ab " * 333_334):
         (tokens,) = minilm.tokenize([million])
         assert len(tokens.ids) <= 256

@@ -90,7 +90,7 @@ def test_reordered_rows_continue_from_their_source_row(seed, options, rows):
 
 @settings(max_examples=20)
 @given(seeds, decoders, st.integers(2, 7), st.data())
-def test_a_token_does_not_affect_earlier_outputs(seed, options, length, data):
+def test_token_does_not_affect_earlier_outputs(seed, options, length, data):
     torch.manual_seed(seed)
     decoder, position = build(options), data.draw(st.integers(1, length - 1))
     x, memory = torch.randn(2, length, 8), torch.randn(2, 3, 8)
@@ -103,7 +103,7 @@ def test_a_token_does_not_affect_earlier_outputs(seed, options, length, data):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_a_token_does_not_affect_earlier_logits_of_a_model(positions):
+def test_token_does_not_affect_earlier_logits_of_a_model(positions):
     @given(seeds, st.integers(2, 7), st.data())
     @settings(max_examples=10)
     def check(seed, length, data):

@@ -10,7 +10,7 @@ seeds = st.integers(0, 2**16)
 
 
 @given(seeds, st.integers(1, 6))
-def test_an_encoder_without_positions_is_permutation_equivariant(seed, length):
+def test_encoder_without_positions_is_permutation_equivariant(seed, length):
     torch.manual_seed(seed)
     encoder = Encoder(8, 16, 2, 0.0, 2)
     x, order = torch.randn(1, length, 8), torch.randperm(length)

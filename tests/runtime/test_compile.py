@@ -16,7 +16,7 @@ from clearhead import TextEncoder
 from clearhead.runtime import compile
 
 TEXTS = ["the old bridge", "hello world this is a test", "a", "the old bridge"]
-COMPILER = pytest.mark.skipif(not compile.has_compiler(), reason="there is no C++ compiler")
+COMPILER = pytest.mark.skipif(not compile.has_compiler(), reason="no C++ compiler is installed")
 CLEARHEAD = str(Path(sys.executable).with_name("clearhead"))
 
 

@@ -1,4 +1,4 @@
-"""T3.9: what stands far away is reached. A small model learns to copy, trained here with plain PyTorch."""
+"""T3.9: attention over long distances. A small model learns to copy, trained here with plain PyTorch."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ PAD, END, FIRST, WORDS = 0, 1, 2, 16
 
 
 def model_for(length):
-    """A small model with the paper's positions, for sequences up to this length."""
+    """Build a small model with the paper's positions, for sequences up to a length."""
     config = Seq2SeqConfig(
         vocab_size=FIRST + WORDS,
         d_model=64,
@@ -34,7 +34,7 @@ def sequences(batch, length, generator):
 
 
 def train(model, length, steps, generator, *, batch=16, peak=3e-3, warm_up=50):
-    """Teacher forcing: the source, then its end, each token predicted from those before it, all in one pass."""
+    """Train with teacher forcing: predict each token of the source and its end token in one pass."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=peak)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warm_up, 1 - (step - warm_up) / (steps - warm_up + 1))
@@ -52,15 +52,15 @@ def train(model, length, steps, generator, *, batch=16, peak=3e-3, warm_up=50):
 
 
 def copied(model, length, generator, batch=50):
-    """The share of the tokens of sequences never seen that greedy decoding gives back at their place."""
+    """Return the accuracy of greedy decoding per token, on unseen sequences."""
     source = sequences(batch, length, generator)
     start = torch.full((batch, 1), PAD)
     decoding = DecodingState(model.eval(), source, torch.ones_like(source, dtype=torch.bool), start)
-    found = greedy_search(decoding, [], length + 2, (END,), 1.0)
+    hypotheses = greedy_search(decoding, [], length + 2, (END,), 1.0)
     right = sum(
-        token == wanted
-        for hypothesis, row in zip(found, source.tolist(), strict=True)
-        for token, wanted in zip(hypothesis.ids, [*row, END], strict=False)
+        token == expected
+        for hypothesis, row in zip(hypotheses, source.tolist(), strict=True)
+        for token, expected in zip(hypothesis.ids, [*row, END], strict=False)
     )
     return right / (batch * (length + 1))
 

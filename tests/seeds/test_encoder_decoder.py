@@ -1,4 +1,4 @@
-"""T3: the encoder-decoder document. Its copying model is in test_t3_copy.py."""
+"""T3: the encoder–decoder document. Its copying model is in test_copy_over_distance.py."""
 
 import subprocess
 import sys
@@ -41,7 +41,7 @@ SQUARE = nn.Transformer.generate_square_subsequent_mask
 
 
 def test_t3_2_encoder_block_with_attention_mask_and_key_padding_mask():
-    theirs = nn.TransformerEncoderLayer(16, 4, 32, 0.0)  # (L, N, E), as the document
+    theirs = nn.TransformerEncoderLayer(16, 4, 32, 0.0)  # (L, N, E), as in the document
     ours = from_torch_nn(theirs)
     x = torch.randn(6, 3, 16)
     attn_mask = SQUARE(6)
@@ -73,8 +73,8 @@ def test_t3_3_decoder_block_with_target_memory_and_both_padding_masks(norm_first
         memory_key_padding_mask=memory_padding,
     )
     mask = masks.causal(5) & masks.padding(~target_padding)
-    found = ours(x.transpose(0, 1), memory.transpose(0, 1), mask, masks.from_torch_nn(memory_mask, memory_padding))
-    torch.testing.assert_close(found.transpose(0, 1), expected, atol=1e-5, rtol=1e-5)
+    result = ours(x.transpose(0, 1), memory.transpose(0, 1), mask, masks.from_torch_nn(memory_mask, memory_padding))
+    torch.testing.assert_close(result.transpose(0, 1), expected, atol=1e-5, rtol=1e-5)
 
 
 @given(st.integers(1, 12))
@@ -87,8 +87,8 @@ def test_t3_4_encoder_and_decoder_joined_with_it():
     encoder, decoder = from_torch_nn(theirs)
     source, target = torch.randn(2, 6, 16), torch.randn(2, 4, 16)
     expected = theirs(source, target, tgt_mask=SQUARE(4))
-    found = decoder(target, encoder(source), masks.causal(4))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    result = decoder(target, encoder(source), masks.causal(4))
+    torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_t3_5_embedding_and_layer_norm_give_the_printed_numbers():
@@ -98,7 +98,7 @@ def test_t3_5_embedding_and_layer_norm_give_the_printed_numbers():
     after = torch.tensor([1.3737, 1.0601, 0.6418, -1.5020, 0.4833, -0.8809, -0.0312, -1.1448])
     torch.testing.assert_close(x[0], before, atol=5e-5, rtol=0)
     torch.testing.assert_close(LayerNorm(8)(x)[0], after, atol=5e-5, rtol=0)
-    # the other words, through torch.nn's own modules
+    # the other words, with torch.nn's modules
     torch.manual_seed(42)
     theirs = nn.LayerNorm(8)(nn.Embedding(6, 8)(torch.arange(6)))
     torch.testing.assert_close(LayerNorm(8)(x), theirs)
@@ -159,7 +159,7 @@ def test_t3_9_teacher_forcing_in_one_pass_is_a_pass_for_each_position(seed, sour
     torch.manual_seed(seed)
     model = Seq2Seq(SMALL)
     source, target = torch.randint(13, (2, source_length)), torch.randint(13, (2, length))
-    passes = [model(source, target[:, : place + 1])[:, -1] for place in range(length)]
+    passes = [model(source, target[:, : position + 1])[:, -1] for position in range(length)]
     torch.testing.assert_close(model(source, target), torch.stack(passes, dim=1), atol=1e-5, rtol=1e-5)
 
 
@@ -169,7 +169,7 @@ def test_t3_10_teacher_forcing_is_step_by_step_decoding(seed, source_length, len
     model = Seq2Seq(SMALL)
     source, target = torch.randint(13, (2, source_length)), torch.randint(13, (2, length))
     memory, cache = model.encode(source), model.cache()
-    steps = [model.decode(target[:, place : place + 1], memory, cache=cache) for place in range(length)]
+    steps = [model.decode(target[:, position : position + 1], memory, cache=cache) for position in range(length)]
     torch.testing.assert_close(model(source, target), torch.cat(steps, dim=1), atol=1e-5, rtol=1e-5)
 
 
@@ -191,7 +191,7 @@ def test_t3_9_one_half_is_pretrained_and_frozen_and_the_other_fine_tuned(trained
     source, target = torch.randint(2, 13, (8, 5)), torch.randint(2, 13, (8, 6))
     memory = model.encode(source)
     if trained == "decoder":
-        # the sinusoids and the scale are the paper's in both
+        # both use the paper's sinusoids and scale
         scaled = pretrained.embedding.positions(pretrained.embedding.tokens(source) * 4.0)
         torch.testing.assert_close(memory, pretrained.encoder(scaled), atol=1e-5, rtol=1e-5)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -207,7 +207,7 @@ def test_t3_9_one_half_is_pretrained_and_frozen_and_the_other_fine_tuned(trained
     assert losses[-1] < losses[0] - 0.1
     changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
     own = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    # the scores do not see what a key's bias adds to all of them alike, but weight decay and rounding may move it
+    # a key's bias adds a constant to all scores, but weight decay and rounding may change it
     assert own - {name for name in own if name.endswith("bias")} <= changed
     assert all(name in own or name.replace("output.", "target_embedding.") in own for name in changed)
     assert torch.equal(model.encode(source), memory) == (trained == "decoder")
@@ -245,7 +245,7 @@ def test_t3_9_the_memory_of_8192_tokens_grows_linearly(kind):
         return float(done.stdout) * 2**20
 
     peaks = [peak(length) for length in (2048, 4096, 8192)]
-    assert peaks[2] < 2**27  # the scores of one head alone would be 2**28 bytes
+    assert peaks[2] < 2**27  # the scores of one head would take 2**28 bytes
     assert peaks[2] < 3 * max(peaks[1], 2**21)
 
 
@@ -265,8 +265,8 @@ def test_t3_10_feedforward_does_not_depend_on_the_other_positions(seed, length, 
     torch.manual_seed(seed)
     layer = PositionwiseFeedForward(width, hidden, 0.1).eval()
     x = torch.randn(2, length, width)
-    place = data.draw(st.integers(0, length - 1))
+    position = data.draw(st.integers(0, length - 1))
     changed = torch.randn(2, length, width) * 100
-    changed[:, place] = x[:, place]
-    torch.testing.assert_close(layer(changed)[:, place], layer(x)[:, place], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(layer(x[:, place]), layer(x)[:, place], atol=1e-5, rtol=1e-5)
+    changed[:, position] = x[:, position]
+    torch.testing.assert_close(layer(changed)[:, position], layer(x)[:, position], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(layer(x[:, position]), layer(x)[:, position], atol=1e-5, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""T1: the encoder part by part, as the first teaching document has it, without its mistakes."""
+"""T1: the parts of the encoder in the first teaching document, without its mistakes."""
 
 import torch
 
@@ -26,7 +26,7 @@ def test_t1_1_scaled_dot_product():
     assert (attention[..., 3:] == 0).all()
     torch.testing.assert_close(attention.sum(-1), torch.ones(30, 8, 5))
     assert torch.equal(mask, kept)
-    # a finite float is just added: the same number everywhere takes nothing away
+    # a finite float is added: a constant does not change the weights
     values, _ = scaled_dot_product(q, k, v, torch.full((30, 1, 1, 5), -1e9))
     torch.testing.assert_close(values, v.mean(dim=2, keepdim=True).expand_as(values))
 
@@ -51,7 +51,7 @@ def ordered(theirs):
 
 
 def lost_transpose(layer, x, mask=None):
-    """The document's version: (B, H, L, d) reshaped to (B, L, H d) with the head axis still in front."""
+    """Reshape (B, H, L, d) to (B, L, H d) without the transpose, as in the document."""
     batch, length, width = x.shape
     q, k, v = layer.qkv(x).reshape(batch, length, 3, 8, width // 8).permute(2, 0, 3, 1, 4)
     values, _ = scaled_dot_product(q, k, v, mask)
@@ -64,11 +64,11 @@ def test_t1_2_the_lost_transpose_mixes_positions():
     only_itself = torch.eye(5, dtype=torch.bool)
     changed = x.clone()
     changed[0, 0] += 1
-    # when every token attends to itself alone, changing one token changes its own output and no other
+    # if every token attends only to itself, changing one token changes only its own output
     moved = (layer(changed, only_itself) - layer(x, only_itself)).abs().amax(dim=-1)[0] > 1e-6
     assert moved.tolist() == [True, False, False, False, False]
 
-    # as docs/paper.md tells it: with the lost transpose 7 of the 9 other tokens move
+    # as in docs/paper.md: without the transpose, 7 of the 9 other tokens change
     layer = MultiHeadAttention(512, 8)
     x = torch.randn(2, 10, 512)
     changed = x.clone()

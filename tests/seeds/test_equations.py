@@ -1,4 +1,4 @@
-"""T2: the equations, each from the raw weights; the notebook of the same (test_notebooks.py) explains them."""
+"""T2: the equations, computed from the raw weights; a notebook (test_notebooks.py) explains them."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""T4.1: the encoder at full size, and the trace of all its steps."""
+"""T4.1: the full-size encoder and its trace."""
 
 import torch
 

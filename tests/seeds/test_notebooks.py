@@ -1,4 +1,4 @@
-"""The notebooks, one for each teaching document: they run from top to bottom, and hold nothing that a run has made."""
+"""One notebook per teaching document: each runs from top to bottom and is stored without outputs."""
 
 import importlib.util
 import json
@@ -21,13 +21,13 @@ PRINTED = {
 }
 
 
-def test_there_is_one_for_each_document():
+def test_every_guide_has_a_notebook():
     assert [path.stem for path in PATHS] == list(PRINTED)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_it_runs(path):
+def test_notebook_runs(path):
     notebook = nbformat.read(str(path), as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -44,7 +44,7 @@ def test_it_runs(path):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_it_opens_where_the_repository_is(path):
+def test_notebook_opens_in_colab(path):
     spec = importlib.util.spec_from_file_location("set_address", NOTEBOOKS / "set_address.py")
     told = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(told)

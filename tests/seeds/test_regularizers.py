@@ -38,7 +38,7 @@ def plain(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", list(SWITCHED))
-def test_a_regularizer_changes_the_weights(data, plain, tmp_path, name):
+def test_regularizer_changes_the_weights(data, plain, tmp_path, name):
     weights = _weights(data, tmp_path / "run", SWITCHED[name])
     if name == "layer_norm":
         assert not any("norm" in key for key in weights)
@@ -46,7 +46,7 @@ def test_a_regularizer_changes_the_weights(data, plain, tmp_path, name):
     assert any(not torch.equal(weights[key], plain[key]) for key in weights)
 
 
-def test_the_same_recipe_gives_the_same_weights(data, plain, tmp_path):
+def test_same_recipe_trains_the_same_weights(data, plain, tmp_path):
     weights = _weights(data, tmp_path / "run", {})
     assert all(torch.equal(weights[key], plain[key]) for key in plain)
 
@@ -58,7 +58,7 @@ def test_distillation_changes_the_weights(data, plain, tmp_path):
 
 
 def test_early_stopping_ends_the_run(data, tmp_path):
-    """No validation improves by 100, so the run ends after two more validations."""
+    """No validation improves by 100, so the run stops after two more validations."""
     spec = {"early_stopping": {"patience": 2, "min_delta": 100.0}}
     trained = train(
         recipe(

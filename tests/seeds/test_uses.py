@@ -1,4 +1,4 @@
-"""T3.8: what encoder–decoders are for: translation, summaries, answers; on checkpoints of their families."""
+"""T3.8: translation, summarization and question answering with checkpoints of their families."""
 
 import pytest
 from support import folders
@@ -14,9 +14,9 @@ def test_t3_8_machine_translation(tmp_path):
     folders.marian(tmp_path, lively=True)
     translator = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     texts = ["The old bridge was closed.", "", "Is it safe?"]
-    found = translator.generate(texts, beam_size=3, max_new_tokens=6)
-    assert len(found) == 3
-    assert found[1] == ""
+    outputs = translator.generate(texts, beam_size=3, max_new_tokens=6)
+    assert len(outputs) == 3
+    assert outputs[1] == ""
 
 
 def test_t3_8_text_summarization(tmp_path):

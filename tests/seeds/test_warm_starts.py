@@ -1,4 +1,4 @@
-"""T3.9 in training: a pretrained half under or over a fresh one, frozen; transformers opens what is written."""
+"""T3.9: train a new encoder or decoder with a frozen pretrained other half; transformers loads the result."""
 
 import pytest
 import torch
@@ -24,10 +24,10 @@ def pairs(tmp_path):
 
 
 def _run(pairs, half, folder, other):
-    """(loss after the first step, loss in the end, folder) of a run that starts from half a checkpoint, frozen."""
+    """Run with a frozen pretrained half: (loss after the first step, final loss, folder)."""
     scores = []
     for steps in (1, 40):
-        told = recipe(
+        spec = recipe(
             *(pairs, "text-to-text", pairs / f"run-{steps}"),
             held_out=True,
             model={half: str(folder), "freeze": [half], other: 1},
@@ -35,9 +35,9 @@ def _run(pairs, half, folder, other):
             training={"steps": steps},
             validation={"every": steps},
         )
-        trained = train(told)
-        scores.append(trained.scores["loss"])
-    return *scores, trained.folder
+        result = train(spec)
+        scores.append(result.scores["loss"])
+    return *scores, result.folder
 
 
 def _same_logits(folder):
@@ -54,11 +54,14 @@ def test_t3_9_a_frozen_encoder_under_a_fresh_decoder(pairs, tmp_path):
     make_bert(tmp_path / "bert", initializer_range=0.05)
     first, last, folder = _run(pairs, "encoder", tmp_path / "bert", "decoder_num_layers")
     assert last < 0.9 * first
-    held, made = load_file(tmp_path / "bert" / "model.safetensors"), load_file(folder / "model.safetensors")
+    pretrained_weights, written_weights = (
+        load_file(tmp_path / "bert" / "model.safetensors"),
+        load_file(folder / "model.safetensors"),
+    )
     for layer in range(3):
         for ours, theirs in (("self_attn.q_proj", "attention.self.query"), ("fc1", "intermediate.dense")):
             name = f"model.encoder.layers.{layer}.{ours}.weight"
-            assert torch.equal(made[name], held[f"encoder.layer.{layer}.{theirs}.weight"])
+            assert torch.equal(written_weights[name], pretrained_weights[f"encoder.layer.{layer}.{theirs}.weight"])
     _same_logits(folder)
 
 
@@ -67,8 +70,11 @@ def test_t3_9_a_frozen_decoder_over_a_fresh_encoder(pairs, tmp_path):
     bart(tmp_path / "bart")
     first, last, folder = _run(pairs, "decoder", tmp_path / "bart", "num_layers")
     assert last < first
-    held, made = load_file(tmp_path / "bart" / "model.safetensors"), load_file(folder / "model.safetensors")
-    names = [name for name in made if name.startswith("model.decoder.layers")]
+    pretrained_weights, written_weights = (
+        load_file(tmp_path / "bart" / "model.safetensors"),
+        load_file(folder / "model.safetensors"),
+    )
+    names = [name for name in written_weights if name.startswith("model.decoder.layers")]
     assert names
-    assert all(torch.equal(made[name], held[name]) for name in names)
+    assert all(torch.equal(written_weights[name], pretrained_weights[name]) for name in names)
     _same_logits(folder)

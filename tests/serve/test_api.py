@@ -213,7 +213,7 @@ def test_truncate_option_truncates_long_texts(address):
     assert response.json()["usage"]["prompt_tokens"] == 36
     long, cut = "closed " * 99, "closed " * 34
     found = post(address, "/classify", {"text": [long, cut], "truncate": True}).json()["classifications"]
-    # a small product may sum its rows in different orders: on some processors the last digit differs
+    # a small matmul may sum in another order, so the last digit differs on some processors
     assert found[0]["scores"] == pytest.approx(found[1]["scores"], abs=1e-6)
     body = {"text": "the bridge " * 99, "truncate": True, "max_new_tokens": 3}
     assert post(address, "/translate", body).json()["translations"][0]["text"]

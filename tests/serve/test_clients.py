@@ -55,7 +55,7 @@ def check_refused(sockets):
         assert int(headers["retry-after"]) >= 1
 
 
-def test_slow_bodies_of_one_key_leave_room_for_another_key(folders):
+def test_slow_bodies_of_one_key_leave_room_for_other_keys(folders):
     with (
         served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server,
         greedy(server.address, GREEDY) as held,
@@ -71,7 +71,7 @@ def test_slow_bodies_of_one_key_leave_room_for_another_key(folders):
             assert answer(one[0])[0] == 422
 
 
-def test_without_keys_slow_bodies_of_one_address_leave_room_for_another(folders):
+def test_slow_bodies_of_one_address_leave_room_for_other_addresses(folders):
     with served.server({"bert": folders / "bert"}, **LIMITS) as server, greedy(server.address) as held:
         wait_until(lambda: len(answered(held)) >= 8)
         check_refused(answered(held))

@@ -247,7 +247,7 @@ def test_errors_and_logs_contain_no_texts_paths_or_tracebacks(folders):
             assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", line)
 
 
-def test_startup_error_is_one_line(folders, tmp_path, address):
+def test_startup_error_is_a_one_line_error(folders, tmp_path, address):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     for arguments, said in [
         (["-m", f"broken={tmp_path}"], "clearhead: error: model broken cannot be loaded: "),

@@ -13,7 +13,7 @@ def taken():
         yield one.getsockname()[1]
 
 
-def test_port_in_use_is_one_line(folders, taken):
+def test_port_in_use_is_a_one_line_error(folders, taken):
     said = refused("serve", "-m", folders / "bert", "--port", taken, run=started)
     assert f"127.0.0.1:{taken}" in said
     assert "address already in use" in said
@@ -28,7 +28,7 @@ def test_port_in_use_is_one_line(folders, taken):
         ("192.0.2.1", "cannot listen on 192.0.2.1:8080: "),
     ],
 )
-def test_foreign_host_is_one_line(folders, host, expected):
+def test_foreign_host_is_a_one_line_error(folders, host, expected):
     said = refused("serve", "-m", folders / "bert", "--host", host)
     assert expected in said
     assert "--host" in said
@@ -43,7 +43,7 @@ def _without_rights():
     socket.socket.bind = bind
 
 
-def test_privileged_port_is_one_line(folders):
+def test_privileged_port_is_a_one_line_error(folders):
     said = refused("serve", "-m", folders / "bert", "--port", 80, hook=_without_rights)
     assert "cannot listen on 127.0.0.1:80: " in said
     assert "--port" in said

@@ -17,10 +17,10 @@ COMMAND = Path(sys.executable).with_name("clearhead")
 def clearhead(*arguments, stdin=b"", cwd=None, hook=None):
     """Run `clearhead`, after a hook in its process, and return (status, standard output, standard error)."""
     with tempfile.TemporaryDirectory() as place:
-        said, given = Path(place, "said"), Path(place, "given")
+        log, given = Path(place, "said"), Path(place, "given")
         given.write_bytes(stdin)
-        status, err = forks.run(*arguments, said=said, stdin=given, cwd=cwd, hook=hook)
-        return status, Path(f"{said}.out").read_bytes().decode(), err
+        status, err = forks.run(*arguments, log=log, stdin=given, cwd=cwd, hook=hook)
+        return status, Path(f"{log}.out").read_bytes().decode(), err
 
 
 def started(*arguments, stdin=b"", cwd=None, preexec_fn=None):

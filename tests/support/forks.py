@@ -1,4 +1,4 @@
-"""Commands in processes of their own that can be killed for real; the libraries are imported once for all of them."""
+"""Run commands in forked processes, and inject faults; the libraries are imported only once."""
 
 import importlib.util
 import io
@@ -31,52 +31,52 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def start(*arguments, said, hook=None, place=None, stdin=os.devnull, cwd=None):
-    """Starts `clearhead` with arguments; what it says on standard error goes into the file `said`, and on standard
-    output into that file's name with `.out`."""
-    here = (str(said), str(stdin), str(cwd or Path.cwd()), dict(os.environ))
-    process = CONTEXT.Process(target=_run, args=([str(argument) for argument in arguments], here, hook, place))
+def start(*arguments, log, hook=None, process_group=None, stdin=os.devnull, cwd=None):
+    """Start `clearhead`; standard error goes to the file `log`, standard output to the same name with `.out`."""
+    context = (str(log), str(stdin), str(cwd or Path.cwd()), dict(os.environ))
+    process = CONTEXT.Process(
+        target=_run, args=([str(argument) for argument in arguments], context, hook, process_group)
+    )
     process.start()
     return process
 
 
-def run(*arguments, said, **options):
-    """Runs `clearhead`; gives its status (negative: the signal that ended it) and what it said on standard error."""
-    return _end(start(*arguments, said=said, **options)), Path(said).read_bytes().decode()
+def run(*arguments, log, **options):
+    """Run `clearhead`; return its status (negative for a signal) and its standard error."""
+    return _end(start(*arguments, log=log, **options)), Path(log).read_bytes().decode()
 
 
-def run_together(*arguments, said, hooks=(None, None)):
-    """Runs `clearhead` in several processes that train together, as `torchrun` starts them; gives for each its status
-    and what it said on standard error."""
+def run_together(*arguments, log, hooks=(None, None)):
+    """Run `clearhead` in a process group, like `torchrun`; return the status and standard error of each process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    files = [Path(f"{said}-{rank}") for rank in range(len(hooks))]
+    logs = [Path(f"{log}-{rank}") for rank in range(len(hooks))]
     started = [
-        start(*arguments, said=file, hook=hook, place=(rank, len(hooks), port))
-        for rank, (hook, file) in enumerate(zip(hooks, files, strict=True))
+        start(*arguments, log=log_file, hook=hook, process_group=(rank, len(hooks), port))
+        for rank, (hook, log_file) in enumerate(zip(hooks, logs, strict=True))
     ]
-    return [(_end(process), file.read_text()) for process, file in zip(started, files, strict=True)]
+    return [(_end(process), log_file.read_text()) for process, log_file in zip(started, logs, strict=True)]
 
 
 def _end(process):
     process.join(240)
     if process.exitcode is None:
         process.kill()
-        raise AssertionError("it goes on and on")
+        raise AssertionError("the process did not end within 240 s")
     return process.exitcode
 
 
-def _run(arguments, here, hook, place):
-    said, stdin, cwd, environment = here
+def _run(arguments, context, hook, process_group):
+    log, stdin, cwd, environment = context
     os.environ.clear()
     os.environ.update(environment)
-    if place is not None:
-        rank, world, port = place
+    if process_group is not None:
+        rank, world, port = process_group
         names = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
         names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
         os.environ.update({name: str(value) for name, value in names.items()})
-    for stream, path in ((2, said), (1, f"{said}.out")):
+    for stream, path in ((2, log), (1, f"{log}.out")):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.dup2(os.open(stdin, os.O_RDONLY), 0)
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
@@ -93,26 +93,26 @@ def _run(arguments, here, hook, place):
 
 
 def kill():
-    """What no program can answer."""
+    """Send SIGKILL to this process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def kill_after(seconds):
-    """At any moment."""
+    """Kill this process after a delay."""
     timer = threading.Timer(seconds, kill)
     timer.daemon = True
     timer.start()
 
 
-def at_batch(number, action=kill):
-    """Before a batch is computed."""
+def before_batch(number, action=kill):
+    """Run an action before a batch is computed."""
     from clearhead.train.loop.lightning_module import TrainingModule
 
     _before(TrainingModule, "training_step", lambda module, micro_batch, index: micro_batch.index == number, action)
 
 
-def at_state(step, action=kill):
-    """The weights of a step are written, the state that names them is not."""
+def before_state(step, action=kill):
+    """Run an action after the weights of a step are written, before its state is."""
     from clearhead.train.loop.checkpointing import AtomicCheckpointIO
 
     _before(
@@ -123,118 +123,118 @@ def at_state(step, action=kill):
     )
 
 
-def in_state(step):
-    """Half of a state is written."""
+def kill_during_state(step):
+    """Kill this process when half of a state is written."""
     from clearhead.train.loop import checkpointing
 
     save = checkpointing.torch.save
 
-    def half(checkpoint, file):
+    def save_half(checkpoint, file):
         if _step(checkpoint) == step:
-            whole = io.BytesIO()
-            save(checkpoint, whole)
-            file.write(whole.getvalue()[: whole.tell() // 2])
+            buffer = io.BytesIO()
+            save(checkpoint, buffer)
+            file.write(buffer.getvalue()[: buffer.tell() // 2])
             file.flush()
             kill()
         save(checkpoint, file)
 
-    checkpointing.torch.save = half
+    checkpointing.torch.save = save_half
 
 
-def in_validation(number):
-    """In the validation of this number, from 1 on."""
+def kill_in_validation(number):
+    """Kill this process in a validation, counted from 1."""
     from clearhead.train.tasks.text_to_text import TextToTextTask
 
     _before(TextToTextTask, "validate", _at(number), kill)
 
 
-def in_store():
-    """Some examples are written, the store is not whole."""
+def kill_in_dataset():
+    """Kill this process when the dataset is partly written."""
     from clearhead.train.data.writer import DatasetWriter
 
     _before(DatasetWriter, "finish", lambda *rest: True, kill)
 
 
-def before_model():
-    """All steps are done, the model is not in its folder."""
+def kill_before_model():
+    """Kill this process after the last step, before the model is saved."""
     from clearhead.train.tasks.text_to_text import TextToTextTask
 
     _before(TextToTextTask, "save", lambda *rest: True, kill)
 
 
-def after_save(step, action=kill):
-    """A checkpoint is whole, those that it replaces are still there."""
+def after_checkpoint(step, action=kill):
+    """Run an action after a checkpoint is written, before old ones are deleted."""
     from clearhead.train.loop.checkpointing import CheckpointManager
 
     _before(CheckpointManager, "prune", lambda manager: manager.last[-1:] == [step], action)
 
 
-def signalled(number, sent):
-    """A signal to this process while it computes a batch."""
-    at_batch(number, lambda: os.kill(os.getpid(), sent))
+def send_signal_at_batch(number, signal_number):
+    """Send a signal to this process before a batch."""
+    before_batch(number, lambda: os.kill(os.getpid(), signal_number))
 
 
-def signalled_twice(number):
-    """Two Ctrl-C, a while apart."""
+def interrupt_twice(number):
+    """Send SIGINT twice, 1.5 s apart."""
 
     def twice():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1.5)
         os.kill(os.getpid(), signal.SIGINT)
 
-    at_batch(number, twice)
+    before_batch(number, twice)
 
 
-def full_from(step):
-    """From a step's checkpoint on, no file gets any longer than 2,000 bytes: a disk that is full."""
+def fill_disk_from_checkpoint(step):
+    """Simulate a full disk from the checkpoint of a step on."""
     from clearhead.train.loop.checkpointing import CheckpointManager
 
-    _before(CheckpointManager, "save", lambda manager, model, now, **rest: now == step, fill)
+    _before(CheckpointManager, "save", lambda manager, model, now, **rest: now == step, fill_disk)
 
 
-def full_journal(number):
-    """Full in the validation of this number: the first file that does not fit is the picture of the curves."""
+def fill_disk_in_validation(number):
+    """Simulate a full disk in a validation; the first file that fails is the plot of the metrics."""
     from clearhead.train.tasks.text_to_text import TextToTextTask
 
-    _before(TextToTextTask, "validate", _at(number), fill)
+    _before(TextToTextTask, "validate", _at(number), fill_disk)
 
 
-def full_state(step):
-    """The weights of a step fit, its state does not."""
-    at_state(step, fill)
+def fill_disk_before_state(step):
+    """Simulate a full disk after the weights of a step, before its state."""
+    before_state(step, fill_disk)
 
 
-def fill():
-    """No file of this process gets any longer than 2,000 bytes."""
+def fill_disk():
+    """Simulate a full disk: limit the files of this process to 2,000 bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
 
 
-def lack(*names):
-    """These packages are not installed."""
-    found = importlib.util.find_spec
-    importlib.util.find_spec = lambda name, *rest: None if name in names else found(name, *rest)
+def hide_packages(*names):
+    """Simulate that packages are not installed."""
+    find_spec = importlib.util.find_spec
+    importlib.util.find_spec = lambda name, *rest: None if name in names else find_spec(name, *rest)
 
 
-def save_wrongly():
-    """What an encoder writes is not what was loaded."""
+def save_wrong_weights():
+    """Save other weights than those that were loaded."""
     import torch
 
     from clearhead import TextEncoder
 
-    right = TextEncoder.save_pretrained
+    save_pretrained = TextEncoder.save_pretrained
 
     def save(encoder, folder):
         weights = next(encoder.model.parameters())
         with torch.no_grad():
             weights.mul_(1.01)
-            right(encoder, folder)
+            save_pretrained(encoder, folder)
             weights.div_(1.01)
 
     TextEncoder.save_pretrained = save
 
 
-def poison(number):
-    """A batch whose loss is no number."""
+def nan_loss_at_batch(number):
+    """Make the loss of a batch NaN."""
     from clearhead.train.loop.lightning_module import TrainingModule
 
     loss = TrainingModule._loss
@@ -245,11 +245,11 @@ def poison(number):
     TrainingModule._loss = poisoned
 
 
-def _before(owner, name, when, action):
+def _before(owner, name, condition, action):
     real = getattr(owner, name)
 
     def hooked(*arguments, **options):
-        if when(*arguments, **options):
+        if condition(*arguments, **options):
             action()
         return real(*arguments, **options)
 

@@ -72,7 +72,7 @@ def _definitions(tree):
 
 @cache
 def _users(path, packages, attributes=frozenset(), names=frozenset()):
-    """Return the definitions of a module that use a package, an attribute or a name; None stands for all of them."""
+    """Return the definitions of a module that use a package, an attribute or a name; None means all of them."""
     tree = _tree(path)
     top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.Expr)]
     if any(_packages(node) & packages for node in top):

@@ -110,7 +110,7 @@ def test_saved_tokenizer_equals_transformers(layout, tmp_path):
     assert [ids_of(back, text) for text in LITERALS] == [ids_of(ours, text) for text in LITERALS]
 
 
-def test_literal_special_tokens_of_other_checkpoints(tiny_bert):
+def test_text_of_special_tokens_of_other_checkpoints(tiny_bert):
     """A literal [PAD] is the special token, as in transformers, unless the config disables it."""
     tokenizer = Tokenizer.from_folder(tiny_bert)
     assert ids_of(tokenizer, "a [PAD]") == AutoTokenizer.from_pretrained(tiny_bert)("a [PAD]")["input_ids"]

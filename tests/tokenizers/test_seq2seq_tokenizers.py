@@ -107,7 +107,7 @@ def test_special_tokens_equal_transformers(both):
     assert ours.token_id("no such token") is None
 
 
-def test_a_saved_tokenizer_opens_in_transformers(both, tmp_path):
+def test_saved_tokenizer_opens_in_transformers(both, tmp_path):
     ours, theirs = both
     ours.save(tmp_path, 77)
     if not (tmp_path / "tokenizer.json").exists() and type(theirs) not in CLASSES.values():
@@ -265,7 +265,7 @@ def test_wrong_and_missing_languages(tmp_path):
         ("nllb", "sentencepiece.bpe.model"),
     ],
 )
-def test_a_missing_file_is_named(tmp_path, family, name):
+def test_error_names_missing_file(tmp_path, family, name):
     pair(family, tmp_path)
     (tmp_path / name).unlink()
     kind = family.split("-")[0]
@@ -274,7 +274,7 @@ def test_a_missing_file_is_named(tmp_path, family, name):
 
 
 @pytest.mark.parametrize("data", [b"", b"no model", None])
-def test_a_broken_sentencepiece_model_is_named(tmp_path, data):
+def test_error_names_broken_sentencepiece_model(tmp_path, data):
     spm.marian(tmp_path)
     path = tmp_path / "target.spm"
     path.write_bytes(path.read_bytes()[:1000] if data is None else data)

@@ -156,7 +156,7 @@ def test_only_the_used_beginning_is_tokenized(made, name, monkeypatch):
     assert (sum(handed) < 2000) == cuts
 
 
-def test_a_beginning_grows_until_it_has_enough_tokens(made):
+def test_truncated_text_grows_until_it_has_enough_tokens(made):
     tokenizer, _ = made["bert"]
     blank = ("a" * 300 + " ") * 40  # each an unknown word
     texts = [blank + "hello world " * 400, "\x00" * 5000 + " a b " * 5000, "hello " + "\u200b" * 3000]
@@ -165,7 +165,7 @@ def test_a_beginning_grows_until_it_has_enough_tokens(made):
 
 
 @pytest.mark.parametrize("name", ["bert", "marian"])
-def test_half_a_surrogate_pair_after_the_beginning(made, name):
+def test_lone_surrogate_after_the_first_chunk(made, name):
     tokenizer, _ = made[name]
     with pytest.raises(ValueError, match="text 1 has half a surrogate pair at character 60000"):
         tokenizer.encode(["hello", "hello " * 10_000 + "\ud800"], 10)

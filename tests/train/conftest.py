@@ -26,6 +26,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def whole(folder):
     """Outcome of the uninterrupted run."""
-    status, said = forks.run("train", write_tiny(folder, "whole"), said=folder / "whole.txt")
-    assert (status, "error" in said) == (0, False)
+    status, log = forks.run("train", write_tiny(folder, "whole"), log=folder / "whole.txt")
+    assert (status, "error" in log) == (0, False)
     return outcome(folder / "whole")

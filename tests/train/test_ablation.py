@@ -63,7 +63,7 @@ def test_table_numbers_and_picture(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_diverges_is_reported(data, tmp_path):
+def test_run_that_diverges_is_reported(data, tmp_path):
     wild = spec(data, tmp_path, optimizer={"learning_rate": 1.0}, model={"num_layers": 6}, training={"steps": 12})
     effects = ablate(wild, without=["layer_norm"], seeds=2)
     assert [(effect.name, effect.diverged) for effect in effects] == [
@@ -74,7 +74,7 @@ def test_a_run_that_diverges_is_reported(data, tmp_path):
     assert json.loads((tmp_path / "out" / "ablation.json").read_text())[1]["runs"] == [{}, {}]
 
 
-def test_what_there_is_not_is_refused(data, tmp_path):
+def test_unknown_regularizers_are_refused(data, tmp_path):
     path = written(data, tmp_path)
     assert "unknown regularizer 'droput'; did you mean dropout?" in refused("ablate", path, "--without", "droput")
     assert not (tmp_path / "out").exists()
@@ -93,7 +93,7 @@ def test_what_there_is_not_is_refused(data, tmp_path):
 @pytest.mark.parametrize(
     "name", [name for name in ablations() if name not in ("distillation", "attention_masking", "layer_norm")]
 )
-def test_a_regulariser_that_is_off_is_switched_on_and_off_again(data, tmp_path, name):
+def test_disabled_regularizer_is_enabled_and_disabled_again(data, tmp_path, name):
     off = spec(data, tmp_path, regularize={"dropout": {"attention": 0.1}})  # r_drop wants some
     on = toggled(off, name, on=True)
     if name == "augmentation":
@@ -107,7 +107,7 @@ def test_a_regulariser_that_is_off_is_switched_on_and_off_again(data, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["attention_masking", "layer_norm"])
-def test_a_regulariser_that_is_on_is_switched_off_and_on_again(data, tmp_path, name):
+def test_enabled_regularizer_is_disabled_and_enabled_again(data, tmp_path, name):
     on = spec(data, tmp_path)
     off = toggled(on, name, on=False)
     assert not getattr(off.regularize, name)

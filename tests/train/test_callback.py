@@ -44,7 +44,7 @@ def test_accumulated_batches_equal_one_large_batch(folder):
 
 
 @pytest.mark.parametrize("greatest", [0.01, 0.5, False])
-def test_the_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
+def test_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
     norms = []
 
     def grads(optimizer):
@@ -71,7 +71,7 @@ def test_the_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
     )
 
 
-def test_the_best_and_the_last_weights_are_kept(folder, monkeypatch):
+def test_best_and_the_last_weights_are_kept(folder, monkeypatch):
     validated(monkeypatch, [5.0, 4.0, 3.0, 3.5, 3.4, 3.9, 9.0])
     changes = {
         "validation__every": 1,
@@ -87,7 +87,7 @@ def test_the_best_and_the_last_weights_are_kept(folder, monkeypatch):
     assert trained.scores == {"loss": 9.0}  # computed again with the weights in the folder
 
 
-def test_a_metric_that_improves_upwards_selects_the_best(folder):
+def test_best_checkpoint_of_a_metric_to_maximize(folder):
     changes = {"validation__metrics": ["chrf"], "validation__monitor": "chrf", "validation__max_new_tokens": 5}
     train(tiny(folder, "chrf", training__steps=6, training__final_weights="best", **changes))
     found = {int(row["step"]): float(row["chrf"]) for row in metrics(folder / "chrf") if row["chrf"]}
@@ -119,7 +119,7 @@ def test_early_stopping_counts_validations_without_improvement(
 
 
 @given(st.floats(-5, 5), st.floats(-5, 5), st.floats(0, 1))
-def test_better(new, old, delta):
+def test_improvement_by_direction_of_the_metric(new, old, delta):
     assert is_better("loss", new, old, delta) == (new < old - delta)
     assert is_better("bleu", new, old, delta) == (new > old + delta)
     assert is_better("bleu", new, math.nan)
@@ -151,7 +151,7 @@ def test_checkpoints_keep_the_last_the_best_and_the_temporary_step(tmp_path_fact
     torch.testing.assert_close(mean.weight.detach(), every.mean(0).float(), rtol=0, atol=0)
 
 
-def test_a_resumed_metrics_log_equals_an_uninterrupted_one(tmp_path):
+def test_resumed_metrics_log_equals_an_uninterrupted_one(tmp_path):
     values = {"epoch": 0, "loss": 0.1 + 0.2, "learning_rate": 1e-9, "gradient_norm": 1e300, "tokens_per_second": 3.0}
 
     def write(place, numbers, begun):

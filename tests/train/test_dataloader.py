@@ -50,7 +50,7 @@ def spec(part):
 
 
 @given(runs, st.data())
-def test_resuming_at_any_position_gives_the_same_batches(run, data):
+def test_resuming_at_any_position_yields_the_same_batches(run, data):
     whole = [spec(part) for part in loader(run)]
     assert len(whole) == len(loader(run))
     position = data.draw(st.integers(0, len(whole)))
@@ -83,7 +83,7 @@ def test_batches_are_numbered_and_each_epoch_has_every_row_once(run):
 
 
 @given(runs, st.integers(1, 4))
-def test_the_shards_of_all_processes_form_the_batch(run, world):
+def test_shards_of_all_processes_form_the_batch(run, world):
     shares = [list(loader(run, rank, world)) for rank in range(world)]
     for together, *parts in zip(loader(run), *shares, strict=True):
         rows = [row for part in parts if part.batch is not None for row in part.batch["row and draw"].tolist()]
@@ -95,7 +95,7 @@ def test_the_shards_of_all_processes_form_the_batch(run, world):
 
 
 @given(runs)
-def test_the_loss_divisor_covers_all_batches_of_the_update(run):
+def test_loss_divisor_covers_all_batches_of_the_update(run):
     parts = list(loader(run))
     for part in parts:
         assert part.loss_divisor == sum(other.batch.count for other in parts if other.step == part.step)

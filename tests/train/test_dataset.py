@@ -1,4 +1,4 @@
-"""Tokenized datasets on disk return what was written, and appear atomically."""
+"""Tokenized datasets on disk return the written examples and are created atomically."""
 
 import os
 import pickle
@@ -138,7 +138,7 @@ def test_other_folders_are_not_replaced(tmp_path):
         TokenizedDataset(tmp_path / "papers")
 
 
-def test_a_damaged_dataset_is_rebuilt(tmp_path):
+def test_damaged_dataset_is_rebuilt(tmp_path):
     folder = tmp_path / "store"
     for name, content in (
         ("tokens-0.bin", b"1234"),
@@ -167,7 +167,7 @@ build_dataset(pathlib.Path(sys.argv[1]), rows(), lambda chunk: [[{"ids": [1] * 5
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_kill_leaves_no_partial_dataset(tmp_path, before):
+def test_kill_leaves_no_partial_dataset(tmp_path, before):
     folder = tmp_path / "store"
     if before:
         build_dataset(folder, rows(3), letters, key="a")
@@ -183,7 +183,7 @@ def test_a_kill_leaves_no_partial_dataset(tmp_path, before):
     assert os.listdir(tmp_path) == ["store"]
 
 
-def test_an_interrupt_or_a_bad_row_leaves_what_was_there(tmp_path):
+def test_interrupt_or_bad_row_keeps_the_previous_output(tmp_path):
     build_dataset(tmp_path / "store", rows(3), letters, key="a")
     for error in (KeyboardInterrupt, ValueError, OSError):
 
@@ -198,7 +198,7 @@ def test_an_interrupt_or_a_bad_row_leaves_what_was_there(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [100, 9_000])
-def test_a_full_disk_names_the_folder(tmp_path, limit):
+def test_error_names_folder_on_full_disk(tmp_path, limit):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
@@ -211,7 +211,7 @@ def test_a_full_disk_names_the_folder(tmp_path, limit):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_is_not_writable_is_named(tmp_path):
+def test_error_names_unwritable_folder(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(PermissionError, match="store"):
         build_dataset(tmp_path / "store", rows(3), letters, key="b")
@@ -234,7 +234,7 @@ def test_rows_are_read_in_chunks(tmp_path):
     assert len(build_dataset(tmp_path / "store", endless(), examples, key="b")) == 5500
 
 
-def test_of_two_processes_one_builds_and_the_other_waits(tmp_path):
+def test_second_process_waits_for_the_first_to_build(tmp_path):
     started, finish = threading.Event(), threading.Event()
     found = []
 
@@ -261,7 +261,7 @@ def test_of_two_processes_one_builds_and_the_other_waits(tmp_path):
     assert os.listdir(tmp_path) == ["store"]
 
 
-def test_a_process_that_waited_holds_the_lock_itself(tmp_path):
+def test_waiting_process_acquires_the_lock(tmp_path):
     inside, leave = [threading.Event() for _ in range(3)], [threading.Event() for _ in range(3)]
 
     def enter(number):

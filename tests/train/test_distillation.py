@@ -45,7 +45,7 @@ def written(spec, folder):
 
 
 @pytest.mark.parametrize("spec", [{"weight": 0.7}, {"weight": 0.0, "hidden_weight": 1.0}])
-def test_a_teacher_changes_the_weights(data, teacher, tmp_path, spec):
+def test_teacher_changes_the_weights(data, teacher, tmp_path, spec):
     with_teacher = student(data, teacher, tmp_path, **spec)
     distilled = distill(with_teacher)
     alone = with_teacher.model_copy(
@@ -74,7 +74,7 @@ def _lines(path):
 
 
 @pytest.mark.slow
-def test_a_student_trains_on_its_teacher_s_texts(data, teacher, tmp_path):
+def test_student_trains_on_texts_of_its_teacher(data, teacher, tmp_path):
     path = written(student(data, teacher, tmp_path, sequence_level=True), tmp_path)
     status, out, err = started("distill", path)
     assert (status, out.split()[0]) == (0, str(tmp_path / "student")), err
@@ -121,7 +121,7 @@ def test_interrupted_texts_continue_to_the_same_file(data, teacher, tmp_path, mo
     assert sorted(path.name for path in cut.path.parent.iterdir()) == ["teacher.json", "teacher.jsonl"]
 
 
-def test_a_run_does_not_resume_on_another_teacher_s_texts(data, teacher, tmp_path):
+def test_run_does_not_resume_on_texts_of_another_teacher(data, teacher, tmp_path):
     assert distill(student(data, teacher, tmp_path, sequence_level=True)).finished
     path = tmp_path / "student" / "data" / "teacher.jsonl"
     before = path.stat().st_mtime_ns
@@ -145,7 +145,7 @@ def test_texts_of_another_search_are_generated_again(data, teacher, tmp_path):
     assert len(_lines(path)) == 32
 
 
-def test_an_existing_run_keeps_its_texts(data, teacher, tmp_path):
+def test_existing_run_keeps_its_texts(data, teacher, tmp_path):
     spec = student(data, teacher, tmp_path, sequence_level=True)
     with pytest.raises(ValueError, match="no checkpoint to resume from"):
         distill(spec, resume=True)
@@ -162,7 +162,7 @@ def test_an_existing_run_keeps_its_texts(data, teacher, tmp_path):
     assert distill(spec, resume=True).finished
 
 
-def test_a_run_resumes_after_an_interruption_of_its_teacher(data, teacher, tmp_path, monkeypatch):
+def test_run_resumes_after_an_interruption_of_its_teacher(data, teacher, tmp_path, monkeypatch):
     from clearhead.train.distillation import _TeacherOutputs
 
     spec = student(data, teacher, tmp_path, sequence_level=True)

@@ -12,15 +12,15 @@ from support.training import outcome, same, write_tiny
 
 from clearhead.train.loop.checkpointing import is_finite, read_state
 
-WRITTEN = "the checkpoint could not be written ({}); the one before is whole"
+WRITTEN = "could not write the checkpoint ({}); the previous checkpoint is intact"
 
 
 def ended(folder, name, *arguments, hook=None, **changes):
     """Run the tiny recipe with a hook; return the status, its messages and the run's folder."""
-    status, said = forks.run(
-        "train", write_tiny(folder, name, **changes), *arguments, said=folder / f"{name}.txt", hook=hook
+    status, log = forks.run(
+        "train", write_tiny(folder, name, **changes), *arguments, log=folder / f"{name}.txt", hook=hook
     )
-    return status, said.splitlines(), folder / name
+    return status, log.splitlines(), folder / name
 
 
 def step_of(run):
@@ -39,14 +39,14 @@ def step_of(run):
         pytest.param(signal.SIGTERM, 11, 6, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_stops_after_the_step(folder, whole, sent, batch, step):
+def test_signal_stops_after_the_step(folder, whole, sent, batch, step):
     name = f"signal-{sent}-{batch}"
-    status, said, run = ended(folder, name, hook=partial(forks.signalled, batch, sent))
-    assert (status, said[-1]) == (130, f"clearhead: stopped at step {step}; continue with --resume")
-    assert "clearhead: stopping after this step" in said
+    status, log, run = ended(folder, name, hook=partial(forks.send_signal_at_batch, batch, sent))
+    assert (status, log[-1]) == (130, f"clearhead: stopped at step {step}; continue with --resume")
+    assert "clearhead: stopping after this step" in log
     assert step_of(run) == step
     assert (run / "model.safetensors").exists()
-    status, said, run = ended(folder, name, "--resume")
+    status, log, run = ended(folder, name, "--resume")
     assert status == 0
     same(outcome(run), whole)
 
@@ -65,39 +65,43 @@ def terminate_while_collecting():
     dataloader.TrainingDataLoader._update = begun
 
 
-def test_a_signal_stops_the_collection_of_a_long_update(folder):
+def test_signal_stops_the_collection_of_a_long_update(folder):
     changes = {"training__gradient_accumulation_steps": 100_000, "training__steps": 1, "optimizer__warmup_steps": 0}
-    status, said, run = ended(folder, "collecting", hook=terminate_while_collecting, **changes)
+    status, log, run = ended(folder, "collecting", hook=terminate_while_collecting, **changes)
     assert status == 130
-    assert "clearhead: stopped while batches are collected; --resume continues from the last checkpoint" in said
+    assert "clearhead: stopped while batches are collected; --resume continues from the last checkpoint" in log
     assert not list(run.rglob("*.part"))
 
 
-def test_a_second_interrupt_exits_immediately(folder):
-    status, said, run = ended(folder, "twice-interrupted", hook=partial(forks.signalled_twice, 9))
+def test_second_interrupt_exits_immediately(folder):
+    status, log, run = ended(folder, "twice-interrupted", hook=partial(forks.interrupt_twice, 9))
     assert status == 130
-    assert "Traceback" not in "\n".join(said)
+    assert "Traceback" not in "\n".join(log)
     assert step_of(run) == 3
 
 
 @pytest.mark.parametrize(
     ("hook", "file", "reason"),
     [
-        (partial(forks.full_from, 6), "checkpoints/step-00000006.safetensors", WRITTEN.format("File too large")),
-        (partial(forks.full_state, 6), "checkpoints/state.ckpt", WRITTEN.format("File too large")),
-        pytest.param(partial(forks.full_journal, 2), "curves.png", "File too large", marks=pytest.mark.slow),
+        (
+            partial(forks.fill_disk_from_checkpoint, 6),
+            "checkpoints/step-00000006.safetensors",
+            WRITTEN.format("File too large"),
+        ),
+        (partial(forks.fill_disk_before_state, 6), "checkpoints/state.ckpt", WRITTEN.format("File too large")),
+        pytest.param(partial(forks.fill_disk_in_validation, 2), "curves.png", "File too large", marks=pytest.mark.slow),
     ],
     ids=["weights", "state", "curves"],
 )
-def test_a_full_disk_keeps_the_previous_checkpoint(folder, whole, hook, file, reason, request):
+def test_full_disk_keeps_the_previous_checkpoint(folder, whole, hook, file, reason, request):
     name = f"full-{request.node.callspec.id}"
-    status, said, run = ended(folder, name, hook=hook)
-    assert (status, said[-1]) == (1, f"clearhead: error: {run / file}: {reason}")
-    assert [line for line in said if not line.startswith("clearhead: ")] == []
+    status, log, run = ended(folder, name, hook=hook)
+    assert (status, log[-1]) == (1, f"clearhead: error: {run / file}: {reason}")
+    assert [line for line in log if not line.startswith("clearhead: ")] == []
     assert step_of(run) == 3
     first = "step-00000003.safetensors"
     assert (run / "checkpoints" / first).read_bytes() == (folder / "whole-3" / "checkpoints" / first).read_bytes()
-    status, said, run = ended(folder, name, "--resume")
+    status, log, run = ended(folder, name, "--resume")
     assert status == 0
     same(outcome(run), whole)
 
@@ -108,12 +112,12 @@ def _three(folder):
     assert ended(folder, "whole-3", training__keep_last=9)[0] == 0
 
 
-def test_a_nan_loss_is_reported(folder, whole):
-    status, said, run = ended(folder, "poisoned", hook=partial(forks.poison, 15))
+def test_nan_loss_is_reported(folder, whole):
+    status, log, run = ended(folder, "poisoned", hook=partial(forks.nan_loss_at_batch, 15))
     assert status == 1
-    assert said[-1].startswith("clearhead: error: the loss is nan at step 8, batch 15, which holds the examples ")
-    assert "optimizer.learning_rate" in said[-1]
-    assert [line for line in said if not line.startswith("clearhead: ")] == []
+    assert log[-1].startswith("clearhead: error: the loss is nan at step 8, batch 15, which holds the examples ")
+    assert "optimizer.learning_rate" in log[-1]
+    assert [line for line in log if not line.startswith("clearhead: ")] == []
     assert step_of(run) == 6
     assert is_finite(load_file(run / "checkpoints" / "step-00000006.safetensors").values())
     # the run resumes from the checkpoint before
@@ -122,11 +126,11 @@ def test_a_nan_loss_is_reported(folder, whole):
 
 
 def test_diverged_weights_are_not_saved(folder):
-    status, said, run = ended(
+    status, log, run = ended(
         folder, "wild", optimizer__learning_rate=1e30, optimizer__warmup_steps=0, validation__every=1
     )
     assert status == 1
-    assert said[-1].startswith("clearhead: error: the ") or said[-1].startswith("clearhead: error: weights")
-    assert "at step " in said[-1]
+    assert log[-1].startswith("clearhead: error: the ") or log[-1].startswith("clearhead: error: weights")
+    assert "at step " in log[-1]
     for path in (run / "checkpoints").glob("step-*"):
         assert is_finite(load_file(path).values())

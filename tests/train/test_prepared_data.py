@@ -45,7 +45,7 @@ def test_sentence_pairs_stay_pairs(prepare, tmp_path):
     assert prepare.lines(tmp_path / "out" / "dev.de") == ["de dev."]
 
 
-def test_rows_are_in_one_part_each(prepare, tmp_path):
+def test_every_row_is_in_one_split(prepare, tmp_path):
     (tmp_path / "out").mkdir()
     put(tmp_path / "train.tsv", [f"text {number}\t{number % 2}" for number in range(1000)])
     put(tmp_path / "dev.tsv", ["held out\t1"])
@@ -62,7 +62,7 @@ def test_rows_are_in_one_part_each(prepare, tmp_path):
     assert sorted(train[1:] + valid[1:]) == sorted([f"one, {number}", "two", "3.5"] for number in range(1000))
 
 
-def test_each_intent_is_in_every_part(prepare, tmp_path):
+def test_every_split_has_every_intent(prepare, tmp_path):
     (tmp_path / "out").mkdir()
     rows = [[f"question {number},\nand more", f"intent {number % 7}"] for number in range(700)]
     with (tmp_path / "train.csv").open("w", encoding="utf-8", newline="") as file:
@@ -113,7 +113,7 @@ def test_abstracts_are_joined(prepare, tmp_path):
     assert {row["target"] for row in made} == {"It."}
 
 
-def test_every_data_set_has_a_function_that_runs_twice_alike(prepare, tmp_path):
+def test_preparing_a_data_set_is_deterministic(prepare, tmp_path):
     put(tmp_path / "train.tsv", [f"text {number}\t1" for number in range(700)])
     put(tmp_path / "dev.tsv", ["held out\t1"])
     for name in ("one", "two"):

@@ -29,7 +29,7 @@ WITHOUT_CHANCE = {
 def together(folder, name, *arguments, hooks=(None, None), **changes):
     """Train the tiny recipe in two processes; return the status and messages of each."""
     return forks.run_together(
-        "train", write_tiny(folder, name, **changes), *arguments, said=folder / f"{name}.txt", hooks=hooks
+        "train", write_tiny(folder, name, **changes), *arguments, log=folder / f"{name}.txt", hooks=hooks
     )
 
 
@@ -75,10 +75,10 @@ def test_two_processes_equal_one(folder, changes, request):
 @pytest.mark.slow
 def test_two_resumed_processes_are_bit_identical(folder):
     assert [status for status, _ in together(folder, "pair")] == [0, 0]
-    hooks = [partial(forks.at_batch, 11), partial(forks.at_batch, 11)]
+    hooks = [partial(forks.before_batch, 11), partial(forks.before_batch, 11)]
     ends = together(folder, "killed", hooks=hooks)
     assert [status for status, _ in ends] == [KILLED, KILLED], ends
-    ends = together(folder, "killed", "--resume", hooks=[partial(forks.signalled, 20, signal.SIGTERM), None])
+    ends = together(folder, "killed", "--resume", hooks=[partial(forks.send_signal_at_batch, 20, signal.SIGTERM), None])
     # a signal to one process stops both, after the same step
     assert [status for status, _ in ends] == [130, 130], ends
     assert "stopped at step 11; continue with --resume" in ends[0][1]
@@ -93,10 +93,10 @@ def test_two_resumed_processes_are_bit_identical(folder):
     [((2, False), (1, False)), ((1, False), (3, False)), ((2, True), (1, False)), ((1, False), (2, True))],
     ids=["fewer", "more", "from shards", "to shards"],
 )
-def test_a_checkpoint_resumes_with_any_number_of_processes(folder, first, then, request):
+def test_checkpoint_resumes_with_any_number_of_processes(folder, first, then, request):
     name = request.node.callspec.id.replace(" ", "-")
     train(tiny(folder, f"{name}-whole", **WITHOUT_CHANCE))
-    stop = [partial(forks.signalled, 5, signal.SIGTERM)] + [None] * (first[0] - 1)
+    stop = [partial(forks.send_signal_at_batch, 5, signal.SIGTERM)] + [None] * (first[0] - 1)
     ends = together(folder, name, hooks=stop, training__fsdp=first[1], **WITHOUT_CHANCE)
     assert [status for status, _ in ends] == [130] * first[0], ends
     ends = together(folder, name, "--resume", hooks=[None] * then[0], training__fsdp=then[1], **WITHOUT_CHANCE)
@@ -154,14 +154,14 @@ def test_one_command_on_each_of_two_machines(folder):
     alike(folder, "one", "machines")
 
 
-def test_the_backend_on_cpus_is_gloo(monkeypatch):
+def test_backend_on_cpus_is_gloo(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [ProcessGroup(device).backend for device in ("cpu", "mps", "cuda")] == ["gloo", "gloo", "nccl"]
 
 
 def test_rank_one_reports_that_rank_zero_has_exited(folder):
-    (first, said), (second, other) = together(folder, "nowhere", data__train=str(folder / "nowhere.tsv"))
+    (first, log), (second, other) = together(folder, "nowhere", data__train=str(folder / "nowhere.tsv"))
     assert (first, second) == (1, 1)
-    assert "clearhead: error: no such file: " in said
+    assert "clearhead: error: no such file: " in log
     assert "clearhead: error: the process of rank 0 has exited; its message explains why" in other
     assert "Traceback" not in other

@@ -97,7 +97,7 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
         ({"task": "sentence-embeddings", "objective": {"score_range": [1, 1]}}, "score_range must increase"),
     ],
 )
-def test_a_wrong_recipe_is_refused(changes, message):
+def test_wrong_recipe_is_refused(changes, message):
     with pytest.raises(ValueError, match=re.escape(message)) as said:
         parse_recipe(changed(**changes), "r.yaml")
     assert str(said.value).startswith("r.yaml: ")
@@ -105,7 +105,7 @@ def test_a_wrong_recipe_is_refused(changes, message):
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_KEYS.items())
-def test_a_renamed_key_is_refused_with_its_new_name(tmp_path, old, new):
+def test_renamed_key_is_refused_with_its_new_name(tmp_path, old, new):
     *sections, last = old.split(".")
     message = re.escape(f"r.yaml: {old} was renamed to {new}")
     with pytest.raises(ValueError, match=message):
@@ -129,7 +129,7 @@ def test_a_renamed_key_is_refused_with_its_new_name(tmp_path, old, new):
         ("training.steps=[1,", "the value is not YAML"),
     ],
 )
-def test_a_wrong_override_is_refused(tmp_path, override, message):
+def test_wrong_override_is_refused(tmp_path, override, message):
     (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
     with pytest.raises(ValueError, match=re.escape(message)):
         read_recipe(tmp_path / "r.yaml", [override])
@@ -138,7 +138,7 @@ def test_a_wrong_override_is_refused(tmp_path, override, message):
 @pytest.mark.parametrize(
     "text", ["a: " + "[" * 5000 + "]" * 5000, "".join(f"{'  ' * level}a:\n" for level in range(2000))], ids=["[", "a:"]
 )
-def test_yaml_that_is_nested_too_deeply_is_one_line(tmp_path, text):
+def test_too_deeply_nested_yaml_is_a_one_line_error(tmp_path, text):
     path = tmp_path / "deep.yaml"
     path.write_text(text, encoding="utf-8")
     assert f"{path} is nested too deeply" in refused("train", path)
@@ -149,7 +149,7 @@ def test_yaml_that_is_nested_too_deeply_is_one_line(tmp_path, text):
     assert len(said) < 300
 
 
-def test_values_that_yaml_cannot_build_are_one_line(tmp_path):
+def test_values_that_yaml_cannot_build_are_a_one_line_error(tmp_path):
     path = tmp_path / "date.yaml"
     path.write_text("seed: 2020-13-45", encoding="utf-8")
     assert f"{path} is not YAML: month must be in 1..12" in refused("train", path)
@@ -227,7 +227,7 @@ def test_unusable_questions_are_skipped_and_counted(data, tmp_path, caplog):
     assert "training: 1 examples; skipped: 2: no tokens, 1: question too long" in caplog.text
 
 
-def test_an_unknown_label_is_refused(data, tmp_path):
+def test_unknown_label_is_refused(data, tmp_path):
     (tmp_path / "held.tsv").write_text("red dog\tshrt\n", encoding="utf-8")
     spec = recipe(data, "classification", tmp_path / "run", data={"validation": str(tmp_path / "held.tsv")})
     with pytest.raises(ValueError, match=r"line 1: unknown label 'shrt'; did you mean short\?"):
@@ -258,7 +258,7 @@ def _written(files, folder, **sections):
     return path
 
 
-def test_the_command_prints_one_line(data, tmp_path):
+def test_command_prints_one_line_for_a_recipe_error(data, tmp_path):
     (tmp_path / "broken.yaml").write_text("a: [1,\n b: 2", encoding="utf-8")
     assert "is not YAML" in refused("train", tmp_path / "broken.yaml")
     assert "did you mean steps?" in refused("train", _written(data, tmp_path), "training.stps=3")
@@ -279,7 +279,7 @@ def test_skipped_and_truncated_examples_are_counted(data, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["lightning", "matplotlib", "tensorboard", "yaml"])
-def test_a_missing_library_is_named_with_its_extra(data, tmp_path, missing):
+def test_error_names_missing_library_and_extra(data, tmp_path, missing):
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{missing!r}] = None\n", encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     command = [COMMAND, "train", str(_written(data, tmp_path))]

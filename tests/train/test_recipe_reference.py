@@ -21,12 +21,12 @@ def maker():
     return module
 
 
-def test_the_page_is_what_the_script_writes(maker):
+def test_recipe_page_is_up_to_date(maker):
     page = (ROOT / "docs/recipe.md").read_text(encoding="utf-8")
     assert page == maker.page(), "run python docs/make_recipe_reference.py"
 
 
-def test_every_key_has_a_meaning_and_every_meaning_a_key(maker):
+def test_every_recipe_key_is_documented(maker):
     schemas = [schema for _, schema in maker.sections(Recipe, "")] + [task.objective for task in TASKS.values()]
     assert len(schemas) == 17
     for schema in schemas:
@@ -47,16 +47,16 @@ def test_bounds_and_alternatives_are_listed(maker):
         assert row in page
 
 
-def test_the_training_page_has_the_table_of_regularizers(maker):
+def test_training_page_has_the_table_of_regularizers(maker):
     page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
     assert page == maker.with_regularizers(page), "run python docs/make_recipe_reference.py"
     assert all(f"| `{entry.name}` |" in page for entry in REGULARIZERS)
 
 
-def test_the_help_of_ablate_lists_every_ablation():
+def test_help_of_ablate_lists_every_ablation():
     assert all(name in ablate.__doc__ for name in ablations())
 
 
 @pytest.mark.parametrize("entry", REGULARIZERS, ids=lambda entry: entry.name)
-def test_the_file_of_a_regularizer_exists(entry):
+def test_documented_file_of_a_regularizer_exists(entry):
     assert (ROOT / "src/clearhead" / entry.code).exists()

@@ -55,7 +55,7 @@ def opened(verb, *arguments, stdin=""):
     return out
 
 
-def test_there_is_a_recipe_for_each_task_and_a_tiny_one_beside_it():
+def test_every_task_has_a_recipe_and_a_tiny_recipe():
     assert sorted(f"{name}.yaml" for name in OPENED_BY) == RECIPES
     assert sorted(path.name for path in TINY.glob("*.yaml")) == RECIPES
 
@@ -65,7 +65,7 @@ def test_there_is_a_recipe_for_each_task_and_a_tiny_one_beside_it():
     [(folder, name) for folder in ("recipes", "recipes/tiny") for name in RECIPES]
     + [("recipes", name) for name in OF_DATA_SETS],
 )
-def test_a_recipe_is_read_and_stays_within_the_checkout(folder, name):
+def test_recipe_is_read_and_stays_within_the_checkout(folder, name):
     path = ROOT / folder / name
     recipe = read_recipe(path)
     assert recipe.output == f"runs/{'tiny-' if folder.endswith('tiny') else ''}{name.removesuffix('.yaml')}"
@@ -74,14 +74,14 @@ def test_a_recipe_is_read_and_stays_within_the_checkout(folder, name):
     assert read_recipe(path, ["seed=7"]) == recipe.model_copy(update={"seed": 7})
 
 
-def test_a_tiny_recipe_names_files_that_are_there():
+def test_files_of_a_tiny_recipe_exist():
     for name in RECIPES:
         for key, value in flatten(read_recipe(TINY / name)).items():
             if key.startswith(("data.train", "data.validation")):
                 assert (ROOT / value).is_file(), f"{name}: {key}"
 
 
-def test_the_small_data_is_what_its_grammars_write():
+def test_tiny_data_equals_the_output_of_its_grammars():
     spec = importlib.util.spec_from_file_location("make_data", TINY / "make_data.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -91,7 +91,7 @@ def test_the_small_data_is_what_its_grammars_write():
         assert (TINY / "data" / name).read_text(encoding="utf-8") == text, name
 
 
-def test_nothing_held_out_is_trained_on():
+def test_held_out_data_is_not_trained_on():
     for kind in ("{}.en", "reports-{}.jsonl", "reviews-{}.tsv", "pairs-{}.csv", "scored-{}.csv"):
         train, valid = (
             (TINY / "data" / kind.format(part)).read_text(encoding="utf-8").splitlines()[kind != "{}.en" :]
@@ -102,7 +102,7 @@ def test_nothing_held_out_is_trained_on():
 
 
 @pytest.mark.slow
-def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
+def test_tiny_run_and_resume_by_command(tmp_path):
     short = ("training.steps=4", "validation.every=2", "validation.max_examples=2", "training.log_every=1")
     run("train", "translation", *short, folder=tmp_path / "run")
     whole = (tmp_path / "run" / "model.safetensors").read_bytes()
@@ -114,7 +114,7 @@ def test_a_tiny_run_and_its_resumption_through_the_command(tmp_path):
         assert [row["step"] for row in csv.DictReader(file)] == ["1", "2", "2", "3", "4", "4"]
 
 
-def test_a_warm_up_that_the_training_never_leaves_is_refused_by_its_key(tmp_path, monkeypatch):
+def test_warm_up_longer_than_the_training_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     changes = ["training.epochs=1", "optimizer.warmup_steps=500", f"output={tmp_path / 'run'}"]
     with pytest.raises(ValueError, match=r"optimizer.warmup_steps is 500, but the training has \d+ steps"):
@@ -141,14 +141,14 @@ def runs(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", OPENED_BY)
-def test_a_tiny_run_writes_a_model_that_opens(runs, name):
+def test_tiny_run_writes_a_model_that_opens(runs, name):
     result = json.loads((runs(name) / "training.json").read_text(encoding="utf-8"))
     assert result["step"] == 2
     assert result["scores"]["loss"] > 0
     OPENED_BY[name].from_pretrained(str(runs(name)), device="cpu")
 
 
-def test_the_padding_row_of_a_new_translator_stays_zero(runs):
+def test_padding_row_of_a_new_translator_stays_zero(runs):
     """CTranslate2 counts on it: it begins with zeros, Marian with the padding token."""
     config = json.loads((runs("translation") / "config.json").read_text())
     weights = load_file(runs("translation") / "model.safetensors")["model.shared.weight"]
@@ -159,7 +159,7 @@ def test_the_padding_row_of_a_new_translator_stays_zero(runs):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "summarization" else pytest.mark.slow) for name in OPENED_BY]
 )
-def test_a_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
+def test_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
     """As it stands, but for its data, its checkpoint, and how long."""
     monkeypatch.chdir(ROOT)
     tiny = flatten(read_recipe(TINY / f"{name}.yaml"))
@@ -191,7 +191,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_comment_says_the_score_to_expect(name):
+def test_recipe_comment_states_the_expected_score(name):
     score = f"{abs(EXPECTED[name][1]):g}"
     comment = " ".join(
         line[1:] for line in (TINY / f"{name}.yaml").read_text(encoding="utf-8").splitlines() if line[:1] == "#"
@@ -259,7 +259,7 @@ USES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
-def test_t3_8_a_tiny_recipe_learns_what_its_comment_says_and_does_its_work(learned, name):
+def test_t3_8_tiny_recipe_reaches_its_documented_score_and_runs(learned, name):
     measure, least = EXPECTED[name]
     found = scores(learned(name))[measure]
     assert (-found if measure == "loss" else found) > least
@@ -274,7 +274,7 @@ def test_a_student_learns_from_its_teacher(learned, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_regression_variant_learns_scores(tmp_path):
+def test_regression_variant_learns_scores(tmp_path):
     changes = [
         *("objective.loss=regression", "validation.monitor=spearman", "data.columns.score=score"),
         *("data.train=recipes/tiny/data/scored-train.csv", "data.validation=recipes/tiny/data/scored-valid.csv"),

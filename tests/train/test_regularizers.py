@@ -94,7 +94,7 @@ def test_without_dropout_two_passes_are_equal(data, task):
     assert torch.equal(module._loss(batch), module._loss(batch))
 
 
-def test_a_head_has_the_residual_rate(data):
+def test_head_has_the_residual_rate(data):
     module, _ = module_of(data, "classification", dropout={"residual": 0.5})
     hidden = torch.randn(3, 16)
     assert not torch.equal(module.model.head(hidden), module.model.head(hidden))
@@ -148,7 +148,7 @@ def test_padding_matters_only_without_attention_masking(data, task, name, keep, 
 
 
 @pytest.mark.parametrize("masking", [True, False])
-def test_later_target_tokens_never_matter(data, masking):
+def test_later_target_tokens_do_not_change_the_result(data, masking):
     module, examples = module_of(data, attention_masking=masking)
     batch = batch_of(module, examples)
     given = batch["decoder_input"].clone()
@@ -161,7 +161,7 @@ def test_later_target_tokens_never_matter(data, masking):
     assert not torch.allclose(one[places >= 3], two[places >= 3])
 
 
-def test_a_teacher_never_sees_padding(data, tmp_path):
+def test_teacher_never_sees_padding(data, tmp_path):
     folder = _teacher(data, tmp_path)
     spec = {"teacher": str(folder), "weight": 1.0}
     module, examples = module_of(data, attention_masking=False, distillation=spec)
@@ -200,7 +200,7 @@ def test_weight_decay_shrinks_matrices_and_leaves_biases_and_norms():
     assert kinds == {True, False}
 
 
-def test_the_gradient_of_the_penalty_is_lambda_w(data):
+def test_gradient_of_the_penalty_is_lambda_w(data):
     gradients = []
     for penalty in (0.0, 0.3):
         module, examples = module_of(data, l2_penalty=penalty)
@@ -256,7 +256,7 @@ def test_layer_norm_false_removes_all_norms(data, task):
     assert not torch.allclose(*outputs)
 
 
-def test_without_layer_norm_a_residual_is_a_plain_sum(data):
+def test_residual_without_norm_is_a_sum(data):
     module, _ = module_of(data, layer_norm=False)
     x = torch.randn(2, 3, 16)
     torch.testing.assert_close(module.model.encoder.layers[0].attention_residual(x, torch.sin), x + torch.sin(x))
@@ -353,7 +353,7 @@ def test_with_weight_one_a_student_predicts_as_its_teacher(data, tmp_path):
     assert not any(name.startswith("_teacher") for name, _ in module.named_parameters())
 
 
-def test_the_hidden_loss_is_the_distance_of_hidden_states(data, tmp_path):
+def test_hidden_loss_is_the_distance_of_hidden_states(data, tmp_path):
     spec = {"teacher": str(_teacher(data, tmp_path)), "weight": 0.0, "hidden_weight": 0.5}
     module, examples = module_of(data, distillation=spec)
     batch = batch_of(module, examples)
@@ -362,21 +362,21 @@ def test_the_hidden_loss_is_the_distance_of_hidden_states(data, tmp_path):
     torch.testing.assert_close(module._loss(batch), task_loss(mine) + 0.5 * apart)
 
 
-def test_a_teacher_of_another_width_is_refused_with_a_hidden_weight(data, tmp_path):
+def test_teacher_of_another_width_is_refused_with_a_hidden_weight(data, tmp_path):
     spec = {"teacher": str(_teacher(data, tmp_path, d_model=32)), "hidden_weight": 1.0}
     with pytest.raises(ValueError, match="hidden states of width 32, this model of width 16"):
         module_of(data, distillation=spec)
     module_of(data, distillation=spec | {"hidden_weight": 0.0})
 
 
-def test_a_teacher_with_other_tokens_is_refused(data, tmp_path):
+def test_teacher_with_other_tokens_is_refused(data, tmp_path):
     other = write_data(tmp_path, examples=3)
     folder = _teacher(other, tmp_path)
     with pytest.raises(ValueError, match="has other tokens than this model"):
         module_of(data, distillation={"teacher": str(folder)})
 
 
-def test_a_teacher_with_other_labels_is_refused(data, tmp_path):
+def test_teacher_with_other_labels_is_refused(data, tmp_path):
     folder = _teacher(data, tmp_path, "classification")
     spec = recipe(
         data,
@@ -409,7 +409,7 @@ def test_layer_drop_skips_its_share_of_the_layers(rate):
     assert len(ran) == 6
 
 
-def test_a_skipped_layer_gets_no_gradient():
+def test_skipped_layer_gets_no_gradient():
     model = _small(layer_drop=0.5, decoder_layer_drop=0.5).train()
     ran = set()
     for number, layer in enumerate(model.encoder.layers):
@@ -474,7 +474,7 @@ def test_augmentation_changes_its_share_of_the_inputs_only(data, task):
 
 @pytest.mark.parametrize("spec", [{"token_masking": 0.2}, {"span_masking": 0.2}])
 @pytest.mark.parametrize(("task", "token"), [("text-to-text", "<unk>"), ("classification", "[MASK]")])
-def test_masked_tokens_become_the_mask_or_the_unknown_token(data, spec, task, token):
+def test_masked_tokens_are_replaced_by_the_mask_or_unknown_token(data, spec, task, token):
     module, examples = module_of(data, task, augmentation=spec)
     examples = examples * 20
     ((name, _),) = SIDES[task]

@@ -24,73 +24,85 @@ def interrupted(folder, hooks, name):
     shutil.rmtree(run, ignore_errors=True)
     for hook in hooks:
         resume = ["--resume"] if (run / "checkpoints" / "state.ckpt").exists() else []
-        status, said = forks.run("train", recipe, *resume, said=folder / f"{name}.txt", hook=hook)
-        assert status == KILLED, said
-    status, said = forks.run("train", recipe, "--resume", said=folder / f"{name}.txt")
-    assert status == 0, said
+        status, log = forks.run("train", recipe, *resume, log=folder / f"{name}.txt", hook=hook)
+        assert status == KILLED, log
+    status, log = forks.run("train", recipe, "--resume", log=folder / f"{name}.txt")
+    assert status == 0, log
     return run
 
 
-def test_killed_twice(folder, whole):
+def test_resume_after_two_sigkills(folder, whole):
     # in the middle of an epoch, and between the two files of a checkpoint
-    hooks = [partial(forks.at_batch, 9), partial(forks.at_state, 9)]
+    hooks = [partial(forks.before_batch, 9), partial(forks.before_state, 9)]
     same(outcome(interrupted(folder, hooks, "twice")), whole)
 
 
-def test_the_interrupted_run_had_all_kept_checkpoints_and_a_loss_a_step(whole):
+def test_interrupted_run_has_all_checkpoints_and_one_loss_per_step(whole):
     assert [name for name in whole if name.startswith("step-")] == [f"step-{n:08d}.safetensors" for n in (6, 9, 12)]
     assert [row["step"] for row in whole["metrics.csv"] if row["loss"]] == [str(step) for step in range(1, 13)]
     assert [row["step"] for row in whole["metrics.csv"] if row["validation_loss"]] == ["3", "6", "9", "12"]
 
 
-def test_killed_while_a_state_is_written_then_after_the_last_step(folder, whole):
-    same(outcome(interrupted(folder, [partial(forks.in_state, 6), forks.before_model], "state")), whole)
+def test_resume_after_sigkill_during_a_checkpoint_and_after_the_last_step(folder, whole):
+    same(outcome(interrupted(folder, [partial(forks.kill_during_state, 6), forks.kill_before_model], "state")), whole)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "hooks",
     [
-        [forks.in_store, partial(forks.at_batch, 2), partial(forks.at_batch, 7)],  # nothing saved yet: starts again
-        [partial(forks.in_state, 3), partial(forks.in_state, 6), partial(forks.in_state, 12)],
-        [partial(forks.at_state, 3), partial(forks.at_state, 12)],
-        [partial(forks.after_save, 3), partial(forks.after_save, 12)],
-        [partial(forks.in_validation, 1), partial(forks.in_validation, 2), partial(forks.in_validation, 1)],
-        [partial(forks.at_batch, number) for number in (8, 13, 18, 23)],
+        [
+            forks.kill_in_dataset,
+            partial(forks.before_batch, 2),
+            partial(forks.before_batch, 7),
+        ],  # nothing saved yet: starts again
+        [
+            partial(forks.kill_during_state, 3),
+            partial(forks.kill_during_state, 6),
+            partial(forks.kill_during_state, 12),
+        ],
+        [partial(forks.before_state, 3), partial(forks.before_state, 12)],
+        [partial(forks.after_checkpoint, 3), partial(forks.after_checkpoint, 12)],
+        [
+            partial(forks.kill_in_validation, 1),
+            partial(forks.kill_in_validation, 2),
+            partial(forks.kill_in_validation, 1),
+        ],
+        [partial(forks.before_batch, number) for number in (8, 13, 18, 23)],
     ],
     ids=["store", "states", "between", "tidying", "validations", "batches"],
 )
-def test_killed_at_any_place(folder, whole, hooks, request):
+def test_resume_after_sigkill_at_any_point(folder, whole, hooks, request):
     same(outcome(interrupted(folder, hooks, request.node.callspec.id)), whole)
 
 
 @pytest.mark.slow
-def test_killed_ten_times_at_random(folder, whole):
+def test_resume_after_ten_random_sigkills(folder, whole):
     draws = random.Random(5)
     recipe = write_tiny(folder, "random")
     kills = 0
     while kills < 10:
         resume = ["--resume"] if (folder / "random" / "checkpoints" / "state.ckpt").exists() else []
         hook = partial(forks.kill_after, draws.uniform(0.05, 1.2))
-        status, said = forks.run("train", recipe, *resume, said=folder / "random.txt", hook=hook)
-        assert status in (0, KILLED), said
+        status, log = forks.run("train", recipe, *resume, log=folder / "random.txt", hook=hook)
+        assert status in (0, KILLED), log
         kills += status == KILLED
         if status == 0:
             break
     resume = ["--resume"] if (folder / "random" / "checkpoints" / "state.ckpt").exists() else []
-    status, said = forks.run("train", recipe, *resume, said=folder / "random.txt")
-    assert status == 0, said
+    status, log = forks.run("train", recipe, *resume, log=folder / "random.txt")
+    assert status == 0, log
     same(outcome(folder / "random"), whole)
 
 
-def test_a_finished_run_is_reported_and_unchanged(folder, whole):
-    status, said = forks.run("train", folder / "whole.yaml", "--resume", said=folder / "again.txt")
+def test_finished_run_is_reported_and_unchanged(folder, whole):
+    status, log = forks.run("train", folder / "whole.yaml", "--resume", log=folder / "again.txt")
     assert status == 0
-    assert f"the run in {folder / 'whole'} is finished: step 12\n" in said
+    assert f"the run in {folder / 'whole'} is finished: step 12\n" in log
     same(outcome(folder / "whole"), whole)
 
 
-def test_the_seed_alone_decides(folder, whole):
+def test_weights_depend_only_on_the_seed(folder, whole):
     # in this process, with a new tokenizer and new datasets
     train(tiny(folder, "again"))
     same(outcome(folder / "again"), whole)
@@ -136,7 +148,7 @@ def resumed(begun, folder, **changes):
     return train(tiny(begun, **(data | changes)), resume=True)
 
 
-def test_a_moved_run_resumes(begun, folder, whole):
+def test_moved_run_resumes(begun, folder, whole):
     resumed(begun, folder)
     same(outcome(begun / "run"), whole)
 
@@ -145,16 +157,16 @@ def test_another_recipe_is_refused_and_nothing_changes(begun, folder):
     before = {path: path.stat().st_mtime_ns for path in (begun / "run").rglob("*")}
     with pytest.raises(ValueError, match="has another recipe and cannot be resumed") as refusal:
         resumed(begun, folder, training__steps=13, tokenizer__vocab_size=330, regularize__augmentation=False)
-    said = str(refusal.value)
-    assert "training.steps: 12 became 13" in said
-    assert "tokenizer.vocab_size: 340 became 330" in said
-    assert "regularize.augmentation.token_masking: 0.1 became None" in said
-    assert "output" not in said
+    log = str(refusal.value)
+    assert "training.steps: 12 became 13" in log
+    assert "tokenizer.vocab_size: 340 became 330" in log
+    assert "regularize.augmentation.token_masking: 0.1 became None" in log
+    assert "output" not in log
     assert {path: path.stat().st_mtime_ns for path in (begun / "run").rglob("*")} == before
 
 
 @pytest.mark.parametrize("name", ["train", "valid"])
-def test_other_data_is_refused_and_the_same_elsewhere_is_not(folder, tmp_path, name):
+def test_other_data_is_refused_but_moved_data_is_not(folder, tmp_path, name):
     for held in ("train.tsv", "valid.tsv"):
         shutil.copy(folder / held, tmp_path)
     recipe = tiny(tmp_path)
@@ -180,7 +192,7 @@ def test_another_number_of_threads_is_refused(begun, folder):
     assert resumed(begun, folder).finished
 
 
-def test_a_checkpoint_of_the_version_before_is_resumed(begun, folder, whole):
+def test_checkpoint_of_the_previous_version_is_resumed(begun, folder, whole):
     path = begun / "run" / "checkpoints" / "state.ckpt"
     state = read_state(path)
     del state["clearhead"]["threads"]  # clearhead 0.1.0 did not write it
@@ -189,7 +201,7 @@ def test_a_checkpoint_of_the_version_before_is_resumed(begun, folder, whole):
     same(outcome(begun / "run"), whole)
 
 
-def test_a_folder_with_a_run_is_not_overwritten(begun, folder):
+def test_folder_with_a_run_is_not_overwritten(begun, folder):
     with pytest.raises(
         ValueError, match="run already contains a run; use --resume to continue it, or choose another output"
     ):
@@ -220,7 +232,7 @@ def test_other_files_are_not_overwritten(tmp_path, name, message):
     assert [path for path in (tmp_path / "run").rglob("*") if path.is_file()] == [file]
 
 
-def test_a_run_without_a_checkpoint_starts_again(tmp_path, folder, whole):
+def test_run_without_a_checkpoint_starts_again(tmp_path, folder, whole):
     recipe = tiny(folder, "early")
     trained_until(recipe, lambda step: step == 1)
     shutil.rmtree(folder / "early" / "checkpoints", ignore_errors=True)
@@ -262,21 +274,21 @@ def broken_weights(path):
 
 def last_line(recipe, folder):
     """Resume a run that has to fail without a traceback; return the last line of standard error."""
-    status, said = forks.run("train", recipe, "--resume", said=folder / "broken.txt")
-    assert status == 1, said
-    assert "Traceback" not in said
-    assert said.splitlines()[-1].startswith("clearhead: error: ")
-    return said.splitlines()[-1]
+    status, log = forks.run("train", recipe, "--resume", log=folder / "broken.txt")
+    assert status == 1, log
+    assert "Traceback" not in log
+    assert log.splitlines()[-1].startswith("clearhead: error: ")
+    return log.splitlines()[-1]
 
 
-def test_broken_weights_of_a_step_are_one_line(folder, whole):
+def test_broken_weights_of_a_step_are_a_one_line_error(folder, whole):
     recipe = write_tiny(folder, "broken")
     run = shutil.copytree(folder / "whole", folder / "broken")
     path = run / "checkpoints" / "step-00000009.safetensors"
     for data, message in broken_weights(path):
         path.write_bytes(data)
-        said = last_line(recipe, folder)
-        assert f"{path} {message}" in said or f"{path}: {message}" in said
-        assert "Restore the file from a copy, or train again with another output" in said
+        log = last_line(recipe, folder)
+        assert f"{path} {message}" in log or f"{path}: {message}" in log
+        assert "Restore the file from a copy, or train again with another output" in log
     path.unlink()
     assert str(path) in last_line(recipe, folder)

@@ -75,7 +75,7 @@ def test_batches_use_the_limit_completely():
     assert [len(batch) for batch in sequential_batches(table, batch_tokens=99, batch_size=4)] == [4, 4, 1]
 
 
-def test_a_fixed_order_starts_with_the_longest():
+def test_fixed_order_starts_with_the_longest():
     table = captions(500)
     longest = [int(table[batch].max()) for batch in sequential_batches(table, batch_tokens=400)]
     assert longest == sorted(longest, reverse=True)

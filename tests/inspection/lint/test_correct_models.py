@@ -17,7 +17,7 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
-from support.linting_around import LengthFirstEncoder, LengthFirstTransformer, Pooled
+from support.linting_torch_nn import LengthFirstEncoder, LengthFirstTransformer, Pooled
 from torch import nn
 
 from clearhead import Decoder, Seq2Seq, Seq2SeqConfig, lint, masks

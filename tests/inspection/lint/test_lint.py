@@ -48,7 +48,7 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
-from support.linting_around import Layers, LengthFirstEncoder, LengthFirstTransformer, Pooled, Prefixed
+from support.linting_torch_nn import Layers, LengthFirstEncoder, LengthFirstTransformer, Pooled, Prefixed
 from torch import nn
 
 from clearhead import (

@@ -94,7 +94,7 @@ def test_last_query_attends_to_all_cached_keys():
     assert [finding.rule for finding in found] == ["padding-mask-inverted"]
 
 
-def test_keep_is_bool_or_0_and_1():
+def test_keep_mask_is_bool_or_zeros_and_ones():
     assert lint_masks(MASK, KEEP.long(), queries=TARGET_KEEP.long(), other=TARGET_KEEP.int()) == []
     bare = inspect.unwrap(lint_masks)  # without the type checks of the test suite
     for wrong, got in ((KEEP[0], r"bool of shape \(6,\)"), (KEEP.float(), "float32"), (KEEP.tolist(), "a list")):

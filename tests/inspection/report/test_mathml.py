@@ -37,12 +37,12 @@ def test_every_equation_of_the_code_is_well_formed_and_whole(equation):
 
 
 @given(st.text(max_size=30))
-def test_any_text_at_all_gives_well_formed_mathematics(text):
+def test_any_text_gives_well_formed_mathml(text):
     printable = "".join(letter for letter in text if letter.isprintable())
     ET.fromstring(mathml(printable).replace("&#160;", " "))
 
 
-def test_scripts_roots_and_sums_stand_where_they_should():
+def test_scripts_roots_and_sums_are_in_the_right_place():
     assert "<msqrt><msub><mi>d</mi><mi>k</mi></msub></msqrt>" in mathml("S = Q Kᵀ / √d_k")
     assert "<msup><mi>K</mi><mi>T</mi></msup>" in mathml("S = Q Kᵀ / √d_k")
     assert "<munder><mo>Σ</mo>" in mathml("Σ_m exp(S′_im)")
@@ -61,13 +61,13 @@ def test_scripts_roots_and_sums_stand_where_they_should():
         ("L = Σ_n ‖h_n − g_n‖² / D", "Σn‖hn−gn‖2", "D"),
     ],
 )
-def test_a_fraction_has_above_and_below_what_it_should(equation, above, below):
+def test_fraction_has_the_correct_numerator_and_denominator(equation, above, below):
     root = ET.fromstring(mathml(equation).replace("&#160;", ""))
     (fraction,) = root.iter("mfrac")
     assert ["".join(part.itertext()) for part in fraction] == [above, below]
 
 
-def test_what_is_no_fraction_stays_as_it_is():
+def test_text_without_a_fraction_is_unchanged():
     assert "mfrac" not in mathml("10000^(2j/d)")
     assert "mfrac" not in mathml("/ x")
     assert mathml("KL(p ‖ r)").count("<mo>‖</mo>") == 1

@@ -59,7 +59,7 @@ def test_every_parameter_counts_once():
         assert sum(step.parameters for step in steps) == sum(p.numel() for p in model.parameters())
 
 
-def test_equations_are_those_of_docstrings():
+def test_equations_equal_docstrings():
     steps = trace(EncoderModel(config()).eval(), torch.tensor([[1, 2]])).steps
     assert all(step.equation for step in steps)
     by_operation = {step.operation: step.equation for step in steps}
