@@ -207,7 +207,7 @@ def test_unsupported_options_of_an_encoder_are_errors():
         (lambda them: setattr(them.layers[0].norm2, "eps", 0.5), "eps"),
         (lambda them: setattr(them.layers[0].dropout1, "p", 0.5), "dropout rates"),
         (lambda them: setattr(them, "norm", nn.LayerNorm(8, elementwise_affine=False)), "with weights"),
-        (lambda them: setattr(them, "layers", nn.ModuleList()), "no layers"),
+        (lambda them: setattr(them, "layers", nn.ModuleList()), "at least one"),
     ):
         with pytest.raises(ValueError, match=words):
             from_torch_nn(stack(change))
