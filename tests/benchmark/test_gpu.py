@@ -1,4 +1,4 @@
-"""The benchmark of accelerators, tried on the CPU."""
+"""The GPU benchmark, run on the CPU."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""BERT equals transformers' in each layer, and opens there after saving."""
+"""BERT equals transformers in every layer, and transformers loads the saved model."""
 
 import json
 

@@ -22,7 +22,7 @@ LIMIT = 12 * 2**30
 
 
 def limited():
-    """So that a check that is missing fails this test alone."""
+    """Limit the memory, so that a missing check fails only its own test."""
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
 
 

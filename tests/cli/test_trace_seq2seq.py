@@ -27,7 +27,7 @@ def by_pass(steps):
 
 
 def keys(steps, part, operation):
-    """The Lk of each step of an operation in one kind of attention."""
+    """Return Lk at each step of an operation in one kind of attention."""
     return [
         dict(step["shape"])["Lk"] for step in steps if f".{part}." in step["path"] and step["operation"] == operation
     ]

@@ -58,7 +58,7 @@ def test_json_and_prefixes(marian, tmp_path):
 
 
 def refused_after(model, *options, **more):
-    """The last line on standard error of a run that fails after its first lines."""
+    """Return the last line on standard error of a command that fails after its first outputs."""
     status, _, err = clearhead("translate", "--model", model, "--max-new-tokens", 3, *options, **more)
     assert status == 1
     return err.splitlines()[-1]

@@ -16,14 +16,14 @@ LANGUAGES = {"nllb": ("deu_Latn", "fra_Latn"), "mbart50": ("de_DE", "fr_XX"), "m
 
 
 def written(folder, **settings):
-    """Settings of the generation, in the checkpoint's file."""
+    """Write a generation config into the checkpoint."""
     path = folder / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
 
 
 @pytest.fixture(scope="module", params=sorted(LANGUAGES))
 def multilingual(request, tmp_path_factory):
-    """A tiny random model of many languages, and two of them."""
+    """Tiny random multilingual model, with two languages."""
     folder = tmp_path_factory.mktemp(request.param)
     folders.plain(request.param, folder, lively=True)
     written(folder, min_new_tokens=3, max_new_tokens=6)
@@ -143,7 +143,7 @@ def test_unknown_attention_map_is_rejected(tiny_bert, tmp_path):
 
 
 def test_first_token_is_the_target_language(multilingual):
-    """The page's maps and numbers are of the ids that were searched for, languages included."""
+    """The attention maps and values of the page match the generated ids, including languages."""
     folder, german, _ = multilingual
     made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     data = collect.collect("m", made, TEXT, target_lang=german, beam_size=2)

@@ -1,4 +1,4 @@
-"""A corpus of any size, from any format, and on again after every interruption."""
+"""Encode a corpus of any size and format, and resume after interruptions."""
 
 import json
 import os
@@ -333,7 +333,7 @@ def test_two_runs_do_not_write_one_file(encoder, corpus, tmp_path):
 def test_run_is_locked_from_the_first_read_to_the_last_rename(
     encoder, tiny_bert, corpus, tmp_path, monkeypatch, moment
 ):
-    """A second run that ended in between made the first one replace the output by a file of zeros."""
+    """Regression test: a second run that ended in between replaced the output of the first with zeros."""
     output = tmp_path / "v.npy"
     interrupted(encoder, Corpus([corpus]), output)
     others = []

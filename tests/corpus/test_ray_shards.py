@@ -1,4 +1,4 @@
-"""Shards on a Ray cluster of this machine: each row once, whatever happens to the workers."""
+"""Encode shards on a local Ray cluster: every row once, also after worker failures."""
 
 import os
 import random
@@ -112,7 +112,7 @@ def test_killed_worker_loses_no_row(bert, tmp_path):
 
 
 def running():
-    """The processes of this machine, with their names."""
+    """Return the local processes with their names."""
     listed = subprocess.run(["ps", "-axo", "pid,command"], capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines()[1:]:
         pid, _, name = line.strip().partition(" ")
@@ -153,7 +153,7 @@ def test_bad_shard_does_not_stop_the_others(bert, tmp_path):
 
 
 def cluster(folder, model, *given):
-    """Encodes `folder/a.txt` to `folder/out`, the model's folder given from where it stands."""
+    """Encode `folder/a.txt` to `folder/out` with a relative path of the model."""
     options = ("--engine", "ray", "--workers", 1, "--output", folder / "out", "--model", model.name)
     return started("encode", folder / "a.txt", *options, *given, cwd=model.parent)
 

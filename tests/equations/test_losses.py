@@ -101,7 +101,7 @@ def test_hidden_state_distance_is_summed_over_kept_tokens():
 
 
 class Encoded(torch.nn.Module):
-    """A sentence-transformers model whose texts are vectors already."""
+    """sentence-transformers model that takes vectors as texts."""
 
     def forward(self, features):
         return {"sentence_embedding": features["vectors"]}

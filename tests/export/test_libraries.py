@@ -1,4 +1,4 @@
-"""Models in the folders of other libraries, opened by those libraries."""
+"""Exports for other libraries, loaded by these libraries."""
 
 from functools import partial
 

@@ -34,7 +34,7 @@ def written(folder, place, *options):
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    """(the model's folder, its graph's)"""
+    """Return the folders of a model and of its graph."""
     folder = make_bert(tmp_path_factory.mktemp("bert"))
     written(folder, folder / "onnx")
     return folder, folder / "onnx"
@@ -42,7 +42,7 @@ def bert(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def marian(tmp_path_factory):
-    """(the model's folder, its graphs')"""
+    """Return the folders of a model and of its graphs."""
     folder = tmp_path_factory.mktemp("marian")
     folders.marian(folder, lively=True)
     written(folder, folder / "onnx")

@@ -1,4 +1,4 @@
-"""Where an export goes: nothing but an earlier export is ever replaced."""
+"""An export overwrites only earlier exports."""
 
 import subprocess
 import sys

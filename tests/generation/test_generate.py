@@ -30,7 +30,7 @@ RULES = [(power, rule) for power in (-0.5, 0.0, 1.0, 2.0) for rule in (True, Fal
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def pair(request, tmp_path_factory):
-    """(transformers' model, ours); their end token is one that they generate now and then."""
+    """Return (transformers' model, our model), whose end token is generated sometimes."""
     folder = tmp_path_factory.mktemp("lively")
     theirs = make(request.param, folder, lively=True)
     ours = load_seq2seq(folder)[0]
@@ -246,7 +246,7 @@ def test_finished_sentences_are_dropped(pair):
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_keep_outputs_leaves_outputs_unchanged(pair, beams):
-    """A search writes into the logits, but not inside `keep_outputs`."""
+    """A search overwrites the logits, except inside `keep_outputs`."""
     _, ours = pair
     ids, keep = sources(ours.config)
     records, copies = [], []

@@ -1,4 +1,4 @@
-"""One writer per output, whatever the writers do and however they end."""
+"""One writer per output, however the writers end."""
 
 import errno
 import json

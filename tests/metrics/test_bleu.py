@@ -1,4 +1,4 @@
-"""BLEU and chrF are sacrebleu's, with any number of references."""
+"""BLEU and chrF equal sacrebleu, with any number of references."""
 
 import inspect
 import subprocess

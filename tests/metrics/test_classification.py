@@ -1,4 +1,4 @@
-"""Accuracy, macro F1 and the scores of labels are scikit-learn's."""
+"""Accuracy, macro F1 and the scores of labels equal scikit-learn."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""ROUGE is rouge-score's; of several references the best counts, by each measure."""
+"""ROUGE equals rouge-score; with several references, each metric uses the best."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Exact match and F1, by hand and by a plain second reading of the official rules."""
+"""Exact match and F1 against hand-computed values and a plain implementation of the official rules."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ CONTEXT = "The Straße was closed in 1998, after a storm – an “old” one."
 
 
 def squad(*asked, version="1.1"):
-    """Data in SQuAD's layout: (id, answers) pairs about one context."""
+    """Return data in SQuAD's format: (id, answers) pairs for one context."""
     qas = [
         {"id": name, "question": f"What of {name}?", "answers": [{"text": text, "answer_start": 0} for text in answers]}
         for name, answers in asked
@@ -81,7 +81,7 @@ texts = st.lists(st.sampled_from(["a", "The", "old", "Old", "é", "b.", ".", "an
 
 
 def plain(prediction, answers, rules):
-    """The rules once more, word for word."""
+    """Implement the official rules literally."""
 
     def bare(text):
         for mark in string.punctuation:

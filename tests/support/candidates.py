@@ -1,4 +1,4 @@
-"""Contestants of tests; in a module, so that their processes find them."""
+"""Candidates of benchmark tests, in a module that their processes can import."""
 
 
 def doubling(offset):

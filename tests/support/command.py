@@ -16,19 +16,19 @@ COMMAND = Path(sys.executable).with_name("clearhead")
 
 def clearhead(*arguments, stdin=b"", cwd=None, hook=None):
     """Run `clearhead`, after a hook in its process, and return (status, standard output, standard error)."""
-    with tempfile.TemporaryDirectory() as place:
-        log, given = Path(place, "said"), Path(place, "given")
-        given.write_bytes(stdin)
-        status, err = forks.run(*arguments, log=log, stdin=given, cwd=cwd, hook=hook)
+    with tempfile.TemporaryDirectory() as workspace:
+        log, input_file = Path(workspace, "said"), Path(workspace, "given")
+        input_file.write_bytes(stdin)
+        status, err = forks.run(*arguments, log=log, stdin=input_file, cwd=cwd, hook=hook)
         return status, Path(f"{log}.out").read_bytes().decode(), err
 
 
 def started(*arguments, stdin=b"", cwd=None, preexec_fn=None):
     """Run `clearhead` in a new Python process."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [COMMAND, *map(str, arguments)], input=stdin, capture_output=True, check=False, cwd=cwd, preexec_fn=preexec_fn
     )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    return completed.returncode, completed.stdout.decode(), completed.stderr.decode()
 
 
 def refused(*arguments, run=clearhead, **options):

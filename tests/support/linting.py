@@ -114,7 +114,7 @@ class OurMemoryMask(nn.Module):
 
 
 class TheirMemoryMask(nn.Module):
-    """The same with transformers, which name the memory mask as the source's."""
+    """The same with transformers, where the memory mask has the name of the source mask."""
 
     def __init__(self):
         super().__init__()

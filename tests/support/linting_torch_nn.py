@@ -1,4 +1,4 @@
-"""Modules around torch.nn's, which have the length first by default."""
+"""Models of torch.nn modules, whose default layout has the length first."""
 
 import torch
 from torch import nn

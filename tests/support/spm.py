@@ -115,7 +115,7 @@ def plain(family, folder, **config):
 
 
 def theirs(family, *, published=True, **options):
-    """transformers' tokenizer of the same sentencepiece model as `plain`, with the published layout of ids.
+    """Return transformers' tokenizer of the same sentencepiece model as `plain`, with the published ids.
 
     Args:
         published: with the normaliser of the published tokenizer.json files, which transformers' own converter wrote.
@@ -179,19 +179,19 @@ def _marian_vocabulary(tokens):
 
 
 def _merges(own):
-    """The merges of a BPE model of sentencepiece: every way to make a piece of two others, best score first."""
+    """Return the merges of a sentencepiece BPE model: all pairs of pieces that form a piece, best score first."""
     scores = dict(own[3:])
-    found = [
+    merges = [
         (piece[:cut], piece[cut:], score)
         for piece, score in scores.items()
         for cut in range(1, len(piece))
         if piece[:cut] in scores and piece[cut:] in scores
     ]
-    return [(left, right) for left, right, _ in sorted(found, key=lambda merge: -merge[2])]
+    return [(left, right) for left, right, _ in sorted(merges, key=lambda merge: -merge[2])]
 
 
-def _field(data, wanted):
-    """A field with bytes in a protocol buffer message."""
+def _field(data, field_number):
+    """Return a bytes field of a protocol buffer message."""
 
     def number(position):
         value = shift = 0
@@ -207,7 +207,7 @@ def _field(data, wanted):
         tag, position = number(position)
         if tag & 7 == 2:
             length, position = number(position)
-            if tag >> 3 == wanted:
+            if tag >> 3 == field_number:
                 return data[position : position + length]
             position += length
         elif tag & 7 == 0:

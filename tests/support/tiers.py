@@ -78,23 +78,23 @@ def _users(path, packages, attributes=frozenset(), names=frozenset()):
     if any(_packages(node) & packages for node in top):
         return None
     definitions = list(_definitions(tree))
-    found = {
+    users = {
         name
         for name, node in definitions
         if _packages(node) & packages or _attributes(node) & attributes or _names(node) & names
     }
-    while more := {name for name, node in definitions if name not in found and _names(node) & found}:
-        found |= more
-    return found
+    while more := {name for name, node in definitions if name not in users and _names(node) & users}:
+        users |= more
+    return users
 
 
 def _uses(item, *what):
-    found = _users(item.path, *what)
-    return found is None or bool(found & {getattr(item, "originalname", ""), getattr(item.cls, "__name__", "")})
+    users = _users(item.path, *what)
+    return users is None or bool(users & {getattr(item, "originalname", ""), getattr(item.cls, "__name__", "")})
 
 
 def of(item):
-    """Return the tiers of a test that its source tells."""
+    """Return the tiers of a test from its source."""
     tiers = []
     if _uses(item, frozenset(LIBRARIES), frozenset(LAYERS), frozenset({"theirs"})):
         tiers.append("parity")

@@ -44,8 +44,8 @@ def write_data(folder, examples=32):
     (folder / "a.tsv").write_text("".join(labelled), encoding="utf-8")
     scored = (f"{one}\t{two}\t{number % 6}\n" for number, (one, two) in enumerate(zip(lines, other, strict=True)))
     (folder / "p.tsv").write_text("".join(scored), encoding="utf-8")
-    asked = (f"{text[-1]}\t{' '.join(text)}\t{text[0]}\t0\n" for text in texts)
-    (folder / "q.tsv").write_text("".join(asked), encoding="utf-8")
+    questions = (f"{text[-1]}\t{' '.join(text)}\t{text[0]}\t0\n" for text in texts)
+    (folder / "q.tsv").write_text("".join(questions), encoding="utf-8")
     for layout, name in (("encoder-decoder", "seq2seq"), ("encoder", "encoder")):
         (folder / name).mkdir()
         train_bpe(lines + other, vocab_size=320, architecture=layout).save(folder / name, None)

@@ -126,7 +126,7 @@ def test_no_special_token_is_learned_from_a_text():
 
 
 def test_same_texts_same_vocabulary(tmp_path):
-    """Also in another process: the library hashes its tables with a random seed."""
+    """Also test another process, because the library hashes its tables with a random seed."""
     code = (
         "import sys; from clearhead.tokenizers.bpe import train_bpe\n"
         "print(train_bpe(sys.stdin.read().splitlines(), vocab_size=400).backend.to_str())"

@@ -1,4 +1,4 @@
-"""`recipes/prepare.py` keeps every row of small files in the published formats, in exactly one part."""
+"""`recipes/prepare.py` puts every row of small files in the published formats into exactly one split."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""The recipes of the repository: each is read, runs through the real command, learns, and its folder is opened."""
+"""Recipes of the repository: each is valid, trains with the real command, and its model loads."""
 
 import csv
 import importlib.util
@@ -123,7 +123,7 @@ def test_warm_up_longer_than_the_training_is_an_error(tmp_path, monkeypatch):
 
 @pytest.fixture
 def runs(tmp_path_factory):
-    """The folder of a tiny recipe, two steps of it."""
+    """Folder of a tiny recipe after two steps."""
 
     def folder(name):
         return once(tmp_path_factory, f"begun-{name}", lambda place: fill(name, place))
@@ -149,7 +149,7 @@ def test_tiny_run_writes_a_model_that_opens(runs, name):
 
 
 def test_padding_row_of_a_new_translator_stays_zero(runs):
-    """CTranslate2 counts on it: it begins with zeros, Marian with the padding token."""
+    """CTranslate2 requires this row: it starts with zeros, Marian with the padding token."""
     config = json.loads((runs("translation") / "config.json").read_text())
     weights = load_file(runs("translation") / "model.safetensors")["model.shared.weight"]
     assert (weights.abs().amax(dim=1) == 0).nonzero().tolist() == [[config["pad_token_id"]]]
@@ -160,7 +160,7 @@ def test_padding_row_of_a_new_translator_stays_zero(runs):
     "name", [pytest.param(name, marks=() if name == "summarization" else pytest.mark.slow) for name in OPENED_BY]
 )
 def test_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
-    """As it stands, but for its data, its checkpoint, and how long."""
+    """Run a large recipe, except for its data, checkpoint and number of steps."""
     monkeypatch.chdir(ROOT)
     tiny = flatten(read_recipe(TINY / f"{name}.yaml"))
     changes = [f"{key}={value}" for key, value in tiny.items() if key.startswith(("data.train", "data.validation"))]

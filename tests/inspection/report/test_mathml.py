@@ -1,4 +1,4 @@
-"""Equations as MathML: well-formed, and nothing of them lost."""
+"""Equations as MathML: well-formed and complete."""
 
 import importlib
 import pkgutil
