@@ -45,23 +45,23 @@ DECLENSION = {
 }
 
 
-def translation(draw: Random) -> tuple[str, str]:
+def translation(generator: Random) -> tuple[str, str]:
     """A sentence in English and in German, where the verb comes second and articles agree."""
-    subject = _phrase(draw, ANIMATE, "nom")
-    object_ = _phrase(draw, THINGS, "acc")
-    verb, time = draw.choice(VERBS), draw.choice(TIMES)
+    subject = _phrase(generator, ANIMATE, "nom")
+    object_ = _phrase(generator, THINGS, "acc")
+    verb, time = generator.choice(VERBS), generator.choice(TIMES)
     english = f"{time[0]} {subject[0]} {verb[0]} {object_[0]}".strip()
     german = f"{time[1]} {verb[1]} {subject[1]}" if time[1] else f"{subject[1]} {verb[1]}"
     return _sentence(english), _sentence(f"{german} {object_[1]}")
 
 
-def _phrase(draw: Random, nouns: list[tuple[str, str, str]], case: str) -> tuple[str, str]:
-    english, german, gender = draw.choice(nouns)
-    definite = draw.random() < 0.5
+def _phrase(generator: Random, nouns: list[tuple[str, str, str]], case: str) -> tuple[str, str]:
+    english, german, gender = generator.choice(nouns)
+    definite = generator.random() < 0.5
     article, ending = DECLENSION[definite, case, gender]
-    if draw.random() < 0.3:
+    if generator.random() < 0.3:
         return f"{'the' if definite else _a(english)} {english}", f"{article} {german}"
-    adjective = draw.choice(ADJECTIVES)
+    adjective = generator.choice(ADJECTIVES)
     return (
         f"{'the' if definite else _a(adjective[0])} {adjective[0]} {english}",
         f"{article} {adjective[1]}{ending} {german}",
@@ -86,18 +86,18 @@ BY_THE_WAY = [
 ]
 
 
-def report(draw: Random) -> dict[str, str]:
+def report(generator: Random) -> dict[str, str]:
     """A report of what happened in a town, and its headline."""
-    town, day, cause, place = (draw.choice(words) for words in (TOWNS, DAYS, CAUSES, PLACES))
-    judgment = draw.choice(
+    town, day, cause, place = (generator.choice(words) for words in (TOWNS, DAYS, CAUSES, PLACES))
+    judgment = generator.choice(
         [
             f"The {cause} came to {town} on {day}. The {place} had to be closed.",
             f"On {day} the {place} in {town} did not open. The {cause} was the reason.",
             f"People in {town} could not get to the {place} on {day} because of the {cause}.",
         ]
     )
-    before, after = draw.sample(BY_THE_WAY, 2)
-    text = f"{before} {judgment} {after}" if draw.random() < 0.5 else f"{judgment} {before} {after}"
+    before, after = generator.sample(BY_THE_WAY, 2)
+    text = f"{before} {judgment} {after}" if generator.random() < 0.5 else f"{judgment} {before} {after}"
     return {"article": text, "headline": f"{cause.capitalize()} closes {place} in {town}."}
 
 
@@ -106,25 +106,25 @@ DEEDS = ["opened", "painted", "cleaned", "repaired"]
 GOODS = ["gate", "boat", "clock", "piano", "fence", "tower"]
 
 
-def paragraph(draw: Random, number: int) -> dict[str, Any]:
+def paragraph(generator: Random, number: int) -> dict[str, Any]:
     """A paragraph with questions and where their answers stand, in SQuAD's layout."""
-    name, deed, good, town, day = (draw.choice(words) for words in (NAMES, DEEDS, GOODS, TOWNS, DAYS))
-    judgment = draw.choice(
+    name, deed, good, town, day = (generator.choice(words) for words in (NAMES, DEEDS, GOODS, TOWNS, DAYS))
+    judgment = generator.choice(
         [
             f"On {day} {name} {deed} the {good} in {town}.",
             f"{name} {deed} the {good} in {town} on {day}.",
             f"The {good} in {town} was {deed} by {name} on {day}.",
         ]
     )
-    aside = draw.choice(BY_THE_WAY)
-    context = f"{aside} {judgment}" if draw.random() < 0.5 else f"{judgment} {aside}"
+    aside = generator.choice(BY_THE_WAY)
+    context = f"{aside} {judgment}" if generator.random() < 0.5 else f"{judgment} {aside}"
     questions = [
         (f"Who {deed} the {good}?", name),
         (f"Where was the {good} {deed}?", town),
         (f"When was the {good} {deed}?", day),
         (f"What was {deed} in {town}?", good),
     ]
-    asked = [
+    questions = [
         {
             "id": f"{number}-{place}",
             "question": question,
@@ -132,7 +132,7 @@ def paragraph(draw: Random, number: int) -> dict[str, Any]:
         }
         for place, (question, answer) in enumerate(questions)
     ]
-    return {"context": context, "qas": asked}
+    return {"context": context, "qas": questions}
 
 
 def squad(paragraphs: list[dict[str, Any]]) -> str:
@@ -146,12 +146,14 @@ JUDGED = ["soup", "room", "waiter", "table", "coffee", "service", "bread", "cook
 NEUTRAL = ["We came on Monday.", "It was our first visit.", "My brother was there too.", "It was raining.", ""]
 
 
-def review(draw: Random) -> tuple[str, str]:
+def review(generator: Random) -> tuple[str, str]:
     """A review, and whether it praises or complains: "not" turns a word into its contrary."""
-    good, negated = draw.random() < 0.5, draw.random() < 0.3
-    word = draw.choice(PRAISE if good else BLAME)
-    judgment = f"The {draw.choice(JUDGED)} was {'not ' if negated else ''}{draw.choice(['very ', '', ''])}{word}."
-    parts = [draw.choice(NEUTRAL), judgment, draw.choice(NEUTRAL)]
+    good, negated = generator.random() < 0.5, generator.random() < 0.3
+    word = generator.choice(PRAISE if good else BLAME)
+    judgment = (
+        f"The {generator.choice(JUDGED)} was {'not ' if negated else ''}{generator.choice(['very ', '', ''])}{word}."
+    )
+    parts = [generator.choice(NEUTRAL), judgment, generator.choice(NEUTRAL)]
     return " ".join(part for part in parts if part), "praise" if good != negated else "complaint"
 
 
@@ -164,15 +166,15 @@ WHEN = [("at dawn", "early in the morning"), ("at night", "after dark"), ("at no
 SLOTS = (AGENTS, ACTS, OBJECTS, WHERE, WHEN)
 
 
-def meaning(draw: Random) -> list[tuple[str, str]]:
+def meaning(generator: Random) -> list[tuple[str, str]]:
     """Choose an agent, an action, an object, a place and a time."""
-    return [draw.choice(slot) for slot in SLOTS]
+    return [generator.choice(slot) for slot in SLOTS]
 
 
-def express(draw: Random, chosen: list[tuple[str, str]]) -> str:
+def express(generator: Random, chosen: list[tuple[str, str]]) -> str:
     """Express a meaning in one of its sentences."""
-    agent, act, thing, where, when = (draw.choice(words) for words in chosen)
-    return draw.choice(
+    agent, act, thing, where, when = (generator.choice(words) for words in chosen)
+    return generator.choice(
         [
             f"The {agent} is {act} the {thing} {where} {when}.",
             f"{when[0].upper()}{when[1:]} the {agent} is {act} the {thing} {where}.",
@@ -180,58 +182,58 @@ def express(draw: Random, chosen: list[tuple[str, str]]) -> str:
     )
 
 
-def pair(draw: Random) -> tuple[str, str]:
+def pair(generator: Random) -> tuple[str, str]:
     """Generate two sentences with the same meaning."""
-    chosen = meaning(draw)
-    return express(draw, chosen), express(draw, chosen)
+    chosen = meaning(generator)
+    return express(generator, chosen), express(generator, chosen)
 
 
-def scored_pair(draw: Random) -> tuple[str, str, str]:
+def scored_pair(generator: Random) -> tuple[str, str, str]:
     """Generate two sentences and the number of their five parts with the same meaning."""
-    one, num_equal = meaning(draw), draw.randint(0, 5)
-    kept = set(draw.sample(range(5), num_equal))
+    one, num_equal = meaning(generator), generator.randint(0, 5)
+    equal_parts = set(generator.sample(range(5), num_equal))
     other = [
-        chosen if place in kept else draw.choice([words for words in slot if words != chosen])
+        chosen if place in equal_parts else generator.choice([words for words in slot if words != chosen])
         for place, (chosen, slot) in enumerate(zip(one, SLOTS, strict=True))
     ]
-    return express(draw, one), express(draw, other), str(num_equal)
+    return express(generator, one), express(generator, other), str(num_equal)
 
 
 def distinct(make: Callable[[Random], T], seed: int) -> list[T]:
     """Generate 600 distinct sentences of a grammar."""
-    draw, seen = Random(seed), []
+    generator, seen = Random(seed), []
     while len(seen) < 600:
-        if (made := make(draw)) not in seen:
-            seen.append(made)
+        if (output := make(generator)) not in seen:
+            seen.append(output)
     return seen
 
 
 def table(rows: list[tuple[str, ...]], separator: str) -> str:
     """Format rows as CSV or TSV."""
-    made = io.StringIO()
-    csv.writer(made, delimiter=separator, lineterminator="\n").writerows(rows)
-    return made.getvalue()
+    output = io.StringIO()
+    csv.writer(output, delimiter=separator, lineterminator="\n").writerows(rows)
+    return output.getvalue()
 
 
 def files() -> dict[str, str]:
     """Return the text of every file by name; held-out examples are in no training file."""
-    made: dict[str, str] = {}
+    output: dict[str, str] = {}
     lines = distinct(translation, 1)
     reports, reviews = distinct(report, 2), distinct(review, 3)
     pairs, scored = distinct(pair, 4), distinct(scored_pair, 5)
-    draw = Random(6)
-    paragraphs = [paragraph(draw, number) for number in range(120)]
+    generator = Random(6)
+    paragraphs = [paragraph(generator, number) for number in range(120)]
     for name, part in (("train", slice(0, 400)), ("valid", slice(400, 450))):
         for side, language in enumerate(("en", "de")):
-            made[f"{name}.{language}"] = "".join(f"{line[side]}\n" for line in lines[part])
-        made[f"reports-{name}.jsonl"] = "".join(json.dumps(row) + "\n" for row in reports[part])
-        made[f"reviews-{name}.tsv"] = table([("text", "label"), *reviews[part]], "\t")
-        made[f"pairs-{name}.csv"] = table([("first", "second"), *pairs[part]], ",")
-    made["questions-train.json"] = squad(paragraphs[:100])
-    made["questions-valid.json"] = squad(paragraphs[100:])
-    made["scored-train.csv"] = table([("first", "second", "score"), *scored[:400]], ",")
-    made["scored-valid.csv"] = table([("first", "second", "score"), *scored[400:450]], ",")
-    return made
+            output[f"{name}.{language}"] = "".join(f"{line[side]}\n" for line in lines[part])
+        output[f"reports-{name}.jsonl"] = "".join(json.dumps(row) + "\n" for row in reports[part])
+        output[f"reviews-{name}.tsv"] = table([("text", "label"), *reviews[part]], "\t")
+        output[f"pairs-{name}.csv"] = table([("first", "second"), *pairs[part]], ",")
+    output["questions-train.json"] = squad(paragraphs[:100])
+    output["questions-valid.json"] = squad(paragraphs[100:])
+    output["scored-train.csv"] = table([("first", "second", "score"), *scored[:400]], ",")
+    output["scored-valid.csv"] = table([("first", "second", "score"), *scored[400:450]], ",")
+    return output
 
 
 if __name__ == "__main__":

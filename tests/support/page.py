@@ -35,12 +35,12 @@ class _ResultRecorder(Recorder):
 
 def results(data):
     """Run the default translator as on a page, and return the result of every step by path."""
-    made = TextToText.from_pretrained(precision="float32", device="cpu")
+    pipeline = TextToText.from_pretrained(precision="float32", device="cpu")
     recorder = _ResultRecorder()
-    (source,) = made.tokenizer.encode([data["text"]])
-    target = [made.tokenizer.token_id(token) for token in data["target"]]
-    with torch.inference_mode(), recording(made.model, recorder):
-        made.model(torch.tensor([source.ids]), torch.tensor([target]))
+    (source,) = pipeline.tokenizer.encode([data["text"]])
+    target = [pipeline.tokenizer.token_id(token) for token in data["target"]]
+    with torch.inference_mode(), recording(pipeline.model, recorder):
+        pipeline.model(torch.tensor([source.ids]), torch.tensor([target]))
     return recorder.results
 
 

@@ -45,8 +45,8 @@ class Server:
 
     def wait_until_listening(self):
         """Wait until the server is listening."""
-        found = self._wait_for(lambda: re.search(r"listening on (http://\S+)", self.log_text()))
-        self.address = found[1]
+        match = self._wait_for(lambda: re.search(r"listening on (http://\S+)", self.log_text()))
+        self.address = match[1]
 
     def wait_until_ready(self):
         """Wait until the models are loaded."""
@@ -65,11 +65,11 @@ class Server:
 
     def _wait_for(self, condition):
         stop = time.monotonic() + 120
-        while not (found := condition()):
+        while not (match := condition()):
             assert self.process.poll() is None, self.log_text()
             assert time.monotonic() < stop, self.log_text()
             time.sleep(0.05)
-        return found
+        return match
 
 
 @contextlib.contextmanager
@@ -91,8 +91,8 @@ def server(models, *, ready=True, before="", port=0, **settings):
         settings: arguments of `Settings`.
     """
     settings = {"models": [f"{name}={folder}" for name, folder in models.items()], "precision": "float32", **settings}
-    given = json.dumps([settings, port], default=str)
-    with _running([sys.executable, "-c", SCRIPT.format(before=before), given], ready) as one:
+    arguments = json.dumps([settings, port], default=str)
+    with _running([sys.executable, "-c", SCRIPT.format(before=before), arguments], ready) as one:
         yield one
 
 

@@ -129,28 +129,28 @@ def theirs(family, *, published=True, **options):
     match family:
         case "t5":
             vocabulary = own + [(f"<extra_id_{number}>", 0.0) for number in reversed(range(100))]
-            made = transformers.T5Tokenizer(vocab=vocabulary, **options)
+            tokenizer = transformers.T5Tokenizer(vocab=vocabulary, **options)
         case "pegasus":
             first = [("<pad>", 0.0), ("</s>", 0.0), ("<mask_1>", 0.0), ("<mask_2>", 0.0)]
             first += [(f"<unk_{number}>", -100.0) for number in range(2, 103)]
-            made = transformers.PegasusTokenizer(vocab=first + own[2:], **options)
+            tokenizer = transformers.PegasusTokenizer(vocab=first + own[2:], **options)
         case "mbart":
             vocabulary = fairseq + [(code, 0.0) for code in (*languages.MBART_CODES, "<mask>")]
-            made = transformers.MBartTokenizer(vocab=vocabulary, **options)
+            tokenizer = transformers.MBartTokenizer(vocab=vocabulary, **options)
         case "mbart50":
             vocabulary = fairseq + [(code, 0.0) for code in (*languages.MBART50_CODES, "<mask>")]
-            made = transformers.MBart50Tokenizer(vocab=vocabulary, **options)
+            tokenizer = transformers.MBart50Tokenizer(vocab=vocabulary, **options)
         case "nllb":
             tokens = [*(piece for piece, _ in fairseq), *languages.NLLB_CODES, "<mask>"]
             vocabulary = {token: number for number, token in enumerate(tokens)}
             # theirs looks for <mask> after the normaliser, which leaves a blank of two newlines in front of it
             mask = AddedToken("<mask>", lstrip=True, special=True, normalized=not published)
-            made = transformers.NllbTokenizer(vocab=vocabulary, merges=_merges(own), mask_token=mask, **options)
+            tokenizer = transformers.NllbTokenizer(vocab=vocabulary, merges=_merges(own), mask_token=mask, **options)
     if published:
         blanks = [normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), "\u2581")]
-        made.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.Precompiled(table), *blanks])
-        made.backend_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    return made
+        tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.Precompiled(table), *blanks])
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    return tokenizer
 
 
 def bart(folder, **config):

@@ -140,9 +140,9 @@ def outcome(run):
     """Return the parts of a run that must not depend on interruptions: files of weights as bytes, and the metrics."""
     run = Path(run)
     files = [run / "model.safetensors", *sorted((run / "checkpoints").glob("step-*"))]
-    found = {path.name: path.read_bytes() for path in files}
+    outcome = {path.name: path.read_bytes() for path in files}
     assert list(run.rglob(".*.part")) == []
-    return found | {"metrics.csv": metrics(run), "training.json": (run / "training.json").read_text()}
+    return outcome | {"metrics.csv": metrics(run), "training.json": (run / "training.json").read_text()}
 
 
 def same(one, other):

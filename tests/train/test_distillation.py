@@ -66,7 +66,7 @@ def test_a_student_without_a_teacher_is_refused(data, tmp_path):
 @pytest.mark.slow
 def test_train_names_the_command_for_sequence_level_distillation(data, teacher, tmp_path):
     path = written(student(data, teacher, tmp_path, sequence_level=True), tmp_path)
-    assert "`clearhead distill` learns the teacher's own texts" in refused("train", path)
+    assert "regularize.distillation.sequence_level requires `clearhead distill`" in refused("train", path)
 
 
 def _lines(path):

@@ -115,7 +115,7 @@ def _three(folder):
 def test_nan_loss_is_reported(folder, whole):
     status, log, run = ended(folder, "poisoned", hook=partial(forks.nan_loss_at_batch, 15))
     assert status == 1
-    assert log[-1].startswith("clearhead: error: the loss is nan at step 8, batch 15, which holds the examples ")
+    assert log[-1].startswith("clearhead: error: the loss is nan at step 8, batch 15, with examples ")
     assert "optimizer.learning_rate" in log[-1]
     assert [line for line in log if not line.startswith("clearhead: ")] == []
     assert step_of(run) == 6

@@ -118,5 +118,5 @@ def test_preparing_a_data_set_is_deterministic(prepare, tmp_path):
     put(tmp_path / "dev.tsv", ["held out\t1"])
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        prepare.PREPARED["sst2"](tmp_path, tmp_path / name)
+        prepare.DATA_SETS["sst2"](tmp_path, tmp_path / name)
     assert (tmp_path / "one" / "train.tsv").read_bytes() == (tmp_path / "two" / "train.tsv").read_bytes()
