@@ -145,7 +145,7 @@ def test_gzip_is_recognized_by_content(tmp_path, tiny_bert):
     assert clearhead("encode", one, "-m", tiny_bert, "-o", tmp_path / "v.npy", "-q") == (0, "", "")
     assert "standard input contains gzip data" in refused("encode", "-m", tiny_bert, stdin=one.read_bytes())
     other.write_bytes(content)
-    assert "a.txt.gz is not gzip data; rename the file without .gz" in refused("encode", other, "-m", tiny_bert)
+    assert "a.txt.gz is not gzip data. Rename the file without .gz" in refused("encode", other, "-m", tiny_bert)
     other.write_bytes(gzip.compress(one.read_bytes()))
     assert "a.txt.gz, unpacked, contains gzip data" in refused("encode", other, "-m", tiny_bert)
     for keep in (5, 20, 200, -4):
