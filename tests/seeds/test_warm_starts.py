@@ -30,7 +30,7 @@ def _run(pairs, half, folder, other):
         spec = recipe(
             *(pairs, "text-to-text", pairs / f"run-{steps}"),
             held_out=True,
-            model={half: str(folder), "freeze": [half], other: 1},
+            model={f"init_{half}_from": str(folder), "freeze": [half], other: 1},
             optimizer={"learning_rate": 0.01},
             training={"steps": steps},
             validation={"every": steps},
