@@ -145,12 +145,12 @@ def test_gzip_is_recognized_by_content(tmp_path, tiny_bert):
     assert clearhead("encode", one, "-m", tiny_bert, "-o", tmp_path / "v.npy", "-q") == (0, "", "")
     assert "standard input contains gzip data" in refused("encode", "-m", tiny_bert, stdin=one.read_bytes())
     other.write_bytes(content)
-    assert "a.txt.gz is not gzip data; rename the file without .gz" in refused("encode", other, "-m", tiny_bert)
+    assert "a.txt.gz is not gzip data. Rename the file without .gz" in refused("encode", other, "-m", tiny_bert)
     other.write_bytes(gzip.compress(one.read_bytes()))
-    assert "a.txt.gz, unpacked, contains gzip data" in refused("encode", other, "-m", tiny_bert)
+    assert "a.txt.gz, decompressed, contains gzip data" in refused("encode", other, "-m", tiny_bert)
     for keep in (5, 20, 200, -4):
         other.write_bytes(gzip.compress(content)[:keep])
-        assert "a.txt.gz is not a whole gzip file" in refused("encode", other, "-m", tiny_bert)
+        assert "a.txt.gz is truncated, or not a gzip file" in refused("encode", other, "-m", tiny_bert)
 
 
 def test_empty_files_are_reported_packed_or_not(tmp_path, tiny_bert):
@@ -176,7 +176,7 @@ def test_parquet_with_broken_utf8(tmp_path, tiny_bert, kind):
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pa.table({"text": column}), path, store_schema=True)
     message = refused("encode", path, "-m", tiny_bert)
-    assert f"{path}, row 3: column 'text' is not UTF-8 at byte 4 (0xe9); --errors replace" in message
+    assert f"{path}, row 3: column 'text' is not UTF-8 at byte 4 (0xe9); use --errors replace" in message
     message = refused("tokenizer", "train", path, "-o", tmp_path / "t", "--vocab-size", 300)
     assert "row 3" in message
     if kind == pa.string():

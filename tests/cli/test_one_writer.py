@@ -165,7 +165,7 @@ def test_export_keeps_files_of_other_processes(folder, tmp_path):
         os.kill(begun.pid, signal.SIGCONT)
         begun.join(60)
         assert begun.exitcode == 1
-        assert "holds files that no export wrote (run/" in (tmp_path / "said").read_text()
+        assert "contains files that no export wrote (run/" in (tmp_path / "said").read_text()
         assert list((output / "run").iterdir())
         shutil.rmtree(output / "run")
 

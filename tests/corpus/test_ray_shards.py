@@ -79,7 +79,7 @@ def test_shards_become_files_and_existing_files_are_kept(bert, tmp_path):
     assert status == 0, err
     check(tmp_path / "out", shards, bert)
     err = refused("encode", tmp_path / "c.parquet", "--engine", "ray", "--output", tmp_path / "c.parquet")
-    assert f"{tmp_path / 'c.parquet'} is a file; the vectors of shards go into a folder" in err
+    assert f"{tmp_path / 'c.parquet'} is a file; the output of several shards must be a folder" in err
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
     err = refused("encode", tmp_path / "deep" / "a.txt", *given[5:])

@@ -135,7 +135,7 @@ def test_translation_has_the_same_tokens(marian):
 
 @pytest.mark.slow
 def test_graphs_have_no_weights_to_save(marian, tmp_path):
-    with pytest.raises(ValueError, match="save the model that it was made of"):
+    with pytest.raises(ValueError, match="save the model that it was made from"):
         TextToText.from_pretrained(marian[1], runtime="onnx").save_pretrained(tmp_path / "again")
 
 

@@ -66,7 +66,7 @@ def copied(model, length, generator, batch=50):
 
 
 @pytest.mark.parametrize(("length", "steps"), [(16, 350), pytest.param(64, 800, marks=pytest.mark.slow)])
-def test_t3_9_a_sequence_is_copied(length, steps):
+def test_a_sequence_is_copied(length, steps):
     generator = torch.Generator().manual_seed(3)
     model = model_for(length)
     train(model, length, steps, generator)

@@ -29,7 +29,7 @@ seeds = st.integers(0, 2**16)
 WORDS = {word: number for number, word in enumerate(["hello", "world", "this", "is", "a", "test"])}
 
 
-def test_t3_1_positional_encoding():
+def test_positional_encoding():
     layer = PositionalEncoding(512)
     assert layer.pe.shape == (5000, 512)
     assert not layer.pe.requires_grad
@@ -40,7 +40,7 @@ def test_t3_1_positional_encoding():
 SQUARE = nn.Transformer.generate_square_subsequent_mask
 
 
-def test_t3_2_encoder_block_with_attention_mask_and_key_padding_mask():
+def test_encoder_block_with_attention_mask_and_key_padding_mask():
     theirs = nn.TransformerEncoderLayer(16, 4, 32, 0.0)  # (L, N, E), as in the document
     ours = from_torch_nn(theirs)
     x = torch.randn(6, 3, 16)
@@ -56,7 +56,7 @@ def test_t3_2_encoder_block_with_attention_mask_and_key_padding_mask():
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_t3_3_decoder_block_with_target_memory_and_both_padding_masks(norm_first):
+def test_decoder_block_with_target_memory_and_both_padding_masks(norm_first):
     theirs = nn.TransformerDecoderLayer(16, 4, 32, 0.0, norm_first=norm_first)
     ours = from_torch_nn(theirs)
     x, memory = torch.randn(5, 2, 16), torch.randn(7, 2, 16)
@@ -78,11 +78,11 @@ def test_t3_3_decoder_block_with_target_memory_and_both_padding_masks(norm_first
 
 
 @given(st.integers(1, 12))
-def test_t3_4_the_square_subsequent_mask(n):
+def test_the_square_subsequent_mask(n):
     assert torch.equal(masks.additive(masks.causal(n)), SQUARE(n))
 
 
-def test_t3_4_encoder_and_decoder_joined_with_it():
+def test_encoder_and_decoder_joined_with_it():
     theirs = nn.Transformer(16, 4, 2, 2, 32, 0.0, batch_first=True)
     encoder, decoder = from_torch_nn(theirs)
     source, target = torch.randn(2, 6, 16), torch.randn(2, 4, 16)
@@ -91,7 +91,7 @@ def test_t3_4_encoder_and_decoder_joined_with_it():
     torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_t3_5_embedding_and_layer_norm_give_the_printed_numbers():
+def test_embedding_and_layer_norm_give_the_printed_numbers():
     torch.manual_seed(42)
     x = TokenEmbedding(6, 8)(torch.tensor([WORDS[word] for word in WORDS]))
     before = torch.tensor([1.9269, 1.4873, 0.9007, -2.1055, 0.6784, -1.2345, -0.0431, -1.6047])
@@ -104,7 +104,7 @@ def test_t3_5_embedding_and_layer_norm_give_the_printed_numbers():
     torch.testing.assert_close(LayerNorm(8)(x), theirs)
 
 
-def test_t3_6_feedforward_gives_the_printed_numbers():
+def test_feedforward_gives_the_printed_numbers():
     torch.manual_seed(42)
     LayerNorm(8)(TokenEmbedding(6, 8)(torch.arange(6)))
     feedforward = PositionwiseFeedForward(512, 2048, 0.1)
@@ -116,7 +116,7 @@ def test_t3_6_feedforward_gives_the_printed_numbers():
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_t3_7_both_norm_orders(norm_order):
+def test_both_norm_orders(norm_order):
     layer = EncoderLayer(16, 32, 4, 0.0, norm_order=norm_order)
     x = torch.randn(2, 5, 16)
     first, second = layer.attention_residual.norm, layer.feedforward_residual.norm
@@ -130,7 +130,7 @@ def test_t3_7_both_norm_orders(norm_order):
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_t3_7_both_norm_orders_of_the_decoder(norm_order):
+def test_both_norm_orders_of_the_decoder(norm_order):
     layer = DecoderLayer(16, 32, 4, 0.0, norm_order=norm_order)
     x, memory, mask = torch.randn(2, 5, 16), torch.randn(2, 7, 16), masks.causal(5)
     first, second, third = (
@@ -155,7 +155,7 @@ SMALL = Seq2SeqConfig(vocab_size=13, d_model=16, ffn_hidden=24, num_heads=2, num
 
 
 @given(seeds, st.integers(1, 5), st.integers(1, 6))
-def test_t3_9_teacher_forcing_in_one_pass_is_a_pass_for_each_position(seed, source_length, length):
+def test_teacher_forcing_in_one_pass_is_a_pass_for_each_position(seed, source_length, length):
     torch.manual_seed(seed)
     model = Seq2Seq(SMALL)
     source, target = torch.randint(13, (2, source_length)), torch.randint(13, (2, length))
@@ -164,7 +164,7 @@ def test_t3_9_teacher_forcing_in_one_pass_is_a_pass_for_each_position(seed, sour
 
 
 @given(seeds, st.integers(1, 5), st.integers(1, 6))
-def test_t3_10_teacher_forcing_is_step_by_step_decoding(seed, source_length, length):
+def test_teacher_forcing_is_step_by_step_decoding(seed, source_length, length):
     torch.manual_seed(seed)
     model = Seq2Seq(SMALL)
     source, target = torch.randint(13, (2, source_length)), torch.randint(13, (2, length))
@@ -174,7 +174,7 @@ def test_t3_10_teacher_forcing_is_step_by_step_decoding(seed, source_length, len
 
 
 @pytest.mark.parametrize("trained", ["decoder", "encoder"])
-def test_t3_9_one_half_is_pretrained_and_frozen_and_the_other_fine_tuned(trained):
+def test_one_half_is_pretrained_and_frozen_and_the_other_fine_tuned(trained):
     sizes = {"vocab_size": 13, "d_model": 16, "ffn_hidden": 24, "num_heads": 2, "num_layers": 2, "drop_prob": 0.0}
     model = Seq2Seq(Seq2SeqConfig(**sizes, share_embeddings=False))
     if trained == "decoder":
@@ -239,7 +239,7 @@ print(peak_memory() - before)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["causal", "padding", "both", "encoder", "packed texts"])
-def test_t3_9_the_memory_of_8192_tokens_grows_linearly(kind):
+def test_the_memory_of_8192_tokens_grows_linearly(kind):
     def peak(length):
         done = subprocess.run([sys.executable, "-c", PEAK, str(length), kind], capture_output=True, check=True)
         return float(done.stdout) * 2**20
@@ -250,7 +250,7 @@ def test_t3_9_the_memory_of_8192_tokens_grows_linearly(kind):
 
 
 @given(seeds, st.integers(1, 5), st.integers(1, 6), st.integers(2, 9))
-def test_t3_10_layer_norm_does_not_depend_on_the_batch(seed, batch, length, width):
+def test_layer_norm_does_not_depend_on_the_batch(seed, batch, length, width):
     torch.manual_seed(seed)
     layer = LayerNorm(width)
     x = torch.randn(batch, length, width)
@@ -261,7 +261,7 @@ def test_t3_10_layer_norm_does_not_depend_on_the_batch(seed, batch, length, widt
 
 
 @given(seeds, st.integers(1, 6), st.integers(1, 9), st.integers(1, 12), st.data())
-def test_t3_10_feedforward_does_not_depend_on_the_other_positions(seed, length, width, hidden, data):
+def test_feedforward_does_not_depend_on_the_other_positions(seed, length, width, hidden, data):
     torch.manual_seed(seed)
     layer = PositionwiseFeedForward(width, hidden, 0.1).eval()
     x = torch.randn(2, length, width)

@@ -14,7 +14,7 @@ from clearhead import (
 )
 
 
-def test_t1_1_scaled_dot_product():
+def test_scaled_dot_product():
     q, k = torch.randn(2, 30, 8, 5, 64).unbind()
     v = torch.randn(30, 8, 5, 32)
     mask = torch.zeros(30, 1, 1, 5)
@@ -31,7 +31,7 @@ def test_t1_1_scaled_dot_product():
     torch.testing.assert_close(values, v.mean(dim=2, keepdim=True).expand_as(values))
 
 
-def test_t1_2_multi_head_attention():
+def test_multi_head_attention():
     layer, theirs = MultiHeadAttention(512, 8), torch.nn.MultiheadAttention(512, 8, batch_first=True)
     assert layer.qkv.weight.shape == (3 * 512, 512)
     layer.load_state_dict(dict(zip(layer.state_dict(), ordered(theirs), strict=True)))
@@ -58,7 +58,7 @@ def lost_transpose(layer, x, mask=None):
     return layer.out(values.reshape(batch, length, width))
 
 
-def test_t1_2_the_lost_transpose_mixes_positions():
+def test_the_lost_transpose_mixes_positions():
     layer = MultiHeadAttention(512, 8)
     x = torch.randn(1, 5, 512)
     only_itself = torch.eye(5, dtype=torch.bool)
@@ -78,7 +78,7 @@ def test_t1_2_the_lost_transpose_mixes_positions():
     assert (difference.abs().amax(dim=-1)[0] > 1e-6).tolist() == [True] * 4 + [False] + [True] * 4 + [False]
 
 
-def test_t1_3_layer_norm():
+def test_layer_norm():
     x = torch.randn(5, 3, 512)
     for shape in (512, (512,), [3, 512]):
         layer = LayerNorm(shape)
@@ -90,7 +90,7 @@ def test_t1_3_layer_norm():
         assert torch.equal(layer.bias, torch.zeros(layer.parameters_shape))
 
 
-def test_t1_4_feedforward():
+def test_feedforward():
     layer = PositionwiseFeedForward(512, 2048, 0.1).eval()
     x = torch.randn(2, 10, 512)
     expected = torch.relu(x @ layer.inner.weight.T + layer.inner.bias) @ layer.out.weight.T + layer.out.bias
@@ -99,7 +99,7 @@ def test_t1_4_feedforward():
     assert not torch.allclose(gelu(x), layer(x))
 
 
-def test_t1_5_the_mask_reaches_the_attention_of_every_layer():
+def test_the_mask_reaches_the_attention_of_every_layer():
     layer = EncoderLayer(512, 2048, 8, 0.1).eval()
     x = torch.randn(2, 10, 512)
     keep = torch.arange(10) < torch.tensor([[10], [6]])
@@ -110,11 +110,11 @@ def test_t1_5_the_mask_reaches_the_attention_of_every_layer():
     assert not torch.allclose(stack(x)[1, :6], stack(x, mask)[1, :6], atol=1e-3)
 
 
-def test_t1_6_encoder():
+def test_encoder():
     assert Encoder(512, 2048, 8, 0.1, 6)(torch.randn(2, 10, 512)).shape == (2, 10, 512)
 
 
-def test_t1_7_every_intermediate_shape_is_shown_from_outside(capsys):
+def test_every_intermediate_shape_is_shown_from_outside(capsys):
     encoder = Encoder(512, 2048, 8, 0.1, 1)
     x = torch.randn(2, 10, 512)
     encoder(x)

@@ -6,7 +6,7 @@ from clearhead import EncoderLayer, PositionalEncoding, TokenEmbedding, scaled_d
 from clearhead.equations.positions import add_positions
 
 
-def test_t2_1_embedding_and_positions():
+def test_embedding_and_positions():
     embed, encode = TokenEmbedding(9, 6), PositionalEncoding(6)
     ids = torch.tensor([[4, 0, 8]])
     one_hot = torch.zeros(1, 3, 9)
@@ -18,7 +18,7 @@ def test_t2_1_embedding_and_positions():
     torch.testing.assert_close(add_positions(embed(ids), pe), one_hot @ embed.weight + pe)
 
 
-def test_t2_2_attention():
+def test_attention():
     q, k, v = torch.randn(3, 1, 1, 4, 6).unbind()
     scores = q[0, 0] @ k[0, 0].T / 6**0.5
     weights = scores.exp() / scores.exp().sum(dim=1, keepdim=True)
@@ -27,7 +27,7 @@ def test_t2_2_attention():
     torch.testing.assert_close(values[0, 0], weights @ v[0, 0])
 
 
-def test_t2_3_self_against_cross_attention():
+def test_self_against_cross_attention():
     x, memory = torch.randn(4, 6), torch.randn(7, 6)
     wq, wk, wv = torch.randn(3, 6, 6).unbind()
     q, k, v = ((source @ weight)[None, None] for source, weight in ((x, wq), (memory, wk), (memory, wv)))
@@ -59,13 +59,13 @@ def layer_by_hand(layer, x):
     return norm(z1 + ffn, layer.feedforward_residual.norm)
 
 
-def test_t2_4_one_block():
+def test_one_block():
     layer = EncoderLayer(12, 20, 3, 0.1).eval()
     x = torch.randn(5, 12)
     torch.testing.assert_close(layer(x[None])[0], layer_by_hand(layer, x), atol=1e-5, rtol=1e-5)
 
 
-def test_t2_5_the_loop_over_the_blocks():
+def test_the_loop_over_the_blocks():
     from clearhead import Encoder
 
     encoder = Encoder(12, 20, 3, 0.1, 4).eval()

@@ -10,7 +10,7 @@ from clearhead.pipelines.summarizer import summarize
 DOCUMENT = "The old bridge was closed after the storm. A small boat took the children to school. " * 8
 
 
-def test_t3_8_machine_translation(tmp_path):
+def test_machine_translation(tmp_path):
     folders.marian(tmp_path, lively=True)
     translator = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     texts = ["The old bridge was closed.", "", "Is it safe?"]
@@ -19,7 +19,7 @@ def test_t3_8_machine_translation(tmp_path):
     assert outputs[1] == ""
 
 
-def test_t3_8_text_summarization(tmp_path):
+def test_text_summarization(tmp_path):
     folders.bart(tmp_path, lively=True)
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     summary = summarize(model, DOCUMENT, beam_size=2, max_new_tokens=5)
@@ -29,7 +29,7 @@ def test_t3_8_text_summarization(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["span", "generated"])
-def test_t3_8_question_answering(kind, tmp_path):
+def test_question_answering(kind, tmp_path):
     if kind == "span":
         make("bert", tmp_path, "ForQuestionAnswering")
     else:

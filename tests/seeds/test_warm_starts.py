@@ -30,7 +30,7 @@ def _run(pairs, half, folder, other):
         spec = recipe(
             *(pairs, "text-to-text", pairs / f"run-{steps}"),
             held_out=True,
-            model={half: str(folder), "freeze": [half], other: 1},
+            model={f"init_{half}_from": str(folder), "freeze": [half], other: 1},
             optimizer={"learning_rate": 0.01},
             training={"steps": steps},
             validation={"every": steps},
@@ -49,7 +49,7 @@ def _same_logits(folder):
     assert (ours - logits).norm() < 1e-5 * logits.norm()
 
 
-def test_t3_9_a_frozen_encoder_under_a_fresh_decoder(pairs, tmp_path):
+def test_a_frozen_encoder_under_a_fresh_decoder(pairs, tmp_path):
     (tmp_path / "bert").mkdir()
     make_bert(tmp_path / "bert", initializer_range=0.05)
     first, last, folder = _run(pairs, "encoder", tmp_path / "bert", "decoder_num_layers")
@@ -65,7 +65,7 @@ def test_t3_9_a_frozen_encoder_under_a_fresh_decoder(pairs, tmp_path):
     _same_logits(folder)
 
 
-def test_t3_9_a_frozen_decoder_over_a_fresh_encoder(pairs, tmp_path):
+def test_a_frozen_decoder_over_a_fresh_encoder(pairs, tmp_path):
     (tmp_path / "bart").mkdir()
     bart(tmp_path / "bart")
     first, last, folder = _run(pairs, "decoder", tmp_path / "bart", "num_layers")

@@ -126,7 +126,7 @@ def train(folder, generator, number):
     arguments = [*command, f"output={run}", *(["--resume"] if resume else [])]
     results = race([arguments, arguments], generator, seconds)
     # a process that starts after the other's end finds a finished run and must not replace it
-    late = [error for _, status, error in results if status and "holds a run already" in error]
+    late = [error for _, status, error in results if status and "already contains a run" in error]
     num_refused = len(late) if late else check(results)
     assert len(late) < 2, results
     assert same(run / "model.safetensors", complete / "model.safetensors")
@@ -169,7 +169,11 @@ def mixed(folder, generator, number):
     # imports before the lock take most of the time of the export
     results = race([commands[name] for name in names], generator, 0.3 if names[0] == "export" else 2.0)
     # the second process may start after the end of the first, and must not replace its files
-    late = [error for _, status, error in results if status and ("holds a " in error or "holds files that" in error)]
+    late = [
+        error
+        for _, status, error in results
+        if status and ("already contains a " in error or "contains files that" in error)
+    ]
     num_refused = len(late) or check(results)
     (winner,) = [name for name, (_, status, _) in zip(names, results, strict=True) if status == 0]
     if winner == "export":

@@ -259,7 +259,7 @@ USES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
-def test_t3_8_tiny_recipe_reaches_its_documented_score_and_runs(learned, name):
+def test_tiny_recipe_reaches_its_documented_score_and_runs(learned, name):
     measure, least = EXPECTED[name]
     found = scores(learned(name))[measure]
     assert (-found if measure == "loss" else found) > least
