@@ -25,32 +25,36 @@ class Baseline(StrEnum):
     first_sentence = "first-sentence"
 
 
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SOURCE",
+        help="Documents, one per line, or a .jsonl file with documents and reference summaries.",
+    ),
+]
+BaselineOption = Annotated[
+    Baseline | None, typer.Option(help="Score the first sentence of each document instead of a model.")
+]
+DocumentColumn = Annotated[
+    str | None,
+    typer.Option(help='Column of a .jsonl file with the documents: texts or lists of sentences. Default: "source".'),
+]
+ReferenceColumn = Annotated[
+    str | None,
+    typer.Option(help='Column of a .jsonl file with the reference summaries: a text or a list. Default: "target".'),
+]
+
+
 def summarization(
     context: typer.Context,
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Documents, one per line, or a .jsonl file with documents and reference summaries.",
-        ),
-    ],
+    source: Source,
     reference: texts.References = None,
     model: texts.Model = None,
     hypotheses: texts.Hypotheses = None,
-    baseline: Annotated[
-        Baseline | None, typer.Option(help="Score the first sentence of each document instead of a model.")
-    ] = None,
+    baseline: BaselineOption = None,
     output: texts.Output = None,
-    document_column: Annotated[
-        str | None,
-        typer.Option(
-            help='Column of a .jsonl file with the documents: texts or lists of sentences. Default: "source".'
-        ),
-    ] = None,
-    reference_column: Annotated[
-        str | None,
-        typer.Option(help='Column of a .jsonl file with the reference summaries: a text or a list. Default: "target".'),
-    ] = None,
+    document_column: DocumentColumn = None,
+    reference_column: ReferenceColumn = None,
     beam_size: options.BeamSize = None,
     max_new_tokens: options.MaxNewTokens = None,
     length_penalty: options.LengthPenalty = None,

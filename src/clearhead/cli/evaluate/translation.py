@@ -19,28 +19,34 @@ if TYPE_CHECKING:
     from clearhead.pipelines.text_to_text import TextToText
 
 
+Source = Annotated[
+    Path | None,
+    typer.Argument(metavar="[SOURCE]", help="Texts to translate, one per line. Optional with --hypotheses."),
+]
+Tokenize = Annotated[
+    str,
+    typer.Option(help="Tokenizer of sacrebleu for BLEU: 13a, intl, zh, char ...; none for tokenized texts."),
+]
+Lowercase = Annotated[bool, typer.Option("--lowercase", help="Ignore case.")]
+GroupReferences = Annotated[
+    bool,
+    typer.Option(
+        "--join-repeated",
+        help="Count a repeated source once, with the references of all its lines.",
+    ),
+]
+
+
 def translation(
     context: typer.Context,
-    source: Annotated[
-        Path | None,
-        typer.Argument(metavar="[SOURCE]", help="Texts to translate, one per line. Optional with --hypotheses."),
-    ] = None,
+    source: Source = None,
     reference: texts.References = None,
     model: texts.Model = None,
     hypotheses: texts.Hypotheses = None,
     output: texts.Output = None,
-    tokenize: Annotated[
-        str,
-        typer.Option(help="Tokenizer of sacrebleu for BLEU: 13a, intl, zh, char ...; none for tokenized texts."),
-    ] = "13a",
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
-    group_references: Annotated[
-        bool,
-        typer.Option(
-            "--join-repeated",
-            help="Count a repeated source once, with the references of all its lines.",
-        ),
-    ] = False,
+    tokenize: Tokenize = "13a",
+    lowercase: Lowercase = False,
+    group_references: GroupReferences = False,
     beam_size: options.BeamSize = None,
     source_lang: options.SourceLang = None,
     target_lang: options.TargetLang = None,

@@ -42,74 +42,85 @@ class ErrorsOption(StrEnum):
     substitute = "replace"
 
 
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[INPUT]...",
+        help="Text files (UTF-8, one text per line), .jsonl, .parquet, .csv or .tsv files; - is standard input.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help=".npy, .jsonl or .parquet file; with --engine ray a folder. Default: JSON lines on standard output.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Resume an interrupted run with the same --output. --engine ray always resumes."),
+]
+Pooling = Annotated[PoolingOption | None, typer.Option(help="Pooling. Default: the setting of the model.")]
+Normalize = Annotated[
+    bool | None,
+    typer.Option("--normalize/--no-normalize", help="Scale vectors to length 1. Default: the setting of the model."),
+]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(
+        help="Maximum number of tokens of a text; longer texts are truncated. Default: the setting of the model."
+    ),
+]
+Prompt = Annotated[str | None, typer.Option(help="Name of a prompt of the model, or a text to prepend to each text.")]
+TruncateDim = Annotated[int | None, typer.Option(help="Keep only the first dimensions of each vector.")]
+BatchTokens = Annotated[
+    int | None, typer.Option(help="Maximum number of tokens in a batch. Default: depends on the device.")
+]
+Engine = Annotated[
+    EngineOption,
+    typer.Option(help="ray: encode each input file to a Parquet file, on all machines of a Ray cluster."),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of processes with --engine ray. Default: as many as fit on the cluster."),
+]
+Compile = Annotated[
+    bool,
+    typer.Option(
+        "--compile", help="Compile part of the model with torch.compile. The compiled code is cached between runs."
+    ),
+]
+Errors = Annotated[
+    ErrorsOption, typer.Option(help="Handling of bytes that are not UTF-8: raise an error, or replace them.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar and no summary.")]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print the summary as JSON: on standard output with --output, else on standard error."),
+]
+
+
 def encode(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[INPUT]...",
-            help="Text files (UTF-8, one text per line), .jsonl, .parquet, .csv or .tsv files; - is standard input.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help=".npy, .jsonl or .parquet file; with --engine ray a folder. Default: JSON lines on standard output.",
-        ),
-    ] = None,
+    sources: Sources = None,
+    output: Output = None,
     model: options.Model = options.DEFAULT_MODEL,
     column: options.Column = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Resume an interrupted run with the same --output. --engine ray always resumes."),
-    ] = False,
-    pooling: Annotated[PoolingOption | None, typer.Option(help="Pooling. Default: the setting of the model.")] = None,
-    normalize: Annotated[
-        bool | None,
-        typer.Option(
-            "--normalize/--no-normalize", help="Scale vectors to length 1. Default: the setting of the model."
-        ),
-    ] = None,
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum number of tokens of a text; longer texts are truncated. Default: the setting of the model."
-        ),
-    ] = None,
-    prompt: Annotated[
-        str | None, typer.Option(help="Name of a prompt of the model, or a text to prepend to each text.")
-    ] = None,
-    truncate_dim: Annotated[int | None, typer.Option(help="Keep only the first dimensions of each vector.")] = None,
-    batch_tokens: Annotated[
-        int | None, typer.Option(help="Maximum number of tokens in a batch. Default: depends on the device.")
-    ] = None,
-    engine: Annotated[
-        EngineOption,
-        typer.Option(help="ray: encode each input file to a Parquet file, on all machines of a Ray cluster."),
-    ] = EngineOption.local,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of processes with --engine ray. Default: as many as fit on the cluster."),
-    ] = None,
+    resume: Resume = False,
+    pooling: Pooling = None,
+    normalize: Normalize = None,
+    max_length: MaxLength = None,
+    prompt: Prompt = None,
+    truncate_dim: TruncateDim = None,
+    batch_tokens: BatchTokens = None,
+    engine: Engine = EngineOption.local,
+    workers: Workers = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
-    compile: Annotated[
-        bool,
-        typer.Option(
-            "--compile", help="Compile part of the model with torch.compile. The compiled code is cached between runs."
-        ),
-    ] = False,
-    errors: Annotated[
-        ErrorsOption, typer.Option(help="Handling of bytes that are not UTF-8: raise an error, or replace them.")
-    ] = (ErrorsOption.strict),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar and no summary.")] = False,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print the summary as JSON: on standard output with --output, else on standard error."
-        ),
-    ] = False,
+    compile: Compile = False,
+    errors: Errors = (ErrorsOption.strict),
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Encode texts, one per line, as vectors. The input is streamed and can be of any size."""
     from clearhead.data.corpus import Corpus

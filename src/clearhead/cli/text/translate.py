@@ -24,42 +24,47 @@ class RuntimeOption(StrEnum):
     onnx = "onnx"
 
 
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="[FILE]",
+        help="Text file (UTF-8, one text per line), .jsonl, .parquet, .csv or .tsv; - is standard input.",
+    ),
+]
+NBest = Annotated[int, typer.Option(min=1, help="Number of outputs per line, best first, separated by tabs.")]
+Prefix = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="File with the start of each output, one per line; a line can be empty."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Raise an error for a line that is too long for the model.")]
+Runtime = Annotated[
+    RuntimeOption,
+    typer.Option(help="onnx: run a folder written by `clearhead export --to onnx` with ONNX Runtime on the CPU."),
+]
+Errors = Annotated[
+    ErrorsOption, typer.Option(help="Handling of bytes that are not UTF-8: raise an error, or replace them.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines with tokens, log-probabilities and scores.")]
+
+
 def translate(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="[FILE]",
-            help="Text file (UTF-8, one text per line), .jsonl, .parquet, .csv or .tsv; - is standard input.",
-        ),
-    ] = "-",
+    source: Source = "-",
     model: options.Translator = options.TRANSLATOR,
     beam_size: options.BeamSize = None,
-    n_best: Annotated[int, typer.Option(min=1, help="Number of outputs per line, best first, separated by tabs.")] = 1,
+    n_best: NBest = 1,
     source_lang: options.SourceLang = None,
     target_lang: options.TargetLang = None,
-    prefix: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File with the start of each output, one per line; a line can be empty."),
-    ] = None,
+    prefix: Prefix = None,
     max_new_tokens: options.MaxNewTokens = None,
     min_new_tokens: options.MinNewTokens = None,
     length_penalty: options.LengthPenalty = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Raise an error for a line that is too long for the model.")
-    ] = False,
+    strict: Strict = False,
     column: options.Column = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
-    runtime: Annotated[
-        RuntimeOption,
-        typer.Option(help="onnx: run a folder written by `clearhead export --to onnx` with ONNX Runtime on the CPU."),
-    ] = RuntimeOption.torch,
-    errors: Annotated[
-        ErrorsOption, typer.Option(help="Handling of bytes that are not UTF-8: raise an error, or replace them.")
-    ] = (ErrorsOption.strict),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON lines with tokens, log-probabilities and scores.")
-    ] = False,
+    runtime: Runtime = RuntimeOption.torch,
+    errors: Errors = (ErrorsOption.strict),
+    as_json: AsJson = False,
 ) -> None:
     """Translate texts, one output line per input line. An empty line gives an empty line."""
     from clearhead.data.corpus import Corpus
