@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clearhead.corpus.encode import EncodingStats
+    from clearhead.corpus.ray_workers import EncodingJob
     from clearhead.data.corpus import Corpus
     from clearhead.pipelines.text_encoder import TextEncoder
     from clearhead.runtime.vectors import EncodeOptions
@@ -118,7 +119,7 @@ def encode(
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     compile: Compile = False,
-    errors: Errors = (ErrorsOption.strict),
+    errors: Errors = ErrorsOption.strict,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -128,16 +129,12 @@ def encode(
     _check_options(sources, output, resume, engine, workers)
     corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
     # the checks above need no torch, whose import is slow
-    from clearhead.corpus.encode import encode_corpus
-    from clearhead.corpus.ray_shards import encode_shards
     from clearhead.corpus.ray_workers import EncodingJob
     from clearhead.runtime.compile import use_persistent_cache
-    from clearhead.runtime.progress import token_progress
     from clearhead.runtime.vectors import EncodeOptions
 
     if compile:
         use_persistent_cache()
-
     encode_options = EncodeOptions(
         pooling=None if pooling is None else pooling.value,
         normalize=normalize,
@@ -147,8 +144,32 @@ def encode(
         truncate_dim=truncate_dim,
     )
     job = EncodingJob(model, encode_options, precision.value, device, column, errors.value, compile)
-    encoder = job.encoder()
-    start, num_tokens = time.perf_counter(), 0
+    encoder, start = job.encoder(), time.perf_counter()
+    stats, num_tokens = _run(encoder, job, corpus, output, resume, workers, engine, quiet)
+    summary = _summary(encoder, stats, num_tokens, time.perf_counter() - start, truncate_dim, model)
+    summary["output"] = None if output is None else str(output)
+    if as_json:
+        typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
+    elif not quiet:
+        typer.echo(_summary_line(summary), err=True)
+
+
+def _run(
+    encoder: "TextEncoder",
+    job: "EncodingJob",
+    corpus: "Corpus",
+    output: Path | None,
+    resume: bool,
+    workers: int | None,
+    engine: EngineOption,
+    quiet: bool,
+) -> "tuple[EncodingStats, int]":
+    """Encode the corpus; return the statistics and the number of tokens that this run encoded."""
+    from clearhead.corpus.encode import encode_corpus
+    from clearhead.corpus.ray_shards import encode_shards
+    from clearhead.runtime.progress import token_progress
+
+    num_tokens = 0
     with token_progress(corpus.total_bytes, not quiet and sys.stderr.isatty()) as update_bar:
 
         def on_step(done: int, tokens: int) -> None:
@@ -157,17 +178,12 @@ def encode(
             update_bar(done, tokens)
 
         if output is None:
-            stats = _write_standard_output(encoder, corpus, encode_options, on_step)
+            stats = _write_standard_output(encoder, corpus, job.options, on_step)
         elif engine is EngineOption.ray:
             stats = encode_shards(corpus.sources, output, job, encoder, workers=workers, on_step=on_step)
         else:
-            stats = encode_corpus(encoder, corpus, output, encode_options, resume=resume, on_step=on_step)
-    summary = _summary(encoder, stats, num_tokens, time.perf_counter() - start, truncate_dim, model)
-    summary["output"] = None if output is None else str(output)
-    if as_json:
-        typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
-    elif not quiet:
-        typer.echo(_summary_line(summary), err=True)
+            stats = encode_corpus(encoder, corpus, output, job.options, resume=resume, on_step=on_step)
+    return stats, num_tokens
 
 
 def _check_options(
