@@ -157,7 +157,7 @@ def test_memory_check_of_a_training_batch(tmp_path, monkeypatch):
 
     data = spec(tmp_path)
     data["data"]["batch_tokens"] = 10**12
-    monkeypatch.setattr("clearhead.memory._SMALL", 2**10)
+    monkeypatch.setattr("clearhead.memory._UNCHECKED", 2**10)
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device: 2**16 if device else 2**40)
     monkeypatch.setattr("clearhead.train.tasks.initialize.check_size", lambda *_: None)
     with pytest.raises(ValueError, match=r"training with a batch of \d+ tokens needs at least .* data.batch_tokens"):

@@ -25,7 +25,7 @@ from clearhead import (
 from clearhead.equations import embedding, feedforward, norm, positions
 from clearhead.equations.residual import dropout, residual_add
 from clearhead.layers.attention import RotaryEmbedding
-from clearhead.layers.embedding import LearnedPositionalEncoding, TokenTypeEmbedding
+from clearhead.layers.embedding import Embedding, LearnedPositionalEncoding, TokenTypeEmbedding
 from clearhead.layers.feedforward import get_activation
 from clearhead.layers.residual import PostNorm, PreNorm, residual
 
@@ -168,6 +168,13 @@ def test_token_types_and_learned_positions_are_added():
     torch.testing.assert_close(learned(x), x + learned.weight[:3])
     places = torch.tensor([[0, 0, 1]])
     torch.testing.assert_close(learned(x, places), x + learned.weight[places])
+
+
+def test_projection_of_a_narrow_embedding_equals_its_equation():
+    narrow, wide = TokenEmbedding(6, 4), nn.Linear(4, 8)
+    ids = torch.tensor([[3, 0, 5]])
+    expected = embedding.project_embeddings(embedding.embed(ids, narrow.weight), wide.weight, wide.bias)
+    torch.testing.assert_close(Embedding(narrow, projection=wide)(ids), expected)
 
 
 def dropped_share(before, after):

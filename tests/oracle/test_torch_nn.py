@@ -220,6 +220,8 @@ def test_unsupported_options_of_an_encoder_are_errors():
         Encoder(8, 16, 2, 0.0, 2, options=LayerOptions(scale=1.0)),
         Encoder(8, 16, 2, 0.0, 2, options=LayerOptions(head_dim=8)),
         Encoder(8, 16, 2, 0.1, 2, options=LayerOptions(activation_drop_prob=0.0)),
+        Encoder(8, 16, 2, 0.0, 2, options=LayerOptions(attention_bias=False)),
+        Encoder(8, 16, 2, 0.0, 2, options=LayerOptions(bias=False, norm_bias=True)),
     ):
         with pytest.raises(ValueError, match="cannot hold"):
             to_torch_nn(ours)

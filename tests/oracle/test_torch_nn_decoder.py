@@ -259,6 +259,7 @@ def test_unsupported_options_of_torch_nn_are_errors():
         ({"options": LayerOptions(norm="rms")}, "RMSNorm"),
         ({"options": LayerOptions(scale=1.0)}, "scale"),
         ({"options": LayerOptions(head_dim=3)}, "head_dim"),
+        ({"options": LayerOptions(feedforward_bias=False)}, "biases in only some of its parts"),
         ({"options": LayerOptions(activation_drop_prob=0.2)}, "inside the feed-forward"),
         ({"relative_buckets": 8}, "Decoder cannot hold LayerDrop or relative biases"),
         ({"layer_drop": 0.2}, "LayerDrop"),

@@ -265,9 +265,9 @@ def broken_weights(path):
     whole = path.read_bytes()
     tensors = load(whole)  # not mapped from the file, which is about to be replaced
     name = next(iter(tensors))
-    yield whole[: len(whole) // 2], "is not a whole safetensors file"
-    yield b"no weights at all", "is not a whole safetensors file"
-    yield b"", "is not a whole safetensors file"
+    yield whole[: len(whole) // 2], "is truncated, or not a safetensors file"
+    yield b"no weights at all", "is truncated, or not a safetensors file"
+    yield b"", "is truncated, or not a safetensors file"
     yield save({key: tensor for key, tensor in tensors.items() if key != name}), f"has no tensor {name}"
     yield save(tensors | {name: torch.zeros(1)}), f"tensor {name} has shape (1,)"
 

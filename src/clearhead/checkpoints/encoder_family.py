@@ -104,6 +104,8 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         Raises:
             ValueError: the family cannot store a field of the config.
         """
+        if config.embedding_dim is None and any(name == "embedding_dim" for name, _ in self.keys.values()):
+            config = replace(config, embedding_dim=config.d_model)  # without the key, loading would use its default
         return self._to_json(config)
 
     def load(

@@ -181,9 +181,14 @@ def _with_new_head(
     config: EncoderConfig, options: Mapping[str, Any], encoder: Mapping[str, Tensor]
 ) -> MaskedLanguageModel:
     head = MaskedLMHead(
-        config.d_model, options["activation"], dense_bias=options["dense_bias"], eps=config.eps, norm_bias=config.bias
+        config.d_model,
+        config.embedding_width,
+        options["activation"],
+        dense_bias=options["dense_bias"],
+        eps=config.eps,
+        norm_bias=config.has_norm_bias,
     )
-    init_weights(head, config.d_model, config.initializer_range)
+    init_weights(head, config.embedding_width, config.initializer_range)
     tensors = {f"{ENCODER_PREFIX}{name}": tensor for name, tensor in encoder.items()}
     tensors |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
     if options["output_bias"]:

@@ -132,13 +132,15 @@ def reinitialize_half(model: Seq2Seq, half: Half, num_layers: int) -> Seq2Seq:
 
 
 def _check_fits_bart(config: EncoderConfig, family: EncoderFamily) -> None:
+    biases = config.attention_bias, config.feedforward_bias, config.norm_bias
     differences = {
         "its positions are not learned": config.positions != "learned",
         "it has relative position biases": config.relative_buckets > 0,
         "its attention has windows": any(radius is not None for radius in config.windows),
         "its norms precede the sub-layers": config.norm_order != "post",
         "its embedding has no norm": not config.embedding_norm,
-        "its layers have no biases": not config.bias,
+        "its layers lack biases": not all(config.bias if part is None else part for part in biases),
+        "its embedding is not as wide as its layers": config.embedding_width != config.d_model,
         "its feed-forwards are gated": config.activation.startswith("geglu"),
     }
     reasons = [reason for reason, applies in differences.items() if applies]

@@ -4,8 +4,8 @@ Every function states its formula once, in a docstring line that begins with ``E
 line for all displays of a formula, such as the trace.
 
 Shape letters, as suffixes of names (``q_BHLK``): B batch, L query positions, M key positions, D model width
-(d_model), H heads, K width of a head (d_k), V width of the values of a head (d_v), F hidden width of the feed-forward
-network.
+(d_model), E width of the embeddings where it differs from D, H heads, K width of a head (d_k), V width of the values
+of a head (d_v), F hidden width of the feed-forward network.
 """
 
 

@@ -28,6 +28,17 @@ def add_token_types(
     return x + embed(types, weight)
 
 
+def project_embeddings(
+    x: Float[Tensor, "*batch E"], weight: Float[Tensor, "D E"], bias: Float[Tensor, "D"]
+) -> Float[Tensor, "*batch D"]:
+    """Project embeddings of width E to the width of the layers.
+
+    Equation: X′ = X W_P + b_P
+    Source: Lan et al. 2019, "ALBERT", Section 3.1
+    """
+    return x @ weight.T + bias
+
+
 def scale_embeddings(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
     """Scale the token embeddings to the size of the sinusoids that are added to them.
 

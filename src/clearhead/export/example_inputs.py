@@ -74,6 +74,7 @@ def generate_greedily(pipeline: TextToText, texts: Sequence[str]) -> list[Genera
 
 
 def max_length(config: EncoderConfig) -> int:
+    """Return the length of the long row, at most the maximum length of the model."""
     widest = max((window for window in config.windows if window is not None), default=0)
     return min(config.max_len, max(_LONG_SOURCE, 2 * widest))
 

@@ -139,10 +139,11 @@ class TokenTypeEmbedding(nn.Module):
 
 
 class Embedding(nn.Module):
-    """The sum of token, position and type embeddings, with optional norm and dropout.
+    """The sum of token, position and type embeddings, with optional norm, dropout and projection.
 
-    Equation: drop(LN(X + PE + T))
-    Source: Sections 3.4, 3.5 and 5.4 of "Attention Is All You Need", whose X is X √d_model; the norm and T are BERT's
+    Equation: drop(LN(X + PE + T)) W_P + b_P
+    Source: Sections 3.4, 3.5 and 5.4 of "Attention Is All You Need", whose X is X √d_model; the norm and T are BERT's,
+        W_P and b_P are ALBERT's
 
     Args:
         tokens: the token embedding.
@@ -151,6 +152,7 @@ class Embedding(nn.Module):
         norm: the norm after the sum, or None.
         scale: whether token embeddings are multiplied by √d_model.
         drop_prob: dropout of the sum.
+        projection: the linear layer from the width of the sum to d_model, or None.
     """
 
     def __init__(
@@ -162,6 +164,7 @@ class Embedding(nn.Module):
         norm: LayerNorm | None = None,
         scale: bool = False,
         drop_prob: float = 0.0,
+        projection: nn.Linear | None = None,
     ) -> None:
         super().__init__()
         self.tokens = tokens
@@ -170,6 +173,7 @@ class Embedding(nn.Module):
         self.types = types
         self.norm = norm
         self.dropout = nn.Dropout(drop_prob)
+        self.projection = projection
 
     def forward(
         self,
@@ -188,8 +192,8 @@ class Embedding(nn.Module):
             x = self.positions(x, positions)
         if self.norm is not None:
             x = self.norm(x)
-        dropped: Tensor = self.dropout(x)
-        return dropped
+        x = self.dropout(x)
+        return x if self.projection is None else self.projection(x)
 
 
 class OutputProjection(nn.Module):

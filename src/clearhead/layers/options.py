@@ -19,6 +19,7 @@ class LayerOptions:
         norm: "layer" or "rms".
         eps: ε of the norms.
         bias: whether linear layers and norms have biases.
+        attention_bias, feedforward_bias, norm_bias: the same for one part of the layer; bias where None.
         head_dim: width of a head; d_model / num_heads where None.
         scale: factor of Q Kᵀ; 1 / √d_k where None.
 
@@ -33,6 +34,9 @@ class LayerOptions:
     norm: Norm = "layer"
     eps: float = 1e-5
     bias: bool = True
+    attention_bias: bool | None = None
+    feedforward_bias: bool | None = None
+    norm_bias: bool | None = None
     head_dim: int | None = None
     scale: float | None = None
 
@@ -44,7 +48,7 @@ class LayerOptions:
             d_model,
             num_heads,
             drop_prob=self.attention_drop_prob,
-            bias=self.bias,
+            bias=self._bias(self.attention_bias),
             head_dim=self.head_dim,
             scale=self.scale,
             rotary_theta=rotary_theta,
@@ -57,7 +61,7 @@ class LayerOptions:
             d_model,
             num_heads,
             drop_prob=self.attention_drop_prob,
-            bias=self.bias,
+            bias=self._bias(self.attention_bias),
             head_dim=self.head_dim,
             scale=self.scale,
         )
@@ -67,15 +71,20 @@ class LayerOptions:
     ) -> PositionwiseFeedForward | GatedFeedForward:
         """Build a feed-forward network; its dropout is drop_prob unless activation_drop_prob is set."""
         inner_drop_prob = drop_prob if self.activation_drop_prob is None else self.activation_drop_prob
-        return feedforward(d_model, ffn_hidden, inner_drop_prob, activation=self.activation, bias=self.bias)
+        return feedforward(
+            d_model, ffn_hidden, inner_drop_prob, activation=self.activation, bias=self._bias(self.feedforward_bias)
+        )
 
     def build_residual(self, norm_order: NormOrder, d_model: int, drop_prob: float) -> PostNorm | PreNorm:
         """Build a residual connection with its norm."""
-        return residual(norm_order, d_model, drop_prob, eps=self.eps, bias=self.bias, norm=self.norm)
+        return residual(norm_order, d_model, drop_prob, eps=self.eps, bias=self._bias(self.norm_bias), norm=self.norm)
 
     def build_norm(self, d_model: int) -> LayerNorm | RMSNorm:
         """Build a norm over the width d_model."""
-        return get_norm(self.norm, d_model, self.eps, bias=self.bias)
+        return get_norm(self.norm, d_model, self.eps, bias=self._bias(self.norm_bias))
+
+    def _bias(self, of_part: bool | None) -> bool:
+        return self.bias if of_part is None else of_part
 
 
 DEFAULT_OPTIONS = LayerOptions()

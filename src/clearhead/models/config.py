@@ -31,9 +31,11 @@ class EncoderConfig:
         windows: for each layer its window to each side, None for the whole sequence; () for no windows.
         relative_buckets: buckets of learned position biases; 0 for none.
         num_token_types: number of token types; 0 for none.
+        embedding_dim: width of the embeddings; d_model where None. A linear layer projects any other width to d_model.
         embedding_norm: whether a layer norm follows the summed embeddings.
         norm_order, first_norm: as in `Encoder`.
-        activation, bias, eps: as in `LayerOptions`.
+        activation, bias, attention_bias, feedforward_bias, eps: as in `LayerOptions`.
+        norm_bias: whether all norms have biases, also those of the embedding and of heads; bias where None.
         drop_prob: dropout of residual branches and, unless set apart below, of feed-forward networks and embeddings.
         attention_drop_prob: dropout of the attention weights.
         activation_drop_prob: dropout inside the feed-forward networks; as drop_prob where None.
@@ -42,7 +44,7 @@ class EncoderConfig:
         pooler: whether a tanh layer over the first token follows (BERT).
         pad_id: id of padding.
         initializer_range: standard deviation of normal initial weights (BERT); None for Xavier weights, and embeddings
-            with standard deviation 1 / √d_model.
+            with standard deviation 1 / √embedding_width.
 
     Raises:
         ValueError: a size below 1, a probability outside [0, 1), d_model not divisible by num_heads.
@@ -65,11 +67,15 @@ class EncoderConfig:
     windows: tuple[int | None, ...] = ()
     relative_buckets: int = 0
     num_token_types: int = 0
+    embedding_dim: int | None = None
     embedding_norm: bool = False
     activation: Activation = "relu"
     norm_order: NormOrder = "post"
     first_norm: bool = True
     bias: bool = True
+    attention_bias: bool | None = None
+    feedforward_bias: bool | None = None
+    norm_bias: bool | None = None
     eps: float = 1e-5
     drop_prob: float = 0.1
     attention_drop_prob: float = 0.0
@@ -82,6 +88,7 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         _check_at_least(self, 1, "vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "max_len")
+        _check_at_least(self, 1, "embedding_dim")
         _check_at_least(self, 0, "num_token_types", "pad_id")
         drops = ("drop_prob", "attention_drop_prob", "activation_drop_prob", "embedding_drop_prob", "layer_drop")
         _check_numbers(self, *drops)
@@ -100,6 +107,16 @@ class EncoderConfig:
             )
 
     @property
+    def embedding_width(self) -> int:
+        """The width of the embeddings: embedding_dim, or d_model."""
+        return self.d_model if self.embedding_dim is None else self.embedding_dim
+
+    @property
+    def has_norm_bias(self) -> bool:
+        """Whether norms have biases: norm_bias, or bias."""
+        return self.bias if self.norm_bias is None else self.norm_bias
+
+    @property
     def layer_options(self) -> LayerOptions:
         """The options of all layers."""
         return LayerOptions(
@@ -108,6 +125,9 @@ class EncoderConfig:
             activation_drop_prob=self.activation_drop_prob,
             eps=self.eps,
             bias=self.bias,
+            attention_bias=self.attention_bias,
+            feedforward_bias=self.feedforward_bias,
+            norm_bias=self.norm_bias,
         )
 
 

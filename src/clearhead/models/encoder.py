@@ -79,7 +79,7 @@ class EncoderModel(nn.Module):
             relative_buckets=config.relative_buckets,
         )
         self.pooler = Pooler(config.d_model) if config.pooler else None
-        init_weights(self, config.d_model, config.initializer_range)
+        init_weights(self, config.embedding_width, config.initializer_range)
 
     def forward(
         self,
@@ -108,14 +108,14 @@ class EncoderModel(nn.Module):
         return None if positions is None else positions.to(ids.device)
 
 
-def init_weights(model: nn.Module, d_model: int, std: float | None) -> None:
+def init_weights(model: nn.Module, embedding_width: int, std: float | None) -> None:
     """Initialize all weights of a model: from a normal distribution (BERT), or by Xavier where std is None.
 
     Attention with its own scale gets smaller query weights in return, as in T5.
 
     Args:
         model: the model, changed in place.
-        d_model: width D; embeddings get the standard deviation 1 / √D where std is None.
+        embedding_width: width E; embeddings get the standard deviation 1 / √E where std is None.
         std: standard deviation.
     """
     for module in model.modules():
@@ -127,7 +127,7 @@ def init_weights(model: nn.Module, d_model: int, std: float | None) -> None:
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, TokenEmbedding | LearnedPositionalEncoding | TokenTypeEmbedding | RelativePositionBias):
-            nn.init.normal_(module.weight, std=d_model**-0.5 if std is None else std)
+            nn.init.normal_(module.weight, std=embedding_width**-0.5 if std is None else std)
     for module in model.modules():
         if isinstance(module, MultiHeadAttention | CrossAttention) and module.scale is not None:
             inner = module.out.in_features
@@ -138,16 +138,18 @@ def init_weights(model: nn.Module, d_model: int, std: float | None) -> None:
 
 
 def _embedding(config: EncoderConfig) -> Embedding:
+    width = config.embedding_width
     positions: PositionalEncoding | LearnedPositionalEncoding | None = None
     if config.positions == "sinusoidal":
-        positions = PositionalEncoding(config.d_model, config.max_len)
+        positions = PositionalEncoding(width, config.max_len)
     elif config.positions == "learned":
         extra = config.pad_id + 1 if config.positions_after_padding else 0
-        positions = LearnedPositionalEncoding(config.d_model, config.max_len + extra)
+        positions = LearnedPositionalEncoding(width, config.max_len + extra)
     return Embedding(
-        TokenEmbedding(config.vocab_size, config.d_model),
+        TokenEmbedding(config.vocab_size, width),
         positions=positions,
-        types=TokenTypeEmbedding(config.num_token_types, config.d_model) if config.num_token_types else None,
-        norm=LayerNorm(config.d_model, config.eps, bias=config.bias) if config.embedding_norm else None,
+        types=TokenTypeEmbedding(config.num_token_types, width) if config.num_token_types else None,
+        norm=LayerNorm(width, config.eps, bias=config.has_norm_bias) if config.embedding_norm else None,
         drop_prob=config.drop_prob if config.embedding_drop_prob is None else config.embedding_drop_prob,
+        projection=nn.Linear(width, config.d_model) if width != config.d_model else None,
     )

@@ -82,7 +82,7 @@ class EncoderWithHead(nn.Module):
         super().__init__()
         self.head_config = head
         self.encoder = EncoderModel(config)
-        self.head = OutputHead(config.d_model, head, eps=config.eps, norm_bias=config.bias)
+        self.head = OutputHead(config.d_model, head, eps=config.eps, norm_bias=config.has_norm_bias)
 
 
 class EncoderClassifier(EncoderWithHead):
@@ -136,20 +136,23 @@ class MaskedLMHead(nn.Module):
     Source: Devlin et al. 2018, "BERT", in the authors' code
 
     Args:
-        d_model: width D.
+        d_model: width D of h.
+        embedding_width: width E of z and of the token embedding.
         activation: as in `get_activation`.
         dense_bias: whether b exists.
         eps: ε of the norm.
         norm_bias: whether the norm has a bias.
     """
 
-    def __init__(self, d_model: int, activation: str, *, dense_bias: bool, eps: float, norm_bias: bool) -> None:
+    def __init__(
+        self, d_model: int, embedding_width: int, activation: str, *, dense_bias: bool, eps: float, norm_bias: bool
+    ) -> None:
         super().__init__()
-        self.dense = nn.Linear(d_model, d_model, bias=dense_bias)
+        self.dense = nn.Linear(d_model, embedding_width, bias=dense_bias)
         self.activation = get_activation(activation)
-        self.norm = LayerNorm(d_model, eps, bias=norm_bias)
+        self.norm = LayerNorm(embedding_width, eps, bias=norm_bias)
 
-    def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+    def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch E"]:
         z: Tensor = self.norm(self.activation(self.dense(h.to(self.dense.weight.dtype))))
         return z
 
@@ -185,15 +188,20 @@ class MaskedLanguageModel(nn.Module):
         self.activation = activation
         self.encoder = EncoderModel(config)
         self.head = MaskedLMHead(
-            config.d_model, activation, dense_bias=dense_bias, eps=config.eps, norm_bias=config.bias
+            config.d_model,
+            config.embedding_width,
+            activation,
+            dense_bias=dense_bias,
+            eps=config.eps,
+            norm_bias=config.has_norm_bias,
         )
         self.output = OutputProjection(self.encoder.embedding.tokens, bias=output_bias)
-        init_weights(self.head, config.d_model, config.initializer_range)
+        init_weights(self.head, config.embedding_width, config.initializer_range)
 
     def hidden(
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None
-    ) -> Float[Tensor, "B L D"]:
-        """Return the input (B, L, D) of the output projection: z of the head."""
+    ) -> Float[Tensor, "B L E"]:
+        """Return the input (B, L, E) of the output projection: z of the head."""
         z: Tensor = self.head(self.encoder(ids, mask, token_types))
         return z
 

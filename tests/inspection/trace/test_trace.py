@@ -41,6 +41,15 @@ def test_gated_rotary_and_learned_modules():
     assert (step.named_shape, step.parameters) == ("[B=1, H=2, Lq=3, Lk=3]", 16)
 
 
+def test_projection_of_narrow_embeddings():
+    model = EncoderModel(config(embedding_dim=6, embedding_norm=True, num_layers=1)).eval()
+    steps = trace(model, torch.tensor([[1, 2, 3]])).steps
+    assert [step.named_shape for step in steps[:4]] == ["[B=1, L=3, E=6]"] * 4
+    step = steps[4]
+    assert (step.path, step.operation, step.equation) == ("embedding.projection", "linear", "X′ = X W_P + b_P")
+    assert (step.named_shape, step.parameters) == ("[B=1, L=3, D=8]", 6 * 8 + 8)
+
+
 def test_named_shapes_and_module_paths():
     steps = trace(Encoder(8, 12, 2, 0.1, 1).eval(), torch.rand(3, 5, 8)).steps
     named = {step.path: step.named_shape for step in steps}

@@ -226,6 +226,7 @@ def _unsupported_by_torch(layer: Layer) -> list[str]:
         attentions.append(cast(Any, layer.cross_attention))
         residuals.append(layer.cross_attention_residual)
     drops = {layer.feedforward.dropout.p, *(item.dropout.p for item in residuals)}
+    biases = {module.bias is None for module in layer.modules() if isinstance(module, nn.Linear | LayerNorm)}
     present = {
         "rotary positions": layer.attention.rotary is not None,
         "a window": layer.attention.window is not None,
@@ -236,6 +237,7 @@ def _unsupported_by_torch(layer: Layer) -> list[str]:
         ),
         "RMSNorm, or a sub-layer without its norm": not all(isinstance(item.norm, LayerNorm) for item in residuals),
         "a dropout inside the feed-forward that differs from the residuals'": len(drops) > 1,
+        "biases in only some of its parts": len(biases) > 1,
     }
     return [feature for feature, is_present in present.items() if is_present]
 

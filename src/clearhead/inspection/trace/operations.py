@@ -36,7 +36,10 @@ _BY_PARENT: dict[type[nn.Module], dict[str, Operation]] = {
     GatedFeedForward: _FEED_FORWARD | {"inner": replace(_FEED_FORWARD["inner"], dimensions="B L 2F")},
     PostNorm: {"dropout": _DROPOUT},
     PreNorm: {"dropout": _DROPOUT},
-    Embedding: {"dropout": _DROPOUT},
+    Embedding: {
+        "dropout": _DROPOUT,
+        "projection": Operation("linear", embedding.project_embeddings, "B L D"),
+    },
 }
 _BY_TYPE: dict[type[nn.Module], Operation] = {
     PositionalEncoding: Operation("positions", positions.sinusoids, "B L D"),
@@ -53,6 +56,13 @@ _BY_TYPE: dict[type[nn.Module], Operation] = {
 }
 
 
+def in_embedding(operation: Operation, parent: Embedding) -> Operation:
+    """Return an operation of an embedding, with E for its width if a projection to D follows."""
+    if parent.projection is None:
+        return operation
+    return replace(operation, dimensions=operation.dimensions.replace("D", "E"))
+
+
 def operation_of(parent: nn.Module | None, name: str, module: nn.Module) -> Operation | None:
     """Return the operation of a module, or None if its hooks record other steps or none.
 
@@ -65,6 +75,8 @@ def operation_of(parent: nn.Module | None, name: str, module: nn.Module) -> Oper
     operation = by_parent or _BY_TYPE.get(type(module))
     if operation is None:
         return None
+    if isinstance(parent, Embedding) and name != "projection":
+        operation = in_embedding(operation, parent)
     if isinstance(module, nn.GELU) and module.approximate == "tanh":
         return replace(operation, name="GELU (tanh)", source=feedforward.gelu_tanh)
     if isinstance(module, PositionalEncoding) and module.layout != "interleaved":

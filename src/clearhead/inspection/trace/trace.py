@@ -143,12 +143,15 @@ class _ModuleHooks:
     @torch.no_grad()
     def _after_tokens(self, path: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
         embedding_path, parent = self._embedding or ("", None)
-        self.recorder.record(
-            path if parent is None else join_path(embedding_path, "tokens"), operations.TOKENS, output, module
-        )
-        if parent is not None and parent.scale:
+        if parent is None:
+            self.recorder.record(path, operations.TOKENS, output, module)
+            return
+        operation = operations.in_embedding(operations.TOKENS, parent)
+        self.recorder.record(join_path(embedding_path, "tokens"), operation, output, module)
+        if parent.scale:
             scaled = embedding.scale_embeddings(self.recorder.detach(output))
-            self.recorder.record(join_path(embedding_path, "scale"), operations.SCALE_EMBEDDINGS, scaled)
+            operation = operations.in_embedding(operations.SCALE_EMBEDDINGS, parent)
+            self.recorder.record(join_path(embedding_path, "scale"), operation, scaled)
 
     @torch.no_grad()
     def _before_logits(self, path: str, module: nn.Module, inputs: Any) -> None:

@@ -156,7 +156,7 @@ def _read_weights(path: Path, parameters: Mapping[str, Tensor]) -> dict[str, Ten
     try:
         tensors = load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}. {advice}") from None
+        raise ValueError(f"{path} is truncated, or not a safetensors file: {error}. {advice}") from None
     for name, parameter in parameters.items():
         if name not in tensors:
             raise ValueError(f"{path} has no tensor {name}, which the model needs. {advice}")
