@@ -19,8 +19,16 @@ MAX_FILE_LINES = 400
 MAX_MEDIAN_LINES = 150
 MAX_FUNCTION_LINES = 60
 
-OPEN_FOLDERS = frozenset({".", "checkpoints/families"})
-"""Folders without a limit: the package, whose folders the import contract orders, and one file for each family."""
+PLUGIN_FOLDERS = frozenset(
+    {
+        *("checkpoints/families", "inspection/lint/rules", "kernels", "serve/handlers", "train/regularizers"),
+        "train/tasks",
+    }
+)
+"""Folders with one file for each plug-in, such as a family or a lint rule."""
+
+OPEN_FOLDERS = PLUGIN_FOLDERS | {"."}
+"""Folders without a limit: those of plug-ins, and the package itself, whose folders the import contract orders."""
 
 UNCOUNTED_NAMES = frozenset({"__init__.py", "__pycache__", "py.typed"})
 

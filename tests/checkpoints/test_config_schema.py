@@ -13,6 +13,7 @@ from support.seq2seq import KINDS
 
 from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, masks
 from clearhead.checkpoints import ENCODER_FAMILIES, SEQ2SEQ_FAMILIES, load_encoder, load_seq2seq
+from clearhead.checkpoints.encoder_family import register
 from clearhead.checkpoints.seq2seq_family import with_explicit_sizes
 
 transformers.utils.logging.disable_progress_bar()
@@ -150,6 +151,31 @@ def test_defaults_of_the_families():
     assert plan["m2m_100"].position_offset == 2
     assert (plan["t5"].activation, plan["t5"].tie_output, plan["t5"].output_scale) == ("relu", True, True)
     assert (plan["mt5"].activation, plan["mt5"].tie_output, plan["mt5"].output_scale) == ("geglu_tanh", False, False)
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong", "words"),
+    [
+        ("keys", {"hidden_size": ("dmodel", None)}, "keys of the family 'bert' has 'dmodel', but EncoderConfig has no"),
+        ("constants", {"norm_oder": "post"}, "constants of the family 'bert' has .* did you mean 'norm_order'"),
+        ("optional_modules", {"poller": "pooler.dense.weight"}, "optional_modules .* did you mean 'pooler'"),
+        ("default_sizes", {"num_layer": 6}, "default_sizes .* did you mean 'num_layers'"),
+    ],
+)
+def test_register_refuses_unknown_config_field(table, wrong, words):
+    family = ENCODER_FAMILIES["bert"]
+    with pytest.raises(ValueError, match=words):
+        register(replace(family, model_type="bert", **{table: {**getattr(family, table), **wrong}}))
+
+
+def test_missing_row_of_the_parameter_table_names_the_family(tmp_path):
+    with pytest.raises(ValueError, match="family 'bert' has no row for pooler.dens.weight; .* 'pooler.dense.weight'"):
+        ENCODER_FAMILIES["bert"].parameter_names.foreign_names("pooler.dens.weight")
+    config = SEQ2SEQ_FAMILIES["bart"].make_config(vocab_size=12, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1)
+    model = Seq2Seq(config)
+    model.extra = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="parameter table of the family 'bart' has no row for extra.weight"):
+        SEQ2SEQ_FAMILIES["bart"].save(model, tmp_path)
 
 
 def test_derived_defaults():

@@ -45,6 +45,14 @@ def test_help_and_version_import_no_torch():
     assert "fly" in err
 
 
+def test_package_runs_as_a_module():
+    from clearhead import __version__
+
+    command = [sys.executable, "-m", "clearhead", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"clearhead {__version__}\n", "")
+
+
 def test_encode_to_each_format_and_to_standard_output(texts, tmp_path, minilm):
     expected = minilm.encode(TEXTS.split("\n")[:3])
     for name in ("v.npy", "v.jsonl", "v.parquet"):

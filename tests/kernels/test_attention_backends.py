@@ -18,6 +18,7 @@ from clearhead.kernels.attention_backends import (
     AttentionCall,
     fastest_backend,
     forced_backend,
+    never,
     register_backend,
 )
 
@@ -103,8 +104,8 @@ def test_override_ends_with_its_block_and_stays_in_its_thread():
 
 
 def test_unknown_backends_and_unsupported_calls_are_errors():
-    with pytest.raises(ValueError, match="packed, stepwise, blockwise, fused, explicit; got 'flash'"):
-        attention_backend("flash").__enter__()
+    with pytest.raises(ValueError, match=f"{', '.join(BACKENDS)}; got 'unknown'"):
+        attention_backend("unknown").__enter__()
     with attention_backend("blockwise"), pytest.raises(ValueError, match="'blockwise' does not support this call"):
         MultiHeadAttention(8, 2)(torch.rand(1, 3, 8))
     with pytest.raises(ValueError, match="already is an attention backend named 'fused'"):
@@ -121,6 +122,19 @@ def test_registered_backend_serves_the_calls_that_it_supports(monkeypatch):
     q = torch.zeros(1, 1, 2, 4)
     assert (scaled_dot_product_attention(q, q, q) == 1).all()
     assert (scaled_dot_product_attention(q, q, q, masks.causal(2)) == 0).all()
+
+
+def test_backend_that_is_never_the_fastest_is_used_by_name_only(monkeypatch):
+    monkeypatch.setattr("clearhead.kernels.attention_backends.BACKENDS", dict(BACKENDS))
+
+    @register_backend("constant", rank=0, is_fastest=never)
+    def constant(call):
+        return call.v.new_ones(*call.q.shape[:3], call.v.shape[3])
+
+    q = torch.zeros(1, 1, 2, 4)
+    assert (scaled_dot_product_attention(q, q, q) == 0).all()
+    with attention_backend("constant"):
+        assert (scaled_dot_product_attention(q, q, q) == 1).all()
 
 
 COMPILED = """

@@ -5,6 +5,7 @@ import torch
 from safetensors.torch import load_file
 from support.training_data import recipe, write_data
 
+from clearhead.train.regularizers import REGULARIZERS
 from clearhead.train.trainer import train
 
 SWITCHED = {
@@ -19,6 +20,12 @@ SWITCHED = {
     "residual_path": {"dropout": {"residual": 0.2}, "layer_drop": 0.3},
     "r_drop": {"dropout": 0.3, "r_drop": 2.0},
 }
+
+
+def test_every_regularizer_is_switched():
+    """Distillation and early stopping have tests of their own below."""
+    switched = {key for regularize in SWITCHED.values() for key in regularize}
+    assert {entry.name for entry in REGULARIZERS} - switched == {"distillation", "early_stopping"}
 
 
 @pytest.fixture(scope="module")

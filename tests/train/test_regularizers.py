@@ -19,6 +19,7 @@ from clearhead.train.data.dataloader import MicroBatch, TrainingDataLoader
 from clearhead.train.data.loaders import build_datasets, build_validator
 from clearhead.train.data.sampler import TokenBatchSampler
 from clearhead.train.recipe.sections import OptimizerSection
+from clearhead.train.regularizers import REGULARIZERS, check_order
 from clearhead.train.regularizers.distillation import distillation_loss
 from clearhead.train.regularizers.weight_decay import create_optimizer, decayed_parameters
 from clearhead.train.tasks.predictions import task_loss
@@ -47,6 +48,17 @@ def kl(one, other):
     """KL(softmax(one) ‖ softmax(other)), row by row and entry by entry."""
     log_p, log_q = torch.log_softmax(one.double(), -1), torch.log_softmax(other.double(), -1)
     return (log_p.exp() * (log_p - log_q)).sum()
+
+
+# order
+
+
+def test_regularizers_that_replace_the_loss_come_first_among_loss_hooks():
+    names = [entry.name for entry in REGULARIZERS if entry.loss is not None]
+    assert {entry.name for entry in REGULARIZERS if entry.replaces_loss} == {"label_smoothing", "r_drop"}
+    assert names[:2] == ["label_smoothing", "r_drop"]
+    with pytest.raises(ValueError, match="r_drop replaces the loss and drops the term of distillation; put it before"):
+        check_order(REGULARIZERS[::-1])
 
 
 # dropout

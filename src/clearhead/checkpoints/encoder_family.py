@@ -262,7 +262,13 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
 
 
 def register(family: EncoderFamily) -> EncoderFamily:
-    """Add a family to `ENCODER_FAMILIES` and return it."""
+    """Add a family to `ENCODER_FAMILIES` and return it.
+
+    Raises:
+        ValueError: a table names a config field that does not exist; another family has the same model type.
+    """
+    family.check_field_names(EncoderConfig)
+    family = replace(family, parameter_names=replace(family.parameter_names, family=family.model_type))
     return ENCODER_FAMILIES.register(family)
 
 

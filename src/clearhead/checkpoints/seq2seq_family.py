@@ -146,7 +146,7 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
             size = config.target_vocab_size or config.vocab_size
             tensors.setdefault("final_logits_bias", torch.zeros(1, size))
             tensors["final_logits_bias"] = tensors["final_logits_bias"].flatten()
-        names = self.parameter_names(config)
+        names = self._named_parameter_names(config)
         ignored = names.ignored_in(tensors)
         if ignored:
             log.info("%s: ignored %d tensors that follow from the config: %s", source, len(ignored), ignored)
@@ -169,7 +169,7 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
         source = ours.pop("source_embedding.tokens.weight")
         target = ours.pop("target_embedding.tokens.weight", source)
         output = ours.pop("output.tokens.weight", None)
-        foreign = self.parameter_names(config).to_foreign(ours)
+        foreign = self._named_parameter_names(config).to_foreign(ours)
         if config.share_embeddings:
             foreign["shared.weight"] = source
         if not config.share_embeddings or (output is not None and self.prefix):
@@ -186,6 +186,10 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
         if output is not None:
             tensors["lm_head.weight"] = output
         write_model(folder, data, {name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+
+    def _named_parameter_names(self, config: Seq2SeqConfig) -> ParameterNames:
+        """Return the parameter names of a config, with the family for messages."""
+        return replace(self.parameter_names(config), family=self.model_type)
 
     def _read_config(
         self, data: Mapping[str, Any], names: Iterable[str], embeddings: Mapping[str, Tensor], source: str
@@ -227,7 +231,12 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
 
 
 def register_seq2seq(family: Seq2SeqFamily) -> Seq2SeqFamily:
-    """Add a family to `SEQ2SEQ_FAMILIES` and return it."""
+    """Add a family to `SEQ2SEQ_FAMILIES` and return it.
+
+    Raises:
+        ValueError: a table names a config field that does not exist; another family has the same model type.
+    """
+    family.check_field_names(Seq2SeqConfig)
     return SEQ2SEQ_FAMILIES.register(family)
 
 

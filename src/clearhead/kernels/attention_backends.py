@@ -90,6 +90,11 @@ def always(call: AttentionCall) -> bool:
     return True
 
 
+def never(call: AttentionCall) -> bool:
+    """Return False: as `is_fastest`, the condition of a backend that is only used by name."""
+    return False
+
+
 def register_backend(
     name: str, rank: int, *, supports: Condition = always, is_fastest: Condition = always
 ) -> Callable[[Compute], Compute]:

@@ -36,7 +36,8 @@ def inference_copy(model: Model, precision: str | Precision, device: torch.devic
         compile: whether to compile the encoder layers.
 
     Raises:
-        ValueError: an unknown precision, or no C++ compiler for `compile`.
+        ValueError: an unknown precision, no C++ compiler for `compile`, or a replacement layer of the precision that
+            has a parameter of the model.
     """
     if isinstance(precision, str):
         precision = choose_precision(precision, device)
@@ -79,7 +80,16 @@ def _shared_tensors(model: nn.Module, stacks: list[Encoder | Decoder], *, all_of
 
 def _replacements(module: nn.Module, precision: Precision) -> dict[int, nn.Module]:
     assert precision.converter is not None
-    return precision.converter.convert(module, small_batch=isinstance(module, Decoder))
+    replacements = precision.converter.convert(module, small_batch=isinstance(module, Decoder))
+    originals = {id(parameter): name for name, parameter in module.named_parameters()}
+    for replacement in replacements.values():
+        for parameter in replacement.parameters():
+            if id(parameter) in originals:
+                raise ValueError(
+                    f"precision {precision.name!r}: {type(replacement).__name__} has the parameter "
+                    f"{originals[id(parameter)]} of the original, whose dtype would change; keep it in a tuple"
+                )
+    return replacements
 
 
 def _follow_changes(copied: nn.Module, original: nn.Module) -> None:

@@ -25,6 +25,14 @@ class LinearConverter(Protocol):
     def convert(self, module: nn.Module, *, small_batch: bool = False) -> dict[int, nn.Module]:
         """Return the replacement of each layer of a module, keyed by the layer's `id`.
 
+        A replacement follows three rules:
+
+        - It has no `Parameter` of the module, because a change of its dtype would change the original. Keep the
+          original's parameters in a tuple, as `PrepackedLinear` does. `inference_copy` raises a ValueError otherwise.
+        - It follows in-place changes of the original: compare `kernels.linear.version` of its parameters at each call.
+        - Replaced linear layers have a parameter of the precision's dtype, which may be empty. A stack without norms
+          has no other parameters, and reads its dtype from the first one.
+
         Args:
             module: a stack or an output projection, which must not be modified.
             small_batch: whether it runs on small batches, as a decoder does.
@@ -81,7 +89,7 @@ def register_precision(precision: Precision) -> None:
 def precision_names() -> tuple[str, ...]:
     """Return the names that `choose_precision` accepts, "auto" first.
 
-    >>> precision_names()
+    >>> precision_names()[:3]
     ('auto', 'float32', 'bfloat16')
     """
     return ("auto", *_registry)

@@ -1,6 +1,7 @@
 """Rules of the linter register themselves and have stable ids."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from clearhead import lint_masks
 from clearhead.inspection.lint import rule as registry
 from clearhead.inspection.lint.rule import Match, Rule, Stage, first_finding
 from clearhead.inspection.lint.rules import load_rules
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -29,6 +32,12 @@ def test_every_rule_has_id_and_texts(checks):
         assert rule.title
         assert rule.explanation.endswith((".", ")"))
         assert rule.fix.endswith((".", ")"))
+
+
+def test_guide_lists_every_rule(checks):
+    guide = (ROOT / "docs/guides/see.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", "".join(re.findall(r"^\|.*", guide, re.MULTILINE))))
+    assert {registered.rule.id for registered in checks} - listed == set(), "add the rules to the table of see.md"
 
 
 def test_hidden_rules_exist(checks):

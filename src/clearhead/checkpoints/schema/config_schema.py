@@ -11,6 +11,7 @@ from clearhead.checkpoints.schema.config_values import (
     foreign_activation,
     our_activation,
 )
+from clearhead.choices import did_you_mean
 
 Config = TypeVar("Config")
 
@@ -86,6 +87,31 @@ class ConfigSchema(Generic[Config]):
     optional_modules: Mapping[str, str] = field(default_factory=dict)
     custom: CustomConfig[Config] | None = None
     default_sizes: Mapping[str, Any] = field(default_factory=dict)
+
+    def check_field_names(self, kind: type[Config]) -> None:
+        """Check that every config field that the tables of this schema name exists.
+
+        Args:
+            kind: the config class.
+
+        Raises:
+            ValueError: a field does not exist. The message names the family and the table.
+        """
+        known = [part.name for part in fields(kind)]  # type: ignore[arg-type]
+        tables: dict[str, Iterable[str]] = {
+            "keys": [name for name, _ in self.keys.values()],
+            "constants": self.constants,
+            "optional_modules": self.optional_modules,
+            "default_sizes": self.default_sizes,
+            "custom.fields": self.custom.fields if self.custom else (),
+        }
+        for table, names in tables.items():
+            for name in names:
+                if name not in known:
+                    raise ValueError(
+                        f"{table} of the family {self.model_type!r} has {name!r}, but {kind.__name__} has no such "
+                        f"field{did_you_mean(name, known)}"
+                    )
 
     def _check_fields(self, kind: type[Config], values: Mapping[str, Any], *extra: str) -> dict[str, Any]:
         """Return the given fields of a new config, checked.

@@ -13,6 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from clearhead.choices import did_you_mean
+
 Rows = Mapping[str | tuple[str, ...], str]
 
 
@@ -24,20 +26,31 @@ class ParameterNames:
         rows: foreign name -> our name. Several foreign tensors of equal height are stacked along the first axis.
         ignored: regular expressions of foreign names that a file may contain and the model does not use: buffers that
             follow from the config, and heads.
+        family: the model type of the family, for messages.
     """
 
     rows: Rows
     ignored: Sequence[str] = ()
+    family: str = ""
 
     @cached_property
     def _by_ours(self) -> dict[str, tuple[str, ...]]:
         return {ours: (name,) if isinstance(name, str) else name for name, ours in self.rows.items()}
 
     def foreign_names(self, ours: str) -> tuple[str, ...]:
-        """Return the foreign names of one of our tensors, in the order in which they are stacked."""
+        """Return the foreign names of one of our tensors, in the order in which they are stacked.
+
+        Raises:
+            ValueError: the table has no row for the tensor. The message names the family and the closest row.
+        """
         numbers = re.findall(r"\.(\d+)\.", ours)
-        names = self._by_ours.get(re.sub(r"\.\d+\.", ".{}.", ours))
-        assert names is not None, f"the table has no row for {ours}"
+        row = re.sub(r"\.\d+\.", ".{}.", ours)
+        names = self._by_ours.get(row)
+        if names is None:
+            owner = f" of the family {self.family!r}" if self.family else ""
+            raise ValueError(
+                f"the parameter table{owner} has no row for {row}; add one{did_you_mean(row, list(self._by_ours))}"
+            )
         return tuple(name.format(*numbers) for name in names)
 
     def to_ours(

@@ -1,6 +1,6 @@
 """Regularizers, one file per regularizer: write its `Regularizer` and add it to `REGULARIZERS`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,27 @@ REGULARIZERS: tuple[Regularizer, ...] = (
     *(LABEL_SMOOTHING, R_DROP, DISTILLATION),
     *(AUGMENTATION, EARLY_STOPPING),
 )
-"""All regularizers. Those that change the loss apply in this order, each to the result of the one before."""
+"""All regularizers. Those that change the loss apply in this order.
+
+`LABEL_SMOOTHING` and `R_DROP` replace the loss. Those after them receive the loss of the one before.
+"""
+
+
+def check_order(regularizers: Sequence[Regularizer]) -> None:
+    """Check that each regularizer that replaces the loss comes before those that add a term to it.
+
+    Raises:
+        ValueError: a regularizer would drop the term of an earlier one.
+    """
+    earlier = ""
+    for entry in regularizers:
+        if entry.loss is not None and entry.replaces_loss and earlier:
+            raise ValueError(f"{entry.name} replaces the loss and drops the term of {earlier}; put it before {earlier}")
+        if entry.loss is not None and not entry.replaces_loss:
+            earlier = entry.name
+
+
+check_order(REGULARIZERS)
 
 
 def ablations() -> dict[str, Regularizer]:

@@ -65,6 +65,8 @@ class Regularizer:
         prepare: changes the built model; called with the model and the value.
         loss: replaces the loss of a batch; called with the inputs and a function that returns the loss without this
             regularizer.
+        replaces_loss: whether `loss` ignores the loss without this regularizer. Such regularizers come before those
+            that add a term to the loss.
         penalty: model, value -> term that is added to the loss of an update.
     """
 
@@ -81,6 +83,7 @@ class Regularizer:
     config: Callable[[Any], Mapping[str, float]] | None = None
     prepare: Callable[[nn.Module, Any], None] | None = None
     loss: Callable[[LossInputs, Callable[[], Tensor]], Tensor] | None = None
+    replaces_loss: bool = False
     penalty: Callable[[nn.Module, Any], Tensor] | None = None
 
 

@@ -30,4 +30,5 @@ LABEL_SMOOTHING = Regularizer(
     ablation=Ablation(off={"label_smoothing": 0.0}, on={"label_smoothing": 0.1}),
     conflicts=_conflicts,
     loss=_loss,
+    replaces_loss=True,
 )

@@ -63,4 +63,5 @@ R_DROP = Regularizer(
     ablation=Ablation(off={"r_drop": 0.0}, on={"r_drop": 2.5}),
     conflicts=_conflicts,
     loss=_loss,
+    replaces_loss=True,
 )

@@ -1,0 +1,6 @@
+"""`python -m clearhead` runs the command `clearhead`."""
+
+from clearhead.cli.main import main
+
+if __name__ == "__main__":
+    main()
