@@ -114,9 +114,7 @@ def import_circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def function_lengths(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Yield the name and the number of lines of each function, without docstring, decorators and option declarations.
-
-    The options of a command are `Annotated` parameters, several lines each, which declare the command line.
+    """Yield the name and the number of lines of each function, without docstring and decorators.
 
     >>> list(function_lengths(ast.parse('def f():\\n    "Return 1."\\n    return 1')))
     [('f', 2)]
@@ -128,15 +126,7 @@ def function_lengths(tree: ast.AST) -> Iterator[tuple[str, int]]:
             first = node.body[0]
             if ast.get_docstring(node) is not None and first.end_lineno is not None:
                 lines -= first.end_lineno - first.lineno + 1
-            yield node.name, lines - _option_lines(node.args)
-
-
-def _option_lines(arguments: ast.arguments) -> int:
-    lines = 0
-    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-        if argument.annotation is not None and "Annotated" in ast.dump(argument.annotation):
-            lines += (argument.end_lineno or argument.lineno) - argument.lineno + 1
-    return lines
+            yield node.name, lines
 
 
 def oversized_folders(package: Path) -> Iterator[str]:
