@@ -156,7 +156,7 @@ def test_command_translates_with_exported_models(marian):
 def test_heads(tmp_path, family, kind):
     theirs = families.make(family, tmp_path, kind)
     if family == "bert":
-        assert "8 bits: largest difference of a logit" in written(tmp_path, tmp_path / "small", "--int8")
+        assert "8-bit weights: largest difference of a logit" in written(tmp_path, tmp_path / "small", "--int8")
     written(tmp_path, tmp_path / "onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
     inputs = {"input_ids": torch.randint(9, 30, (3, 7)), "attention_mask": torch.ones(3, 7, dtype=torch.long)}
@@ -196,7 +196,7 @@ def test_int8_export_reports_its_error(bert, tmp_path):
     err = written(folder, tmp_path / "small", "--int8")
     told = json.loads((tmp_path / "small" / MANIFEST).read_text(encoding="utf-8"))["int8"]
     assert 0.9 < told["smallest cosine"] <= told["mean cosine"] < 1.0
-    assert f"8 bits: smallest cosine {told['smallest cosine']:.4f}" in err
+    assert f"8-bit weights: smallest cosine {told['smallest cosine']:.4f}" in err
     whole, small = ((place / "model.onnx").stat().st_size for place in (graphs, tmp_path / "small"))
     assert small < whole
 
