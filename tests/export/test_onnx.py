@@ -204,7 +204,7 @@ def test_int8_export_reports_its_error(bert, tmp_path):
 APART = """
 import sys
 from clearhead.export import onnx
-onnx._LARGEST = 1000
+onnx._MAX_EMBEDDED_BYTES = 1000
 onnx.export(*sys.argv[1:3], int8=sys.argv[3] == "8", texts=["hello"])
 """
 
