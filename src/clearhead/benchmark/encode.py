@@ -39,7 +39,7 @@ def synthetic(encoder: TextEncoder, count: int, length: int, seed: int = 0) -> l
 def min_cosines(outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return the smallest cosine between each candidate's vectors and those of the first."""
     first = next(iter(outputs.values()))
-    return {name: float((found * first).sum(axis=1).min()) for name, found in outputs.items()}
+    return {name: float((vectors * first).sum(axis=1).min()) for name, vectors in outputs.items()}
 
 
 def token_counts(encoder: TextEncoder, texts: Sequence[str]) -> dict[str, int]:

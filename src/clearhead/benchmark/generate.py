@@ -55,4 +55,4 @@ def synthetic(model: str, number: int, length: int, seed: int = 0) -> list[Ids]:
 def exact_matches(outputs: Mapping[str, list[tuple[int, ...]]]) -> dict[str, int]:
     """Count the outputs of each candidate that equal those of the first, token for token."""
     first = next(iter(outputs.values()))
-    return {name: sum(a == b for a, b in zip(found, first, strict=True)) for name, found in outputs.items()}
+    return {name: sum(a == b for a, b in zip(own, first, strict=True)) for name, own in outputs.items()}

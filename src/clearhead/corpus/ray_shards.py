@@ -75,10 +75,10 @@ def _encode_shards(
     workers: int | None,
     on_step: Callable[[int, int], None],
 ) -> EncodingStats:
-    for place in outputs.values():
-        check_output(place)
+    for path in outputs.values():
+        check_output(path)
     _check_manifest(output, job, encoder)
-    pending = {shard: place for shard, place in outputs.items() if not _is_done(corpora[shard], place)}
+    pending = {shard: path for shard, path in outputs.items() if not _is_done(corpora[shard], path)}
     if len(pending) < len(outputs):
         log.warning("%d of %d shards are already encoded", len(outputs) - len(pending), len(outputs))
     total, problems = EncodingStats(), []
@@ -99,8 +99,8 @@ def _encode_shards(
 
 def _absolute_model(model: str) -> str:
     """Return a model name that workers in another folder can resolve."""
-    place = Path(model).expanduser()
-    return str(place.resolve()) if place.is_dir() else model
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else model
 
 
 def _precision(encoder: TextEncoder) -> str:

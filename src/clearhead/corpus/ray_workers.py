@@ -72,14 +72,14 @@ class Worker:
 
     def encode(self, shard: str, output: str) -> EncodingStats:
         """Encode a shard to its output, and write a description of the shard next to it."""
-        corpus, place = Corpus([shard], column=self.job.column, errors=self.job.errors), Path(output)
+        corpus, path = Corpus([shard], column=self.job.column, errors=self.job.errors), Path(output)
         source = corpus.describe()
         try:
-            stats = encode_corpus(self.encoder, corpus, place, self.job.options, resume=True, wait=_LOCK_SECONDS)
+            stats = encode_corpus(self.encoder, corpus, path, self.job.options, resume=True, wait=_LOCK_SECONDS)
         except ResumeError as problem:  # another shard, torch, device or number of threads
             log.warning("%s", problem)
-            stats = encode_corpus(self.encoder, corpus, place, self.job.options, wait=_LOCK_SECONDS)
-        write_json(source_file(place), {"input": source})
+            stats = encode_corpus(self.encoder, corpus, path, self.job.options, wait=_LOCK_SECONDS)
+        write_json(source_file(path), {"input": source})
         return stats
 
 

@@ -162,10 +162,10 @@ class DecoderWithPast(nn.Module):
 def _cached_tensors(cache: DecoderCache, *, memory: bool) -> list[Tensor]:
     """Return the cached tensors: for each layer its self-attention keys and values, then those of the memory."""
     tensors: list[Tensor] = []
-    for own, cross in cache.layers:
-        assert own.keys is not None
-        assert own.values is not None
-        tensors += [own.keys, own.values]
+    for self_attention, cross in cache.layers:
+        assert self_attention.keys is not None
+        assert self_attention.values is not None
+        tensors += [self_attention.keys, self_attention.values]
         if memory:
             assert cross.key_value is not None
             tensors += cross.key_value

@@ -97,7 +97,10 @@ def _write_and_compare(example: ExampleInputs, output: Path) -> float:
     for batch in example.batches:
         error = max(
             error,
-            *(relative_error(found, wanted) for found, wanted in zip(*_run_both(graph, output, batch), strict=True)),
+            *(
+                relative_error(result, expected)
+                for result, expected in zip(*_run_both(graph, output, batch), strict=True)
+            ),
         )
     return check_bound(error, f"{path.name}: its outputs are")
 

@@ -69,7 +69,7 @@ def _check_folder(model: Path, output: Path, folder: str | Path) -> None:
 
     Args:
         model: the model's folder.
-        place: the folder to write.
+        output: the folder to write.
         folder: its name for messages.
 
     Raises:

@@ -74,8 +74,8 @@ def relative_error(result: Tensor, expected: Tensor) -> float:
 
 def cosine_loss(vectors: Tensor, reference: Tensor) -> dict[str, float]:
     """Return the smallest and mean cosine of vectors (B, D) with the float32 vectors."""
-    each = functional.cosine_similarity(vectors, reference)
-    return {"smallest cosine": float(each.min()), "mean cosine": float(each.mean())}
+    cosines = functional.cosine_similarity(vectors, reference)
+    return {"smallest cosine": float(cosines.min()), "mean cosine": float(cosines.mean())}
 
 
 def log_prob_error(differences: Tensor) -> dict[str, float]:
@@ -153,7 +153,7 @@ def ctranslate2_error(pipeline: TextEncoder | TextToText, folder: Path, texts: S
         )
     else:
         what, pairs = "its log-probabilities are", _log_probs(pipeline, folder, texts, "float32")
-    return check_bound(max(relative_error(found, wanted) for found, wanted in pairs), what)
+    return check_bound(max(relative_error(result, expected) for result, expected in pairs), what)
 
 
 def ctranslate2_loss(pipeline: TextEncoder | TextToText, folder: Path, texts: Sequence[str]) -> dict[str, float]:
@@ -164,7 +164,7 @@ def ctranslate2_loss(pipeline: TextEncoder | TextToText, folder: Path, texts: Se
     """
     if isinstance(pipeline, TextToText):
         both = _log_probs(pipeline, folder, texts, "default")
-        return log_prob_error(torch.cat([found - wanted for found, wanted in both]))
+        return log_prob_error(torch.cat([result - expected for result, expected in both]))
     vectors: tuple[list[Tensor], list[Tensor]] = [], []
     for states in _hidden_states(
         pipeline, folder, _rows(example_inputs.example_inputs(pipeline, texts)[0].texts), "default"
@@ -210,12 +210,12 @@ def _log_probs(
         example_inputs.generate_greedily(pipeline, texts),
         strict=True,
     ):
-        given = [id_ for id_ in output.token_ids if id_ not in config.eos_ids]
-        target = torch.tensor([[config.start_id, *given, config.eos_ids[0]]])
+        output_ids = [id_ for id_ in output.token_ids if id_ not in config.eos_ids]
+        target = torch.tensor([[config.start_id, *output_ids, config.eos_ids[0]]])
         with torch.inference_mode():
             source = torch.tensor([tokens.ids])
             logits = pipeline.model(source, target[:, :-1], masks.padding(torch.ones_like(source, dtype=torch.bool)))
         expected = logits.log_softmax(-1).gather(2, target[:, 1:, None])[0, :, 0]
-        words = [pipeline.tokenizer.ids_to_tokens(list(ids)) for ids in (tokens.ids, [*start, *given])]
+        words = [pipeline.tokenizer.ids_to_tokens(list(ids)) for ids in (tokens.ids, [*start, *output_ids])]
         (scored,) = translator.score_batch([words[0]], [words[1]])
         yield torch.tensor(scored.log_probs), expected

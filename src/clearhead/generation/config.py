@@ -154,31 +154,31 @@ class GenerationConfig:
         unknown = sorted(set(options) - GenerationOptions.__annotations__.keys())
         if unknown:
             raise TypeError(f"no option {unknown[0]!r}; these are: {', '.join(GenerationOptions.__annotations__)}")
-        given = {name: _as_field(name, value) for name, value in options.items() if value is not None}
-        return replace(self, **(self._implied_by(given) | given))
+        explicit = {name: _as_field(name, value) for name, value in options.items() if value is not None}
+        return replace(self, **(self._implied_by(explicit) | explicit))
 
-    def _implied_by(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _implied_by(self, explicit: dict[str, Any]) -> dict[str, Any]:
         """Return the values that options imply for the fields that they do not name."""
         implied: dict[str, Any] = {}
-        if given.get("do_sample"):
+        if explicit.get("do_sample"):
             implied["beam_size"] = 1
-        if given.get("beam_size", 1) > 1:
+        if explicit.get("beam_size", 1) > 1:
             implied["do_sample"] = False
-        after = {"do_sample": self.do_sample, "beam_size": self.beam_size} | implied | given
+        after = {"do_sample": self.do_sample, "beam_size": self.beam_size} | implied | explicit
         if not after["do_sample"]:
             implied["num_return_sequences"] = min(self.num_return_sequences, after["beam_size"])
-        maximum = given.get("max_new_tokens", given.get("max_length"))
-        if "max_new_tokens" in given:
+        maximum = explicit.get("max_new_tokens", explicit.get("max_length"))
+        if "max_new_tokens" in explicit:
             implied["max_length"] = None
-        elif "max_length" in given:
+        elif "max_length" in explicit:
             implied["max_new_tokens"] = None
-        if "min_new_tokens" in given:
+        if "min_new_tokens" in explicit:
             implied["min_length"] = 0
         elif maximum is not None:
             implied["min_length"] = min(self.min_length, maximum)
             if self.min_new_tokens is not None:
                 implied["min_new_tokens"] = min(self.min_new_tokens, max(0, maximum - 1))
-        elif "min_length" in given:
+        elif "min_length" in explicit:
             implied["min_new_tokens"] = None
         return implied
 
