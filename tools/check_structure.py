@@ -21,7 +21,14 @@ MAX_FUNCTION_LINES = 60
 
 PLUGIN_FOLDERS = frozenset(
     {
-        *("checkpoints/families", "inspection/lint/rules", "kernels", "serve/handlers", "train/regularizers"),
+        *(
+            "checkpoints/families",
+            "inspection/lint/rules",
+            "generation",
+            "kernels",
+            "serve/handlers",
+            "train/regularizers",
+        ),
         "train/tasks",
     }
 )

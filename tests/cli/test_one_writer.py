@@ -54,7 +54,7 @@ FOLDERS = {
 
 def commands(group, before=""):
     for command in group.registered_commands:
-        yield f"{before}{command.name or command.callback.__name__}"
+        yield f"{before}{command.name or command.callback.__name__.replace('_', '-')}"
     for inner in group.registered_groups:
         yield from commands(inner.typer_instance, f"{before}{inner.name} ")
 
