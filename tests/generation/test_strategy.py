@@ -3,7 +3,7 @@
 import pytest
 
 from clearhead import GenerationConfig
-from clearhead.generation import generate, strategy
+from clearhead.generation import beam, generate, greedy, sampling, strategy
 from clearhead.generation.beam import BeamSearch
 from clearhead.generation.greedy import GreedySearch
 from clearhead.generation.sampling import Sampling
@@ -19,7 +19,7 @@ from clearhead.generation.strategy import register_strategy, strategy_for
     ],
 )
 def test_config_chooses_strategy(options, expected):
-    assert {GreedySearch, BeamSearch, Sampling} <= set(generate.STRATEGIES)
+    assert {greedy, beam, sampling} <= set(generate.STRATEGIES)
     config = GenerationConfig(**options)
     assert isinstance(strategy_for(config), expected)
     assert strategy_for(config).rows_per_source(config) == max(options.values())

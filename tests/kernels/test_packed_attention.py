@@ -1,5 +1,7 @@
 """Packed sequences against separate ones, in attention and in every encoder family."""
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -62,7 +64,7 @@ def test_packing_padding_and_order_do_not_change_vectors(model, lengths, seed):
     torch.manual_seed(seed)
     texts = [torch.randint(model.config.vocab_size, (length,)) for length in lengths]
 
-    def padded(texts, length):
+    def padded(model, texts, length):
         ids = torch.full((len(texts), length), model.config.pad_id)
         for row, text in enumerate(texts):
             ids[row, : len(text)] = text
@@ -70,16 +72,26 @@ def test_packing_padding_and_order_do_not_change_vectors(model, lengths, seed):
         hidden = model(ids, masks.padding(keep))
         return [row[: len(text)] for row, text in zip(hidden, texts, strict=True)]
 
+    def packed(model):
+        return model(torch.cat(texts)[None], masks.packed(lengths))[0].split(lengths)
+
+    double = copy.deepcopy(model).double()
     with torch.inference_mode():
-        expected = padded(texts, 32)
-        packed = model(torch.cat(texts)[None], masks.packed(lengths))[0].split(lengths)
+        expected = padded(model, texts, 32)
         order = torch.randperm(len(texts)).tolist()
-        shuffled = padded([texts[number] for number in order], 40)
-        alone = [padded([text], max(16, len(text)))[0] for text in texts]
+        shuffled = padded(model, [texts[number] for number in order], 40)
+        alone = [padded(model, [text], max(16, len(text)))[0] for text in texts]
+        exact = padded(double, texts, 32)
+        packed_results = packed(model), packed(double)
     back = [shuffled[order.index(number)] for number in range(len(texts))]
-    for ways in (packed, back, alone):
-        for one, other in zip(ways, expected, strict=True):
-            assert (one.mean(dim=0) - other.mean(dim=0)).norm() / other.mean(dim=0).norm() < 1e-6
+    # the packed kernel adds in another order: in float32 that is a rounding error, which float64 shows to be nothing else
+    for results, reference, bound in (
+        *((results, expected, 1e-6) for results in (back, alone)),
+        (packed_results[0], expected, 1e-5),
+        (packed_results[1], exact, 1e-13),
+    ):
+        for one, other in zip(results, reference, strict=True):
+            assert (one.mean(dim=0) - other.mean(dim=0)).norm() / other.mean(dim=0).norm() < bound
 
 
 def test_mismatched_packed_masks_are_errors():

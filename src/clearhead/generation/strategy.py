@@ -95,7 +95,7 @@ _registry: list[SearchStrategy] = []
 
 
 def register_strategy(strategy: SearchStrategy) -> None:
-    """Register a strategy. At most one strategy may support a config."""
+    """Register a strategy; of those that support a config, the first one registered is used."""
     _registry.append(strategy)
 
 
@@ -103,15 +103,12 @@ def strategy_for(config: GenerationConfig) -> SearchStrategy:
     """Return the strategy for a config.
 
     Raises:
-        ValueError: no strategy or more than one supports it.
+        ValueError: none supports it.
     """
-    matches = [strategy for strategy in _registry if strategy.supports(config)]
-    if not matches:
-        raise ValueError(f"no search strategy supports {config}")
-    if len(matches) > 1:
-        names = " and ".join(type(strategy).__name__ for strategy in matches)
-        raise ValueError(f"{names} both support {config}; exclude the option of one in `supports` of the other")
-    return matches[0]
+    for strategy in _registry:
+        if strategy.supports(config):
+            return strategy
+    raise ValueError(f"no search strategy supports {config}")
 
 
 @dataclass(frozen=True)
