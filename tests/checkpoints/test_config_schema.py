@@ -1,6 +1,7 @@
 """New configs of each family: the family can store them, and transformers opens them."""
 
 from dataclasses import fields, replace
+from typing import get_args
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, masks
 from clearhead.checkpoints import ENCODER_FAMILIES, SEQ2SEQ_FAMILIES, load_encoder, load_seq2seq
 from clearhead.checkpoints.encoder_family import register
 from clearhead.checkpoints.seq2seq_family import with_explicit_sizes
+from clearhead.layers.options import Part
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -34,7 +36,12 @@ BOTH = {
 }
 OF_ONE = {
     "bert": {"num_token_types": st.integers(1, 3), "pooler": st.booleans(), "eps": st.sampled_from([1e-12, 1e-3])},
-    "modernbert": {"bias": st.booleans(), "local_rotary_theta": st.sampled_from([None, 500.0])},
+    "modernbert": {
+        "bias": st.booleans(),
+        "attention_bias": st.sampled_from([None, False, True]),
+        "feedforward_bias": st.sampled_from([None, False, True]),
+        "local_rotary_theta": st.sampled_from([None, 500.0]),
+    },
 }
 DECODING = {
     "activation": st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"]),
@@ -76,6 +83,11 @@ def enlivened(model):
     return model.eval()
 
 
+def with_explicit_biases(config):
+    """Return an equivalent config in which no part refers to `bias`."""
+    return replace(config, **{f"{part}_bias": config.layer_options.has_bias(part) for part in get_args(Part)})
+
+
 def assert_within(ours, theirs, bound=2e-5):
     assert ((ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)).max() < bound
 
@@ -97,7 +109,9 @@ def test_new_encoder_opens_in_transformers(name, data, tmp_path):
         expected = theirs(ids, attention_mask=keep.long()).last_hidden_state
         assert_within(model(ids, masks.padding(keep))[keep], expected[keep])
     again = load_encoder(tmp_path)[0].config
-    assert again == replace(config, local_rotary_theta=again.local_rotary_theta)
+    assert with_explicit_biases(again) == with_explicit_biases(
+        replace(config, local_rotary_theta=again.local_rotary_theta)
+    )
 
 
 @pytest.mark.parametrize("name", SEQ2SEQ_FAMILIES)

@@ -177,7 +177,6 @@ def test_modernbert_written_by_transformers_4(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"norm_bias": True}, "must be all true or all false"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "yarn"),
         ({"hidden_activation": "relu"}, "hidden_activation='relu'"),
         ({"layer_types": ["full_attention", "chunked_attention"] * 2}, "chunked_attention"),
@@ -243,6 +242,9 @@ def test_saved_pooling_opens_in_sentence_transformers(pair, tmp_path):
         {"classifier_activation": "relu"},
         {"classifier_bias": True},
         {"norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True},
+        {"norm_bias": True},
+        {"attention_bias": True, "mlp_bias": True},
+        {"norm_bias": True, "mlp_bias": True},
     ],
 )
 def test_modernbert_heads_of_every_kind(tmp_path, changes):

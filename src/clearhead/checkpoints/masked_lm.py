@@ -186,7 +186,7 @@ def _with_new_head(
         options["activation"],
         dense_bias=options["dense_bias"],
         eps=config.eps,
-        norm_bias=config.has_norm_bias,
+        norm_bias=config.layer_options.has_bias("norm"),
     )
     init_weights(head, config.embedding_width, config.initializer_range)
     tensors = {f"{ENCODER_PREFIX}{name}": tensor for name, tensor in encoder.items()}

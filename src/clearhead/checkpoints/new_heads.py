@@ -78,7 +78,7 @@ def _with_new_head(
     copies = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     pooler = {name: copies.pop(name) for name in list(copies) if name.startswith("pooler.")}
     tensors = {f"{ENCODER_PREFIX}{name}": tensor for name, tensor in copies.items()}
-    head = OutputHead(config.d_model, head_config, eps=config.eps, norm_bias=config.has_norm_bias)
+    head = OutputHead(config.d_model, head_config, eps=config.eps, norm_bias=config.layer_options.has_bias("norm"))
     init_weights(head, config.embedding_width, config.initializer_range)
     tensors |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
     for name, tensor in pooler.items():

@@ -10,6 +10,7 @@ from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.families.bart import BART
 from clearhead.checkpoints.seq2seq_family import with_explicit_sizes
 from clearhead.layers.embedding import LearnedPositionalEncoding
+from clearhead.layers.options import Part
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
@@ -132,14 +133,13 @@ def reinitialize_half(model: Seq2Seq, half: Half, num_layers: int) -> Seq2Seq:
 
 
 def _check_fits_bart(config: EncoderConfig, family: EncoderFamily) -> None:
-    biases = config.attention_bias, config.feedforward_bias, config.norm_bias
     differences = {
         "its positions are not learned": config.positions != "learned",
         "it has relative position biases": config.relative_buckets > 0,
         "its attention has windows": any(radius is not None for radius in config.windows),
         "its norms precede the sub-layers": config.norm_order != "post",
         "its embedding has no norm": not config.embedding_norm,
-        "its layers lack biases": not all(config.bias if part is None else part for part in biases),
+        "its layers lack biases": not all(map(config.layer_options.has_bias, get_args(Part))),
         "its embedding is not as wide as its layers": config.embedding_width != config.d_model,
         "its feed-forwards are gated": config.activation.startswith("geglu"),
     }

@@ -1,11 +1,15 @@
 """Options that encoder and decoder layers share, and the parts that are built from them."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.layers.feedforward import Activation, GatedFeedForward, PositionwiseFeedForward, feedforward
 from clearhead.layers.norm import LayerNorm, Norm, RMSNorm, get_norm
 from clearhead.layers.residual import NormOrder, PostNorm, PreNorm, residual
+
+Part = Literal["attention", "feedforward", "norm"]
+"""A part of a layer that has its own bias option."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +52,7 @@ class LayerOptions:
             d_model,
             num_heads,
             drop_prob=self.attention_drop_prob,
-            bias=self._bias(self.attention_bias),
+            bias=self.has_bias("attention"),
             head_dim=self.head_dim,
             scale=self.scale,
             rotary_theta=rotary_theta,
@@ -61,7 +65,7 @@ class LayerOptions:
             d_model,
             num_heads,
             drop_prob=self.attention_drop_prob,
-            bias=self._bias(self.attention_bias),
+            bias=self.has_bias("attention"),
             head_dim=self.head_dim,
             scale=self.scale,
         )
@@ -72,19 +76,21 @@ class LayerOptions:
         """Build a feed-forward network; its dropout is drop_prob unless activation_drop_prob is set."""
         inner_drop_prob = drop_prob if self.activation_drop_prob is None else self.activation_drop_prob
         return feedforward(
-            d_model, ffn_hidden, inner_drop_prob, activation=self.activation, bias=self._bias(self.feedforward_bias)
+            d_model, ffn_hidden, inner_drop_prob, activation=self.activation, bias=self.has_bias("feedforward")
         )
 
     def build_residual(self, norm_order: NormOrder, d_model: int, drop_prob: float) -> PostNorm | PreNorm:
         """Build a residual connection with its norm."""
-        return residual(norm_order, d_model, drop_prob, eps=self.eps, bias=self._bias(self.norm_bias), norm=self.norm)
+        return residual(norm_order, d_model, drop_prob, eps=self.eps, bias=self.has_bias("norm"), norm=self.norm)
 
     def build_norm(self, d_model: int) -> LayerNorm | RMSNorm:
         """Build a norm over the width d_model."""
-        return get_norm(self.norm, d_model, self.eps, bias=self._bias(self.norm_bias))
+        return get_norm(self.norm, d_model, self.eps, bias=self.has_bias("norm"))
 
-    def _bias(self, of_part: bool | None) -> bool:
-        return self.bias if of_part is None else of_part
+    def has_bias(self, part: Part) -> bool:
+        """Return whether a part of the layer has biases: its own option, or `bias`."""
+        own = {"attention": self.attention_bias, "feedforward": self.feedforward_bias, "norm": self.norm_bias}[part]
+        return self.bias if own is None else own
 
 
 DEFAULT_OPTIONS = LayerOptions()

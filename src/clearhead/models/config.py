@@ -112,11 +112,6 @@ class EncoderConfig:
         return self.d_model if self.embedding_dim is None else self.embedding_dim
 
     @property
-    def has_norm_bias(self) -> bool:
-        """Whether norms have biases: norm_bias, or bias."""
-        return self.bias if self.norm_bias is None else self.norm_bias
-
-    @property
     def layer_options(self) -> LayerOptions:
         """The options of all layers."""
         return LayerOptions(

@@ -17,7 +17,6 @@ from clearhead.layers.embedding import (
     TokenEmbedding,
     TokenTypeEmbedding,
 )
-from clearhead.layers.norm import LayerNorm
 from clearhead.models.config import EncoderConfig
 from clearhead.stacks.encoder import Encoder
 
@@ -149,7 +148,7 @@ def _embedding(config: EncoderConfig) -> Embedding:
         TokenEmbedding(config.vocab_size, width),
         positions=positions,
         types=TokenTypeEmbedding(config.num_token_types, width) if config.num_token_types else None,
-        norm=LayerNorm(width, config.eps, bias=config.has_norm_bias) if config.embedding_norm else None,
+        norm=config.layer_options.build_norm(width) if config.embedding_norm else None,
         drop_prob=config.drop_prob if config.embedding_drop_prob is None else config.embedding_drop_prob,
         projection=nn.Linear(width, config.d_model) if width != config.d_model else None,
     )

@@ -82,7 +82,7 @@ class EncoderWithHead(nn.Module):
         super().__init__()
         self.head_config = head
         self.encoder = EncoderModel(config)
-        self.head = OutputHead(config.d_model, head, eps=config.eps, norm_bias=config.has_norm_bias)
+        self.head = OutputHead(config.d_model, head, eps=config.eps, norm_bias=config.layer_options.has_bias("norm"))
 
 
 class EncoderClassifier(EncoderWithHead):
@@ -193,7 +193,7 @@ class MaskedLanguageModel(nn.Module):
             activation,
             dense_bias=dense_bias,
             eps=config.eps,
-            norm_bias=config.has_norm_bias,
+            norm_bias=config.layer_options.has_bias("norm"),
         )
         self.output = OutputProjection(self.encoder.embedding.tokens, bias=output_bias)
         init_weights(self.head, config.embedding_width, config.initializer_range)

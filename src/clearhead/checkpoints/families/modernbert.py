@@ -13,17 +13,16 @@ from clearhead.checkpoints.encoder_family import ENCODER_VALUES, EncoderFamily, 
 from clearhead.checkpoints.schema.config_schema import CustomConfig
 from clearhead.checkpoints.schema.head_schema import HeadSchema, MaskedLMSchema
 from clearhead.checkpoints.schema.parameter_names import ParameterNames, Rows, with_bias
+from clearhead.layers.options import Part
 from clearhead.models.config import EncoderConfig
 
 _WHOLE, _LOCAL = "full_attention", "sliding_attention"
+_BIASES: dict[str, Part] = {"attention_bias": "attention", "mlp_bias": "feedforward", "norm_bias": "norm"}
 
 
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     if data.get("hidden_activation", "gelu") != "gelu":
         raise ValueError(f"hidden_activation={data['hidden_activation']!r} is not supported. Use gelu")
-    biases = {key: bool(data.get(key, False)) for key in ("attention_bias", "mlp_bias", "norm_bias")}
-    if len(set(biases.values())) > 1:
-        raise ValueError(f"{biases}: the three keys must be all true or all false")
     layers = int(data["num_hidden_layers"])
     if layers > 10_000:
         raise ValueError(f"num_hidden_layers={layers}; expected at most 10,000")
@@ -44,7 +43,16 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
         "windows": tuple(radius if kind == _LOCAL else None for kind in kinds),
         "rotary_theta": thetas[_WHOLE],
         "local_rotary_theta": thetas[_LOCAL],
-        "bias": biases["norm_bias"],
+        **_read_biases(data),
+    }
+
+
+def _read_biases(data: Mapping[str, Any]) -> dict[str, Any]:
+    attention, feedforward, norm = (bool(data.get(key, False)) for key in _BIASES)
+    return {
+        "bias": norm,
+        "attention_bias": None if attention == norm else attention,
+        "feedforward_bias": None if feedforward == norm else feedforward,
     }
 
 
@@ -80,7 +88,7 @@ def _write(config: EncoderConfig) -> dict[str, Any]:
         },
         "global_rope_theta": config.rotary_theta,
         "local_rope_theta": local_theta,
-        **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), config.bias),
+        **{key: config.layer_options.has_bias(part) for key, part in _BIASES.items()},
         "embedding_dropout": config.drop_prob,
     }
     # transformers 4 reads this key instead of layer_types
@@ -161,11 +169,22 @@ MODERNBERT = register(
         custom=CustomConfig(
             keys=frozenset(
                 {
-                    *("attention_bias", "mlp_bias", "norm_bias", "hidden_activation", "layer_types", "local_attention"),
+                    *_BIASES,
+                    *("hidden_activation", "layer_types", "local_attention"),
                     *("rope_parameters", "global_rope_theta", "local_rope_theta", "global_attn_every_n_layers"),
                 }
             ),
-            fields=frozenset({"windows", "rotary_theta", "local_rotary_theta", "bias"}),
+            fields=frozenset(
+                {
+                    "windows",
+                    "rotary_theta",
+                    "local_rotary_theta",
+                    "bias",
+                    "attention_bias",
+                    "feedforward_bias",
+                    "norm_bias",
+                }
+            ),
             read=_read,
             write=_write,
             derived_defaults=_derived_defaults,
