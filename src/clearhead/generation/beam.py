@@ -15,7 +15,6 @@ from clearhead.generation.strategy import (
     EncodedSource,
     NextToken,
     SearchStrategy,
-    register_strategy,
     start_decoding,
 )
 from clearhead.kernels.topk import topk
@@ -197,6 +196,3 @@ class BeamSearch(SearchStrategy):
         self, model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig
     ) -> Iterator[NextToken]:
         raise ValueError("a beam search chooses its tokens at the end: a stream requires beam_size=1")
-
-
-register_strategy(BeamSearch())

@@ -6,14 +6,16 @@ import torch
 
 from clearhead.data.batching import token_batches
 from clearhead.finite import error_context
-from clearhead.generation import beam, greedy, sampling
+from clearhead.generation.beam import BeamSearch
 from clearhead.generation.config import GenerationConfig
+from clearhead.generation.greedy import GreedySearch
+from clearhead.generation.sampling import Sampling
 from clearhead.generation.state import GenerationModel, Hypothesis
-from clearhead.generation.strategy import EncodedSource, NextToken, SearchStrategy, strategy_for
+from clearhead.generation.strategy import EncodedSource, NextToken, SearchStrategy
 from clearhead.memory import check_memory
 
-STRATEGIES = (greedy, sampling, beam)
-"""Modules that register a search strategy."""
+STRATEGIES: tuple[SearchStrategy, ...] = (Sampling(), BeamSearch(), GreedySearch())
+"""The search strategies. The first that supports a config is used, so the more specific ones come first."""
 
 _BATCH_TOKENS = {"cpu": 2048}
 """Source tokens in a batch."""
@@ -22,6 +24,11 @@ _BATCH_TOKENS_ELSEWHERE = 16384
 _STEP_SCORES = {"cpu": 2**25}
 """Maximum number of scores in one step: sentences times beams times vocabulary."""
 _STEP_SCORES_ELSEWHERE = 2**27
+
+
+def strategy_for(config: GenerationConfig) -> SearchStrategy:
+    """Return the first strategy that supports a config."""
+    return next(strategy for strategy in STRATEGIES if strategy.supports(config))
 
 
 def generate(

@@ -15,7 +15,6 @@ from clearhead.generation.strategy import (
     EncodedSource,
     NextToken,
     SearchStrategy,
-    register_strategy,
     start_decoding,
 )
 
@@ -125,6 +124,3 @@ class GreedySearch(SearchStrategy):
         self, model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig
     ) -> Iterator[NextToken]:
         return checked_tokens(start_decoding(model, sources, config), argmax)
-
-
-register_strategy(GreedySearch())

@@ -12,7 +12,7 @@ from clearhead.generation.config import GenerationConfig
 from clearhead.generation.greedy import checked_tokens, collect_hypotheses
 from clearhead.generation.logits_processors import warp_logits
 from clearhead.generation.state import GenerationModel, Hypothesis
-from clearhead.generation.strategy import EncodedSource, NextToken, SearchStrategy, register_strategy, start_decoding
+from clearhead.generation.strategy import EncodedSource, NextToken, SearchStrategy, start_decoding
 
 
 class Sampler:
@@ -86,6 +86,3 @@ class Sampling(SearchStrategy):
         indices = [target % config.num_return_sequences for target in range(len(sources))]
         sampler = Sampler(config, seed, [source.ids for source in sources], indices)
         return checked_tokens(start_decoding(model, sources, config), sampler)
-
-
-register_strategy(Sampling())

@@ -1,7 +1,6 @@
-"""Search strategies, and their registry.
+"""What a search strategy does, and how its search starts.
 
-To add a strategy, write a subclass of `SearchStrategy` in its own file, register it there with
-`register_strategy`, and import the file in `generate.py`.
+To add a strategy, write a subclass of `SearchStrategy` in its own file, and add it to `STRATEGIES` in `generate.py`.
 """
 
 from abc import ABC, abstractmethod
@@ -89,26 +88,6 @@ class SearchStrategy(ABC):
             ValueError: the strategy chooses its tokens at the end only.
             NonFiniteError: the scores of a source hold NaN.
         """
-
-
-_registry: list[SearchStrategy] = []
-
-
-def register_strategy(strategy: SearchStrategy) -> None:
-    """Register a strategy; of those that support a config, the first one registered is used."""
-    _registry.append(strategy)
-
-
-def strategy_for(config: GenerationConfig) -> SearchStrategy:
-    """Return the strategy for a config.
-
-    Raises:
-        ValueError: none supports it.
-    """
-    for strategy in _registry:
-        if strategy.supports(config):
-            return strategy
-    raise ValueError(f"no search strategy supports {config}")
 
 
 @dataclass(frozen=True)
