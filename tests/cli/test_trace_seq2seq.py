@@ -111,3 +111,15 @@ def test_conflicting_options_are_rejected(tiny_bert, marian):
     ):
         with pytest.raises(ValueError, match=words):
             trace(**arguments)
+
+
+def test_only_one_part_of_the_model():
+    _, out, _ = clearhead("trace", "a b c", "--seq2seq", "--json")
+    expected = [step for step in json.loads(out) if step["path"].startswith("decoder.layers.1.")]
+    assert traced("a b c", "--seq2seq", "--only", "decoder.layers.1") == expected
+    assert {step["path"].split(".")[2] for step in expected} == {"1"}
+    _, out, _ = clearhead("trace", "a b c", "--only", "encoder.layers.0")
+    assert "encoder.layers.0" in out
+    assert "encoder.layers.1" not in out
+    message = refused("trace", "a b c", "--only", "encoder.layers.9")
+    assert "no part 'encoder.layers.9'. Its parts are embedding, encoder.layers.0, " in message

@@ -2,13 +2,14 @@
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearhead.cli import options
 from clearhead.cli.inspection.load import load
-from clearhead.cli.inspection.trace_table import print_steps
+from clearhead.cli.inspection.trace_table import group_path, print_steps
 
 if TYPE_CHECKING:
     from clearhead.inspection.trace.records import Trace
@@ -42,6 +43,10 @@ def trace(
     values: Annotated[
         bool, typer.Option("--values", help="Print mean, standard deviation, minimum and maximum of each step.")
     ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Print only the steps of this part of the model, such as encoder.layers.0."),
+    ] = None,
     attention: Annotated[
         str | None,
         typer.Option(metavar="LAYER.HEAD", help="With --model: print the attention of this head instead of the steps."),
@@ -53,6 +58,7 @@ def trace(
     Without arguments: an encoder with 5 layers (d_model 512, 8 heads, ffn_hidden 2048) on random numbers, seed 0.
     With a text: the same encoder on its whitespace-separated words, with random embeddings and sinusoidal positions.
     With --seq2seq: also a decoder of the same size on the target. Default target: the text.
+    With --only: the steps of one part, such as one layer.
     With --model: the tokenizer and weights of the model. An encoder–decoder decodes the target, or three tokens with
     greedy search and caches.
     With --attention: the tokens with the largest weights of one head for each token; with --json, all weights.
@@ -67,6 +73,8 @@ def trace(
         return
     with torch.no_grad():
         title, passes, parameters = _run(text, model, target, languages, seq2seq, values)
+    if only is not None:
+        passes = _select(passes, only)
     if as_json:
         steps = [
             ({"pass": part.name} if part.name else {}) | step.as_dict() for part in passes for step in part.trace.steps
@@ -77,6 +85,19 @@ def trace(
 
     # a file has no width: 200 columns fit every equation
     print_steps(Console(width=None if sys.stdout.isatty() else 200), title, passes, parameters)
+
+
+def _select(passes: "list[ForwardPass]", part: str) -> "list[ForwardPass]":
+    """Keep the steps of one part of the model, and the passes that have any."""
+    selected = []
+    for one in passes:
+        steps = tuple(step for step in one.trace.steps if f"{step.path}.".startswith(f"{part}."))
+        if steps:
+            selected.append(replace(one, trace=replace(one.trace, steps=steps)))
+    if not selected:
+        names = dict.fromkeys(group_path(step.path) for one in passes for step in one.trace.steps)
+        raise ValueError(f"--only: the model has no part {part!r}. Its parts are {', '.join(names)}")
+    return selected
 
 
 def _print_head(

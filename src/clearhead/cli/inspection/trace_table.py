@@ -44,7 +44,7 @@ def print_steps(console: "Console", title: str, passes: "Sequence[ForwardPass]",
         if part.name:
             heading = Text(part.name, style="bold").append(f"  {part.about}".rstrip(), "not bold")
             console.print(Rule(heading, align="left", characters="━"))
-        for group, members in groupby(part.trace.steps, key=lambda step: _group(step.path)):
+        for group, members in groupby(part.trace.steps, key=lambda step: group_path(step.path)):
             console.print(Rule(Text(group, style="bold cyan"), align="left", style="dim"))
             for step, row in zip(members, rows, strict=False):
                 _print_step(console, step, row, widths)
@@ -77,7 +77,7 @@ _RIGHT = (0, 4)
 def _cells(number: int, step: "Step") -> tuple[str, ...]:
     stats = step.values
     values = "" if stats is None else f"{stats.mean:+.3f} ± {stats.std:.3f} in [{stats.min:+.3f}, {stats.max:+.3f}]"
-    inside = step.path.removeprefix(_group(step.path)).removeprefix(".")
+    inside = step.path.removeprefix(group_path(step.path)).removeprefix(".")
     count = f"{step.parameters:,}" if step.parameters else ""
     return (str(number), step.operation, inside, step.named_shape, count, values, step.equation)
 
@@ -94,7 +94,7 @@ def _print_below(console: "Console", step: "Step", row: Sequence[str]) -> None:
     console.print(Padding(below, (0, 0, 0, 6)))
 
 
-def _group(path: str) -> str:
+def group_path(path: str) -> str:
     """Return the path of the layer of a step, or of the embedding."""
     parts = path.split(".")
     numbered = [index for index, part in enumerate(parts) if part.isdigit()]
