@@ -10,7 +10,7 @@ from torch.nn import functional
 from clearhead.equations import positions as equations
 from clearhead.equations.embedding import scale_embeddings
 from clearhead.kernels.linear_cross_entropy import linear_cross_entropy
-from clearhead.layers.norm import LayerNorm
+from clearhead.layers.norm import LayerNorm, RMSNorm
 from clearhead.memory import check_memory
 
 SinusoidLayout = Literal["interleaved", "concatenated", "fairseq"]
@@ -161,7 +161,7 @@ class Embedding(nn.Module):
         *,
         positions: PositionalEncoding | LearnedPositionalEncoding | None = None,
         types: TokenTypeEmbedding | None = None,
-        norm: LayerNorm | None = None,
+        norm: LayerNorm | RMSNorm | None = None,
         scale: bool = False,
         drop_prob: float = 0.0,
         projection: nn.Linear | None = None,
