@@ -38,10 +38,12 @@ $(VENV)/dev: $(VENV)/core
 	$(PIP) -e ".[dev]"
 	@touch $@
 
-demo: $(VENV)/core ## set up .venv; encode, translate and trace real sentences
-	@$(BIN)/python examples/similar_sentences.py examples/sentences.txt
+demo: $(VENV)/core ## set up .venv; translate and compare real sentences, and show how it works
 	@$(BIN)/python examples/translated_sentences.py examples/everyday.txt
-	@$(BIN)/clearhead trace "The old bridge was closed after the storm." --model all-MiniLM-L6-v2
+	@$(BIN)/python examples/similar_sentences.py examples/sentences.txt 6
+	@$(BIN)/clearhead trace "The old bridge was closed." --model all-MiniLM-L6-v2 --only encoder.layers.0.attention
+	@$(BIN)/clearhead view "My grandmother bakes bread every Sunday morning." --output demo.html
+	@echo "Open demo.html in a browser: every step, attention map and beam of one translation."
 
 test: $(VENV)/dev ## run all tests except the slow ones
 	$(PYTEST) -m "not slow"
@@ -76,4 +78,4 @@ docs: $(VENV)/dev ## build the documentation site in site/
 	$(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) dist site htmlcov coverage.xml .coverage .coverage.*
+	rm -rf $(VENV) dist site htmlcov demo.html coverage.xml .coverage .coverage.*

@@ -1,12 +1,14 @@
 """Encode the lines of a text file and print the most similar pairs.
 
-Usage: python examples/similar_sentences.py FILE [HOW_MANY]
+Usage: python examples/similar_sentences.py FILE [NUMBER_OF_PAIRS]
 """
 
 import sys
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from clearhead import TextEncoder
 
@@ -17,9 +19,10 @@ def main(path: Path, num_pairs: int) -> None:
     cosines = vectors @ vectors.T  # the vectors have length 1
     pairs = np.argwhere(np.triu(np.ones_like(cosines, dtype=bool), k=1))
     best = sorted(pairs, key=lambda pair: -cosines[tuple(pair)])[:num_pairs]
-    print(f"The {num_pairs} most similar pairs of {len(sentences)} sentences:\n")
+    table = Table("cosine", "sentence", "similar sentence", title=f"Most similar pairs of {len(sentences)} sentences")
     for first, second in best:
-        print(f"{cosines[first, second]:.3f}  {sentences[first]}\n       {sentences[second]}\n")
+        table.add_row(f"{cosines[first, second]:.2f}", sentences[first], sentences[second])
+    Console().print(table)
 
 
 if __name__ == "__main__":

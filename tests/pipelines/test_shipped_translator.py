@@ -14,14 +14,14 @@ from clearhead.io import hub
 FOLDER = hub.resolve_model(hub.TRANSLATOR)
 ENGLISH = Path(__file__).parents[2] / "examples" / "everyday.txt"
 GERMAN = [
-    "Der Zug fährt um halb sieben ab.",
+    "Wir werden unsere Freunde am nächsten Wochenende besuchen.",
     "Wo kann ich ein Ticket kaufen?",
     "Meine Großmutter bäckt jeden Sonntag Brot.",
     "Ich habe meine Schlüssel verloren und kann nicht ins Haus kommen.",
     "Könntest du bitte langsamer sprechen?",
     "Sie lernt schon seit drei Jahren Geige.",
     "Es regnet. Wir sollten den Bus nehmen.",
-    "Er vergaß seinen Schirm und stieg auf dem Heimweg.",
+    "Er war zu müde zum Kochen, also bestellten sie eine Pizza.",
     "Wie viel kostet dieses Buch?",
     "Vergiss nicht, deinen Bruder heute Abend anzurufen.",
 ]
