@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -13,6 +14,8 @@ from support.training_data import recipe, write_data
 from clearhead.train.recipe.load import parse_recipe, read_recipe
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.renamed import RENAMED_KEYS
+from clearhead.train.tasks.predictions import TokenPredictions
+from clearhead.train.tasks.registry import TASKS
 from clearhead.train.trainer import train
 
 
@@ -102,6 +105,20 @@ def test_wrong_recipe_is_refused(changes, message):
         parse_recipe(changed(**changes), "r.yaml")
     assert str(said.value).startswith("r.yaml: ")
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [{"label_smoothing": 0.1}, {"r_drop": 1.0}, {"distillation": {"teacher": "t", "hidden_weight": 1.0}}],
+)
+def test_kind_of_predictions_decides_which_regularizers_a_new_task_allows(section, monkeypatch):
+    toy = replace(TASKS["sentence-embeddings"], name="toy")
+    monkeypatch.setitem(TASKS, "toy", toy)
+    data = changed(task="toy", **{f"regularize__{key}": value for key, value in section.items()})
+    with pytest.raises(ValueError, match=r"requires a task that predicts .*tokens, not toy"):
+        parse_recipe(data, "r.yaml")
+    monkeypatch.setitem(TASKS, "toy", replace(toy, predicts=TokenPredictions))
+    assert parse_recipe(data, "r.yaml").task == "toy"
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_KEYS.items())

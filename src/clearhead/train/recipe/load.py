@@ -84,7 +84,8 @@ def _objective(task: TaskEntry, value: object) -> object:
 
 def _check(recipe: Recipe) -> Recipe:
     task = TASKS[recipe.task]
-    for key, reason in chain(section_conflicts(recipe), task.conflicts(recipe), regularizer_conflicts(recipe)):
+    of_regularizers = regularizer_conflicts(recipe, task.predicts)
+    for key, reason in chain(section_conflicts(recipe), task.conflicts(recipe), of_regularizers):
         raise ValueError(f"{key}: {reason}")
     return recipe
 

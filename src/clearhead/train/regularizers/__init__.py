@@ -18,7 +18,7 @@ from clearhead.train.regularizers.label_smoothing import LABEL_SMOOTHING
 from clearhead.train.regularizers.layer_norm import LAYER_NORM
 from clearhead.train.regularizers.r_drop import R_DROP
 from clearhead.train.regularizers.weight_decay import L2_PENALTY, WEIGHT_DECAY
-from clearhead.train.tasks.predictions import task_loss
+from clearhead.train.tasks.predictions import Prediction, task_loss
 
 REGULARIZERS: tuple[Regularizer, ...] = (
     *(DROPOUT, LAYER_DROP, ATTENTION_MASKING, LAYER_NORM),
@@ -54,10 +54,10 @@ def ablations() -> dict[str, Regularizer]:
     return {entry.ablation.name or entry.name: entry for entry in REGULARIZERS if entry.ablation}
 
 
-def regularizer_conflicts(recipe: RecipeBase) -> Conflicts:
-    """Yield the recipe keys that are incompatible with a regularizer, and why."""
+def regularizer_conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
+    """Yield the recipe keys that are incompatible with a regularizer, and why; arguments as in `Regularizer`."""
     for entry in REGULARIZERS:
-        yield from entry.conflicts(recipe)
+        yield from entry.conflicts(recipe, predicts)
 
 
 def config_changes(regularize: Any) -> Mapping[str, float]:

@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field
 from clearhead.data import augmentation
 from clearhead.tokenizers import special_tokens
 from clearhead.tokenizers.base import MultilingualTokenizer, TextTokenizer
-from clearhead.train.recipe.sections import Probability, RecipeBase, Section
-from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer, false_to_none
+from clearhead.train.recipe.sections import Probability, Section
+from clearhead.train.regularizers.base import Ablation, Regularizer, false_to_none
 
 Ids = Sequence[int] | Int[np.ndarray, " _"]
 
@@ -87,17 +87,6 @@ def _mask_id(tokenizer: TextTokenizer) -> int:
     raise ValueError("regularize.augmentation masks tokens, but the tokenizer has neither a mask nor an unknown token")
 
 
-def _conflicts(recipe: RecipeBase) -> Conflicts:
-    settings: Augmentation | None = recipe.regularize.augmentation
-    if settings is None:
-        return
-    if recipe.task == "masked-language-model":
-        yield "regularize.augmentation", "would change the tokens to predict; use objective.mask_rate instead"
-    for name in ("token_deletion", "token_swapping", "local_shuffle"):
-        if recipe.task == "span-answers" and getattr(settings, name):
-            yield f"regularize.augmentation.{name}", "moves the tokens of the answer; use the other augmentations"
-
-
 AUGMENTATION = Regularizer(
     name="augmentation",
     value_type=Annotated[Augmentation | None, BeforeValidator(false_to_none)],
@@ -108,5 +97,4 @@ AUGMENTATION = Regularizer(
     source="Joshi et al. 2019; Lample et al. 2018",
     code="data/augmentation.py",
     ablation=Ablation(off={"augmentation": None}, on={"augmentation": {"token_masking": 0.1}}),
-    conflicts=_conflicts,
 )

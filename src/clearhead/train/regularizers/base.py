@@ -44,7 +44,7 @@ class Ablation:
     name: str = ""
 
 
-def _no_conflicts(recipe: RecipeBase) -> Conflicts:
+def _no_conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
     yield from ()
 
 
@@ -60,7 +60,7 @@ class Regularizer:
         equation, without, source, code: cells of the table in docs/training.md: the effect when on and when off, the
             publication, and the file that computes it.
         ablation: how an ablation switches it.
-        conflicts: yields the recipe keys that it is incompatible with.
+        conflicts: recipe, kind of predictions of its task -> recipe keys that it is incompatible with, and why.
         config: value -> fields of the model's config.
         prepare: changes the built model; called with the model and the value.
         loss: replaces the loss of a batch; called with the inputs and a function that returns the loss without this
@@ -79,7 +79,7 @@ class Regularizer:
     source: str
     code: str
     ablation: Ablation | None
-    conflicts: Callable[[RecipeBase], Conflicts] = _no_conflicts
+    conflicts: Callable[[RecipeBase, type[Prediction]], Conflicts] = _no_conflicts
     config: Callable[[Any], Mapping[str, float]] | None = None
     prepare: Callable[[nn.Module, Any], None] | None = None
     loss: Callable[[LossInputs, Callable[[], Tensor]], Tensor] | None = None

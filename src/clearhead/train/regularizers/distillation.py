@@ -78,13 +78,13 @@ def _loss(inputs: LossInputs, loss: Callable[[], Tensor]) -> Tensor:
     return total
 
 
-def _conflicts(recipe: RecipeBase) -> Conflicts:
+def _conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
     settings: Distillation | None = recipe.regularize.distillation
     if settings is None:
         return
     if settings.sequence_level and recipe.task != "text-to-text":
         yield "regularize.distillation.sequence_level", f"requires the task text-to-text, not {recipe.task}"
-    if settings.hidden_weight and recipe.task not in ("text-to-text", "masked-language-model"):
+    if settings.hidden_weight and predicts is not TokenPredictions:
         yield "regularize.distillation.hidden_weight", f"requires a task that predicts tokens, not {recipe.task}"
 
 

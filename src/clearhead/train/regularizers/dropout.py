@@ -7,6 +7,7 @@ from pydantic import BeforeValidator
 
 from clearhead.train.recipe.sections import Probability, RecipeBase, Section
 from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer
+from clearhead.train.tasks.predictions import Prediction
 
 
 class Dropout(Section):
@@ -56,7 +57,7 @@ DROPOUT = Regularizer(
 )
 
 
-def _layer_drop_conflicts(recipe: RecipeBase) -> Conflicts:
+def _layer_drop_conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
     if recipe.training.fsdp and recipe.regularize.layer_drop:
         yield (
             "training.fsdp",

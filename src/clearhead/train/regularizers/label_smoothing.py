@@ -6,12 +6,12 @@ from torch import Tensor
 
 from clearhead.train.recipe.sections import Probability, RecipeBase
 from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer
-from clearhead.train.tasks.predictions import task_loss
+from clearhead.train.tasks.predictions import EmbeddingPredictions, Prediction, task_loss
 
 
-def _conflicts(recipe: RecipeBase) -> Conflicts:
-    if recipe.task == "sentence-embeddings" and recipe.regularize.label_smoothing:
-        yield "regularize.label_smoothing", "requires a task that predicts classes or tokens, not sentence embeddings"
+def _conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
+    if predicts is EmbeddingPredictions and recipe.regularize.label_smoothing:
+        yield "regularize.label_smoothing", f"requires a task that predicts classes or tokens, not {recipe.task}"
 
 
 def _loss(inputs: LossInputs, loss: Callable[[], Tensor]) -> Tensor:

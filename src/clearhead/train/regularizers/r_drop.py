@@ -10,7 +10,13 @@ from clearhead.equations import losses
 from clearhead.kernels.linear_cross_entropy import linear_r_drop
 from clearhead.train.recipe.sections import RecipeBase
 from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer
-from clearhead.train.tasks.predictions import ClassPredictions, Prediction, TokenPredictions, task_loss
+from clearhead.train.tasks.predictions import (
+    ClassPredictions,
+    EmbeddingPredictions,
+    Prediction,
+    TokenPredictions,
+    task_loss,
+)
 
 
 def r_drop_loss(first: Prediction, second: Prediction, smoothing: float, weight: float) -> Tensor:
@@ -39,12 +45,12 @@ def _loss(inputs: LossInputs, loss: Callable[[], Tensor]) -> Tensor:
     return r_drop_loss(inputs.prediction, inputs.predict(), section.label_smoothing, section.r_drop)
 
 
-def _conflicts(recipe: RecipeBase) -> Conflicts:
+def _conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
     section = recipe.regularize
     if not section.r_drop:
         return
-    if recipe.task == "sentence-embeddings":
-        yield "regularize.r_drop", "requires a task that predicts classes or tokens, not sentence embeddings"
+    if predicts is EmbeddingPredictions:
+        yield "regularize.r_drop", f"requires a task that predicts classes or tokens, not {recipe.task}"
     if not any(section.dropout.model_dump().values()):
         yield "regularize.r_drop", "compares two passes with different dropout; all dropout rates are 0"
 

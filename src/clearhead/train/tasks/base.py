@@ -130,12 +130,15 @@ class TaskEntry:
     Args:
         name: value of the recipe's key `task`.
         objective: schema of the recipe's section `objective`.
+        predicts: kind of predictions that `Task.predict` returns; a regularizer that does not support it refuses the
+            recipe.
         create: recipe, folder of the run -> task with its initialized model.
         conflicts: yields recipe keys that the task does not allow, and why.
     """
 
     name: str
     objective: type[Section]
+    predicts: type[Prediction]
     create: Callable[[Recipe, Path], Task[Any]]
     conflicts: Callable[[RecipeBase], Iterator[tuple[str, str]]] = _no_conflicts
 

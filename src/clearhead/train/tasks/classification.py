@@ -145,4 +145,6 @@ def _labels(recipe: Recipe) -> tuple[str, ...]:
     return tuple(sorted({label_of(row) for row in records}))
 
 
-TASK = TaskEntry("classification", ClassificationObjective, ClassificationTask.from_recipe, encoder_conflicts)
+TASK = TaskEntry(
+    "classification", ClassificationObjective, ClassPredictions, ClassificationTask.from_recipe, encoder_conflicts
+)

@@ -1,6 +1,6 @@
 """Masked language modeling: predict masked tokens from the others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from clearhead.models.heads import MaskedLanguageModel
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.tokenizer import Tokenizer
 from clearhead.train.recipe.recipe import Recipe
-from clearhead.train.recipe.sections import Section
+from clearhead.train.recipe.sections import RecipeBase, Section
 from clearhead.train.tasks import initialize
 from clearhead.train.tasks.base import Batch, Example, TaskEntry, keep_mask, pad, padding_mask
 from clearhead.train.tasks.encoder_base import EncoderTask, encoder_conflicts
@@ -120,6 +120,16 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
         return model
 
 
+def _conflicts(recipe: RecipeBase) -> Iterator[tuple[str, str]]:
+    yield from encoder_conflicts(recipe)
+    if recipe.regularize.augmentation is not None:
+        yield "regularize.augmentation", "would change the tokens to predict; use objective.mask_rate instead"
+
+
 TASK = TaskEntry(
-    "masked-language-model", MaskedLanguageModelObjective, MaskedLanguageModelTask.from_recipe, encoder_conflicts
+    "masked-language-model",
+    MaskedLanguageModelObjective,
+    TokenPredictions,
+    MaskedLanguageModelTask.from_recipe,
+    _conflicts,
 )

@@ -193,5 +193,9 @@ def _fields(objective: SentenceEmbeddingObjective) -> tuple[str, ...]:
 
 
 TASK = TaskEntry(
-    "sentence-embeddings", SentenceEmbeddingObjective, SentenceEmbeddingTask.from_recipe, encoder_conflicts
+    "sentence-embeddings",
+    SentenceEmbeddingObjective,
+    EmbeddingPredictions,
+    SentenceEmbeddingTask.from_recipe,
+    encoder_conflicts,
 )

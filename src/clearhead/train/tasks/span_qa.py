@@ -1,7 +1,7 @@
 """Extractive question answering: predict the first and last token of the answer in its context."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from clearhead.pipelines.question_answerer import WINDOW_LENGTH, QuestionAnswere
 from clearhead.tokenizers.question_context import ContextOverflowError, PairWindow, pair_windows
 from clearhead.tokenizers.tokenizer import Tokenizer
 from clearhead.train.recipe.recipe import Recipe
-from clearhead.train.recipe.sections import Section
+from clearhead.train.recipe.sections import RecipeBase, Section
 from clearhead.train.regularizers.augmentation import Ids
 from clearhead.train.tasks import initialize
 from clearhead.train.tasks.base import Batch, Example, TaskEntry, keep_mask, pad, padding_mask
@@ -194,4 +194,11 @@ def _mask_logits(logits: Tensor, keep: Tensor) -> Tensor:
     return logits.float().masked_fill(~keep, -1e4)
 
 
-TASK = TaskEntry("span-answers", SpanObjective, SpanQATask.from_recipe, encoder_conflicts)
+def _conflicts(recipe: RecipeBase) -> Iterator[tuple[str, str]]:
+    yield from encoder_conflicts(recipe)
+    for name in ("token_deletion", "token_swapping", "local_shuffle"):
+        if getattr(recipe.regularize.augmentation, name, 0):
+            yield f"regularize.augmentation.{name}", "moves the tokens of the answer; use the other augmentations"
+
+
+TASK = TaskEntry("span-answers", SpanObjective, ClassPredictions, SpanQATask.from_recipe, _conflicts)
