@@ -1,7 +1,7 @@
-"""Check options with a fixed set of values, and suggest the closest value."""
+"""Check the names and values of options, and suggest the closest one."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:
@@ -33,3 +33,29 @@ def did_you_mean(value: object, known: Sequence[str]) -> str:
     """
     close = difflib.get_close_matches(str(value), known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def refuse_unknown(
+    function: str, options: Mapping[str, object], known: Sequence[str], hints: Mapping[str, str]
+) -> None:
+    """Check that a function got no unknown keyword.
+
+    Args:
+        function: name of the function.
+        options: the keywords that its signature does not name.
+        known: the keywords that it takes.
+        hints: keywords of other libraries -> what to do instead.
+
+    Raises:
+        TypeError: there is an unknown keyword.
+
+    >>> from clearhead.choices import refuse_unknown
+    >>> refuse_unknown("encode", {"poling": "cls"}, ["pooling"], {})
+    Traceback (most recent call last):
+    TypeError: encode() has no option 'poling'; did you mean 'pooling'?
+    """
+    for name in options:
+        hint = f". {hints[name]}" if name in hints else did_you_mean(name, known)
+        raise TypeError(
+            f"{function}() has no option {name!r}{hint}" + ("" if hint else f"; it takes {', '.join(known)}")
+        )

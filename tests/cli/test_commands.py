@@ -272,7 +272,7 @@ def test_convert(tiny_bert, tmp_path):
             "__import__('clearhead.data.corpus').data.corpus.Corpus(['-'], errors='ignore')",
             "one of strict, replace; got",
         ),
-        ("e.encode('a text')", "Put it in a list"),
+        ("e.encode(b'a text')", "Decode them"),
         ("e.encode(['a', None])", "text 1 is a NoneType"),
         ("e.encode([('a', 'b')])", "text 0 is a tuple"),
         ("e.encode(['a', None], prompt='x ')", "text 1 is a NoneType"),

@@ -70,7 +70,9 @@ def test_line_that_is_too_long(marian, tmp_path):
     status, out, err = clearhead("translate", *options)
     assert status == 0
     assert out.count("\n") == 2
-    said = f"clearhead: {tmp_path / 'in.txt'}, line 2 is longer than the 60 tokens that this model takes: it was cut"
+    said = (
+        f"clearhead: {tmp_path / 'in.txt'}, line 2 is longer than the 60 tokens that this model takes: it was truncated"
+    )
     assert err.split("\n")[0] == said
     assert "in.txt, line 2 is longer than the 60 tokens" in refused("translate", *options, "--strict")
 

@@ -107,8 +107,11 @@ def test_options_of_a_call_override_the_config():
     cautious = GenerationConfig(beam_size=4, min_length=56, max_length=142, num_return_sequences=3)
     assert cautious.updated(max_new_tokens=20).min_length == 20
     assert cautious.updated(beam_size=1).num_return_sequences == 1
-    with pytest.raises(TypeError, match="no option 'num_beams'; these are: beam_size"):
-        settings.updated(num_beams=3)
+    assert settings.updated(num_beams=3).beam_size == settings.updated(num_beams=3, beam_size=3).beam_size == 3
+    with pytest.raises(ValueError, match="beam_size=2 contradicts num_beams=3; give one of them"):
+        settings.updated(num_beams=3, beam_size=2)
+    with pytest.raises(TypeError, match="no option 'zzz'; it takes beam_size, num_beams, "):
+        settings.updated(zzz=3)
     with pytest.raises(ValueError, match="sampling draws one token at a time"):
         settings.updated(do_sample=True, beam_size=2)
     with pytest.raises(ValueError, match="num_return_sequences=5 is more than beam_size=4"):

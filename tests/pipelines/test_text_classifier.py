@@ -1,6 +1,5 @@
 """`TextClassifier` and `classify`: probabilities equal transformers'."""
 
-import inspect
 import json
 
 import pytest
@@ -50,8 +49,8 @@ def test_probabilities_equal_transformers(pair):
         assert [output.label for output in classifications] == [classifier.labels[index] for index in best]
         assert all(output.probability == max(output.probabilities.values()) for output in classifications)
     assert classifier.classify([]) == []
-    with pytest.raises(ValueError, match="Put it in a list"):
-        inspect.unwrap(TextClassifier.classify)(classifier, "hello")
+    (alone,) = classifier.classify([TEXTS[0]])
+    assert classifier.classify(TEXTS[0]) == alone
 
 
 def test_multi_label_classification(tmp_path):
@@ -85,6 +84,6 @@ def test_the_command(pair, tmp_path, tiny_bert):
     assert [float(number) for _, number in lines] == pytest.approx(expected.amax(dim=-1).tolist(), abs=1e-4)
     status, out, _ = clearhead("classify", "-m", folder, "--json", stdin=b"hello world\n")
     output = json.loads(out)
-    assert set(output) == {"label", "probability", "probabilities"}
+    assert set(output) == {"label", "probability", "probabilities", "truncated"}
     assert sum(output["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     assert "has no classifier.weight" in refused("classify", "-m", tiny_bert, stdin=b"a\n")

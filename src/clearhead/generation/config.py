@@ -5,17 +5,43 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack
 
+from clearhead.choices import refuse_unknown
+
 DEFAULT_NEW_TOKENS = 256
 """Maximum number of new tokens, if neither the caller nor the checkpoint limits them."""
 
 MAX_LENGTH_PENALTY = 30
 """Beyond it, the power of a length overflows; useful penalties lie between −2 and 3."""
 
+_HINTS = {
+    "batch_size": "Batches are formed by tokens, and results do not depend on them; leave it out",
+    "num_beam_groups": "Diverse beam search is not supported; use do_sample=True for varied outputs",
+    "diversity_penalty": "Diverse beam search is not supported; use do_sample=True for varied outputs",
+    "output_scores": "Use return_details=True: log_probs has the log-probability of each token",
+    "return_dict_in_generate": "Use return_details=True",
+    "output_attentions": "Use clearhead.watch for attention weights",
+    "src_lang": "Use source_lang",
+    "tgt_lang": "Use target_lang",
+    "truncation": "Long texts are truncated with a warning; strict=True raises an error instead",
+    "streamer": "Use stream() for one token at a time",
+    "generator": "Use seed",
+    "skip_special_tokens": "Outputs never contain special tokens; leave it out",
+    "input_ids": "Give the texts; generate() tokenizes them",
+    "attention_mask": "Give the texts; generate() tokenizes and masks them",
+    "eos_token_id": "Set it in generation_config.json or in the GenerationConfig (eos_ids)",
+    "decoder_start_token_id": "Set it in generation_config.json or in the GenerationConfig (start_id)",
+}
+"""Options of transformers that this library names differently or does not have."""
+
 
 class GenerationOptions(TypedDict, total=False):
-    """Options of one call, as in `GenerationConfig`; None keeps the value of the config."""
+    """Options of one call, as in `GenerationConfig`; None keeps the value of the config.
+
+    `num_beams`, as transformers names it, is `beam_size`.
+    """
 
     beam_size: int | None
+    num_beams: int | None
     max_new_tokens: int | None
     max_length: int | None
     min_new_tokens: int | None
@@ -149,12 +175,16 @@ class GenerationConfig:
 
         Raises:
             TypeError: an unknown option.
-            ValueError: as in the class.
+            ValueError: as in the class; beam_size and num_beams that differ.
         """
-        unknown = sorted(set(options) - GenerationOptions.__annotations__.keys())
-        if unknown:
-            raise TypeError(f"no option {unknown[0]!r}; these are: {', '.join(GenerationOptions.__annotations__)}")
+        known = GenerationOptions.__annotations__
+        unknown = {name: value for name, value in options.items() if name not in known}
+        refuse_unknown("generate", unknown, tuple(known), _HINTS)
         explicit = {name: _as_field(name, value) for name, value in options.items() if value is not None}
+        if "num_beams" in explicit:
+            beams = explicit.pop("num_beams")
+            if explicit.setdefault("beam_size", beams) != beams:
+                raise ValueError(f"beam_size={explicit['beam_size']} contradicts num_beams={beams}; give one of them")
         return replace(self, **(self._implied_by(explicit) | explicit))
 
     def _implied_by(self, explicit: dict[str, Any]) -> dict[str, Any]:

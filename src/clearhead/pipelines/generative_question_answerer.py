@@ -34,6 +34,9 @@ class GenerativeQuestionAnswerer(BaseQuestionAnswerer):
         super().__init__()
         self.generator = generator
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.generator!r})"
+
     def save_pretrained(self, folder: str | Path) -> None:
         self.generator.save_pretrained(folder)
 

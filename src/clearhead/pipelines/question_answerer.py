@@ -13,6 +13,7 @@ from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import SpanClassifier
 from clearhead.pipelines.answers import Answer, BaseQuestionAnswerer, SpanSearchConfig
+from clearhead.pipelines.base import Pipeline
 from clearhead.pipelines.generative_question_answerer import GenerativeQuestionAnswerer
 from clearhead.pipelines.span_search import Logits, best_answer
 from clearhead.pipelines.text_to_text import TextToText
@@ -33,7 +34,7 @@ _PAIRS = 256
 """Number of pairs that are sorted by length and computed together."""
 
 
-class QuestionAnswerer(BaseQuestionAnswerer):
+class QuestionAnswerer(Pipeline[SpanClassifier], BaseQuestionAnswerer):
     """An encoder with a span head, which marks the answer to a question in a context.
 
     Equation: P(i, j) = softmax(s)_i softmax(e)_j, i ≤ j; no answer: P([CLS], [CLS])

@@ -137,7 +137,9 @@ class SourcePreparation:
             )
         return [prefix + part for part in split_by_tokens(text, count, limit - prefix_tokens)]
 
-    def check(self, text: PreparedText, label: str, config: GenerationConfig, *, strict: bool) -> None:
+    def check(
+        self, text: PreparedText, label: str, config: GenerationConfig, *, strict: bool, truncation: bool = True
+    ) -> None:
         """Check that a text fits the model, and warn if it was truncated or its prefix cannot be tokenized.
 
         Args:
@@ -145,6 +147,7 @@ class SourcePreparation:
             label: name of the text in messages, such as "text 3".
             config: the generation config.
             strict: raise an error instead of a warning.
+            truncation: whether to report truncation.
 
         Raises:
             ValueError: with `strict`, in place of a warning; also if the prefix leaves no room for a new token, or a
@@ -156,9 +159,9 @@ class SourcePreparation:
         except ValueError as error:
             raise ValueError(f"{label}: {error}") from None
         problems = []
-        if text.truncated:
+        if truncation and text.truncated:
             limit = f"{label} is longer than the {self.max_length} tokens that this model takes"
-            problems.append((limit, "it was cut"))
+            problems.append((limit, "it was truncated"))
         decoded = self.tokenizer.decode(text.prefix_ids)
         if decoded.split() != text.forced_prefix.split():
             unknown = f"{label}: the model's tokenizer cannot write the prefix {text.forced_prefix!r}"

@@ -8,6 +8,7 @@ from typing import Unpack
 
 from clearhead.finite import error_context
 from clearhead.generation.config import GenerationOptions
+from clearhead.pipelines.base import show_generation_options
 from clearhead.pipelines.outputs import Generated
 from clearhead.pipelines.text_to_text import TextToText
 
@@ -29,6 +30,7 @@ class Summary:
     parts: tuple[Generated, ...]
 
 
+@show_generation_options
 def summarize(
     model: TextToText,
     document: str,
@@ -56,6 +58,7 @@ def summarize(
     return summary
 
 
+@show_generation_options
 def summaries(
     model: TextToText,
     documents: Sequence[str],

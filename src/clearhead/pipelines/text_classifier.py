@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -12,13 +13,14 @@ from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import EncoderClassifier
+from clearhead.pipelines.base import Pipeline, warn_truncated
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.packed_batch import packed_batches
 from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
 from clearhead.tokenizers.auto import check_vocabulary
-from clearhead.tokenizers.base import Tokens, check_texts
+from clearhead.tokenizers.base import Tokens, as_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
 
 
@@ -30,14 +32,16 @@ class Classification:
         label: the most probable label.
         probability: its probability.
         probabilities: probability of each label, in the model's order; they sum to 1 if labels exclude each other.
+        truncated: whether the text was longer than the model's limit and was truncated.
     """
 
     label: str
     probability: float
     probabilities: dict[str, float]
+    truncated: bool = False
 
 
-class TextClassifier:
+class TextClassifier(Pipeline[EncoderClassifier]):
     """An encoder with a classification head, from texts to labels.
 
     Equation: p = softmax(y), or σ(y) where each label is judged for itself
@@ -51,7 +55,7 @@ class TextClassifier:
         device: "auto", "cpu", "cuda" ...
 
     >>> from clearhead import TextClassifier
-    >>> TextClassifier.from_pretrained("my-model").classify(["What a film!"])[0].label  # doctest: +SKIP
+    >>> TextClassifier.from_pretrained("my-model").classify("What a film!").label  # doctest: +SKIP
     'positive'
     """
 
@@ -113,19 +117,34 @@ class TextClassifier:
         """The labels, in the model's order."""
         return self.model.head_config.labels
 
-    def classify(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Classification]:
+    @overload
+    def classify(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
+        self, texts: str, *, batch_tokens: int | None = None
+    ) -> Classification: ...
+    @overload
+    def classify(self, texts: Iterable[str], *, batch_tokens: int | None = None) -> list[Classification]: ...
+    def classify(
+        self, texts: str | Iterable[str], *, batch_tokens: int | None = None
+    ) -> Classification | list[Classification]:
         """Classify each text, in the order of the texts.
 
         Args:
-            texts: the texts; a text that is longer than the model's limit is truncated.
+            texts: a text, or texts in a list, tuple, NumPy array, pandas Series, generator ... A text that is longer
+                than the model's limit is truncated, and a warning counts them.
             batch_tokens: number of tokens in a batch; None for the default of the device.
+
+        Returns:
+            A list with one result per text; for a single text, its result.
 
         Raises:
             ValueError: a text that is not a Unicode string.
             NonFiniteError: the logits of a text hold NaN or infinity.
         """
-        texts = check_texts(texts)
-        return self._classify(texts, self.tokenizer.encode(texts, self.max_length), batch_tokens)
+        listed, single = as_texts(texts)
+        tokens = self.tokenizer.encode(listed, self.max_length)
+        warn_truncated([text.truncated for text in tokens], self.max_length, "Split them")
+        results = self._classify(listed, tokens, batch_tokens)
+        return results[0] if single else results
 
     def stream(self, texts: Iterable[str], *, batch_tokens: int | None = None) -> Iterator[Classification]:
         """Classify a stream of texts, which is never held in memory as a whole; arguments as in `classify`."""
@@ -146,7 +165,7 @@ class TextClassifier:
     ) -> list[Classification]:
         with error_context(text=texts.__getitem__, model=self.name, precision=self.precision.name):
             rows = self._probabilities(tokens, batch_tokens)
-        return [self._classification(row) for row in rows.tolist()]
+        return [self._classification(row, text.truncated) for row, text in zip(rows.tolist(), tokens, strict=True)]
 
     def _probabilities(self, tokens: Sequence[Tokens], batch_tokens: int | None) -> Tensor:
         """Return the probabilities (n, number of labels) of texts."""
@@ -161,6 +180,6 @@ class TextClassifier:
             rows[batch.indices] = logits.softmax(dim=-1) if exclusive else logits.sigmoid()
         return rows
 
-    def _classification(self, row: list[float]) -> Classification:
+    def _classification(self, row: list[float], truncated: bool) -> Classification:
         best = max(range(len(row)), key=row.__getitem__)
-        return Classification(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)))
+        return Classification(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)), truncated)

@@ -3,31 +3,62 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast, overload
+from typing import Any, Literal, Unpack, cast, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from clearhead import checkpoints
 from clearhead.checkpoints import sentence_transformers
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
-from clearhead.choices import check_choice
+from clearhead.choices import check_choice, refuse_unknown
 from clearhead.finite import error_context
 from clearhead.io import hub
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
+from clearhead.pipelines.base import Pipeline, warn_truncated
 from clearhead.runtime.allocator import trim_memory
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.packed_batch import hidden_states
+from clearhead.runtime.packed_batch import default_batch_tokens, hidden_states
 from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.progress import token_progress
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
-from clearhead.runtime.vectors import EncodedBatch, EncodeOptions, Vectors, pooled_vectors, token_vectors, vector_width
+from clearhead.runtime.vectors import (
+    EncodedBatch,
+    EncodeKeywords,
+    EncodeOptions,
+    Vectors,
+    normalized,
+    pooled_vectors,
+    token_vectors,
+    vector_width,
+)
 from clearhead.tokenizers.auto import check_vocabulary
-from clearhead.tokenizers.base import Tokens, check_texts
+from clearhead.tokenizers.base import Tokens, as_texts, check_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
 
+Texts = str | Iterable[str]
+"""One text, or several in an order."""
 
-class TextEncoder:
+
+_ENCODE_HINTS = {
+    "output_value": 'Use pooling="tokens" for one vector per token',
+    "prompt_name": "Use prompt, which takes the name or the text of a prompt",
+    "device": "Choose the device when the model is loaded: TextEncoder.from_pretrained(..., device=...)",
+    "precision": "Choose the precision when the model is loaded: TextEncoder.from_pretrained(..., precision=...)",
+    "pool": "Use `clearhead encode --engine ray` for several machines",
+    "num_proc": "All threads of PyTorch are used; see torch.set_num_threads",
+    "return_tensors": "Use convert_to_tensor=True",
+    "truncation": "Texts are truncated at max_length, and a warning counts them",
+}
+"""Keywords of other libraries that this library names differently or does not have."""
+
+
+class TextEncoder(Pipeline[EncoderModel]):
     """An encoder with its tokenizer and pooling, from texts to vectors.
 
     Args:
@@ -44,8 +75,8 @@ class TextEncoder:
         ValueError: a device that is not available, an unknown precision, or no C++ compiler for `compile`.
 
     >>> from clearhead import TextEncoder
-    >>> TextEncoder.from_pretrained().encode(["Hello, world"]).shape  # doctest: +SKIP
-    (1, 384)
+    >>> TextEncoder.from_pretrained(precision="float32", device="cpu")
+    TextEncoder('all-MiniLM-L6-v2', 22.7M parameters, float32, cpu)
     """
 
     def __init__(
@@ -122,9 +153,7 @@ class TextEncoder:
     ) -> list[Tokens]:
         """Return the token ids of texts, with the prompt and truncated; arguments as in `encode`."""
         texts = check_texts(texts)
-        limit = cast(int, self.settings.max_length) if max_length is None else max_length
-        if limit > self.model.config.max_len:
-            raise ValueError(f"max_length is {limit}, but this model takes at most {self.model.config.max_len} tokens")
+        limit = self._limit(max_length)
         prompt_text = self.settings.prompt_text(prompt)
         if not prompt_text:
             return self.tokenizer.encode(texts, limit)
@@ -137,34 +166,27 @@ class TextEncoder:
         return self.tokenizer.encode([prompt_text + text for text in texts], limit)
 
     @overload
-    def encode(
-        self,
-        texts: Sequence[str],
-        *,
-        pooling: Pooling | None = None,
-        normalize: bool | None = None,
-        max_length: int | None = None,
-        batch_tokens: int | None = None,
-        prompt: str | None = None,
-        truncate_dim: int | None = None,
-        show_progress: bool = False,
+    def encode(self, texts: Texts, *, pooling: Pooling | None = None, **options: Unpack[EncodeKeywords]) -> Vectors: ...
+    @overload
+    def encode(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
+        self, texts: str, *, pooling: Literal["tokens"], **options: Unpack[EncodeKeywords]
     ) -> Vectors: ...
     @overload
     def encode(
-        self,
-        texts: Sequence[str],
-        *,
-        pooling: Literal["tokens"],
-        normalize: bool | None = None,
-        max_length: int | None = None,
-        batch_tokens: int | None = None,
-        prompt: str | None = None,
-        truncate_dim: int | None = None,
-        show_progress: bool = False,
+        self, texts: Iterable[str], *, pooling: Literal["tokens"], **options: Unpack[EncodeKeywords]
     ) -> list[Vectors]: ...
+    @overload
     def encode(
         self,
-        texts: Sequence[str],
+        texts: Texts,
+        *,
+        pooling: Pooling | None = None,
+        convert_to_tensor: Literal[True],
+        **options: Unpack[EncodeKeywords],
+    ) -> Tensor: ...
+    def encode(
+        self,
+        texts: Texts,
         *,
         pooling: Pooling | Literal["tokens"] | None = None,
         normalize: bool | None = None,
@@ -173,36 +195,120 @@ class TextEncoder:
         prompt: str | None = None,
         truncate_dim: int | None = None,
         show_progress: bool = False,
-    ) -> Vectors | list[Vectors]:
+        batch_size: int | None = None,
+        normalize_embeddings: bool = False,
+        show_progress_bar: bool | None = None,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        **unknown: object,
+    ) -> Vectors | list[Vectors] | Tensor:
         """Encode each text as one vector, in the order of the texts.
 
         Args:
-            texts: the texts; an empty text has a vector too.
+            texts: a text, or texts in a list, tuple, NumPy array, pandas Series, generator ...; an empty text has a
+                vector too.
             pooling: "mean", "cls", "max", or "tokens" for one vector per token; None for the model's pooling.
             normalize: whether to scale vectors to length 1; None for the model's setting, which does not apply to
                 the vectors of tokens.
-            max_length: maximum number of tokens of a text, including special tokens; longer texts are truncated. None
-                for the model's limit.
+            max_length: maximum number of tokens of a text, including special tokens; longer texts are truncated, and
+                a warning counts them. None for the model's limit.
             batch_tokens: number of tokens in a batch; None for the default of the device. More is not faster.
             prompt: name of one of the model's prompts, or a text that is put before each text; None for the model's
                 default prompt.
             truncate_dim: number of columns to keep, before normalization, for models trained for it.
             show_progress: show a progress bar on standard error.
+            batch_size: keyword of sentence-transformers: a batch holds at most the tokens of this many texts of
+                maximum length. Results do not depend on it.
+            normalize_embeddings: keyword of sentence-transformers: True is normalize=True.
+            show_progress_bar: keyword of sentence-transformers: as show_progress.
+            convert_to_numpy, convert_to_tensor: keywords of sentence-transformers: return an array (the default) or a
+                tensor.
 
         Returns:
-            float32 (n, d); for "tokens" a list of (length, d).
+            float32 (n, d), or (d,) for a single text; for "tokens" a list of (length, d), or one (length, d).
 
         Raises:
             ValueError: an option out of range, a prompt that leaves no room for a text, or a text that is not a
                 Unicode string.
+            TypeError: an unknown option.
             NonFiniteError: a vector holds NaN or infinity, or its norm overflows.
+
+        >>> from clearhead import TextEncoder
+        >>> encoder = TextEncoder.from_pretrained()
+        >>> encoder.encode("Hello, world").shape, encoder.encode(["Hello", "Hi"]).shape
+        ((384,), (2, 384))
         """
-        texts = check_texts(texts)
+        refuse_unknown(
+            "encode", unknown, ("pooling", "convert_to_tensor", *EncodeKeywords.__annotations__), _ENCODE_HINTS
+        )
+        listed, single = as_texts(texts)
+        if normalize_embeddings:
+            normalize = True
+        if not (convert_to_numpy or convert_to_tensor):
+            raise ValueError("the result is an array, or a tensor with convert_to_tensor=True")
+        if convert_to_tensor and pooling == "tokens":
+            raise ValueError('convert_to_tensor needs one vector per text; pooling="tokens" gives a list of arrays')
+        limit = self._limit(max_length)
+        if batch_size is not None:
+            if batch_size < 1:
+                raise ValueError(f"batch_size must be at least 1; got {batch_size}")
+            batch_tokens = min(default_batch_tokens(self.device), batch_size * limit)
         options = EncodeOptions(pooling, normalize, max_length, batch_tokens, prompt, truncate_dim)
-        tokens = self.tokenize(texts, max_length=max_length, prompt=prompt)
+        tokens = self.tokenize(listed, max_length=max_length, prompt=prompt)
+        warn_truncated([text.truncated for text in tokens], limit, self._how_to_avoid_truncation(limit))
         total = sum(len(text.ids) for text in tokens)
-        with token_progress(total, show_progress) as on_step, error_context(text=texts.__getitem__):
-            return self.encode_tokens(tokens, options, lambda count: on_step(count, count))
+        with (
+            token_progress(total, show_progress or bool(show_progress_bar)) as on_step,
+            error_context(text=listed.__getitem__),
+        ):
+            vectors = self.encode_tokens(tokens, options, lambda count: on_step(count, count))
+        result = vectors[0] if single else vectors
+        return torch.from_numpy(result) if convert_to_tensor else result
+
+    def similarity(self, first: "Texts | NDArray[Any] | Tensor", second: "Texts | Vectors | Tensor") -> Vectors:
+        """Return the cosine of each vector of one argument with each vector of the other.
+
+        Equation: cos(u, v) = u · v / (‖u‖ ‖v‖)
+
+        Args:
+            first: texts, which are encoded, or their vectors (n, d). A single text or vector drops its dimension.
+            second: the same, (m, d).
+
+        Returns:
+            float32 (n, m).
+
+        Raises:
+            ValueError: vectors of different widths; otherwise as in `encode`.
+
+        >>> from clearhead import TextEncoder
+        >>> encoder = TextEncoder.from_pretrained()
+        >>> encoder.similarity("The cat sleeps.", ["A cat is asleep.", "It rains."]).argmax()
+        np.int64(0)
+        """
+        one, other = (self._unit_vectors(argument) for argument in (first, second))
+        if one.shape[-1] != other.shape[-1]:
+            raise ValueError(f"vectors of width {one.shape[-1]} cannot be compared with those of {other.shape[-1]}")
+        return np.asarray(one @ other.T, dtype=np.float32)
+
+    def _unit_vectors(self, argument: "Texts | NDArray[Any] | Tensor") -> Vectors:
+        if isinstance(argument, Tensor):
+            argument = argument.detach().float().cpu().numpy()
+        is_vectors = isinstance(argument, np.ndarray) and argument.dtype.kind in "fiu"
+        vectors = np.asarray(argument, np.float32) if is_vectors else self.encode(cast(Texts, argument))
+        if vectors.ndim not in (1, 2):
+            raise ValueError(f"expected vectors (d,) or (n, d), got an array of shape {vectors.shape}")
+        return normalized(torch.from_numpy(vectors)).numpy()
+
+    def _limit(self, max_length: int | None) -> int:
+        """Return the maximum number of tokens of a text."""
+        limit = cast(int, self.settings.max_length) if max_length is None else max_length
+        if limit > self.model.config.max_len:
+            raise ValueError(f"max_length is {limit}, but this model takes at most {self.model.config.max_len} tokens")
+        return limit
+
+    def _how_to_avoid_truncation(self, limit: int) -> str:
+        longest = self.model.config.max_len
+        return "Split them" + (f", or set max_length (up to {longest})" if limit < longest else "")
 
     def stream(
         self, texts: Iterable[str], options: EncodeOptions | None = None, *, window: int = WINDOW_TEXTS

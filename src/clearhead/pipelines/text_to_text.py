@@ -21,6 +21,7 @@ from clearhead.generation.task_prompts import TaskPrompts
 from clearhead.io import hub
 from clearhead.io.json import read_json, write_json
 from clearhead.models.seq2seq import Seq2Seq
+from clearhead.pipelines.base import GenerateKeywords, Pipeline, show_generation_options, warn_truncated
 from clearhead.pipelines.outputs import EMPTY, Generated, StreamedToken, decode_hypotheses, streamed_tokens
 from clearhead.pipelines.source_preparation import PreparedText, SourcePreparation
 from clearhead.runtime.device import choose_device
@@ -29,13 +30,13 @@ from clearhead.runtime.onnx import OnnxSeq2Seq
 from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.streaming import chunked
 from clearhead.tokenizers.auto import check_vocabulary
-from clearhead.tokenizers.base import TextTokenizer, check_texts
+from clearhead.tokenizers.base import TextTokenizer, as_texts
 
 WINDOW_TEXTS = 512
 """Number of texts of a stream that are sorted by length and computed together."""
 
 
-class TextToText:
+class TextToText(Pipeline[Seq2Seq]):
     """An encoder–decoder with its tokenizer, from texts to texts.
 
     Args:
@@ -49,8 +50,8 @@ class TextToText:
         device: "auto", "cpu", "cuda", "cuda:1", "mps" ...
 
     >>> from clearhead import TextToText
-    >>> TextToText.from_pretrained().generate(["Where can I buy a ticket?"])
-    ['Wo kann ich ein Ticket kaufen?']
+    >>> TextToText.from_pretrained(precision="float32", device="cpu")
+    TextToText('tatoeba-en-de', 8.9M parameters, float32, cpu)
     """
 
     def __init__(
@@ -157,33 +158,26 @@ class TextToText:
         other.generation_config = other.prompts.generation_config(self.generation_config)
         return other
 
+    @overload  # a string is an iterable of strings, too
+    def generate(  # type: ignore[overload-overlap]
+        self, texts: str, *, return_details: Literal[False] = False, **options: Unpack[GenerateKeywords]
+    ) -> str: ...
+    @overload  # a string is an iterable of strings, too
+    def generate(  # type: ignore[overload-overlap]
+        self, texts: str, *, return_details: Literal[True], **options: Unpack[GenerateKeywords]
+    ) -> Generated: ...
     @overload
     def generate(
-        self,
-        texts: Sequence[str],
-        *,
-        source_lang: str | None = None,
-        target_lang: str | None = None,
-        prefixes: Sequence[str] | None = None,
-        strict: bool = False,
-        return_details: Literal[False] = False,
-        **options: Unpack[GenerationOptions],
+        self, texts: Iterable[str], *, return_details: Literal[False] = False, **options: Unpack[GenerateKeywords]
     ) -> list[str]: ...
     @overload
     def generate(
-        self,
-        texts: Sequence[str],
-        *,
-        source_lang: str | None = None,
-        target_lang: str | None = None,
-        prefixes: Sequence[str] | None = None,
-        strict: bool = False,
-        return_details: Literal[True],
-        **options: Unpack[GenerationOptions],
+        self, texts: Iterable[str], *, return_details: Literal[True], **options: Unpack[GenerateKeywords]
     ) -> list[Generated]: ...
+    @show_generation_options
     def generate(
         self,
-        texts: Sequence[str],
+        texts: str | Iterable[str],
         *,
         source_lang: str | None = None,
         target_lang: str | None = None,
@@ -191,38 +185,45 @@ class TextToText:
         strict: bool = False,
         return_details: bool = False,
         **options: Unpack[GenerationOptions],
-    ) -> list[str] | list[Generated]:
+    ) -> str | Generated | list[str] | list[Generated]:
         """Generate one output for each text, in the order of the texts; the output for an empty text is empty.
 
         Args:
-            texts: the sources. A text that is longer than the model's limit is cut, and a warning names it.
+            texts: a source, or sources in a list, tuple, NumPy array, pandas Series, generator ... A source that is
+                longer than the model's limit is truncated, and a warning counts them.
             source_lang, target_lang: languages, for models that require them.
-            prefixes: forced beginning of each output; "" for none. Spaces at its end are removed, and a warning names
-                a prefix that the tokenizer cannot represent.
+            prefixes: forced beginning of each output, or of the only one; "" for none. Spaces at its end are removed,
+                and a warning names a prefix that the tokenizer cannot represent.
             strict: raise an error for a text that is too long, or for a prefix that cannot be represented.
             return_details: return `Generated` objects instead of strings.
             options: beam_size (5 if the checkpoint sets none), max_new_tokens, length_penalty, do_sample and the other
                 options of `GenerationConfig`. The checkpoint's values are the defaults.
 
+        Returns:
+            A list with one output per text; for a single text, its output.
+
         Raises:
             ValueError: an option out of range, an unsupported language, or a text that is not a string.
             TypeError: an unknown option.
             NonFiniteError: the log-probabilities for a text hold NaN.
-        """
-        texts = check_texts(texts)
-        outputs = list(
-            self.generate_iter(
-                texts,
-                source_lang=source_lang,
-                target_lang=target_lang,
-                prefixes=prefixes,
-                strict=strict,
-                window=max(1, len(texts)),
-                **options,
-            )
-        )
-        return outputs if return_details else [output.text for output in outputs]
 
+        >>> from clearhead import TextToText
+        >>> TextToText.from_pretrained().generate("Where can I buy a ticket?", num_beams=4)
+        'Wo kann ich ein Ticket kaufen?'
+        """
+        listed, single = as_texts(texts)
+        config = self.generation_config.updated(**options)
+        own_prefixes = None if prefixes is None else as_texts(prefixes)[0]
+        if own_prefixes is not None and len(own_prefixes) != len(listed):
+            counts = f"{len(listed)} texts and {len(own_prefixes)} prefixes"
+            raise ValueError(f"each text has a prefix, which may be empty; got {counts}")
+        outputs = self._generate(listed, config, (source_lang, target_lang), own_prefixes, strict)
+        fix = "Split them, or set strict=True to raise an error"
+        warn_truncated([output.truncated for output in outputs], self.max_length, fix)
+        results = outputs if return_details else [output.text for output in outputs]
+        return results[0] if single else results
+
+    @show_generation_options
     def generate_iter(
         self,
         texts: Iterable[str],
@@ -252,18 +253,12 @@ class TextToText:
                 if len(chunk_prefixes) < len(chunk):
                     missing = label(done + len(chunk_prefixes))
                     raise ValueError(f"each text has a prefix, which may be empty; {missing} has none")
-            preparation = self._preparation()
-            chunk_config, prepared = preparation.prepare(chunk, config, source_lang, target_lang, chunk_prefixes)
-            for index, text in enumerate(prepared, done):
-                if not text.empty:
-                    preparation.check(text, label(index), chunk_config, strict=strict)
-            with self._name_text(chunk, done):
-                outputs = self._generate(prepared, chunk_config)
-            yield from outputs
+            yield from self._generate(chunk, config, (source_lang, target_lang), chunk_prefixes, strict, done, label)
             done += len(chunk)
         if remaining_prefixes is not None and next(remaining_prefixes, None) is not None:
             raise ValueError(f"each text has a prefix; there are {done} texts and more prefixes")
 
+    @show_generation_options
     def stream(
         self,
         text: str,
@@ -290,6 +285,7 @@ class TextToText:
             raise ValueError("beams are chosen at the end only: a stream takes beam_size=1 and has one output")
         return iter(()) if prepared.empty else self._stream(text, prepared, config, strict)
 
+    @show_generation_options
     def prepare(
         self,
         text: str,
@@ -313,6 +309,7 @@ class TextToText:
         config.check_ids(preparation.target_vocab_size)
         return config, prepared
 
+    @show_generation_options
     def generation_config_for(
         self,
         texts: Sequence[str],
@@ -367,12 +364,26 @@ class TextToText:
                 return
             yield token
 
-    def _generate(self, texts: Sequence[PreparedText], config: GenerationConfig) -> list[Generated]:
-        """Return the outputs of texts, in their order."""
-        filled = [index for index, text in enumerate(texts) if not text.empty]
-        with error_context(index=filled.__getitem__):
-            hypotheses = iter(generate(self.inference_model, [texts[index].source for index in filled], config))
-        return [EMPTY if text.empty else self._decoded(text, next(hypotheses), config) for text in texts]
+    def _generate(
+        self,
+        texts: Sequence[str],
+        config: GenerationConfig,
+        languages: tuple[str | None, str | None],
+        prefixes: Sequence[str] | None,
+        strict: bool,
+        first: int = 0,
+        label: Callable[[int], str] | None = None,
+    ) -> list[Generated]:
+        """Return the outputs of texts, in their order; with a label, each truncated text is reported."""
+        preparation = self._preparation()
+        config, prepared = preparation.prepare(texts, config, *languages, prefixes)
+        filled = [index for index, text in enumerate(prepared) if not text.empty]
+        for index in filled:
+            name = (label or "text {}".format)(first + index)
+            preparation.check(prepared[index], name, config, strict=strict, truncation=strict or label is not None)
+        with self._name_text(texts, first), error_context(index=filled.__getitem__):
+            hypotheses = iter(generate(self.inference_model, [prepared[index].source for index in filled], config))
+        return [EMPTY if text.empty else self._decoded(text, next(hypotheses), config) for text in prepared]
 
     def _decoded(self, text: PreparedText, hypotheses: Sequence[Hypothesis], config: GenerationConfig) -> Generated:
         """Return the best hypothesis of a text as a `Generated`, with all of them in `n_best`."""

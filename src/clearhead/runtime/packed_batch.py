@@ -70,6 +70,11 @@ class PackedBatch:
         return rows.reshape(len(starts), longest, -1), _move(keep, hidden.device)
 
 
+def default_batch_tokens(device: torch.device) -> int:
+    """Return the number of tokens in a batch that is fast on a device."""
+    return _BATCH_TOKENS.get(device.type, _BATCH_TOKENS_ELSEWHERE)
+
+
 def packed_batches(
     tokens: Sequence[Tokens], batch_tokens: int | None, config: EncoderConfig, device: torch.device
 ) -> Iterator[PackedBatch]:
@@ -85,7 +90,7 @@ def packed_batches(
         ValueError: a batch that does not fit the memory.
     """
     if batch_tokens is None:
-        batch_tokens = _BATCH_TOKENS.get(device.type, _BATCH_TOKENS_ELSEWHERE)
+        batch_tokens = default_batch_tokens(device)
     for indices in token_batches([len(text.ids) for text in tokens], batch_tokens):
         lengths = [len(tokens[index].ids) for index in indices]
         check_memory(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 import torch
@@ -27,6 +27,21 @@ class EncodeOptions:
     batch_tokens: int | None = None
     prompt: str | None = None
     truncate_dim: int | None = None
+
+
+class EncodeKeywords(TypedDict, total=False):
+    """Keywords of `TextEncoder.encode` that do not change the type of its result."""
+
+    normalize: bool | None
+    max_length: int | None
+    batch_tokens: int | None
+    prompt: str | None
+    truncate_dim: int | None
+    show_progress: bool
+    batch_size: int | None
+    normalize_embeddings: bool
+    show_progress_bar: bool | None
+    convert_to_numpy: bool
 
 
 @dataclass(frozen=True)

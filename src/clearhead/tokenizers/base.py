@@ -1,7 +1,7 @@
 """Interface of tokenizers, and code that all of them share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -142,17 +142,53 @@ class MultilingualTokenizer(ABC):
 def check_texts(texts: Iterable[object]) -> list[str]:
     """Return texts as a list.
 
+    Args:
+        texts: strings in a list, a tuple, a NumPy array, a pandas Series, a generator or any other ordered iterable.
+
     Raises:
-        ValueError: the argument is a single string, or an item is not a string.
+        ValueError: the argument is a single string or no sequence of texts, or an item is not a string.
     """
     if isinstance(texts, str):
         raise ValueError("expected a list of texts, got a single string. Put it in a list")
+    if problem := _describe_wrong_texts(texts):
+        raise ValueError(problem)
     listed: list[str] = []
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"text {number} is a {type(text).__name__}; expected a string")
+            missing = text is None or text != text  # NaN is pandas' missing value
+            fix = ". Missing values: drop them, or replace them with an empty string" if missing else ""
+            raise ValueError(f"text {number} is a {type(text).__name__}; expected a string{fix}")
         listed.append(text)
     return listed
+
+
+def as_texts(texts: object) -> tuple[list[str], bool]:
+    """Return one text or several as a list, and whether it was one.
+
+    Raises:
+        ValueError: as in `check_texts`.
+
+    >>> from clearhead.tokenizers.base import as_texts
+    >>> as_texts("Hello"), as_texts(("Hello", "Hi"))
+    ((['Hello'], True), (['Hello', 'Hi'], False))
+    """
+    return ([texts], True) if isinstance(texts, str) else (check_texts(texts), False)  # type: ignore[arg-type]
+
+
+def _describe_wrong_texts(texts: object) -> str:
+    """Return the error message for an argument that holds no texts in order; "" for others."""
+    kind = type(texts).__name__
+    if isinstance(texts, bytes | bytearray | memoryview):
+        return f'expected texts, got {kind}. Decode them: data.decode("utf-8")'
+    if hasattr(texts, "columns") or hasattr(texts, "column_names"):  # iterating would give the names of the columns
+        return f'expected texts, got a {kind}. Pass one column, such as table["text"]'
+    if isinstance(texts, Mapping):
+        return f"expected texts, got a {kind}. Pass its values: list(texts.values())"
+    if isinstance(texts, set | frozenset):
+        return f"expected texts in an order, got a {kind}. Pass a list"
+    if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
+        return f"expected a text or a list of texts, got {'None' if texts is None else kind}"
+    return ""
 
 
 def check_max_length(max_length: int, special_count: int) -> None:

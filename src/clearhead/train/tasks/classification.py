@@ -111,7 +111,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
         classifier = TextClassifier(
             self.model, self.tokenizer, self.family, precision=self.recipe.training.precision, device=device
         )
-        results = classifier.classify([row.values["text"] for row in rows])
+        results = list(classifier.stream(row.values["text"] for row in rows))
         labels = self.model.head_config.labels
         scores = classification_scores(
             [result.label for result in results], [label_of(row) for row in rows], labels=labels

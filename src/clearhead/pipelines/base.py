@@ -1,0 +1,78 @@
+"""What all pipelines have in common: a description, truncation warnings, and signatures with every option."""
+
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from clearhead.generation.config import GenerationOptions
+from clearhead.runtime.precision import Precision
+
+log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=nn.Module)
+
+_NAMED = 5
+"""Number of texts that a warning lists."""
+
+
+class GenerateKeywords(GenerationOptions, total=False):
+    """Keywords of `TextToText.generate` that do not change the type of its result."""
+
+    source_lang: str | None
+    target_lang: str | None
+    prefixes: Sequence[str] | None
+    strict: bool
+
+
+class Pipeline(Generic[M]):
+    """A model with its tokenizer, from texts to results. Its `repr` shows model, size, precision and device.
+
+    Attributes:
+        name: the name or folder that the model was loaded from.
+        model: the model, in float32.
+        precision, device: how and where it computes.
+    """
+
+    name: str
+    model: M
+    precision: Precision
+    device: torch.device
+
+    def __repr__(self) -> str:
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        return (
+            f"{type(self).__name__}({self.name!r}, {size / 1e6:.1f}M parameters, {self.precision.name}, {self.device})"
+        )
+
+
+def warn_truncated(truncated: Sequence[bool], limit: int | None, fix: str) -> None:
+    """Log one warning if texts of a call were truncated.
+
+    Args:
+        truncated: whether each text was truncated.
+        limit: the maximum number of tokens.
+        fix: what the user can do.
+    """
+    indices = [str(index) for index, was_truncated in enumerate(truncated) if was_truncated]
+    if indices:
+        rest = f" and {len(indices) - _NAMED} more" if len(indices) > _NAMED else ""
+        which = f"text {', '.join(indices[:_NAMED])}{rest}"
+        counts = f"{len(indices)} of {len(truncated)} texts"
+        log.warning("%s were truncated to %s tokens (%s). %s", counts, limit, which, fix)
+
+
+def show_generation_options(function: F) -> F:
+    """Show the options of `GenerationOptions` in the signature of a function that takes them as `**options`."""
+    signature = inspect.signature(function)
+    named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in GenerationOptions.__annotations__.items()
+    ]
+    function.__signature__ = signature.replace(parameters=[*named, *options])  # type: ignore[attr-defined]
+    return function
