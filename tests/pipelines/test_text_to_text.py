@@ -84,7 +84,7 @@ def test_prefixes_are_forced_and_do_not_count(translator):
     assert alone.token_ids == outputs[0].token_ids
     with pytest.raises(ValueError, match=r"each text has a prefix.*got 3 texts and 1 prefixes"):
         translator.generate(texts, prefixes=["Die"])
-    with pytest.raises(ValueError, match="3 texts and more prefixes"):
+    with pytest.raises(ValueError, match="3 texts and 4 prefixes"):
         translator.generate(texts, prefixes=[*prefixes, "Das"])
 
 

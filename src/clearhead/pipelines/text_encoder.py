@@ -265,7 +265,7 @@ class TextEncoder(Pipeline[EncoderModel]):
         result = vectors[0] if single else vectors
         return torch.from_numpy(result) if convert_to_tensor else result
 
-    def similarity(self, first: "Texts | NDArray[Any] | Tensor", second: "Texts | Vectors | Tensor") -> Vectors:
+    def similarity(self, first: "Texts | NDArray[Any] | Tensor", second: "Texts | NDArray[Any] | Tensor") -> Vectors:
         """Return the cosine of each vector of one argument with each vector of the other.
 
         Equation: cos(u, v) = u · v / (‖u‖ ‖v‖)
