@@ -226,7 +226,7 @@ def test_evaluate_a_classifier(classifier, tmp_path):
     for name, content in files.items():
         (tmp_path / name).write_text(content, newline="")
         columns = {"d.tsv": ["said", "kind"], "e.csv": ["2", "0"]}.get(name, [])
-        columns = columns and ["--text-column", columns[0], "--label-column", columns[1]]
+        columns = columns and ["--column", columns[0], "--label-column", columns[1]]
         run = clearhead
         status, out, err = run("evaluate", "classification", tmp_path / name, "-m", classifier, "--json", *columns)
         assert (status, err) == (0, ""), (name, err)

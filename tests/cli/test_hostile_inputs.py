@@ -82,7 +82,7 @@ def test_row_without_a_label(tmp_path, tiny_bert, name, row, empty):
         recipe.write_text(json.dumps(told | ({"objective": {"labels": labels}} if labels else {})))
         message = refused("train", recipe, "-q", cwd=tmp_path)
         assert f"{name}, line {row}: the label is empty" in message
-    options = ["--text-column", "text", "--label-column", "label"] if name == "a.csv" else []
+    options = ["--column", "text", "--label-column", "label"] if name == "a.csv" else []
     message = refused("evaluate", "classification", path, "-m", tiny_bert, *options)
     assert f"{name}, line {row}: the label is empty" in message
 

@@ -20,7 +20,7 @@ from clearhead.cli.main import app
 from clearhead.io.locks import LOCK_NAME, folder_lock, writer_lock
 
 READERS = {
-    *("classify", "translate", "summarize", "answer", "serve", "trace", "lint"),
+    *("answer", "serve", "trace", "lint"),
     *("evaluate similarity", "evaluate classification"),
 }
 """Commands that write to standard output alone."""
@@ -29,9 +29,12 @@ READERS = {
 FILES = {
     "encode": ("{0}/texts.txt -m {0}/bert -o {1}.npy", "out.npy"),
     "encode --resume": ("{0}/texts.txt -m {0}/bert --resume -o {1}.jsonl", "out.jsonl"),
+    "classify": ("{0}/texts.txt -m {0}/bert -o {1}.txt", "out.txt"),
+    "translate": ("{0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
+    "summarize": ("{0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
     "view": ("hello -m {0}/bert -o {1}.html", "out.html"),
     "verify": ("{0}/bert -o {1}.json", "out.json"),
-    "verify beside the weights": ("{0}/bert", "bert/certificate.json"),
+    "verify --write": ("{0}/bert --write", "bert/certificate.json"),
     "convert": ("{0}/pickled", "pickled/model.safetensors"),
     "export": ("{0}/bert {1} --to transformers", "out"),
     "benchmark encode": ("-m {0}/bert --rounds 1 --number 8 --json {1}.json", "out.json"),
@@ -61,7 +64,7 @@ def commands(group, before=""):
 
 def test_every_command_is_listed_here():
     assert isinstance(app, typer.Typer)
-    writers = {name.partition(" -")[0].removesuffix(" beside the weights") for name in (*FILES, *FOLDERS)}
+    writers = {name.partition(" -")[0] for name in (*FILES, *FOLDERS)}
     assert writers | READERS == set(commands(app))
 
 
@@ -86,7 +89,7 @@ def folder(tmp_path_factory, tiny_bert):
 
 def words(name, folder, output):
     arguments, _ = {**FILES, **FOLDERS}[name]
-    command = name.partition(" -")[0].removesuffix(" beside the weights")
+    command = name.partition(" -")[0]
     return [part.format(folder, output) for part in (*command.split(), *arguments.split())]
 
 

@@ -111,7 +111,7 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop
     assert whole == EncodingStats(100, sum(len(t.ids) for t in encoder.tokenize(sentences(100))), 0)
     calls = 0
 
-    def interrupt(done, tokens):
+    def interrupt(done, tokens, texts):
         nonlocal calls
         calls += 1
         if calls == stop:
@@ -131,7 +131,7 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop
         output,
         window_texts=12,
         resume=True,
-        on_step=lambda done, tokens: seen.append(tokens),
+        on_step=lambda done, tokens, texts: seen.append(tokens),
     )
     assert counts == whole
     assert len(seen) == 9 - stop
@@ -140,7 +140,7 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop
 
 
 def interrupted(encoder, corpus, output, options=None):
-    def interrupt(done, tokens):
+    def interrupt(done, tokens, texts):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -186,9 +186,10 @@ def test_resume_with_another_model_option_or_input_is_refused(encoder, corpus, t
     del data["format"]  # as clearhead 0.1.0 wrote it
     for older in (data, {}):
         note.write_text(json.dumps(older))
-        resume("was written by another version of clearhead and cannot be resumed; without --resume", options=cls)
-    # without resume it starts from scratch
-    assert encode_corpus(encoder, Corpus([corpus]), output, cls).texts == 100
+        resume("was written by another version of clearhead and cannot be resumed; with --overwrite", options=cls)
+    with pytest.raises(ValueError, match="has encoded some texts .* continue it with --resume, or discard it"):
+        encode_corpus(encoder, Corpus([corpus]), output, cls)
+    assert encode_corpus(encoder, Corpus([corpus]), output, cls, overwrite=True).texts == 100
     assert sorted(os.listdir(tmp_path)) == ["texts.txt", "v.npy"]
 
 
@@ -312,7 +313,7 @@ def test_immediately_failing_run_keeps_an_interrupted_run(encoder, corpus, tmp_p
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"\xff\n")
     with pytest.raises(ValueError, match="not UTF-8"):
-        encode_corpus(encoder, Corpus([bad]), tmp_path / "v.npy")
+        encode_corpus(encoder, Corpus([bad]), tmp_path / "v.npy", overwrite=True)
     (tmp_path / ".v.npy.abcdefgh.part").write_bytes(b"left by a kill while the file was made")
     assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy", window_texts=12, resume=True).texts == 100
     assert sorted(os.listdir(tmp_path)) == ["bad.txt", "texts.txt", "v.npy"]

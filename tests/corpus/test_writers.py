@@ -22,7 +22,8 @@ def write(path, texts, vectors, window=3):
     part = PartFile(path, vectors.shape[1])
     part.open(0)
     for start in range(0, len(texts), window):
-        part.append(texts[start : start + window], vectors[start : start + window])
+        chunk = texts[start : start + window]
+        part.append(chunk, vectors[start : start + window], [{}] * len(chunk))
     part.finish(len(texts))
     part.remove()
 

@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+os.environ.setdefault("TQDM_DISABLE", "1")  # read when tqdm is imported, so before the command itself can set it
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [

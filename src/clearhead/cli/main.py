@@ -37,7 +37,9 @@ from clearhead.data.tables import raise_field_limit
 from clearhead.runtime.allocator import configure_allocator
 
 _RENAMED_OPTIONS = {
+    ("classification", "--text-column"): "--column",
     ("serve", "--use"): "--task",
+    ("summarization", "--document-column"): "--column",
     ("verify", "--against"): "--reference",
     ("view", "--whole"): "--full-maps",
 }
@@ -84,7 +86,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Run, train, serve and inspect Transformer encoders and encoder–decoders.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -133,6 +134,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
     raise_field_limit()
     configure_allocator()
+    os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars of other libraries; clearhead shows its own
     _wrap_standard_output()
     # torch.load warns before it rejects the file, and the error that follows explains more
     warnings.filterwarnings("ignore", "Detected pickle protocol|'torch.load' received a zip file")

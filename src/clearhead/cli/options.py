@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,10 +19,6 @@ Model = Annotated[
     str,
     typer.Option("--model", "-m", help="Model folder or Hugging Face Hub id.", metavar="MODEL"),
 ]
-Seq2SeqModel = Annotated[
-    str,
-    typer.Option("--model", "-m", help="Folder or Hugging Face Hub id of an encoder–decoder.", metavar="MODEL"),
-]
 Translator = Annotated[
     str,
     typer.Option(
@@ -35,12 +32,27 @@ Translator = Annotated[
 SPAN_MODEL = (
     "Folder or Hugging Face Hub id of a model with a span head, or of an encoder–decoder that generates answers."
 )
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TEXT|FILE]...",
+        help="Texts, or files: UTF-8 text with one text per line, .jsonl, .parquet, .csv or .tsv. Default, and for -: "
+        "standard input.",
+    ),
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Output file, written atomically. Default: standard output.")
+]
 Column = Annotated[
     str | None,
     typer.Option(
-        help='Column with the texts. .jsonl and .parquet files: its name, "text" by default. .csv and .tsv files: its '
-        "name in the header line, or its index from 0 if there is no header."
+        help='Column with the texts of .jsonl, .parquet, .csv and .tsv files. Default: "text". If a .csv or .tsv file '
+        "has no header, give the index of the column, from 0."
     ),
+]
+Keep = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMNS", help="Other columns to copy to JSON lines and Parquet, separated by commas."),
 ]
 BeamSize = Annotated[int | None, typer.Option(help="Number of beams. Default: the setting of the model, else 5.")]
 MaxNewTokens = Annotated[

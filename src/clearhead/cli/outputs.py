@@ -1,11 +1,21 @@
 """Output files of commands."""
 
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from clearhead.io.atomic import check_writable
+from clearhead.io.atomic import atomic_file, check_writable
 from clearhead.io.locks import writer_lock
+
+if TYPE_CHECKING:
+    from clearhead.data.corpus import Corpus
+
+Result = TypeVar("Result")
 
 
 def lock_output(context: typer.Context, output: Path) -> None:
@@ -16,3 +26,86 @@ def lock_output(context: typer.Context, output: Path) -> None:
     """
     check_writable(output)
     context.with_resource(writer_lock(output))
+
+
+@contextlib.contextmanager
+def line_writer(output: Path | None) -> Iterator[Callable[[str], object]]:
+    """Write lines to a file, which appears when the block ends without an error, or to standard output.
+
+    Lock the file first, with `lock_output`.
+    """
+    if output is not None:
+        with atomic_file(output) as file:
+            yield lambda line: file.write(f"{line}\n".encode())
+        return
+
+    def write(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        if sys.stdin is not None and sys.stdin.isatty():
+            sys.stdout.flush()
+
+    yield write
+    sys.stdout.flush()
+
+
+def write_results(
+    corpus: "Corpus",
+    output: Path | None,
+    results: Iterable[Result],
+    to_line: Callable[[Result, Mapping[str, Any]], str],
+    *,
+    description: str,
+    num_tokens: Callable[[Result], int] = lambda result: 0,
+) -> Iterator[Result]:
+    """Write a line for each text of a corpus, with a progress bar, and yield its result.
+
+    Args:
+        corpus: the texts.
+        output: the file; None for standard output.
+        results: the result of each text.
+        to_line: returns the line of a result and of the columns kept with its text.
+        description: text before the progress bar.
+        num_tokens: returns the number of tokens of a result, for the progress bar.
+    """
+    from clearhead.finite import error_context
+    from clearhead.runtime.progress import token_progress
+
+    bytes_read = 0
+    with (
+        error_context(location=corpus.location),
+        line_writer(output) as write,
+        token_progress(corpus.total_bytes, shows_progress(output), description=description) as on_step,
+    ):
+        for result in results:
+            (kept,) = corpus.take_kept(1)
+            write(to_line(result, kept))
+            on_step(corpus.bytes_read - bytes_read, num_tokens(result), 1)
+            bytes_read = corpus.bytes_read
+            yield result
+
+
+def window_texts(corpus: "Corpus", default: int) -> int:
+    """Return the number of texts that are computed together: one if they are typed at a terminal, line by line."""
+    typed = "-" in corpus.sources and sys.stdin is not None and sys.stdin.isatty()
+    return 1 if typed else default
+
+
+def json_line(values: Mapping[str, Any], kept: Mapping[str, Any]) -> str:
+    """Return a JSON object in one line, with other columns of its text."""
+    return json.dumps({**kept, **values}, ensure_ascii=False, allow_nan=False, default=str)
+
+
+def kept_columns(keep: str | None, *, as_json: bool) -> list[str]:
+    """Return the names in --keep.
+
+    Raises:
+        ValueError: the output is not JSON.
+    """
+    if keep is not None and not as_json:
+        raise ValueError("--keep requires --json, whose lines have columns")
+    return [] if keep is None else [name.strip() for name in keep.split(",")]
+
+
+def shows_progress(output: Path | None) -> bool:
+    """Return whether to show a progress bar: on a terminal, unless it shows the results."""
+    return sys.stderr.isatty() and not (output is None and sys.stdout.isatty())

@@ -2,7 +2,6 @@
 
 import glob
 import hashlib
-import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -62,9 +61,10 @@ def encode_corpus(
     options: EncodeOptions | None = None,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     wait: float = 0.0,
     window_texts: int = WINDOW_TEXTS,
-    on_step: Callable[[int, int], None] = lambda done, tokens: None,
+    on_step: Callable[[int, int, int], None] = lambda done, tokens, texts: None,
 ) -> EncodingStats:
     """Encode a corpus to a file, window by window.
 
@@ -79,26 +79,45 @@ def encode_corpus(
         output: FILE.npy, .jsonl or .parquet.
         options: as in `TextEncoder.stream`.
         resume: continue an interrupted run, if there is one.
+        overwrite: discard an interrupted run, if there is one.
         wait: seconds to wait for another process that writes the same output.
         window_texts: number of texts per window.
-        on_step: called with the bytes read and the tokens computed since the last call.
+        on_step: called with the bytes read, and the tokens and texts computed, since the last call.
 
     Raises:
         OutputBusyError: another process writes the same output.
-        ResumeError: the interrupted run had another model, option or input (with the difference), or its files are
-            damaged.
+        ResumeError: there is an interrupted run, and neither `resume` nor `overwrite` is set; or it had another model,
+            option or input (with the difference), or its files are damaged.
         ValueError: an input that cannot be read twice, such as standard input, with `resume`.
         NonFiniteError: as in `TextEncoder.stream`, with the file and line of the text.
         OSError: the disk is full.
     """
-    check_output(output)
+    check_output(output, corpus.keep)
     if resume and not corpus.can_reread:
         raise ValueError("standard input and pipes cannot be resumed, because they cannot be read twice; give a file")
-    for source in corpus.sources:
-        if source != "-" and output.exists() and output.samefile(source):
-            raise ValueError(f"{output} is also an input and would be overwritten; give another --output")
+    corpus.check_output(output)
     with writer_lock(output, wait=wait):
+        if not resume and not overwrite:
+            _check_no_interrupted_run(output)
         return _encode(encoder, corpus, output, options or EncodeOptions(), resume, window_texts, on_step)
+
+
+def _check_no_interrupted_run(output: Path) -> None:
+    resume_file = _resume_file(output)
+    if not resume_file.exists():
+        return
+    try:
+        counted = f"{read_json(resume_file)['counts']['texts']:,} texts"
+    except (ValueError, KeyError, TypeError):
+        counted = "some texts"
+    raise ResumeError(
+        f"an interrupted run has encoded {counted} for {output}; continue it with --resume, or discard it with "
+        "--overwrite"
+    )
+
+
+def _resume_file(output: Path) -> Path:
+    return output.with_name(f".{output.name}.resume.json")
 
 
 def _encode(
@@ -108,23 +127,21 @@ def _encode(
     options: EncodeOptions,
     resume: bool,
     window_texts: int,
-    on_step: Callable[[int, int], None],
+    on_step: Callable[[int, int, int], None],
 ) -> EncodingStats:
-    resume_file = output.with_name(f".{output.name}.resume.json")
+    resume_file = _resume_file(output)
     settings = _settings(encoder, corpus, options, window_texts)
-    part = PartFile(output, encoder.width(options.truncate_dim))
+    part = PartFile(output, encoder.width(options.truncate_dim), corpus.keep)
     stats, size = _read_resume_file(resume_file, part, settings) if resume else (EncodingStats(), 0)
-    if resume_file.exists() and not resume:
-        log.warning("%s: dropped an interrupted run; --resume would have continued it", output)
     opened = False
     try:
-        texts = itertools.islice(corpus, stats.texts, None)
         bytes_read = 0
+        texts = corpus.read(stats.texts)
         for batch in locate_errors(encoder.stream(texts, options, window=window_texts), corpus, stats.texts):
             if not opened:  # not earlier: a run that fails at its first text must not delete an interrupted one
                 _open(part, resume_file, size)
                 opened = True
-            size = part.append(batch.texts, batch.vectors)
+            size = part.append(batch.texts, batch.vectors, corpus.take_kept(len(batch.texts)))
             stats = stats.add_batch(batch)
             write_json(
                 resume_file,
@@ -136,7 +153,7 @@ def _encode(
                     "sha256": part.sha256,
                 },
             )
-            on_step(corpus.bytes_read - bytes_read, batch.num_tokens)
+            on_step(corpus.bytes_read - bytes_read, batch.num_tokens, len(batch.texts))
             bytes_read = corpus.bytes_read
         if not opened:
             _open(part, resume_file, size)
@@ -182,7 +199,7 @@ def _read_resume_file(resume_file: Path, part: PartFile, settings: dict[str, Any
     Raises:
         ResumeError: the run cannot be continued.
     """
-    from_scratch = "without --resume the run starts from scratch"
+    from_scratch = "with --overwrite instead of --resume, the run starts from scratch"
     if not resume_file.exists():
         return EncodingStats(), 0
     try:
@@ -228,6 +245,7 @@ def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, wind
         "window": window_texts,
         "input": corpus.describe(),
         "column": corpus.column,
+        "keep": corpus.keep,
         "errors": corpus.errors,
         "versions": {"clearhead": __version__, "torch": str(torch.__version__)},
     }

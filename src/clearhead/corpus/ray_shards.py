@@ -28,7 +28,7 @@ def encode_shards(
     encoder: TextEncoder,
     *,
     workers: int | None = None,
-    on_step: Callable[[int, int], None] = lambda done, tokens: None,
+    on_step: Callable[[int, int, int], None] = lambda done, tokens, texts: None,
 ) -> EncodingStats:
     """Encode each shard to `output/NAME.parquet`, with texts and vectors, on all machines of a Ray cluster.
 
@@ -44,7 +44,7 @@ def encode_shards(
         job: model and options of the workers.
         encoder: the job's model, loaded in this process; the workers use its precision and type of device.
         workers: number of processes; by default one per accelerator or processor of the cluster.
-        on_step: called with the bytes and tokens of each finished shard.
+        on_step: called with the bytes, tokens and texts of each finished shard.
 
     Returns:
         Statistics of the shards that this run encoded.
@@ -59,7 +59,7 @@ def encode_shards(
         raise ValueError('a run on several machines needs Ray: pip install "clearhead[ray]"')
     outputs = _outputs(shards, output)
     # reports a missing or unreadable shard before any work
-    corpora = {shard: Corpus([shard], column=job.column, errors=job.errors) for shard in outputs}
+    corpora = {shard: job.corpus(shard) for shard in outputs}
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file; the output of several shards must be a folder")
     with folder_lock(output):
@@ -73,10 +73,10 @@ def _encode_shards(
     job: EncodingJob,
     encoder: TextEncoder,
     workers: int | None,
-    on_step: Callable[[int, int], None],
+    on_step: Callable[[int, int, int], None],
 ) -> EncodingStats:
     for path in outputs.values():
-        check_output(path)
+        check_output(path, job.keep)
     _check_manifest(output, job, encoder)
     pending = {shard: path for shard, path in outputs.items() if not _is_done(corpora[shard], path)}
     if len(pending) < len(outputs):
@@ -88,7 +88,7 @@ def _encode_shards(
     for shard, result in RayPool(pending, worker_job, workers).run() if pending else ():
         if isinstance(result, EncodingStats):
             total = total.add(result)
-            on_step(Path(shard).stat().st_size, result.tokens)
+            on_step(Path(shard).stat().st_size, result.tokens, result.texts)
         else:
             problems.append(str(result))
     if problems:
@@ -133,6 +133,7 @@ def _check_manifest(output: Path, job: EncodingJob, encoder: TextEncoder) -> Non
         **asdict(job.options),
         "precision": _precision(encoder),
         "column": job.column,
+        "keep": list(job.keep),
         "errors": job.errors,
         "clearhead": __version__,
     }

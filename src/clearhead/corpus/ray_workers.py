@@ -3,7 +3,7 @@
 import importlib
 import logging
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ class EncodingJob:
         model: a folder that all machines can read, or a Hub id.
         options: as in `TextEncoder.stream`.
         precision, device, compile: as in `TextEncoder`.
-        column, errors: as in `Corpus`.
+        column, errors, keep: as in `Corpus`.
     """
 
     model: str
@@ -48,6 +48,11 @@ class EncodingJob:
     column: str | None = None
     errors: Errors = "strict"
     compile: bool = False
+    keep: Sequence[str] = ()
+
+    def corpus(self, shard: str) -> Corpus:
+        """Return the texts of a shard."""
+        return Corpus([shard], column=self.column, errors=self.errors, keep=self.keep)
 
     def encoder(self) -> TextEncoder:
         """Load the model."""
@@ -72,13 +77,13 @@ class Worker:
 
     def encode(self, shard: str, output: str) -> EncodingStats:
         """Encode a shard to its output, and write a description of the shard next to it."""
-        corpus, path = Corpus([shard], column=self.job.column, errors=self.job.errors), Path(output)
+        corpus, path = self.job.corpus(shard), Path(output)
         source = corpus.describe()
         try:
             stats = encode_corpus(self.encoder, corpus, path, self.job.options, resume=True, wait=_LOCK_SECONDS)
         except ResumeError as problem:  # another shard, torch, device or number of threads
             log.warning("%s", problem)
-            stats = encode_corpus(self.encoder, corpus, path, self.job.options, wait=_LOCK_SECONDS)
+            stats = encode_corpus(self.encoder, corpus, path, self.job.options, overwrite=True, wait=_LOCK_SECONDS)
         write_json(source_file(path), {"input": source})
         return stats
 

@@ -7,7 +7,8 @@ interrupted run can resume. The output itself is written atomically from the par
 import contextlib
 import importlib.util
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -16,36 +17,69 @@ import numpy as np
 from clearhead.io.atomic import HashedFile, atomic_file, check_writable, error_path, has_content
 from clearhead.runtime.vectors import Vectors
 
+Kept = Sequence[Mapping[str, Any]]
+"""Values of other columns of each text, by name."""
+
 
 class Format(Protocol):
     """Writer of one file format."""
 
-    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors) -> None:
+    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors, kept: Kept) -> None:
         """Append a window to the part file."""
 
-    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
+    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int, keep: Sequence[str]) -> None:
         """Write the output from the part file, in chunks."""
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, keep: Sequence[str] = ()) -> None:
     """Check that vectors can be written to a path, before anything is computed.
 
+    Args:
+        path: the output.
+        keep: names of other columns of the output.
+
     Raises:
-        ValueError: an unknown file extension, a missing or read-only folder, or a missing extra.
+        ValueError: an unknown file extension, a missing or read-only folder, a missing extra, or other columns in a
+            format that has none.
     """
     if path.suffix not in FORMATS:
         raise ValueError(
             f"{path}: the file extension selects the format, one of {', '.join(FORMATS)}; got {path.suffix!r}"
         )
+    check_keep(keep)
+    if keep and path.suffix == ".npy":
+        raise ValueError(f"{path}: a .npy file has no other columns; with --keep, write .jsonl or .parquet")
     check_writable(path)
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ValueError('Parquet needs pyarrow: pip install "clearhead[parquet]"')
 
 
-def json_lines(texts: Sequence[str], vectors: Vectors) -> Iterator[str]:
-    """Yield one JSON object per text, {"text": ..., "embedding": [...]}, with the shortest exact float32 digits."""
-    for text, vector in zip(texts, vectors, strict=True):
-        yield f'{{"text": {json.dumps(text, ensure_ascii=False)}, "embedding": [{", ".join(vector.astype(str))}]}}\n'
+def check_keep(keep: Sequence[str]) -> None:
+    """Check the names of other columns of an output.
+
+    Raises:
+        ValueError: a name is empty, is repeated or belongs to the vectors or texts.
+    """
+    for name in keep:
+        if name in ("text", "embedding"):
+            raise ValueError(f"--keep: the output already has a column {name!r}")
+        if not name or keep.count(name) > 1:
+            raise ValueError(f"--keep: expected names of columns, separated by commas; got {','.join(keep)!r}")
+
+
+def json_lines(texts: Sequence[str], vectors: Vectors, kept: Kept) -> Iterator[str]:
+    """Yield one JSON object per text, {"text": ..., "embedding": [...]}, with the shortest exact float32 digits.
+
+    Other columns stand between the text and the vector.
+    """
+    for text, vector, values in zip(texts, vectors, kept, strict=True):
+        fields = {"text": text} | {name: _json_value(value) for name, value in values.items()}
+        line = json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str)
+        yield f'{line[:-1]}, "embedding": [{", ".join(vector.astype(str))}]}}\n'
+
+
+def _json_value(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class PartFile:
@@ -54,12 +88,13 @@ class PartFile:
     Args:
         path: the output; its extension selects the format.
         width: dimension of a vector.
+        keep: names of other columns of the output.
 
     The caller must hold the `writer_lock` of the output.
     """
 
-    def __init__(self, path: Path, width: int) -> None:
-        self.path, self.width = path, width
+    def __init__(self, path: Path, width: int, keep: Sequence[str] = ()) -> None:
+        self.path, self.width, self.keep = path, width, keep
         self.part = path.with_name(f".{path.name}.part")
         self._format = FORMATS[path.suffix]
         self._file: HashedFile | None = None
@@ -72,7 +107,7 @@ class PartFile:
         """Open the part file to append at `size`, the end of a window; bytes after it are discarded."""
         self._file = HashedFile(self.part, size)
 
-    def append(self, texts: Sequence[str], vectors: Vectors) -> int:
+    def append(self, texts: Sequence[str], vectors: Vectors, kept: Kept) -> int:
         """Append a window and return the size of the part file once it is synced to disk.
 
         Raises:
@@ -80,7 +115,7 @@ class PartFile:
         """
         assert self._file is not None
         with error_path(self.path):
-            self._format.append(self._file, texts, vectors)
+            self._format.append(self._file, texts, vectors, kept)
             return self._file.sync()
 
     @property
@@ -99,7 +134,7 @@ class PartFile:
         """Write the output atomically; the part file stays."""
         self.close()
         with self.part.open("rb") as part, atomic_file(self.path) as file:
-            self._format.finish(part, file, rows, self.width)
+            self._format.finish(part, file, rows, self.width, self.keep)
 
     def remove(self) -> None:
         """Remove the part file."""
@@ -108,59 +143,87 @@ class PartFile:
 
 
 class _Npy:
-    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors) -> None:
+    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors, kept: Kept) -> None:
         part.write(np.ascontiguousarray(vectors).tobytes())
 
-    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
+    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int, keep: Sequence[str]) -> None:
         header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
         np.lib.format.write_array_header_1_0(file, header)
         _copy(part, file)
 
 
 class _Jsonl:
-    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors) -> None:
-        for line in json_lines(texts, vectors):
+    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors, kept: Kept) -> None:
+        for line in json_lines(texts, vectors, kept):
             part.write(line.encode("utf-8"))
 
-    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
+    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int, keep: Sequence[str]) -> None:
         _copy(part, file)
 
 
 class _Parquet:
     """A Parquet file ends with its index and cannot be continued, so the part file is a sequence of Arrow streams."""
 
-    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors) -> None:
+    def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors, kept: Kept) -> None:
         import pyarrow
 
-        batch = self._batch(texts, vectors)
+        flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
+        columns = {"text": pyarrow.array(texts, pyarrow.string())}
+        columns |= {name: _kept_array([values[name] for values in kept]) for name in kept[0]}
+        columns["embedding"] = pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+        batch = pyarrow.record_batch(list(columns.values()), names=list(columns))
         sink = pyarrow.BufferOutputStream()
         with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
         part.write(sink.getvalue().to_pybytes())
 
-    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int) -> None:
+    def finish(self, part: IO[bytes], file: IO[bytes], rows: int, width: int, keep: Sequence[str]) -> None:
         import pyarrow
         import pyarrow.parquet
 
-        schema = self._batch([], np.empty((0, width), np.float32)).schema
+        kinds = [("text", pyarrow.string())]
+        kinds += [(name, _common_type(part, rows, name)) for name in keep]
+        schema = pyarrow.schema([*kinds, ("embedding", pyarrow.list_(pyarrow.float32(), width))])
         with pyarrow.parquet.ParquetWriter(file, schema) as writer:
-            left = rows
-            while left:
-                with pyarrow.ipc.open_stream(part) as stream:
-                    for batch in stream:
-                        writer.write_batch(batch)
-                        left -= batch.num_rows
+            for batch in _batches(part, rows):
+                writer.write_table(pyarrow.Table.from_batches([batch]).cast(schema))
 
-    @staticmethod
-    def _batch(texts: Sequence[str], vectors: Vectors) -> Any:
-        import pyarrow
 
-        flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
-        columns = [
-            pyarrow.array(texts, pyarrow.string()),
-            pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
-        ]
-        return pyarrow.record_batch(columns, names=["text", "embedding"])
+def _kept_array(values: list[Any]) -> Any:
+    """Return values as an Arrow array; if they have no common scalar type, as texts, in JSON unless they are texts."""
+    import pyarrow
+
+    if not any(isinstance(value, list | dict) for value in values):
+        with contextlib.suppress(pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
+            return pyarrow.array(values)
+    texts = [
+        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for value in values
+    ]
+    return pyarrow.array(texts, pyarrow.string())
+
+
+def _common_type(part: IO[bytes], rows: int, name: str) -> Any:
+    """Return the type that holds the values of a column in all windows: text if there is no better one."""
+    import pyarrow
+
+    schemas = {pyarrow.schema([batch.schema.field(name)]) for batch in _batches(part, rows)}
+    try:
+        kind = pyarrow.unify_schemas(list(schemas), promote_options="permissive").field(name).type if schemas else None
+    except pyarrow.ArrowTypeError:
+        kind = None
+    return pyarrow.string() if kind is None or pyarrow.types.is_null(kind) else kind
+
+
+def _batches(part: IO[bytes], rows: int) -> Iterator[Any]:
+    import pyarrow
+
+    part.seek(0)
+    while rows:
+        with pyarrow.ipc.open_stream(part) as stream:
+            for batch in stream:
+                yield batch
+                rows -= batch.num_rows
 
 
 def _copy(source: IO[bytes], target: IO[bytes]) -> None:

@@ -6,6 +6,7 @@ import itertools
 import logging
 import sys
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from gzip import GzipFile
 from pathlib import Path
@@ -15,7 +16,7 @@ from clearhead.choices import check_choice
 from clearhead.data.file_formats import check_text_format
 from clearhead.data.lines import Errors, check_file, content_hash, open_bytes, strip_newline, text_lines
 from clearhead.data.parquet import check_parquet, parquet_rows
-from clearhead.data.tables import Cells, Column, json_rows, separated_rows
+from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, table_header
 
 log = logging.getLogger(__name__)
 
@@ -26,30 +27,39 @@ _ADVICE = "use --errors replace to insert replacement characters"
 class Corpus:
     """Texts of one or several files, in order.
 
-    The file extension determines the format. .jsonl: the value of `column` in the object on each line. .parquet: the
-    column. .csv and .tsv with a `column`: the column. All other files and standard input: lines of text. All formats
-    except .parquet may be gzipped (.gz).
+    The file extension determines the format. .jsonl: the value of `column` in the object on each line. .parquet, .csv
+    and .tsv: the column. All other files and standard input: lines of text. All formats except .parquet may be gzipped
+    (.gz).
 
     Args:
         sources: the files; "-" is standard input.
-        column: the name of the column in .jsonl and .parquet files; "text" if None. In .csv and .tsv files a name in
-            the first line, or a number from 0 without such a line; if None, they are lines of text.
+        column: the name of the column; "text" if None. In .csv and .tsv files, a number from 0 is a column of a table
+            without a header.
         errors: how to handle bytes that are not UTF-8: "strict" raises, "replace" inserts U+FFFD.
+        keep: other columns, whose values `take_kept` returns.
 
     Raises:
-        ValueError: a file does not exist or is a folder; a Parquet file has no such text column; a column is given for
-            files without columns. While iterating: bytes are not UTF-8, a line is not a JSON object or has no text in
-            the column; the message names file and line.
+        ValueError: a file does not exist or is a folder; a table has no such text column (the message lists its
+            columns); a column is given for files without columns. While iterating: bytes are not UTF-8, a line is not
+            a JSON object or has no text in the column; the message names file and line.
 
     >>> from clearhead.data.corpus import Corpus
     >>> Corpus(["-"]).total_bytes is None
     True
     """
 
-    def __init__(self, sources: Sequence[str | Path], *, column: str | None = None, errors: Errors = "strict") -> None:
+    def __init__(
+        self,
+        sources: Sequence[str | Path],
+        *,
+        column: str | None = None,
+        errors: Errors = "strict",
+        keep: Sequence[str] = (),
+    ) -> None:
         check_choice("errors", errors, get_args(Errors))
         self.sources = [str(source) for source in sources]
-        self.column, self.errors = column, errors
+        self.column, self.errors, self.keep = column, errors, list(keep)
+        self._kept: deque[list[Any]] = deque()
         self.bytes_read = 0
         self._starts: list[int] = []  # number of the first text of each source
         for source in self.sources:
@@ -73,18 +83,42 @@ class Corpus:
 
     def __iter__(self) -> Iterator[str]:
         """Yield the texts; `bytes_read` is the approximate progress."""
+        return self.read()
+
+    def read(self, start: int = 0) -> Iterator[str]:
+        """Yield the texts from number `start` on; `bytes_read` is the approximate progress."""
         self.bytes_read, self._starts = 0, []
+        self._kept.clear()
         bytes_before = number = 0
         for source in self.sources:
             self._starts.append(number)
             for text in self._texts(source):
-                yield text
+                if number >= start:
+                    yield text
+                else:
+                    self._kept.clear()
                 number += 1
             if number == self._starts[-1]:
                 log.warning("%s contains no texts", source_name(source))
             if source != "-":
                 bytes_before += Path(source).stat().st_size
                 self.bytes_read = bytes_before
+
+    def take_kept(self, count: int) -> list[dict[str, Any]]:
+        """Return the values of the columns in `keep`, by name, for the next `count` texts that were read."""
+        if not self.keep:
+            return [{}] * count
+        return [dict(zip(self.keep, self._kept.popleft(), strict=True)) for _ in range(count)]
+
+    def check_output(self, output: Path) -> None:
+        """Check that an output is not one of the sources.
+
+        Raises:
+            ValueError: it is.
+        """
+        for source in self.sources:
+            if source != "-" and output.exists() and output.samefile(source):
+                raise ValueError(f"{output} is also an input and would be overwritten; give another --output")
 
     def location(self, index: int) -> str:
         """Return the file and line of a text by its number from 0, reading the file again."""
@@ -100,33 +134,62 @@ class Corpus:
 
     def _texts(self, source: str) -> Iterator[str]:
         if source.endswith(".parquet"):
-            yield from _first_values(self._parquet(source))
+            yield from self._first_values(self._parquet(source))
         else:
             with open_source(source) as file:
                 yield from self._read(self._lines(file, source_name(source)), source)
 
     def _read(self, lines: Iterator[str], source: str) -> Iterator[str]:
         cells = self._cells(lines, source)
-        return map(strip_newline, lines) if cells is None else _first_values(cells)
+        return map(strip_newline, lines) if cells is None else self._first_values(cells)
+
+    def _first_values(self, rows: Iterator[Cells]) -> Iterator[str]:
+        for _, (text, *kept) in rows:
+            if kept:
+                self._kept.append(kept)
+            yield text
 
     def _cells(self, lines: Iterator[str], source: str) -> Iterator[Cells] | None:
         """Return the rows of a table with their lines; None for lines of text."""
         kind = _kind(source)
         if kind == ".jsonl":
-            return json_rows(lines, source, [Column(self.column or DEFAULT_COLUMN)], numbers=False)
-        if kind in (".csv", ".tsv") and self.column is not None:
-            column = Column(int(self.column) if self.column.isdecimal() else self.column)
-            return separated_rows(lines, source, [column], commas=kind == ".csv")
+            return json_rows(lines, source, self._columns(), numbers=False)
+        if kind in (".csv", ".tsv"):
+            return separated_rows(lines, source, self._columns(numbered=True), commas=kind == ".csv")
         return None
+
+    def _columns(self, *, numbered: bool = False) -> list[Column]:
+        name = self.column or DEFAULT_COLUMN
+        text = Column(int(name) if numbered and name.isdecimal() else name)
+        return [text, *(Column(other, any_type=True) for other in self.keep)]
 
     def _check(self, source: str) -> None:
         if source != "-":
             check_file(Path(source))
         kind = _kind(source)
         if kind == ".parquet":
-            check_parquet(source, [Column(self.column or DEFAULT_COLUMN)], numbers=False)
-        elif kind not in (".jsonl", ".csv", ".tsv") and self.column is not None:
-            raise ValueError(f"{source} has no columns; --column is for .jsonl, .parquet, .csv and .tsv files")
+            check_parquet(source, self._columns(), numbers=False)
+        elif kind in (".csv", ".tsv"):
+            self._check_header(source, commas=kind == ".csv")
+        elif not is_table(source) and (self.column is not None or self.keep):
+            option = "--keep" if self.column is None else "--column"
+            raise ValueError(f"{source} has no columns; {option} is for .jsonl, .parquet, .csv and .tsv files")
+
+    def _check_header(self, source: str, *, commas: bool) -> None:
+        if self.column is not None and self.column.isdecimal():
+            if self.keep:
+                raise ValueError(f"--keep needs the names of columns, but --column {self.column} is for no header")
+            return
+        with open_bytes(Path(source)) as file:
+            header = table_header(text_lines(file, source, errors=self.errors, advice=_ADVICE), source, commas=commas)
+        if self.column is None and header and DEFAULT_COLUMN not in header:
+            raise ValueError(
+                f"{source} has the columns {', '.join(map(repr, header))}. Choose the texts with --column NAME, or "
+                "with --column NUMBER (from 0) if the first row is not a header"
+            )
+        for column in self._columns() if header else ():
+            if column.name not in header:
+                raise ValueError(f"{source}: {missing_column(column.name, header)} (the names in its first line)")
 
     def _lines(self, file: Iterable[bytes], name: str) -> Iterator[str]:
         compressed = isinstance(file, GzipFile)  # its bytes are not those of the file
@@ -142,8 +205,84 @@ class Corpus:
         def count(share: float) -> None:
             self.bytes_read = start + int(share * size)
 
-        columns = [Column(self.column or DEFAULT_COLUMN)]
-        return parquet_rows(source, columns, numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count)
+        return parquet_rows(
+            source, self._columns(), numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count
+        )
+
+
+class TypedTexts(Corpus):
+    """Texts that were typed as arguments of a command, in place of files.
+
+    Args:
+        texts: the texts.
+
+    >>> from clearhead.data.corpus import TypedTexts
+    >>> list(TypedTexts(["Good morning!"]))
+    ['Good morning!']
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        super().__init__([])
+        self.texts = list(texts)
+
+    @property
+    def total_bytes(self) -> int | None:
+        return None
+
+    def describe(self) -> list[list[str | None]]:
+        return [["argument", text] for text in self.texts]
+
+    def read(self, start: int = 0) -> Iterator[str]:
+        return iter(self.texts[start:])
+
+    def location(self, index: int) -> str:
+        return f"argument {index + 1}"
+
+
+def texts_of(
+    arguments: Sequence[str], *, column: str | None = None, errors: Errors = "strict", keep: Sequence[str] = ()
+) -> Corpus:
+    """Return the texts of a command's arguments: those in files, or the arguments themselves.
+
+    An argument is a file if it exists, or if it looks like a path: it ends in an extension for texts, or it is one word
+    with a slash or an extension. All arguments must be files, or all texts. Without arguments, standard input is read.
+
+    Args:
+        arguments: files or texts; "-" is standard input.
+        column, errors, keep: as in `Corpus`.
+
+    Raises:
+        ValueError: as in `Corpus`; files next to texts; a column for texts.
+
+    >>> from clearhead.data.corpus import texts_of
+    >>> list(texts_of(["Where can I buy a ticket?"]))
+    ['Where can I buy a ticket?']
+    """
+    files = [is_file(argument) for argument in arguments]
+    if all(files):
+        return Corpus(arguments or ["-"], column=column, errors=errors, keep=keep)
+    if any(files):
+        text, file = arguments[files.index(False)], arguments[files.index(True)]
+        raise ValueError(f"give either files or texts: {file} is a file, and no file is named {text!r:.60}")
+    if column is not None or keep:
+        option = "--keep" if column is None else "--column"
+        raise ValueError(f"{option} is for files; no file is named {arguments[0]!r:.60}")
+    return TypedTexts(arguments)
+
+
+def is_file(argument: str) -> bool:
+    """Return whether an argument is a file, or looks like the path of one, as in `texts_of`."""
+    try:
+        if argument == "-" or Path(argument).exists():
+            return True
+    except (OSError, ValueError):  # too long for a path, or with a null character
+        return False
+    if _kind(argument) in _TEXT_SUFFIXES:
+        return True
+    return argument.split() == [argument] and ("/" in argument or Path(argument).suffix != "")
+
+
+_TEXT_SUFFIXES = frozenset({".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet", ".md", ".gz"})
 
 
 @contextlib.contextmanager
@@ -169,19 +308,38 @@ def open_source(source: str) -> Iterator[Any]:
         yield file
 
 
+def read_document(argument: str) -> str:
+    """Return a file, or standard input for "-", as one text without its byte order mark; other arguments as they are.
+
+    Raises:
+        ValueError: the file is missing or not UTF-8.
+
+    >>> from clearhead.data.corpus import read_document
+    >>> read_document("It rained. We stayed.")
+    'It rained. We stayed.'
+    """
+    if not is_file(argument):
+        return argument
+    with open_source(argument) as file:
+        data: bytes = file.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source_name(argument)} is not UTF-8: {error}; convert it, for example with iconv") from None
+
+
 def source_name(source: str) -> str:
     """Return the name of a source for messages."""
     return "standard input" if source == "-" else source
 
 
+def is_table(source: str) -> bool:
+    """Return whether a file has columns."""
+    return _kind(source) in (".jsonl", ".parquet", ".csv", ".tsv")
+
+
 def _kind(source: str) -> str:
     return Path(source.removesuffix(".gz")).suffix
-
-
-def _first_values(rows: Iterator[Cells]) -> Iterator[str]:
-    for _, (text,) in rows:
-        assert text is not None  # the column is not optional
-        yield text
 
 
 def _standard_input() -> Any:

@@ -38,6 +38,8 @@ def check_parquet(source: str, columns: Sequence[Column], *, numbers: bool) -> N
             raise ValueError(f"{source}: {missing_column(column.name, names)}")
         if count > 1:
             raise ValueError(f"{source} has {count} columns named {column.name!r}; expected one")
+        if column.any_type:
+            continue
         kind = schema.field(column.name).type
         inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
         if not (_is_text(inner) or (numbers and _is_number(inner))):
@@ -85,25 +87,27 @@ def parquet_rows(
             if batch is None:
                 return
             values = [
-                _texts(batch.column(column.name)) if column.name in available else [None] * batch.num_rows
+                _values(batch.column(column.name), column) if column.name in available else [None] * batch.num_rows
                 for column in columns
             ]
             for cells in zip(*values, strict=True):
                 row += 1
                 on_progress(row / total)
                 where = f"{source}, row {row}"
-                texts = []
+                row_values = []
                 for value, column in zip(cells, columns, strict=True):
-                    text = _decoded(value, column, where, errors, advice) if isinstance(value, bytes) else value
-                    texts.append(_parquet_value(text, column, where, numbers))
-                yield where, texts
+                    decoded = _decoded(value, column, where, errors, advice) if isinstance(value, bytes) else value
+                    row_values.append(_parquet_value(decoded, column, where, numbers))
+                yield where, row_values
 
 
-def _texts(array: Any) -> list[str | None] | list[bytes | None]:
-    """Return the values of a column; as bytes if one of them is not UTF-8."""
+def _values(array: Any, column: Column) -> list[Any]:
+    """Return the values of a column; texts as bytes if one of them is not UTF-8."""
     import pyarrow
 
     array = array.dictionary_decode() if pyarrow.types.is_dictionary(array.type) else array
+    if column.any_type and not _is_text(array.type):
+        return array.to_pylist()  # type: ignore[no-any-return]
     texts = array if _is_text(array.type) else array.cast(pyarrow.string())
     try:
         return texts.to_pylist()  # type: ignore[no-any-return]
@@ -121,9 +125,9 @@ def _decoded(value: bytes, column: Column, where: str, errors: Errors, advice: s
         ) from None
 
 
-def _parquet_value(value: str | None, column: Column, where: str, numbers: bool) -> str | None:
-    if value is None and column.optional:
-        return None
+def _parquet_value(value: object, column: Column, where: str, numbers: bool) -> object:
+    if column.any_type or (value is None and column.optional):
+        return value
     return check_text(value, f"{where}: column {column.name!r}", numbers)
 
 

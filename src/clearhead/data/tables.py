@@ -5,6 +5,7 @@ import difflib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from clearhead.data.lines import strip_newline
 from clearhead.io.json import json_error
@@ -17,14 +18,16 @@ class Column:
     Args:
         name: its name, or its number from 0 if the table has no header.
         optional: whether a row may lack it; its value is then None.
+        any_type: whether its values are passed on as they are: numbers, lists, null ... Otherwise they are texts.
     """
 
     name: str | int
     optional: bool = False
+    any_type: bool = False
 
 
-Cells = tuple[str, list[str | None]]
-"""File and line of a row, and the values of the requested columns."""
+Cells = tuple[str, list[Any]]
+"""File and line of a row, and the values of the requested columns: texts, None or, for `any_type`, other values."""
 
 
 def json_rows(lines: Iterable[str], source: str, columns: Sequence[Column], *, numbers: bool) -> Iterator[Cells]:
@@ -58,12 +61,12 @@ def json_rows(lines: Iterable[str], source: str, columns: Sequence[Column], *, n
         yield where, [_json_value(row, column, where, numbers) for column in columns]
 
 
-def _json_value(row: dict[str, object], column: Column, where: str, numbers: bool) -> str | None:
+def _json_value(row: dict[str, object], column: Column, where: str, numbers: bool) -> object:
     if column.name not in row and not column.optional:
         raise ValueError(f"{where}: {missing_column(column.name, list(row))}")
     value = row.get(str(column.name))
-    if value is None and column.optional:
-        return None
+    if column.any_type or (value is None and column.optional):
+        return value
     return check_text(value, f"{where}: column {column.name!r}", numbers)
 
 
@@ -104,6 +107,11 @@ def separated_rows(
             expected = _expected_columns(needed, most, header)
             raise ValueError(f"{where} has {len(row)} column{'s' if len(row) > 1 else ''}; {expected}")
         yield where, [row[index] if 0 <= index < len(row) else None for index in indices]
+
+
+def table_header(lines: Iterable[str], source: str, *, commas: bool) -> list[str]:
+    """Return the fields of the first row; arguments as in `separated_rows`."""
+    return next(_comma_rows(lines, source) if commas else _tab_rows(lines), (0, list[str]()))[1]
 
 
 def _tab_rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

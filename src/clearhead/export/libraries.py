@@ -102,7 +102,7 @@ def to_ctranslate2(
 
 
 def _require_libraries(*libraries: str) -> None:
-    """Check that libraries are installed, and disable the progress bars of transformers.
+    """Check that libraries are installed.
 
     Raises:
         ValueError: a library is not installed.
@@ -110,8 +110,6 @@ def _require_libraries(*libraries: str) -> None:
     for name in ("transformers", *libraries):
         if importlib.util.find_spec(name) is None:
             raise ValueError(f"this format needs {name}: pip install {name.replace('_', '-')}")
-    logs: Any = importlib.import_module("transformers.utils.logging")  # untyped
-    logs.disable_progress_bar()
 
 
 def _convert(pipeline: TextEncoder | TextToText, source: Path, output: Path, weights: str | None = None) -> None:

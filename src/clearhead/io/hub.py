@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import sysconfig
 from pathlib import Path
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
@@ -55,6 +56,12 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise ValueError(f"no such model folder: {model}")
     return _from_hub(name, revision)
+
+
+def in_installed_package(folder: Path) -> bool:
+    """Return whether a model folder belongs to this package, or to another installed one."""
+    installed = [_SHIPPED, *(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))]
+    return any(folder.resolve().is_relative_to(path.resolve()) for path in installed)
 
 
 def _packaged_default() -> Path | None:

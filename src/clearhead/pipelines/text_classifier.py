@@ -146,11 +146,18 @@ class TextClassifier(Pipeline[EncoderClassifier]):
         results = self._classify(listed, tokens, batch_tokens)
         return results[0] if single else results
 
-    def stream(self, texts: Iterable[str], *, batch_tokens: int | None = None) -> Iterator[Classification]:
-        """Classify a stream of texts, which is never held in memory as a whole; arguments as in `classify`."""
+    def stream(
+        self, texts: Iterable[str], *, batch_tokens: int | None = None, window: int = WINDOW_TEXTS
+    ) -> Iterator[Classification]:
+        """Classify a stream of texts, which is never held in memory as a whole.
+
+        Args:
+            texts, batch_tokens: as in `classify`.
+            window: number of texts that are read and computed together.
+        """
 
         def tokenized() -> Iterator[tuple[list[str], list[Tokens]]]:
-            for chunk in chunked(texts, WINDOW_TEXTS):
+            for chunk in chunked(texts, window):
                 yield chunk, self.tokenizer.encode(chunk, self.max_length)
 
         done = 0

@@ -8,17 +8,21 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 
+class _Texts(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        texts = task.fields["texts"]
+        return Text(f"{texts:,} texts" if texts else "")
+
+
 class _TokensPerSecond(ProgressColumn):
     def render(self, task: Task) -> Text:
-        seconds = task.elapsed or 0.0
-        return Text(f"{task.fields['tokens'] / seconds:,.0f} tokens/s" if seconds else "")
+        seconds, tokens = task.elapsed or 0.0, task.fields["tokens"]
+        return Text(f"{tokens / seconds:,.0f} tokens/s" if seconds and tokens else "")
 
 
 @contextlib.contextmanager
-def token_progress(
-    total: int | None, enabled: bool, *, description: str = "encoding"
-) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar with tokens per second and the remaining time.
+def token_progress(total: int | None, enabled: bool, *, description: str = "encoding") -> Iterator[Callable[..., None]]:
+    """Show a progress bar with the number of texts, tokens per second and the remaining time.
 
     Args:
         total: amount of work, in any unit; None if unknown, as for standard input.
@@ -26,23 +30,25 @@ def token_progress(
         description: text before the bar.
 
     Yields:
-        A function to call with the units and the tokens computed since the last call.
+        A function to call with the units, tokens and, optionally, texts computed since the last call.
     """
     if not enabled:
-        yield lambda done, tokens: None
+        yield lambda done, tokens, texts=0: None
         return
     bar = Progress(
         TextColumn(description),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%" if total is not None else ""),
+        _Texts(),
         _TokensPerSecond(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
     with bar:
-        task = bar.add_task(description, total=total, tokens=0)
+        task = bar.add_task(description, total=total, tokens=0, texts=0)
 
-        def on_step(done: int, tokens: int) -> None:
-            bar.update(task, advance=done, tokens=bar.tasks[0].fields["tokens"] + tokens)
+        def on_step(done: int, tokens: int, texts: int = 0) -> None:
+            fields = bar.tasks[0].fields
+            bar.update(task, advance=done, tokens=fields["tokens"] + tokens, texts=fields["texts"] + texts)
 
         yield on_step

@@ -21,7 +21,7 @@ def classification(
     model: Annotated[
         str, typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hugging Face Hub id of a classifier.")
     ],
-    text_column: Annotated[
+    column: Annotated[
         str | None,
         typer.Option(
             help="Column with the texts: its name, or its index from 0 in .csv and .tsv files without a header. "
@@ -43,7 +43,7 @@ def classification(
     from clearhead.data.records import Records
     from clearhead.metrics.classification import check_labels, classification_scores, label_of
 
-    names = {"text": text_column, "label": label_column}
+    names = {"text": column, "label": label_column}
     columns = {field: int(name) if name.isdecimal() else name for field, name in names.items() if name is not None}
     rows = list(Records(source, fields=["text", "label"], columns=columns, encoding=encoding))
     # the same conversion as in training

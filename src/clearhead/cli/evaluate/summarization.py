@@ -53,7 +53,7 @@ def summarization(
     hypotheses: texts.Hypotheses = None,
     baseline: BaselineOption = None,
     output: texts.Output = None,
-    document_column: DocumentColumn = None,
+    column: DocumentColumn = None,
     reference_column: ReferenceColumn = None,
     beam_size: options.BeamSize = None,
     max_new_tokens: options.MaxNewTokens = None,
@@ -71,7 +71,7 @@ def summarization(
     if sum(choice is not None for choice in (model, hypotheses, baseline)) != 1:
         raise ValueError("give exactly one of --model, --hypotheses and --baseline")
     texts.claim_output(context, output, hypotheses)
-    data = _read_documents(source, reference, document_column, reference_column)
+    data = _read_documents(source, reference, column, reference_column)
     if hypotheses is not None:
         (outputs,) = texts.read_aligned([hypotheses])
         if len(outputs) != len(data.texts):
@@ -104,16 +104,16 @@ def summarization(
 
 
 def _read_documents(
-    source: Path, references: list[Path] | None, document_column: str | None, reference_column: str | None
+    source: Path, references: list[Path] | None, column: str | None, reference_column: str | None
 ) -> "Documents":
     from clearhead.data.documents import Documents, lead_sentence, read_documents
 
     if not references:
         if source.suffix != ".jsonl":
             raise ValueError("give --reference; only a .jsonl file can contain the reference summaries")
-        return read_documents(source, document=document_column or "source", reference=reference_column or "target")
-    if document_column is not None or reference_column is not None:
-        raise ValueError("--document-column and --reference-column require a .jsonl file without --reference")
+        return read_documents(source, document=column or "source", reference=reference_column or "target")
+    if column is not None or reference_column is not None:
+        raise ValueError("--column and --reference-column require a .jsonl file without --reference")
     documents, *references_by_file = texts.read_aligned([source, *references])
     lines = [f"{source}, line {number}" for number in range(1, len(documents) + 1)]
     return Documents(

@@ -27,23 +27,35 @@ def verify(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Certificate file. Default: certificate.json next to the weights."),
+        typer.Option("--output", "-o", help="Write the certificate to this file."),
     ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the certificate next to the weights, as certificate.json.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Check that padding, batch order, caches, kernels, precision and saving do not change the results.
 
-    Prints the largest error of each check and writes them to a certificate with versions and hashes. Exits with status
-    1 if an error exceeds its bound or a check raises an exception.
+    Prints the largest error of each check. A certificate has them with versions and hashes. Exits with status 1 if an
+    error exceeds its bound or a check raises an exception.
     """
     from clearhead.inspection.verify.certificate import NAME
     from clearhead.inspection.verify.verify import verify as run_checks
     from clearhead.io import hub
 
-    path = hub.resolve_model(model) / NAME if output is None else output
-    lock_output(context, path)
+    if write and output is not None:
+        raise ValueError("give --write or --output, not both")
+    path = output
+    if write:
+        folder = hub.resolve_model(model)
+        if hub.in_installed_package(folder):
+            raise ValueError(f"{folder} is part of an installed package; write the certificate with --output FILE")
+        path = folder / NAME
+    if path is not None:
+        lock_output(context, path)
     certificate = run_checks(model, None if reference is None else reference.value)
-    write_json(path, certificate.as_dict())
+    if path is not None:
+        write_json(path, certificate.as_dict())
     if as_json:
         typer.echo(json.dumps(certificate.as_dict()))
     else:
@@ -54,6 +66,6 @@ def verify(
             typer.echo(
                 f"{check.name:{width}} {error:>8}  of {check.bound:.1e}  {status:7}  {check.note or check.measured}"
             )
-        typer.echo(f"{certificate.summary}; {path}", err=True)
+        typer.echo(certificate.summary if path is None else f"{certificate.summary}; {path}", err=True)
     if not certificate.holds:
         raise typer.Exit(1)

@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.text.summarize import read_text
-from clearhead.data.corpus import source_name
+from clearhead.data.corpus import is_file, read_document, source_name
 
 if TYPE_CHECKING:
     from clearhead.pipelines.answers import Answer
 
 
+_SUGGESTION = (
+    "answer needs a model. For English: --model distilbert/distilbert-base-cased-distilled-squad, which is downloaded "
+    "from the Hugging Face Hub once (260 MB); with --no-answer: deepset/roberta-base-squad2 (500 MB)"
+)
+
+
 def answer(
-    model: Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=options.SPAN_MODEL)],
     question: Annotated[str, typer.Option(metavar="TEXT", help="Question.")],
     context: Annotated[
         str,
-        typer.Option(metavar="FILE", help="UTF-8 file of any length that contains the answer; - is standard input."),
+        typer.Option(
+            metavar="TEXT|FILE", help="Text, or UTF-8 file of any length, with the answer; - is standard input."
+        ),
     ],
+    model: Annotated[str | None, typer.Option("--model", "-m", metavar="MODEL", help=options.SPAN_MODEL)] = None,
     n_best: Annotated[int, typer.Option(min=1, help="Number of answers, best first, one per line.")] = 1,
     no_answer: Annotated[
         bool,
@@ -39,12 +46,14 @@ def answer(
     ] = False,
 ) -> None:
     """Answer a question from a text."""
-    text = read_text(context)
+    if model is None:
+        raise ValueError(_SUGGESTION)
+    text = read_document(context)
     from clearhead.finite import error_context
     from clearhead.pipelines.question_answerer import QuestionAnswerer
 
     answerer = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
-    with error_context(location=[source_name(context)].__getitem__):
+    with error_context(location=[source_name(context) if is_file(context) else "--context"].__getitem__):
         result = answerer.answer(
             question,
             text,

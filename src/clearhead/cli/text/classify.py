@@ -1,28 +1,24 @@
 """`clearhead classify`: classify texts."""
 
-import json
-import sys
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.outputs import json_line, kept_columns, lock_output, window_texts, write_results
 from clearhead.cli.text.encode import ErrorsOption
 
 
 def classify(
+    context: typer.Context,
     model: Annotated[
         str, typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hugging Face Hub id of a classifier.")
     ],
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[INPUT]...",
-            help="Text files (UTF-8, one text per line), .jsonl, .parquet, .csv or .tsv files; - is standard input.",
-        ),
-    ] = None,
+    sources: options.Texts = None,
+    output: options.Output = None,
     column: options.Column = None,
+    keep: options.Keep = None,
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
     errors: Annotated[
@@ -33,17 +29,28 @@ def classify(
     ] = False,
 ) -> None:
     """Print the most probable label of each text and its probability, one line per text."""
-    from clearhead.data.corpus import Corpus
+    from clearhead.data.corpus import texts_of
 
-    corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
-    from clearhead.finite import error_context
+    names = kept_columns(keep, as_json=as_json)
+    corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
+    if output is not None:
+        corpus.check_output(output)
+        lock_output(context, output)
     from clearhead.pipelines.text_classifier import TextClassifier
+    from clearhead.runtime.streaming import WINDOW_TEXTS
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
-    with error_context(location=corpus.location):
-        for result in classifier.stream(corpus):
-            line = f"{result.label}\t{result.probability:.4f}"
-            if as_json:
-                line = json.dumps(asdict(result), ensure_ascii=False, allow_nan=False)
-            sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    results = classifier.stream(corpus, window=window_texts(corpus, WINDOW_TEXTS))
+    written = write_results(
+        corpus,
+        output,
+        results,
+        lambda result, kept: (
+            json_line(asdict(result), kept) if as_json else f"{result.label}\t{result.probability:.4f}"
+        ),
+        description="classifying",
+    )
+    truncated = [result.truncated for result in written]
+    if any(truncated):
+        limit = f"the model's limit of {classifier.max_length} tokens"
+        typer.echo(f"clearhead: {truncated.count(True)} of {len(truncated)} texts were truncated to {limit}", err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.outputs import kept_columns, shows_progress, window_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,13 +44,6 @@ class ErrorsOption(StrEnum):
     substitute = "replace"
 
 
-Sources = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[INPUT]...",
-        help="Text files (UTF-8, one text per line), .jsonl, .parquet, .csv or .tsv files; - is standard input.",
-    ),
-]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -62,6 +56,7 @@ Resume = Annotated[
     bool,
     typer.Option("--resume", help="Resume an interrupted run with the same --output. --engine ray always resumes."),
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Discard an interrupted run with the same --output.")]
 Pooling = Annotated[PoolingOption | None, typer.Option(help="Pooling. Default: the setting of the model.")]
 Normalize = Annotated[
     bool | None,
@@ -103,11 +98,13 @@ AsJson = Annotated[
 
 
 def encode(
-    sources: Sources = None,
+    sources: options.Texts = None,
     output: Output = None,
     model: options.Model = options.DEFAULT_MODEL,
     column: options.Column = None,
+    keep: options.Keep = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     pooling: Pooling = None,
     normalize: Normalize = None,
     max_length: MaxLength = None,
@@ -123,11 +120,12 @@ def encode(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Encode texts, one per line, as vectors. The input is streamed and can be of any size."""
-    from clearhead.data.corpus import Corpus
+    """Encode texts as vectors. The input is streamed and can be of any size."""
+    from clearhead.data.corpus import texts_of
 
-    _check_options(sources, output, resume, engine, workers)
-    corpus = Corpus(sources or ["-"], column=column, errors=errors.value)
+    names = kept_columns(keep, as_json=True)
+    corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
+    _check_options(corpus, output, resume, overwrite, engine, workers)
     # the checks above need no torch, whose import is slow
     from clearhead.corpus.ray_workers import EncodingJob
     from clearhead.runtime.compile import use_persistent_cache
@@ -143,9 +141,9 @@ def encode(
         prompt=prompt,
         truncate_dim=truncate_dim,
     )
-    job = EncodingJob(model, encode_options, precision.value, device, column, errors.value, compile)
+    job = EncodingJob(model, encode_options, precision.value, device, column, errors.value, compile, names)
     encoder, start = job.encoder(), time.perf_counter()
-    stats, num_tokens = _run(encoder, job, corpus, output, resume, workers, engine, quiet)
+    stats, num_tokens = _run(encoder, job, corpus, output, (resume, overwrite), workers, engine, quiet)
     summary = _summary(encoder, stats, num_tokens, time.perf_counter() - start, truncate_dim, model)
     summary["output"] = None if output is None else str(output)
     if as_json:
@@ -159,7 +157,7 @@ def _run(
     job: "EncodingJob",
     corpus: "Corpus",
     output: Path | None,
-    resume: bool,
+    resume_or_overwrite: tuple[bool, bool],
     workers: int | None,
     engine: EngineOption,
     quiet: bool,
@@ -170,51 +168,64 @@ def _run(
     from clearhead.runtime.progress import token_progress
 
     num_tokens = 0
-    with token_progress(corpus.total_bytes, not quiet and sys.stderr.isatty()) as update_bar:
+    with token_progress(corpus.total_bytes, not quiet and shows_progress(output)) as update_bar:
 
-        def on_step(done: int, tokens: int) -> None:
+        def on_step(done: int, tokens: int, texts: int) -> None:
             nonlocal num_tokens
             num_tokens += tokens
-            update_bar(done, tokens)
+            update_bar(done, tokens, texts)
 
         if output is None:
             stats = _write_standard_output(encoder, corpus, job.options, on_step)
         elif engine is EngineOption.ray:
             stats = encode_shards(corpus.sources, output, job, encoder, workers=workers, on_step=on_step)
         else:
-            stats = encode_corpus(encoder, corpus, output, job.options, resume=resume, on_step=on_step)
+            resume, overwrite = resume_or_overwrite
+            stats = encode_corpus(
+                encoder, corpus, output, job.options, resume=resume, overwrite=overwrite, on_step=on_step
+            )
     return stats, num_tokens
 
 
 def _check_options(
-    sources: list[str] | None, output: Path | None, resume: bool, engine: EngineOption, workers: int | None
+    corpus: "Corpus", output: Path | None, resume: bool, overwrite: bool, engine: EngineOption, workers: int | None
 ) -> None:
-    from clearhead.corpus.writers import check_output
+    from clearhead.corpus.writers import check_keep, check_output
+
+    if resume and overwrite:
+        raise ValueError("give --resume to continue an interrupted run, or --overwrite to discard it, not both")
 
     if workers is not None and engine is EngineOption.local:
         raise ValueError("--workers requires --engine ray")
     if engine is EngineOption.ray:
-        if output is None or sources is None:
+        if output is None or not corpus.sources:
             raise ValueError("--engine ray requires input files and a folder as --output")
     elif output is not None:
-        check_output(output)
-    elif resume:
-        raise ValueError("--resume requires --output")
+        check_output(output, corpus.keep)
+    elif resume or overwrite:
+        raise ValueError(f"--{'resume' if resume else 'overwrite'} requires --output")
+    else:
+        check_keep(corpus.keep)
 
 
 def _write_standard_output(
-    encoder: "TextEncoder", corpus: "Corpus", encode_options: "EncodeOptions", on_step: "Callable[[int, int], None]"
+    encoder: "TextEncoder",
+    corpus: "Corpus",
+    encode_options: "EncodeOptions",
+    on_step: "Callable[[int, int, int], None]",
 ) -> "EncodingStats":
     from clearhead.corpus.encode import EncodingStats, locate_errors
     from clearhead.corpus.writers import json_lines
+    from clearhead.runtime.streaming import WINDOW_TEXTS
 
     stats, bytes_read = EncodingStats(), 0
-    for batch in locate_errors(encoder.stream(corpus, encode_options), corpus):
-        for line in json_lines(batch.texts, batch.vectors):
+    window = window_texts(corpus, WINDOW_TEXTS)
+    for batch in locate_errors(encoder.stream(corpus, encode_options, window=window), corpus):
+        for line in json_lines(batch.texts, batch.vectors, corpus.take_kept(len(batch.texts))):
             sys.stdout.buffer.write(line.encode("utf-8"))
         sys.stdout.buffer.flush()
         stats = stats.add_batch(batch)
-        on_step(corpus.bytes_read - bytes_read, batch.num_tokens)
+        on_step(corpus.bytes_read - bytes_read, batch.num_tokens, len(batch.texts))
         bytes_read = corpus.bytes_read
     return stats
 
@@ -241,7 +252,7 @@ def _summary(
 def _summary_line(summary: dict[str, Any]) -> str:
     truncated = f" ({summary['truncated']:,} truncated)" if summary["truncated"] else ""
     return (
-        f"{summary['texts']:,} texts{truncated}, {summary['tokens']:,} tokens in {summary['seconds']:.2f} s: "
-        f"{summary['tokens_per_second']:,} tokens/s in {summary['precision']}, "
+        f"{summary['texts']:,} text{'' if summary['texts'] == 1 else 's'}{truncated}, {summary['tokens']:,} tokens in "
+        f"{summary['seconds']:.2f} s: {summary['tokens_per_second']:,} tokens/s in {summary['precision']}, "
         f"{summary['dimensions']}-dimensional vectors to {summary['output'] or 'standard output'}"
     )

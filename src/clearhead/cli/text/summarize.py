@@ -1,21 +1,47 @@
 """`clearhead summarize`: summarize documents."""
 
-import json
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.outputs import json_line, line_writer, lock_output, shows_progress
 from clearhead.cli.text.translate import one_line, to_dict, warn_truncated
-from clearhead.data.corpus import open_source, source_name
+from clearhead.data.corpus import Corpus, is_file, is_table, read_document, source_name, texts_of
+
+if TYPE_CHECKING:
+    from clearhead.generation.config import GenerationOptions
+    from clearhead.pipelines.summarizer import Summary
+
+_SUGGESTION = (
+    "summarize needs a model. For English news: --model sshleifer/distilbart-cnn-12-6, which is downloaded from the "
+    "Hugging Face Hub once (1.2 GB). For other texts: a folder or Hub id of a BART, Pegasus, T5 or mBART model that "
+    "was trained for summarization"
+)
+
+
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TEXT|FILE]...",
+        help="Documents: texts, UTF-8 files with one document each, or tables with one in each row (.jsonl, .parquet, "
+        ".csv, .tsv). Default, and for -: standard input.",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="Folder or Hugging Face Hub id of an encoder–decoder.", metavar="MODEL"),
+]
 
 
 def summarize(
-    model: options.Seq2SeqModel,
-    sources: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Documents, one UTF-8 file each; - is standard input.")
-    ],
+    context: typer.Context,
+    sources: Sources = None,
+    model: Model = None,
+    output: options.Output = None,
+    column: options.Column = None,
     beam_size: options.BeamSize = None,
     source_lang: options.SourceLang = None,
     target_lang: options.TargetLang = None,
@@ -29,52 +55,63 @@ def summarize(
     ] = False,
 ) -> None:
     """Summarize documents, one line per document. Longer documents are split between sentences."""
-    documents = [read_text(source) for source in sources]
+    if model is None:
+        raise ValueError(_SUGGESTION)
+    documents = _documents(sources or ["-"], column)
+    if output is not None:
+        lock_output(context, output)
     from clearhead.finite import error_context
     from clearhead.pipelines.summarizer import summarize as summarize_text
     from clearhead.pipelines.text_to_text import TextToText
+    from clearhead.runtime.progress import token_progress
 
     summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
+    generation: GenerationOptions = {
+        "beam_size": beam_size,
+        "max_new_tokens": max_new_tokens,
+        "min_new_tokens": min_new_tokens,
+        "length_penalty": length_penalty,
+    }
     parts = truncated = 0
-    for source, document in zip(sources, documents, strict=True):
-        with error_context(location=[source_name(source)].__getitem__):
-            summary = summarize_text(
-                summarizer,
-                document,
-                source_lang=source_lang,
-                target_lang=target_lang,
-                beam_size=beam_size,
-                max_new_tokens=max_new_tokens,
-                min_new_tokens=min_new_tokens,
-                length_penalty=length_penalty,
-            )
-        if len(summary.parts) > 1:
-            typer.echo(
-                f"{source_name(source)}: {summary.tokens:,} tokens exceed the model's limit of "
-                f"{summarizer.max_length:,}; split between sentences into {len(summary.parts)} parts",
-                err=True,
-            )
-        line = one_line(summary.text)
-        if as_json:
-            data: dict[str, Any] = {"text": summary.text, "source": source, "tokens": summary.tokens}
-            data["parts"] = [to_dict(part) for part in summary.parts]
-            line = json.dumps(data, ensure_ascii=False, allow_nan=False)
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-        parts += len(summary.parts)
-        truncated += sum(not part.complete for part in summary.parts)
+    with (
+        line_writer(output) as write,
+        token_progress(None, shows_progress(output), description="summarizing") as on_step,
+    ):
+        for name, document in documents:
+            with error_context(location=[name].__getitem__):
+                summary = summarize_text(
+                    summarizer, document, source_lang=source_lang, target_lang=target_lang, **generation
+                )
+            if len(summary.parts) > 1:
+                limit = f"the model's limit of {summarizer.max_length:,}"
+                split = f"split between sentences into {len(summary.parts)} parts"
+                typer.echo(f"{name}: {summary.tokens:,} tokens exceed {limit}; {split}", err=True)
+            write(_json_line(name, summary) if as_json else one_line(summary.text))
+            on_step(1, sum(len(part.token_ids) for part in summary.parts), 1)
+            parts += len(summary.parts)
+            truncated += sum(not part.complete for part in summary.parts)
     warn_truncated(truncated, parts)
 
 
-def read_text(source: str) -> str:
-    """Read a file, or standard input for "-", as one text without its byte order mark.
+def _json_line(name: str, summary: "Summary") -> str:
+    parts = [to_dict(part) for part in summary.parts]
+    return json_line({"text": summary.text, "source": name, "tokens": summary.tokens, "parts": parts}, {})
 
-    Raises:
-        ValueError: the file is missing or not UTF-8.
-    """
-    with open_source(source) as file:
-        data: bytes = file.read()
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{source_name(source)} is not UTF-8: {error}; convert it, for example with iconv") from None
+
+def _documents(arguments: Sequence[str], column: str | None) -> Iterable[tuple[str, str]]:
+    """Return each document with a name for messages. Files are read at once, so that a missing one is found early."""
+    if not all(map(is_file, arguments)):
+        texts = texts_of(arguments, column=column)
+        return [(texts.location(index), text) for index, text in enumerate(texts)]
+    if arguments == ["-"] and sys.stdin is not None and sys.stdin.isatty():
+        return ((source_name("-"), line) for line in Corpus(["-"]))
+    if column is not None and not any(map(is_table, arguments)):
+        raise ValueError(f"{arguments[0]} has no columns; --column is for .jsonl, .parquet, .csv and .tsv files")
+    documents: list[tuple[str, str]] = []
+    for source in arguments:
+        if is_table(source):
+            rows = enumerate(Corpus([source], column=column), start=1)
+            documents += [(f"{source}, row {number}", text) for number, text in rows]
+        else:
+            documents.append((source_name(source), read_document(source)))
+    return documents

@@ -1,7 +1,5 @@
 """`clearhead translate`: translate texts."""
 
-import json
-import sys
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.outputs import json_line, kept_columns, lock_output, window_texts, write_results
 from clearhead.cli.text.encode import ErrorsOption
 
 if TYPE_CHECKING:
@@ -24,13 +23,6 @@ class RuntimeOption(StrEnum):
     onnx = "onnx"
 
 
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="[FILE]",
-        help="Text file (UTF-8, one text per line), .jsonl, .parquet, .csv or .tsv; - is standard input.",
-    ),
-]
 NBest = Annotated[int, typer.Option(min=1, help="Number of outputs per line, best first, separated by tabs.")]
 Prefix = Annotated[
     Path | None,
@@ -48,7 +40,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines with toke
 
 
 def translate(
-    source: Source = "-",
+    context: typer.Context,
+    sources: options.Texts = None,
+    output: options.Output = None,
     model: options.Translator = options.TRANSLATOR,
     beam_size: options.BeamSize = None,
     n_best: NBest = 1,
@@ -60,45 +54,50 @@ def translate(
     length_penalty: options.LengthPenalty = None,
     strict: Strict = False,
     column: options.Column = None,
+    keep: options.Keep = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     runtime: Runtime = RuntimeOption.torch,
     errors: Errors = (ErrorsOption.strict),
     as_json: AsJson = False,
 ) -> None:
-    """Translate texts, one output line per input line. An empty line gives an empty line."""
-    from clearhead.data.corpus import Corpus
+    """Translate texts, one output line per text or input line. An empty line gives an empty line."""
+    from clearhead.data.corpus import Corpus, texts_of
 
-    corpus = Corpus([source], column=column, errors=errors.value)
+    names = kept_columns(keep, as_json=as_json)
+    corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
+    if output is not None:
+        corpus.check_output(output)
+        lock_output(context, output)
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
-    from clearhead.finite import error_context
-    from clearhead.pipelines.text_to_text import TextToText
+    from clearhead.pipelines.text_to_text import WINDOW_TEXTS, TextToText
 
     translator = TextToText.from_pretrained(model, precision=precision.value, device=device, runtime=runtime.value)
     translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
-    name = "standard input" if source == "-" else source
     outputs = translator.generate_iter(
         corpus,
         prefixes=prefixes,
         source_lang=source_lang,
         target_lang=target_lang,
         strict=strict,
-        label=lambda number: f"{name}, line {number + 1}",
+        window=window_texts(corpus, WINDOW_TEXTS),
+        label=corpus.location,
         beam_size=beam_size,
         num_return_sequences=n_best,
         max_new_tokens=max_new_tokens,
         min_new_tokens=min_new_tokens,
         length_penalty=length_penalty,
     )
-    lines = truncated = 0
-    with error_context(location=corpus.location):
-        for output in outputs:
-            lines += 1
-            truncated += not output.complete
-            line = json.dumps(to_dict(output), ensure_ascii=False, allow_nan=False) if as_json else _line(output)
-            sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-    warn_truncated(truncated, lines)
+    written = write_results(
+        corpus,
+        output,
+        outputs,
+        lambda result, kept: json_line(to_dict(result), kept) if as_json else _line(result),
+        description="translating",
+        num_tokens=lambda result: len(result.token_ids),
+    )
+    complete = [result.complete for result in written]
+    warn_truncated(complete.count(False), len(complete))
 
 
 def warn_truncated(truncated: int, outputs: int) -> None:

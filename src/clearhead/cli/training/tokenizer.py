@@ -56,9 +56,7 @@ def train(
     max_length: Annotated[
         int | None, typer.Option(help="Maximum input length in tokens to save with the tokenizer. Default: 512.")
     ] = None,
-    column: Annotated[
-        str | None, typer.Option(help='Column of .jsonl and .parquet files with the texts. Default: "text".')
-    ] = None,
+    column: options.Column = None,
     errors: Annotated[
         ErrorsOption, typer.Option(help="Handling of bytes that are not UTF-8: raise an error, or replace them.")
     ] = (ErrorsOption.strict),
