@@ -139,6 +139,22 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop
     assert sorted(os.listdir(tmp_path)) == sorted(["texts.txt", name, f"whole-{name}"])
 
 
+@pytest.mark.parametrize("name", ["v.jsonl", "v.parquet"])
+def test_resumed_run_keeps_the_columns_of_each_text(encoder, tmp_path, name):
+    rows = [{"id": index if index < 50 else f"n{index}", "text": text} for index, text in enumerate(sentences(100))]
+    table = tmp_path / "table.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    encode_corpus(encoder, Corpus([table], keep=["id"]), tmp_path / f"whole-{name}", window_texts=12)
+    interrupted(encoder, Corpus([table], keep=["id"]), tmp_path / name)
+    with pytest.raises(ValueError, match=r'keep was \["id"\] and is now \[\]'):
+        encode_corpus(encoder, Corpus([table]), tmp_path / name, window_texts=12, resume=True)
+    encode_corpus(encoder, Corpus([table], keep=["id"]), tmp_path / name, window_texts=12, resume=True)
+    assert (tmp_path / name).read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
+    if name == "v.parquet":
+        written = pyarrow.parquet.read_table(tmp_path / name).to_pylist()
+        assert [(row["id"], row["text"]) for row in written] == [(str(row["id"]), row["text"]) for row in rows]
+
+
 def interrupted(encoder, corpus, output, options=None):
     def interrupt(done, tokens, texts):
         raise KeyboardInterrupt
@@ -314,7 +330,8 @@ def test_immediately_failing_run_keeps_an_interrupted_run(encoder, corpus, tmp_p
     bad.write_bytes(b"\xff\n")
     with pytest.raises(ValueError, match="not UTF-8"):
         encode_corpus(encoder, Corpus([bad]), tmp_path / "v.npy", overwrite=True)
-    (tmp_path / ".v.npy.abcdefgh.part").write_bytes(b"left by a kill while the file was made")
+    for left in (".v.npy.abcdefgh.part", "..v.npy.resume.json.abcdefgh.part"):
+        (tmp_path / left).write_bytes(b"left by a kill while the file was made")
     assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy", window_texts=12, resume=True).texts == 100
     assert sorted(os.listdir(tmp_path)) == ["bad.txt", "texts.txt", "v.npy"]
 

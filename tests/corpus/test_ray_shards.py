@@ -164,7 +164,7 @@ def test_partial_output_of_another_shard_is_restarted(bert, tmp_path):
     shard.write_text("hello\n" * 9000, encoding="utf-8")
     place.parent.mkdir()
 
-    def stop(done, tokens):
+    def stop(done, tokens, texts):
         raise KeyboardInterrupt
 
     encoder = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")

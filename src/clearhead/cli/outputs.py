@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -95,15 +95,21 @@ def json_line(values: Mapping[str, Any], kept: Mapping[str, Any]) -> str:
     return json.dumps({**kept, **values}, ensure_ascii=False, allow_nan=False, default=str)
 
 
-def kept_columns(keep: str | None, *, as_json: bool) -> list[str]:
+def kept_columns(keep: str | None, taken: Sequence[str], *, as_json: bool = True) -> list[str]:
     """Return the names in --keep.
 
     Raises:
-        ValueError: the output is not JSON.
+        ValueError: the output is not JSON, or a name is invalid or is one of `taken`, the output's own columns.
     """
-    if keep is not None and not as_json:
+    from clearhead.data.corpus import check_keep
+
+    if keep is None:
+        return []
+    if not as_json:
         raise ValueError("--keep requires --json, whose lines have columns")
-    return [] if keep is None else [name.strip() for name in keep.split(",")]
+    names = [name.strip() for name in keep.split(",")]
+    check_keep(names, taken)
+    return names
 
 
 def shows_progress(output: Path | None) -> bool:

@@ -189,8 +189,9 @@ def _open(part: PartFile, resume_file: Path, size: int) -> None:
     part.open(size)
     if size == 0:
         resume_file.unlink(missing_ok=True)
-    for stale in part.path.parent.glob(f".{glob.escape(part.path.name)}.????????.part"):
-        stale.unlink(missing_ok=True)
+    for name in (part.path.name, resume_file.name):
+        for stale in part.path.parent.glob(f".{glob.escape(name)}.????????.part"):
+            stale.unlink(missing_ok=True)
 
 
 def _read_resume_file(resume_file: Path, part: PartFile, settings: dict[str, Any]) -> tuple[EncodingStats, int]:

@@ -14,8 +14,12 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from clearhead.data.corpus import check_keep
 from clearhead.io.atomic import HashedFile, atomic_file, check_writable, error_path, has_content
 from clearhead.runtime.vectors import Vectors
+
+COLUMNS = ("text", "embedding")
+"""Columns of every output but .npy."""
 
 Kept = Sequence[Mapping[str, Any]]
 """Values of other columns of each text, by name."""
@@ -46,25 +50,12 @@ def check_output(path: Path, keep: Sequence[str] = ()) -> None:
         raise ValueError(
             f"{path}: the file extension selects the format, one of {', '.join(FORMATS)}; got {path.suffix!r}"
         )
-    check_keep(keep)
+    check_keep(keep, COLUMNS)
     if keep and path.suffix == ".npy":
         raise ValueError(f"{path}: a .npy file has no other columns; with --keep, write .jsonl or .parquet")
     check_writable(path)
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ValueError('Parquet needs pyarrow: pip install "clearhead[parquet]"')
-
-
-def check_keep(keep: Sequence[str]) -> None:
-    """Check the names of other columns of an output.
-
-    Raises:
-        ValueError: a name is empty, is repeated or belongs to the vectors or texts.
-    """
-    for name in keep:
-        if name in ("text", "embedding"):
-            raise ValueError(f"--keep: the output already has a column {name!r}")
-        if not name or keep.count(name) > 1:
-            raise ValueError(f"--keep: expected names of columns, separated by commas; got {','.join(keep)!r}")
 
 
 def json_lines(texts: Sequence[str], vectors: Vectors, kept: Kept) -> Iterator[str]:

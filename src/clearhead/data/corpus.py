@@ -273,7 +273,7 @@ def texts_of(
 def is_file(argument: str) -> bool:
     """Return whether an argument is a file, or looks like the path of one, as in `texts_of`."""
     try:
-        if argument == "-" or Path(argument).exists():
+        if argument == "-" or (argument and Path(argument).exists()):
             return True
     except (OSError, ValueError):  # too long for a path, or with a null character
         return False
@@ -306,6 +306,26 @@ def open_source(source: str) -> Iterator[Any]:
     check_file(Path(source))
     with open_bytes(Path(source)) as file:
         yield file
+
+
+def check_keep(keep: Sequence[str], taken: Sequence[str]) -> None:
+    """Check the names of columns that are copied to an output.
+
+    Args:
+        keep: the names.
+        taken: names of the output's own columns.
+
+    Raises:
+        ValueError: a name is empty, repeated or taken.
+
+    >>> from clearhead.data.corpus import check_keep
+    >>> check_keep(["id", "title"], taken=["text"])
+    """
+    for name in keep:
+        if name in taken:
+            raise ValueError(f"--keep: the output already has a column {name!r}")
+        if not name or list(keep).count(name) > 1:
+            raise ValueError(f"--keep: expected names of columns, separated by commas; got {','.join(keep)!r}")
 
 
 def read_document(argument: str) -> str:

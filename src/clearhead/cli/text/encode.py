@@ -123,7 +123,7 @@ def encode(
     """Encode texts as vectors. The input is streamed and can be of any size."""
     from clearhead.data.corpus import texts_of
 
-    names = kept_columns(keep, as_json=True)
+    names = kept_columns(keep, taken=("text", "embedding"))
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     _check_options(corpus, output, resume, overwrite, engine, workers)
     # the checks above need no torch, whose import is slow
@@ -190,7 +190,7 @@ def _run(
 def _check_options(
     corpus: "Corpus", output: Path | None, resume: bool, overwrite: bool, engine: EngineOption, workers: int | None
 ) -> None:
-    from clearhead.corpus.writers import check_keep, check_output
+    from clearhead.corpus.writers import check_output
 
     if resume and overwrite:
         raise ValueError("give --resume to continue an interrupted run, or --overwrite to discard it, not both")
@@ -204,8 +204,6 @@ def _check_options(
         check_output(output, corpus.keep)
     elif resume or overwrite:
         raise ValueError(f"--{'resume' if resume else 'overwrite'} requires --output")
-    else:
-        check_keep(corpus.keep)
 
 
 def _write_standard_output(

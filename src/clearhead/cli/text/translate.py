@@ -23,6 +23,9 @@ class RuntimeOption(StrEnum):
     onnx = "onnx"
 
 
+_FIELDS = ("text", "token_ids", "tokens", "log_probs", "score", "complete", "truncated", "n_best")
+"""Fields of a JSON line."""
+
 NBest = Annotated[int, typer.Option(min=1, help="Number of outputs per line, best first, separated by tabs.")]
 Prefix = Annotated[
     Path | None,
@@ -64,7 +67,7 @@ def translate(
     """Translate texts, one output line per text or input line. An empty line gives an empty line."""
     from clearhead.data.corpus import Corpus, texts_of
 
-    names = kept_columns(keep, as_json=as_json)
+    names = kept_columns(keep, taken=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
         corpus.check_output(output)
