@@ -58,6 +58,9 @@ _ENCODE_HINTS = {
 """Keywords of other libraries that this library names differently or does not have."""
 
 
+_Vectors = NDArray[Any] | Tensor | Sequence[NDArray[Any] | Tensor]
+
+
 class TextEncoder(Pipeline[EncoderModel]):
     """An encoder with its tokenizer and pooling, from texts to vectors.
 
@@ -265,13 +268,14 @@ class TextEncoder(Pipeline[EncoderModel]):
         result = vectors[0] if single else vectors
         return torch.from_numpy(result) if convert_to_tensor else result
 
-    def similarity(self, first: "Texts | NDArray[Any] | Tensor", second: "Texts | NDArray[Any] | Tensor") -> Vectors:
+    def similarity(self, first: "Texts | _Vectors", second: "Texts | _Vectors") -> Vectors:
         """Return the cosine of each vector of one argument with each vector of the other.
 
         Equation: cos(u, v) = u · v / (‖u‖ ‖v‖)
 
         Args:
-            first: texts, which are encoded, or their vectors (n, d). A single text or vector drops its dimension.
+            first: texts, which are encoded, or their vectors, as (n, d) or a list. A single text or vector drops its
+                dimension.
             second: the same, (m, d).
 
         Returns:
@@ -290,7 +294,9 @@ class TextEncoder(Pipeline[EncoderModel]):
             raise ValueError(f"vectors of width {one.shape[-1]} cannot be compared with those of {other.shape[-1]}")
         return np.asarray(one @ other.T, dtype=np.float32)
 
-    def _unit_vectors(self, argument: "Texts | NDArray[Any] | Tensor") -> Vectors:
+    def _unit_vectors(self, argument: "Texts | _Vectors") -> Vectors:
+        if isinstance(argument, list | tuple) and argument and isinstance(argument[0], np.ndarray | Tensor):
+            argument = torch.stack([torch.as_tensor(vector).float().cpu() for vector in argument])
         if isinstance(argument, Tensor):
             argument = argument.detach().float().cpu().numpy()
         is_vectors = isinstance(argument, np.ndarray) and argument.dtype.kind in "fiu"

@@ -155,7 +155,7 @@ def check_texts(texts: Iterable[object]) -> list[str]:
     listed: list[str] = []
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            missing = text is None or text != text  # NaN is pandas' missing value
+            missing = text is None or (isinstance(text, float) and text != text)  # NaN is pandas' missing value
             fix = ". Missing values: drop them, or replace them with an empty string" if missing else ""
             raise ValueError(f"text {number} is a {type(text).__name__}; expected a string{fix}")
         listed.append(text)
