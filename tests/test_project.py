@@ -103,10 +103,9 @@ def inherited(path, name):
 def test_python_code_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 2
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
-    assert (tmp_path / "my-model" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize(
