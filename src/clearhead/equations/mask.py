@@ -28,6 +28,10 @@ class Mask:
 
     Raises:
         ValueError: fields that contradict each other.
+
+    >>> from clearhead import Mask
+    >>> Mask(3, causal=True)
+    Mask(length=3, keep_BM=None, causal=True, window=None, bias=None, lengths=None)
     """
 
     length: int

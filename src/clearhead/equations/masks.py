@@ -4,6 +4,10 @@ A mask stays symbolic (`Mask`): padding as (B, M), causality as a flag, a window
 L x M matrix until a kernel asks for one. Every public function also accepts a tensor: bool, **True = may attend**, or
 float, added to the scores. It must be broadcastable to (B, H, L, M); a 2-D tensor is always (L, M). The functions
 ``from_*`` and ``to_*`` convert the conventions of other libraries.
+
+>>> from clearhead import masks
+>>> masks.additive(masks.causal(2)).tolist()
+[[0.0, -inf], [0.0, 0.0]]
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,14 @@
 """Generation options as a value. Names and meanings are those of transformers."""
 
+import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from clearhead.choices import refuse_unknown
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_NEW_TOKENS = 256
 """Maximum number of new tokens, if neither the caller nor the checkpoint limits them."""
@@ -61,6 +64,18 @@ class GenerationOptions(TypedDict, total=False):
     top_k: int | None
     top_p: float | None
     seed: int | None
+
+
+def show_generation_options(function: F) -> F:
+    """Show the options of `GenerationOptions` in the signature of a function that takes them as `**options`."""
+    signature = inspect.signature(function)
+    named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in GenerationOptions.__annotations__.items()
+    ]
+    function.__signature__ = signature.replace(parameters=[*named, *options])  # type: ignore[attr-defined]
+    return function
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +178,7 @@ class GenerationConfig:
                 "a search returns at most beam_size outputs"
             )
 
+    @show_generation_options
     def updated(self, **options: Unpack[GenerationOptions]) -> "GenerationConfig":
         """Return a config with the given options; None keeps the value of this config.
 

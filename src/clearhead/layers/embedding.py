@@ -105,6 +105,11 @@ class LearnedPositionalEncoding(nn.Module):
     Args:
         d_model, max_len: as in `PositionalEncoding`.
         offset: number of unused rows before the first position (two in BART).
+
+    >>> import torch
+    >>> from clearhead import LearnedPositionalEncoding
+    >>> LearnedPositionalEncoding(8, 512)(torch.zeros(1, 3, 8)).shape
+    torch.Size([1, 3, 8])
     """
 
     def __init__(self, d_model: int, max_len: int, *, offset: int = 0) -> None:

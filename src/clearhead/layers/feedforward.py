@@ -58,6 +58,11 @@ class GatedFeedForward(nn.Module):
     Args:
         d_model, hidden, drop_prob, bias: as in `PositionwiseFeedForward`. The rows of the first layer are [W_1; W_g].
         activation: "gelu" (exact) or "gelu_tanh" (T5).
+
+    >>> import torch
+    >>> from clearhead import GatedFeedForward
+    >>> GatedFeedForward(8, 16)(torch.zeros(1, 3, 8)).shape
+    torch.Size([1, 3, 8])
     """
 
     def __init__(

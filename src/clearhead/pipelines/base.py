@@ -1,9 +1,8 @@
-"""What all pipelines have in common: a description, truncation warnings, and signatures with every option."""
+"""What all pipelines have in common: a description and truncation warnings."""
 
-import inspect
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import torch
 from torch import nn
@@ -13,7 +12,6 @@ from clearhead.runtime.precision import Precision
 
 log = logging.getLogger(__name__)
 
-F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=nn.Module)
 
 _NAMED = 5
@@ -64,15 +62,3 @@ def warn_truncated(truncated: Sequence[bool], limit: int | None, fix: str) -> No
         which = f"text {', '.join(indices[:_NAMED])}{rest}"
         counts = f"{len(indices)} of {len(truncated)} texts"
         log.warning("%s were truncated to %s tokens (%s). %s", counts, limit, which, fix)
-
-
-def show_generation_options(function: F) -> F:
-    """Show the options of `GenerationOptions` in the signature of a function that takes them as `**options`."""
-    signature = inspect.signature(function)
-    named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in GenerationOptions.__annotations__.items()
-    ]
-    function.__signature__ = signature.replace(parameters=[*named, *options])  # type: ignore[attr-defined]
-    return function

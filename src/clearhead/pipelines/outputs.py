@@ -22,6 +22,10 @@ class Generated:
         complete: whether the model ended the output; False if it was cut at the maximum length.
         truncated: whether the source was longer than the model's limit and was cut.
         n_best: all requested outputs, best first, including this one; () for an empty text.
+
+    >>> from clearhead import TextToText
+    >>> TextToText.from_pretrained().generate("Good morning!", return_details=True).text
+    'Guten Morgen!'
     """
 
     text: str
@@ -43,6 +47,10 @@ class StreamedToken:
         token: the tokenizer's piece.
         text: the text that it adds to the output; the texts of all tokens together are the output.
         log_prob: log-probability.
+
+    >>> from clearhead import TextToText
+    >>> "".join(token.text for token in TextToText.from_pretrained().stream("Good morning!"))
+    'Guten Morgen!'
     """
 
     id: int

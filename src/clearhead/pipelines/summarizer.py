@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from clearhead.finite import error_context
-from clearhead.generation.config import GenerationOptions
-from clearhead.pipelines.base import show_generation_options
+from clearhead.generation.config import GenerationOptions, show_generation_options
 from clearhead.pipelines.outputs import Generated
 from clearhead.pipelines.text_to_text import TextToText
 

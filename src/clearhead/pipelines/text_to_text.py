@@ -12,7 +12,7 @@ from clearhead import checkpoints
 from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.finite import error_context
-from clearhead.generation.config import GenerationConfig, GenerationOptions
+from clearhead.generation.config import GenerationConfig, GenerationOptions, show_generation_options
 from clearhead.generation.config_files import load_checked_config, save_generation_config
 from clearhead.generation.generate import generate, stream
 from clearhead.generation.state import GenerationModel, Hypothesis
@@ -21,7 +21,7 @@ from clearhead.generation.task_prompts import TaskPrompts
 from clearhead.io import hub
 from clearhead.io.json import read_json, write_json
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.pipelines.base import GenerateKeywords, Pipeline, show_generation_options, warn_truncated
+from clearhead.pipelines.base import GenerateKeywords, Pipeline, warn_truncated
 from clearhead.pipelines.outputs import EMPTY, Generated, StreamedToken, decode_hypotheses, streamed_tokens
 from clearhead.pipelines.source_preparation import PreparedText, SourcePreparation
 from clearhead.runtime.device import choose_device

@@ -36,6 +36,11 @@ class Step:
         dtype: dtype of the result, such as "float32".
         parameters: number of trainable parameters that the step uses.
         values: statistics of the result, if requested.
+
+    >>> import torch
+    >>> from clearhead import EncoderLayer, trace
+    >>> trace(EncoderLayer(8, 16, 2, 0.1), torch.zeros(1, 3, 8)).steps[0].shape
+    (('B', 1), ('L', 3), ('3D', 24))
     """
 
     path: str
@@ -71,6 +76,11 @@ class Trace:
     """The steps of one forward pass in order, and the output of the model.
 
     `str` returns a table of the steps.
+
+    >>> import torch
+    >>> from clearhead import EncoderLayer, trace
+    >>> trace(EncoderLayer(8, 16, 2, 0.1), torch.zeros(1, 3, 8)).output.shape
+    torch.Size([1, 3, 8])
     """
 
     steps: tuple[Step, ...]
