@@ -22,9 +22,9 @@ from torch.nn import functional
 from clearhead import TextEncoder
 from clearhead.benchmark.hardware import hardware_info
 from clearhead.models.encoder import EncoderModel
-from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.precision import Precision
+from clearhead.runtime.process import tune_process
 
 PRECISIONS = ("float32", "bfloat16")
 MATMULS = {
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("texts", type=Path, help="one text a line")
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
-    configure_allocator()
+    tune_process()
     torch.set_num_threads(2)
     texts = list(dict.fromkeys(args.texts.read_text(encoding="utf-8").splitlines()))[:1000]
     print(json.dumps(hardware_info(2, ("clearhead", "torch"))))

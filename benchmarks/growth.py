@@ -24,9 +24,9 @@ from clearhead.io.json import write_json
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.packed_batch import packed_batches
+from clearhead.runtime.process import tune_process
 from clearhead.tokenizers.base import Tokens
 
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ TARGET_LENGTH = 32
 
 def encoding_worker(length, tokens, batch_tokens, use_windows, threads):
     """Return a function that encodes a number of tokens in texts of equal length."""
-    configure_allocator()
+    tune_process()
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     pattern = tuple(WINDOW if layer % 3 else None for layer in range(6)) if use_windows else ()
@@ -60,7 +60,7 @@ def encoding_worker(length, tokens, batch_tokens, use_windows, threads):
 
 def generation_worker(beams, sentences, threads):
     """Return a function that generates targets of equal length."""
-    configure_allocator()
+    tune_process()
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = Seq2Seq(Seq2SeqConfig(vocab_size=58101, positions="concatenated", max_len=512)).eval()

@@ -29,7 +29,7 @@ from clearhead import TextEncoder
 from clearhead.benchmark.hardware import hardware_info
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
-from clearhead.runtime.allocator import configure_allocator
+from clearhead.runtime.process import tune_process
 
 MODEL = "all-MiniLM-L6-v2"
 OVERLOAD_TEXTS = 32
@@ -245,7 +245,7 @@ def overload(texts, args):
 
 
 def main():
-    configure_allocator()
+    tune_process()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path)
     parser.add_argument(

@@ -22,8 +22,8 @@ from torch.profiler import ProfilerActivity, profile
 from clearhead.benchmark import encode, generate, train
 from clearhead.benchmark.hardware import matmul_rate
 from clearhead.kernels.linear import is_supported
-from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.prepacked_linear import PrepackedLinear
+from clearhead.runtime.process import tune_process
 
 THREADS = 2
 DTYPES = ("float32", "bfloat16")
@@ -72,7 +72,7 @@ def print_shares(title, workload, inputs):
 
 def packed_rate(dtype, seconds=2.0):
     """Return the throughput of a large matmul with packed weights, in FLOP per second."""
-    configure_allocator()
+    tune_process()
     linear, x = nn.Linear(1024, 1024), torch.randn(2048, 1024).to(dtype)
     packed, best, stop = PrepackedLinear(linear, dtype), float("inf"), time.perf_counter() + seconds
     with torch.inference_mode():

@@ -18,8 +18,8 @@ from clearhead.benchmark import encode, report
 from clearhead.benchmark.hardware import hardware_info
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.io import hub
-from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.inference_copy import inference_copies
+from clearhead.runtime.process import tune_process
 
 LAYER, HEAD = 0, 0
 
@@ -44,7 +44,7 @@ def worker(model, threads, before, inside):
         before: inspection before the benchmark, or None.
         inside: inspection during each round, or None.
     """
-    configure_allocator()
+    tune_process()
     torch.set_num_threads(threads)
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     if before is not None:

@@ -16,6 +16,7 @@ import tomllib
 import urllib.request
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from support import families, folders
 from support.seq2seq import make
@@ -28,8 +29,8 @@ PAGES = [
 ]
 BLOCK = re.compile(r"^(<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<kind>[a-z]+)\n(?P<code>.*?)^```$", re.M | re.S)
 SLOW = re.compile(r"clearhead (train|ablate|distill|serve|export|verify|benchmark|tokenizer)|runs/|train_bpe|fit\(")
-ARRANGED = {"pip", "make", "git", "docker"}
-"""Commands that install something or build the project: only their targets and extras are checked."""
+ARRANGED = {"pip", "make", "git", "docker", ".venv/bin/python"}
+"""Commands that install, build or test the project: only their targets, extras and paths are checked."""
 
 
 def blocks(page):
@@ -53,14 +54,19 @@ def workspace(tmp_path_factory, tiny_bert):
     (folder / "lines.txt").write_text("Good morning!\nWhere can I buy a ticket?\n")
     (folder / "report.txt").write_text("The bridge was closed by the mayor. The storm had damaged it.\n")
     (folder / "table.csv").write_text('id,title,body\n1,Greeting,"Hello, world"\n2,Morning,Good morning\n')
+    (folder / "shards").mkdir()
+    rows = pyarrow.table({"id": [1, 2], "body": ["Hello, world", "Good morning"]})
+    for place in (folder / "table.parquet", folder / "shards" / "a.parquet", folder / "shards" / "b.parquet"):
+        pyarrow.parquet.write_table(rows, place)
     models = folder / "path" / "to"
     models.mkdir(parents=True)
     (models / "bert").symlink_to(tiny_bert)
     (models / "model").symlink_to(tiny_bert)
     families.make("bert", models / "classifier", "ForSequenceClassification")
     families.make("roberta", models / "roberta-squad", "ForQuestionAnswering")
-    for name in ("opus-mt-en-de", "bart-large-cnn"):
+    for name in ("opus-mt-en-de", "bart-large-cnn", "nllb"):
         (models / name).mkdir()
+    folders.plain("nllb", models / "nllb")
     folders.marian(models / "opus-mt-en-de")
     folders.bart(models / "bart-large-cnn")
     make("t5", models / "t5")
@@ -91,12 +97,13 @@ def matches(shown, printed):
 
 
 def check_arranged(words):
-    """Check the targets of make and the extras of pip."""
+    """Check the targets of make, the extras of pip and the paths of tests."""
     if words[0] == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert {word for word in words[1:] if "=" not in word} <= set(targets)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for word in words:
+        assert not word.startswith("tests/") or (ROOT / word).exists(), word
         for name in re.findall(r"^\.\[(.*)\]$", word):
             assert set(name.split(",")) <= set(extras), word
 

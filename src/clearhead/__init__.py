@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from clearhead.pipelines.text_classifier import TextClassifier as TextClassifier
     from clearhead.pipelines.text_encoder import TextEncoder as TextEncoder
     from clearhead.pipelines.text_to_text import TextToText as TextToText
+    from clearhead.runtime.process import tune_process as tune_process
     from clearhead.stacks.decoder import Decoder as Decoder
     from clearhead.stacks.decoder import DecoderLayer as DecoderLayer
     from clearhead.stacks.encoder import Encoder as Encoder
@@ -94,6 +95,7 @@ _HOME = {
     "scaled_dot_product": "equations.attention",
     "trace": "inspection.trace.trace",
     "traced": "inspection.trace.trace",
+    "tune_process": "runtime.process",
     "verify": "inspection.verify.verify",
     "watch": "inspection.attention.capture",
 }

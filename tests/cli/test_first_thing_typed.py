@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 
@@ -68,7 +69,6 @@ ANSWERED = {
     "summarize a file": ((*SUMMARIZE, "texts.txt"), "", 1),
     "summarize a table": ((*SUMMARIZE, "table.jsonl", "--column", "body"), "", 2),
     "summarize a pipe": (SUMMARIZE, "It rained.\nWe stayed.\n", 1),
-    "install completion": (("--show-completion",), "", None),
 }
 COLUMNS = "table.csv has the columns 'id', 'title', 'body'. Choose the texts with --column NAME"
 # what is typed, and the error
@@ -114,7 +114,7 @@ def test_what_is_typed_first_is_answered(folder, what):
     arguments, stdin, lines = ANSWERED[what]
     status, out, err = clearhead(*arguments, stdin=stdin.encode(), cwd=folder)
     assert status == 0, err
-    assert lines is None or out.count("\n") == lines, out
+    assert out.count("\n") == lines, out
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -123,6 +123,13 @@ def test_what_cannot_be_answered_is_refused_with_the_fix(folder, what):
     before = sorted(folder.iterdir())
     assert words in refused(*arguments, cwd=folder)
     assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the completion is for the shell that runs the command")
+def test_completion_is_shown_for_the_shell_that_runs_the_command():
+    script = f"{COMMAND} --show-completion; true"  # `; true`: bash stays the parent process
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert "complete -o default -F _clearhead_completion clearhead" in done.stdout, done.stderr
 
 
 def test_output_file_has_what_standard_output_has(folder, tmp_path):

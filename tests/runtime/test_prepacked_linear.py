@@ -259,7 +259,7 @@ MANY_ROW_COUNTS = """
 import ctypes
 import torch
 from torch import nn
-from clearhead.runtime.allocator import configure_allocator
+from clearhead.runtime.process import tune_process
 from clearhead.runtime.prepacked_linear import PrepackedLinear
 
 class MallInfo(ctypes.Structure):
@@ -267,7 +267,7 @@ class MallInfo(ctypes.Structure):
 
 libc = ctypes.CDLL(None)
 libc.mallinfo2.restype = MallInfo
-configure_allocator()
+tune_process()
 linear = PrepackedLinear(nn.Linear(256, 256), torch.float32)
 with torch.inference_mode():
     for rows in range(1, 201):
@@ -291,9 +291,9 @@ def test_kernel_cache_is_bounded():
 
 HUGE_PAGES = """
 from pathlib import Path
-from clearhead.runtime.allocator import configure_allocator
+from clearhead.runtime.process import tune_process
 import torch
-configure_allocator()
+tune_process()
 held = torch.ones(2**26)
 print(sum(int(line.split()[1]) for line in Path("/proc/self/smaps").read_text().splitlines() if "AnonHuge" in line))
 """

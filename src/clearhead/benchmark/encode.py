@@ -9,12 +9,12 @@ import torch
 from clearhead.benchmark.runner import Candidate, Worker
 from clearhead.memory import check_memory
 from clearhead.pipelines.text_encoder import TextEncoder
-from clearhead.runtime.allocator import configure_allocator
+from clearhead.runtime.process import tune_process
 
 
 def clearhead_worker(model: str, precision: str, threads: int) -> Worker:
     """Build a worker that encodes texts to normalized vectors."""
-    configure_allocator()
+    tune_process()
     torch.set_num_threads(threads)
     encoder = TextEncoder.from_pretrained(model, precision=precision, device="cpu")
     return lambda texts: encoder.encode(texts, normalize=True)

@@ -12,15 +12,15 @@ from clearhead.generation.generate import generate
 from clearhead.generation.strategy import EncodedSource
 from clearhead.io.hub import resolve_model
 from clearhead.memory import check_memory
-from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.process import tune_process
 
 Ids = list[int]
 
 
 def clearhead_worker(model: str, precision: str, threads: int, beams: int, steps: int) -> Worker:
     """Build a worker that generates targets of exactly `steps` tokens from source ids."""
-    configure_allocator()
+    tune_process()
     torch.set_num_threads(threads)
     device = torch.device("cpu")
     exact, _ = load_seq2seq(resolve_model(model))

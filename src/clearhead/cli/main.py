@@ -34,7 +34,7 @@ from clearhead.cli.training.distill import distill
 from clearhead.cli.training.tokenizer import tokenizer
 from clearhead.cli.training.train import train
 from clearhead.data.tables import raise_field_limit
-from clearhead.runtime.allocator import configure_allocator
+from clearhead.runtime.process import tune_process
 
 _RENAMED_OPTIONS = {
     ("classification", "--text-column"): "--column",
@@ -133,7 +133,7 @@ def main() -> None:
     """
     logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
     raise_field_limit()
-    configure_allocator()
+    tune_process()
     os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars of other libraries; clearhead shows its own
     _wrap_standard_output()
     # torch.load warns before it rejects the file, and the error that follows explains more

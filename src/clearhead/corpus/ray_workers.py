@@ -14,8 +14,8 @@ from clearhead.data.lines import Errors
 from clearhead.data.tables import raise_field_limit
 from clearhead.io.json import write_json
 from clearhead.pipelines.text_encoder import TextEncoder
-from clearhead.runtime.allocator import configure_allocator
 from clearhead.runtime.compile import use_persistent_cache
+from clearhead.runtime.process import tune_process
 from clearhead.runtime.vectors import EncodeOptions
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Worker:
     def start(self) -> None:
         """Load the model. Not in `__init__`, where Ray would hide the error message."""
         raise_field_limit()
-        configure_allocator()
+        tune_process()
         if self.job.compile:
             use_persistent_cache()
         self.encoder = self.job.encoder()

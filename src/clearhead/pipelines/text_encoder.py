@@ -20,11 +20,11 @@ from clearhead.io import hub
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
 from clearhead.pipelines.base import Pipeline, warn_truncated
-from clearhead.runtime.allocator import trim_memory
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.packed_batch import default_batch_tokens, hidden_states
 from clearhead.runtime.precision import choose_precision
+from clearhead.runtime.process import trim_memory
 from clearhead.runtime.progress import token_progress
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
 from clearhead.runtime.vectors import (

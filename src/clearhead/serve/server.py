@@ -13,7 +13,7 @@ from types import FrameType
 
 import uvicorn
 
-from clearhead.runtime.allocator import configure_allocator
+from clearhead.runtime.process import tune_process
 from clearhead.serve.app import create_app
 from clearhead.serve.application_state import ApplicationState
 from clearhead.serve.http.protocol import ConnectionLimits, protocol_with_limits
@@ -55,7 +55,7 @@ def serve(settings: Settings, host: str, port: int) -> None:
         ValueError: the settings contradict each other, a model cannot be loaded, listening fails, or the limit of open
             files is too low.
     """
-    configure_allocator()
+    tune_process()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s clearhead: %(message)s", force=True)
     logging.getLogger("clearhead.serve").setLevel(logging.INFO)
     state = ApplicationState(settings)

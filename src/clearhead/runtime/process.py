@@ -1,7 +1,4 @@
-"""Configure how a process allocates memory, and return free memory to the system.
-
-`configure_allocator` changes the whole process, so only programs call it: the command line, the server and workers.
-"""
+"""Tune the memory of a process, and return free memory to the system."""
 
 import ctypes
 import functools
@@ -13,13 +10,23 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 @functools.cache
-def configure_allocator() -> None:
-    """Configure glibc and oneDNN once per process. Call it before the first tensor is made.
+def tune_process() -> None:
+    """Tune the memory allocation of this process for speed. Call it once, before the first tensor is made.
+
+    It changes the whole process, so the library never calls it. The command line, the server and workers do. In a
+    program of your own it makes encoding 5 to 10 % faster and bfloat16 translation 15 % (measured on an AMD EPYC with
+    AVX512-BF16), but it also changes the memory use of other libraries in the process.
 
     - glibc keeps freed pages: returning them to the system cost 20 % of float32 encoding time.
     - PyTorch places large tensors on huge pages, so that a step of generation reads fewer page table entries.
     - oneDNN caches fewer kernels. It makes one for each number of rows: 60,000 texts left 100 MiB of kernels, and the
       varying batch lengths of a training several gigabytes.
+
+    Settings in the environment win: THP_MEM_ALLOC_ENABLE, LRU_CACHE_CAPACITY and ONEDNN_PRIMITIVE_CACHE_CAPACITY. On
+    other systems than Linux, only these variables are set.
+
+    >>> import clearhead
+    >>> clearhead.tune_process()  # doctest: +SKIP
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):  # PyTorch's cache, and oneDNN's own
