@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from clearhead.choices import check_choice
+from clearhead.data.arrow import SUFFIXES as ARROW_SUFFIXES
+from clearhead.data.arrow import arrow_rows, check_arrow, data_files
 from clearhead.data.file_formats import check_text_format
 from clearhead.data.lines import Errors, check_file, content_hash, open_bytes, strip_newline, text_lines
-from clearhead.data.parquet import check_parquet, parquet_rows
 from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, table_header
 
 log = logging.getLogger(__name__)
@@ -27,12 +28,12 @@ _ADVICE = "use --errors replace to insert replacement characters"
 class Corpus:
     """Texts of one or several files, in order.
 
-    The file extension determines the format. .jsonl: the value of `column` in the object on each line. .parquet, .csv
-    and .tsv: the column. All other files and standard input: lines of text. All formats except .parquet may be gzipped
-    (.gz).
+    The file extension determines the format. .jsonl: the value of `column` in the object on each line. .parquet,
+    .arrow, .csv and .tsv: the column. All other files and standard input: lines of text. All text files may be gzipped
+    (.gz). A folder that Hugging Face `datasets` wrote stands for its files, as in `data_files`.
 
     Args:
-        sources: the files; "-" is standard input.
+        sources: the files or folders; "-" is standard input.
         column: the name of the column; "text" if None. In .csv and .tsv files, a number from 0 is a column of a table
             without a header.
         errors: how to handle bytes that are not UTF-8: "strict" raises, "replace" inserts U+FFFD.
@@ -57,7 +58,7 @@ class Corpus:
         keep: Sequence[str] = (),
     ) -> None:
         check_choice("errors", errors, get_args(Errors))
-        self.sources = [str(source) for source in sources]
+        self.sources = [file for source in sources for file in _files(str(source))]
         self.column, self.errors, self.keep = column, errors, list(keep)
         self._kept: deque[list[Any]] = deque()
         self.bytes_read = 0
@@ -126,15 +127,15 @@ class Corpus:
         source, number = self.sources[position], index - self._starts[position]
         if source == "-" or not Path(source).is_file():
             return f"{source_name(source)}, line {number + 1}"
-        if source.endswith(".parquet"):
-            return next(itertools.islice(self._parquet(source), number, None))[0]
+        if source.endswith(ARROW_SUFFIXES):
+            return next(itertools.islice(self._arrow(source), number, None))[0]
         with open_bytes(Path(source)) as file:
             cells = self._cells(self._lines(file, source), source)
             return f"{source}, line {number + 1}" if cells is None else next(itertools.islice(cells, number, None))[0]
 
     def _texts(self, source: str) -> Iterator[str]:
-        if source.endswith(".parquet"):
-            yield from self._first_values(self._parquet(source))
+        if source.endswith(ARROW_SUFFIXES):
+            yield from self._first_values(self._arrow(source))
         else:
             with open_source(source) as file:
                 yield from self._read(self._lines(file, source_name(source)), source)
@@ -167,13 +168,13 @@ class Corpus:
         if source != "-":
             check_file(Path(source))
         kind = _kind(source)
-        if kind == ".parquet":
-            check_parquet(source, self._columns(), numbers=False)
+        if kind in ARROW_SUFFIXES:
+            check_arrow(source, self._columns(), numbers=False)
         elif kind in (".csv", ".tsv"):
             self._check_header(source, commas=kind == ".csv")
         elif not is_table(source) and (self.column is not None or self.keep):
             option = "--keep" if self.column is None else "--column"
-            raise ValueError(f"{source} has no columns; {option} is for .jsonl, .parquet, .csv and .tsv files")
+            raise ValueError(f"{source} has no columns; {option} is for .jsonl, .parquet, .arrow, .csv and .tsv files")
 
     def _check_header(self, source: str, *, commas: bool) -> None:
         if self.column is not None and self.column.isdecimal():
@@ -199,13 +200,13 @@ class Corpus:
 
         return text_lines(file, name, errors=self.errors, advice=_ADVICE, on_bytes=count)
 
-    def _parquet(self, source: str) -> Iterator[Cells]:
+    def _arrow(self, source: str) -> Iterator[Cells]:
         start, size = self.bytes_read, Path(source).stat().st_size
 
         def count(share: float) -> None:
             self.bytes_read = start + int(share * size)
 
-        return parquet_rows(
+        return arrow_rows(
             source, self._columns(), numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count
         )
 
@@ -282,7 +283,7 @@ def is_file(argument: str) -> bool:
     return argument.split() == [argument] and ("/" in argument or Path(argument).suffix != "")
 
 
-_TEXT_SUFFIXES = frozenset({".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet", ".md", ".gz"})
+_TEXT_SUFFIXES = frozenset({".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".md", ".gz"})
 
 
 @contextlib.contextmanager
@@ -355,7 +356,11 @@ def source_name(source: str) -> str:
 
 def is_table(source: str) -> bool:
     """Return whether a file has columns."""
-    return _kind(source) in (".jsonl", ".parquet", ".csv", ".tsv")
+    return _kind(source) in (".jsonl", ".csv", ".tsv", *ARROW_SUFFIXES)
+
+
+def _files(source: str) -> list[str]:
+    return [source] if source == "-" else [str(path) for path in data_files(Path(source))]
 
 
 def _kind(source: str) -> str:

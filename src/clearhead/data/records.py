@@ -2,11 +2,14 @@
 
 import contextlib
 import difflib
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clearhead.data.arrow import SUFFIXES as ARROW_SUFFIXES
+from clearhead.data.arrow import arrow_rows, check_arrow, data_files
 from clearhead.data.lines import (
     byte_lines,
     check_encoding,
@@ -16,9 +19,8 @@ from clearhead.data.lines import (
     strip_newline,
     text_lines,
 )
-from clearhead.data.parquet import check_parquet, parquet_rows
 from clearhead.data.squad import SquadQuestion, iter_questions, read_squad_json
-from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows
+from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, table_header
 
 Paths = str | Path | Sequence[str | Path]
 _ADVICE = "set the encoding of the file (old files are often latin-1)"
@@ -43,18 +45,20 @@ class Records:
 
     - One file for each field (a mapping): each line is a text, and line n of all files is a row.
     - One or several files with all fields; the file extension determines the format. .tsv: columns separated by tabs,
-      without quoting. .csv: fields may be quoted. .jsonl: one object a line. .parquet: a table. .json: SQuAD format,
-      with the columns question, context, answer and answer_start (of the first answer; "" and "-1" without one). Other
-      extensions: one field, one text a line.
+      without quoting. .csv: fields may be quoted. .jsonl: one object a line. .parquet, .arrow: a table. .json: SQuAD
+      format, with the columns question, context, answer and answer_start (of the first answer; "" and "-1" without
+      one). Other extensions: one field, one text a line.
+    - A folder that Hugging Face `datasets` wrote, as in `data_files`.
 
-    All files except .parquet may be gzipped (.gz).
+    All text files may be gzipped (.gz).
 
     Args:
         source: the files.
         fields: the fields of each row.
-        columns: the column of each field. In .csv and .tsv files either names from the first line, or numbers from 0,
-            and the first line is a normal row; without `columns` the fields are the columns in order, and there is no
-            header. In other files names; the default column of a field has its name.
+        columns: the column of each field; its default has the field's name. In .csv and .tsv files either names from
+            the first line, or numbers from 0, and the first line is a normal row. Without `columns`, the first line is
+            a header if it contains the names of all required fields; else the fields are the columns in order. In
+            .parquet and .arrow files, a dot selects a field of a column of structs: "translation.en".
         encoding: the encoding of texts and of .csv, .tsv and .jsonl files.
         optional: fields, included in `fields` or additional, that a file or a row may lack.
 
@@ -89,7 +93,7 @@ class Records:
             self._files = {field: _paths(files) for field, files in source.items()}
             self._check_parallel()
         else:
-            self._files = {"": _paths(source)}
+            self._files = {"": [file for path in _paths(source) for file in data_files(path)]}
             self._check_columns()
         for path in self._all_files():
             self._check(path)
@@ -146,8 +150,8 @@ class Records:
 
     def _table(self, path: Path) -> Iterator[Cells]:
         kind = _kind(path)
-        if kind == ".parquet":
-            yield from parquet_rows(str(path), self._selected_columns(), numbers=True)
+        if kind in ARROW_SUFFIXES:
+            yield from arrow_rows(str(path), self._selected_columns(), numbers=True)
         elif kind == ".json":
             yield from self._squad(path)
         else:
@@ -159,12 +163,18 @@ class Records:
         if kind == ".jsonl":
             return json_rows(lines, str(path), self._selected_columns(), numbers=True)
         if kind in (".csv", ".tsv"):
-            selected = (
-                self._selected_columns() if self.columns else [*map(self._column, self.fields, range(len(self.fields)))]
-            )
-            rows = separated_rows(lines, str(path), selected, commas=kind == ".csv", exact=not self.columns)
-            return rows if self.columns else self._without_header(rows)
+            return self._separated(lines, path, commas=kind == ".csv")
         return self._plain(lines, path)
+
+    def _separated(self, lines: Iterator[str], path: Path, *, commas: bool) -> Iterator[Cells]:
+        if not self.columns:
+            lines, again = itertools.tee(lines)
+            header = table_header(again, str(path), commas=commas)
+            del again  # otherwise all lines would be kept for it
+            if not set(self._required()) <= set(header):
+                selected = [*map(self._column, self.fields, range(len(self.fields)))]
+                return self._without_header(separated_rows(lines, str(path), selected, commas=commas, exact=True))
+        return separated_rows(lines, str(path), self._selected_columns(), commas=commas)
 
     def _plain(self, lines: Iterator[str], path: Path) -> Iterator[Cells]:
         (text_field,) = self._required() or self.fields
@@ -177,9 +187,10 @@ class Records:
     def _without_header(self, rows: Iterator[Cells]) -> Iterator[Cells]:
         for number, (where, values) in enumerate(rows):
             if number == 0 and any(value == field for value, field in zip(values, self.fields, strict=True)):
+                missing = ", ".join(field for field in self._required() if field not in values)
                 raise ValueError(
-                    f"{where} contains the name of a field. If it is a header, pass the column names as `columns`; "
-                    "if not, pass their numbers"
+                    f"{where} contains the name of a field, but no column {missing}. If it is a header, choose the "
+                    "column of each field by name; if not, by number from 0"
                 )
             yield where, values
 
@@ -215,7 +226,7 @@ class Records:
             numbers = ", ".join(f"{field} has {count}" for field, count in counts.items())
             raise ValueError(f"all fields must have equally many files; {numbers}")
         for path in self._all_files():
-            if _kind(path) in (".csv", ".tsv", ".json", ".jsonl", ".parquet"):
+            if _kind(path) in (".csv", ".tsv", ".json", ".jsonl", *ARROW_SUFFIXES):
                 raise ValueError(f"{path} is a table, but expected one text a line. Pass a table alone")
 
     def _check_columns(self) -> None:
@@ -245,10 +256,10 @@ class Records:
             return
         kind = _kind(path)
         numbered = any(isinstance(column, int) for column in self.columns.values())
-        if kind in (".jsonl", ".parquet", ".json") and numbered:
+        if kind in (".jsonl", ".json", *ARROW_SUFFIXES) and numbered:
             raise ValueError(f"{path} has named columns; got the numbers {self.columns}")
-        if kind == ".parquet":
-            check_parquet(str(path), self._selected_columns(), numbers=True)
+        if kind in ARROW_SUFFIXES:
+            check_arrow(str(path), self._selected_columns(), numbers=True)
         elif kind == ".json":
             for column in self._selected_columns():
                 if column.name not in _SQUAD and not column.optional:

@@ -1,0 +1,366 @@
+"""Read columns of Parquet and Arrow files, and find the files in the folders that Hugging Face `datasets` writes."""
+
+import contextlib
+import importlib.util
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clearhead.data.lines import Errors
+from clearhead.data.tables import Cells, Column, check_text, missing_column
+from clearhead.io.json import read_json
+
+SUFFIXES = (".parquet", ".arrow")
+
+_FILE_MAGIC, _STREAM_END = b"ARROW1", b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""First bytes of an Arrow file with a footer, and last bytes of an Arrow stream (Arrow's IPC format)."""
+
+_SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(-[0-9a-f]+)?")
+"""Name of a file with a part of a split, without its suffix."""
+
+_MISSING_LABEL = -1
+"""Number that `datasets` writes for a label that is not known."""
+
+
+def data_files(path: Path) -> list[Path]:
+    """Return the files of a folder that Hugging Face `datasets` wrote, or the path itself if it is a file.
+
+    - `Dataset.save_to_disk`: the .arrow files that state.json lists.
+    - `DatasetDict.save_to_disk`: a folder for each split. One of several splits is chosen by its path.
+    - .parquet files, in the folder or in its subfolder `data`, as on the Hugging Face Hub. FOLDER/SPLIT chooses the
+      files of a split, such as ``data/train-00000-of-00002.parquet``.
+
+    Args:
+        path: a folder, a folder and the name of a split, or a file.
+
+    Raises:
+        ValueError: the folder contains several splits or no data, or a file is missing.
+
+    >>> data_files(Path("train.tsv"))
+    [PosixPath('train.tsv')]
+    """
+    if not path.is_dir():
+        splits = {} if path.exists() else _parquet_splits(path.parent)
+        return _complete(splits[path.name]) if path.name in splits else [path]
+    if (path / "state.json").is_file():
+        return _saved_files(path)
+    if (path / "dataset_dict.json").is_file():
+        names = read_json(path / "dataset_dict.json").get("splits")
+        return data_files(path / _only_split(path, _checked_names(names, path / "dataset_dict.json")))
+    splits = _parquet_splits(path)
+    if not splits:
+        raise ValueError(
+            f"{path} is a folder; expected a text file, or a folder with .parquet files or from `save_to_disk` of the "
+            "library datasets"
+        )
+    return _complete(splits[_only_split(path, list(splits))])
+
+
+def _only_split(folder: Path, splits: Sequence[str]) -> str:
+    if len(splits) != 1:
+        raise ValueError(f"{folder} has the splits {', '.join(splits)}; choose one, such as {folder / splits[0]}")
+    return splits[0]
+
+
+def _saved_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that `Dataset.save_to_disk` wrote."""
+    described = folder / "state.json"
+    state = read_json(described)
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise ValueError(f"{folder} selects rows with an index file. Load and save it again with a newer datasets")
+    listed = state.get("_data_files")
+    names = [file.get("filename") if isinstance(file, dict) else None for file in listed or ()]
+    paths = [folder / name for name in _checked_names(names, described)]
+    for path in paths:
+        if path.parent != folder or not path.is_file():
+            raise ValueError(f"{described} lists {path.name}, which is not in the folder")
+    return paths
+
+
+def _checked_names(names: object, path: Path) -> list[str]:
+    """Return a list of names from a JSON file of `datasets`."""
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{path} lists no files or splits; save the dataset again")
+    return names
+
+
+def _parquet_splits(folder: Path) -> dict[str, list[Path]]:
+    """Return the .parquet files of each split in a folder or in its subfolder `data`."""
+    for place in (folder, folder / "data"):
+        splits: dict[str, list[Path]] = {}
+        for path in sorted(place.glob("*.parquet")):
+            name = _SHARD.fullmatch(path.stem)
+            # files that only have numbers are those of one split
+            split = name["split"] if name else place.name if path.stem.isdecimal() else path.stem
+            splits.setdefault(split, []).append(path)
+        if splits:
+            return splits
+    return {}
+
+
+def _complete(paths: list[Path]) -> list[Path]:
+    """Return the files of a split.
+
+    Raises:
+        ValueError: one of the files that their names count is missing.
+    """
+    shards = [shard for path in paths if (shard := _SHARD.fullmatch(path.stem))]
+    count = max((int(shard["count"]) for shard in shards), default=0)
+    missing = sorted(set(range(count)) - {int(shard["number"]) for shard in shards})
+    if missing:
+        raise ValueError(
+            f"{paths[0].parent} has {len(shards)} of the {count} .parquet files of {shards[0]['split']}; the first "
+            f"missing one has the number {missing[0]:05d}"
+        )
+    return paths
+
+
+def check_arrow(source: str, columns: Sequence[Column], *, numbers: bool) -> None:
+    """Check that a Parquet or Arrow file has the columns, as text.
+
+    Args:
+        source: the file.
+        columns: the columns to read. A dot selects a field of a column of structs, such as "translation.en".
+        numbers: whether numbers are accepted too.
+
+    Raises:
+        ValueError: the file has another format, a column is missing, repeated or of another type, or pyarrow is not
+            installed.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ValueError(f'{source} needs pyarrow: pip install "clearhead[parquet]"')
+    import pyarrow
+
+    schema = _read_schema(source)
+    for column in columns:
+        count = schema.names.count(str(column.name))
+        kind = _column_type(schema, str(column.name))
+        if count == 0 and kind is None and column.optional:
+            continue
+        if count == 0 and kind is None:
+            raise ValueError(f"{source}: {missing_column(column.name, _column_names(schema))}")
+        if count > 1:
+            raise ValueError(f"{source} has {count} columns named {column.name!r}; expected one")
+        if column.any_type:
+            continue
+        inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+        if not (_is_text(inner) or (numbers and _is_number(inner))):
+            expected = "text or numbers" if numbers else "text"
+            raise ValueError(f"{source}: column {column.name!r} has type {kind}; expected {expected}")
+
+
+def arrow_rows(
+    source: str,
+    columns: Sequence[Column],
+    *,
+    numbers: bool,
+    errors: Errors = "strict",
+    advice: str = "write the file again with UTF-8 text",
+    on_progress: Callable[[float], object] = lambda share: None,
+) -> Iterator[Cells]:
+    """Yield the rows of a file that `check_arrow` accepts. Class labels of `datasets` are read as their names.
+
+    Args:
+        source: the file.
+        columns: the columns to read.
+        numbers: whether numbers are accepted too, as text.
+        errors: how to handle text that is not UTF-8: "strict" raises, "replace" inserts U+FFFD.
+        advice: how to fix such text, for the message.
+        on_progress: called for each row with the share of the file that has been read, from 0 to 1.
+
+    Raises:
+        ValueError: the file is damaged, or the value of a column is null or not UTF-8; the message names the row.
+    """
+    row, share = 0, 0.0
+    labels = _class_labels(source)
+    for batch, end in _batches(source, [str(column.name) for column in columns]):
+        values = [_values(batch, column, labels.get(str(column.name)), source) for column in columns]
+        for number, cells in enumerate(zip(*values, strict=True), start=1):
+            row += 1
+            on_progress(share + (end - share) * number / batch.num_rows)
+            where = f"{source}, row {row}"
+            row_values = []
+            for value, column in zip(cells, columns, strict=True):
+                decoded = _decoded(value, column, where, errors, advice) if isinstance(value, bytes) else value
+                row_values.append(_checked(decoded, column, where, numbers))
+            yield where, row_values
+        share = end
+
+
+def _read_schema(source: str) -> Any:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        if not source.endswith(".arrow"):
+            schema = pyarrow.parquet.read_schema(source)
+        else:
+            with _open_arrow(source) as (reader, _):
+                schema = reader.schema
+        str(schema.names)  # raises an error if a name is not UTF-8
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        kind = "an Arrow" if source.endswith(".arrow") else "a Parquet"
+        raise ValueError(f"{source} is not {kind} file: {error}") from None
+    return schema
+
+
+@contextlib.contextmanager
+def _open_arrow(source: str) -> Iterator[tuple[Any, Any]]:
+    """Open an Arrow file or stream; yield its reader and the mapped file."""
+    import pyarrow
+    import pyarrow.ipc
+
+    with pyarrow.memory_map(source) as mapped:
+        has_footer = mapped.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+        if not has_footer:
+            mapped.seek(max(0, mapped.size() - len(_STREAM_END)))
+            if mapped.read() != _STREAM_END:
+                raise pyarrow.ArrowInvalid("the mark at the end is missing, so the file is truncated")
+        mapped.seek(0)
+        with (pyarrow.ipc.open_file if has_footer else pyarrow.ipc.open_stream)(mapped) as reader:
+            yield reader, mapped
+
+
+def _batches(source: str, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
+    """Yield batches of rows, each with the share of the file up to its end."""
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = 0
+    try:
+        if source.endswith(".arrow"):
+            with _open_arrow(source) as (reader, mapped):
+                if isinstance(reader, pyarrow.ipc.RecordBatchFileReader):
+                    count = reader.num_record_batches
+                    batches = ((reader.get_batch(index), (index + 1) / count) for index in range(count))
+                else:
+                    batches = ((batch, mapped.tell() / mapped.size()) for batch in reader)
+                for batch, share in batches:
+                    yield batch, share
+                    rows += batch.num_rows
+            return
+        # without these two arguments a whole row group is read ahead, which may be the whole file
+        with pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20) as file:
+            total, available = max(1, file.metadata.num_rows), file.schema_arrow.names
+            selected = {name if name in available else name.partition(".")[0] for name in names}
+            for batch in file.iter_batches(batch_size=1024, columns=[name for name in available if name in selected]):
+                yield batch, (rows + batch.num_rows) / total
+                rows += batch.num_rows
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{source} is damaged after row {rows}: {error}") from None
+
+
+def _column_type(schema: Any, name: str) -> Any:
+    """Return the type of a column or of a field of a column of structs; None if there is none."""
+    import pyarrow
+
+    if name in schema.names:
+        return schema.field(name).type if schema.names.count(name) == 1 else None
+    first, *fields = name.split(".")
+    if schema.names.count(first) != 1:
+        return None
+    kind = schema.field(first).type
+    for field in fields:
+        if not pyarrow.types.is_struct(kind) or kind.get_field_index(field) < 0:
+            return None
+        kind = kind.field(field).type
+    return kind
+
+
+def _column_names(schema: Any) -> list[str]:
+    """Return the names of all columns, and of the fields of columns of structs in place of these."""
+    import pyarrow
+
+    names = []
+    for field in schema:
+        is_struct = pyarrow.types.is_struct(field.type)
+        names += [f"{field.name}.{inner.name}" for inner in field.type] if is_struct else [field.name]
+    return names
+
+
+def _column(batch: Any, name: str) -> Any:
+    """Return a column, or a field of a column of structs; None if there is none."""
+    import pyarrow.compute
+
+    if _column_type(batch.schema, name) is None:
+        return None
+    if name in batch.schema.names:
+        return batch.column(name)
+    first, *fields = name.split(".")
+    return pyarrow.compute.struct_field(batch.column(first), fields)
+
+
+def _class_labels(source: str) -> Mapping[str, Sequence[str]]:
+    """Return the names of the class labels that `datasets` wrote into a file or next to it, by column."""
+    metadata = _read_schema(source).metadata or {}
+    described = Path(source).with_name("dataset_info.json")
+    try:
+        if b"huggingface" in metadata:
+            features = json.loads(metadata[b"huggingface"])["info"]["features"]
+        else:
+            features = read_json(described)["features"] if source.endswith(".arrow") and described.is_file() else {}
+        classes = {name: feature for name, feature in features.items() if isinstance(feature, dict)}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return {
+        name: [str(label) for label in feature.get("names") or ()]
+        for name, feature in classes.items()
+        if feature.get("_type") == "ClassLabel"
+    }
+
+
+def _values(batch: Any, column: Column, labels: Sequence[str] | None, source: str) -> list[Any]:
+    """Return the values of a column; texts as bytes if one of them is not UTF-8."""
+    import pyarrow
+
+    array = _column(batch, str(column.name))
+    if array is None:
+        return [None] * batch.num_rows
+    array = array.dictionary_decode() if pyarrow.types.is_dictionary(array.type) else array
+    if column.any_type and not _is_text(array.type):
+        return array.to_pylist()  # type: ignore[no-any-return]
+    if labels and pyarrow.types.is_integer(array.type):
+        return [_label(number, labels, f"{source}: column {column.name!r}") for number in array.to_pylist()]
+    texts = array if _is_text(array.type) else array.cast(pyarrow.string())
+    try:
+        return texts.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError:
+        return texts.cast(pyarrow.large_binary()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _label(number: int | None, labels: Sequence[str], where: str) -> str | None:
+    if number is None or number == _MISSING_LABEL:
+        return None
+    if not 0 <= number < len(labels):
+        raise ValueError(f"{where} has the label {number}, but the file names only {len(labels)} labels")
+    return labels[number]
+
+
+def _decoded(value: bytes, column: Column, where: str, errors: Errors, advice: str) -> str:
+    try:
+        return value.decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{where}: column {column.name!r} is not UTF-8 at byte {error.start + 1} "
+            f"(0x{value[error.start]:02x}); {advice}"
+        ) from None
+
+
+def _checked(value: object, column: Column, where: str, numbers: bool) -> object:
+    if column.any_type or (value is None and column.optional):
+        return value
+    return check_text(value, f"{where}: column {column.name!r}", numbers)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return any(is_kind(kind) for is_kind in (kinds.is_string, kinds.is_large_string, kinds.is_string_view))
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return any(is_kind(kind) for is_kind in (kinds.is_integer, kinds.is_floating, kinds.is_decimal))
