@@ -36,8 +36,8 @@ Texts = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TEXT|FILE]...",
-        help="Texts, or files: UTF-8 text with one text per line, .jsonl, .parquet, .csv or .tsv. Default, and for -: "
-        "standard input.",
+        help="Texts, or files: UTF-8 text with one text per line, .jsonl, .parquet, .arrow, .csv or .tsv, or a "
+        "folder of Hugging Face datasets. Default, and for -: standard input.",
     ),
 ]
 Output = Annotated[
@@ -46,8 +46,8 @@ Output = Annotated[
 Column = Annotated[
     str | None,
     typer.Option(
-        help='Column with the texts of .jsonl, .parquet, .csv and .tsv files. Default: "text". If a .csv or .tsv file '
-        "has no header, give the index of the column, from 0."
+        help='Column with the texts of .jsonl, .parquet, .arrow, .csv and .tsv files. Default: "text". If a .csv or .tsv '
+        "file has no header, give the index of the column, from 0."
     ),
 ]
 Keep = Annotated[

@@ -206,9 +206,7 @@ class Corpus:
         def count(share: float) -> None:
             self.bytes_read = start + int(share * size)
 
-        return arrow_rows(
-            source, self._columns(), numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count
-        )
+        return arrow_rows(source, self._columns(), numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count)
 
 
 class TypedTexts(Corpus):
@@ -355,8 +353,8 @@ def source_name(source: str) -> str:
 
 
 def is_table(source: str) -> bool:
-    """Return whether a file has columns."""
-    return _kind(source) in (".jsonl", ".csv", ".tsv", *ARROW_SUFFIXES)
+    """Return whether a file, or the files of a folder, have columns."""
+    return all(_kind(file) in (".jsonl", ".csv", ".tsv", *ARROW_SUFFIXES) for file in _files(source))
 
 
 def _files(source: str) -> list[str]:

@@ -269,7 +269,7 @@ class Records:
 
     def _check_plain(self, path: Path) -> None:
         if self.columns:
-            raise ValueError(f"{path} has no columns. Use a .tsv, .csv, .jsonl or .parquet file")
+            raise ValueError(f"{path} has no columns. Use a .tsv, .csv, .jsonl, .parquet or .arrow file")
         required = self._required() or self.fields
         if len(required) != 1:
             raise ValueError(

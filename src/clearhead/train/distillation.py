@@ -57,8 +57,6 @@ def _train_on_teacher_texts(recipe: Recipe, resume: bool, on_step: OnStep) -> Tr
     outputs = _TeacherOutputs(folder / "data" / "teacher.jsonl", recipe)
     held_out = outputs.path.with_name("held-out.jsonl")
     started = (folder / STATE).is_file()
-    # a run that was interrupted while the teacher generated has no checkpoint yet: it continues with the texts
-    resume = resume and (started or not outputs.key_file.is_file())
     check_folder(recipe, resume)  # before the teacher's work, not after it
     processes = ProcessGroup(choose_device(recipe.training.device).type)
     with processes.rank_zero_first():

@@ -1,7 +1,8 @@
-"""Check that a model and its batches fit in memory, before training starts."""
+"""Sizes of a model: describe it, and check that it and its batches fit in memory, before training starts."""
 
 from dataclasses import replace
 
+import torch
 from torch import nn
 
 from clearhead.checkpoints.schema.model_size import model_bytes
@@ -65,12 +66,34 @@ def check_batch(model: nn.Module, num_tokens: int, recipe: Recipe) -> None:
     Raises:
         ValueError: they do not fit.
     """
-    config = getattr(model, "config", None) or getattr(getattr(model, "encoder", None), "config", None)
-    if isinstance(config, EncoderConfig | Seq2SeqConfig):
+    config = _config_of(model)
+    if config is not None:
         # per layer, in bfloat16 or wider: projections and the hidden layer of the feed-forward network
         size = 2 * num_tokens * config.num_layers * (4 * config.d_model + config.ffn_hidden)
         purpose, advice = f"training with a batch of {num_tokens} tokens", "Choose a smaller data.batch_tokens."
         check_memory(size, purpose, advice, choose_device(recipe.training.device))
+
+
+def describe_model(model: nn.Module) -> str:
+    """Return the number of parameters of a model and its sizes, in one line."""
+    parameters = list(model.parameters())
+    total, trained = (sum(map(torch.numel, group)) for group in (parameters, filter(_is_trained, parameters)))
+    parts = [f"{total:,} parameters" if trained == total else f"{total:,} parameters, {trained:,} of them trained"]
+    if (config := _config_of(model)) is not None:
+        layers = f"{config.num_layers} layers"
+        if isinstance(config, Seq2SeqConfig):
+            layers = f"{config.num_layers} + {config.decoder_num_layers or config.num_layers} layers"
+        parts += [layers, f"width {config.d_model}", f"vocabulary of {config.vocab_size:,}"]
+    return ", ".join(parts)
+
+
+def _is_trained(parameter: nn.Parameter) -> bool:
+    return parameter.requires_grad
+
+
+def _config_of(model: nn.Module) -> EncoderConfig | Seq2SeqConfig | None:
+    config = getattr(model, "config", None) or getattr(getattr(model, "encoder", None), "config", None)
+    return config if isinstance(config, EncoderConfig | Seq2SeqConfig) else None
 
 
 def check_update(num_tokens: float, recipe: Recipe) -> None:

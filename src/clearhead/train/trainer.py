@@ -24,15 +24,16 @@ from clearhead.runtime.device import choose_device
 from clearhead.runtime.precision import choose_precision
 from clearhead.train.data.dataloader import TrainingDataLoader
 from clearhead.train.data.dataset import TokenizedDataset
-from clearhead.train.data.loaders import build_datasets, build_loader, build_validator
+from clearhead.train.data.loaders import build_datasets, build_loader, build_validator, sample_predictions
 from clearhead.train.distributed import fsdp
 from clearhead.train.distributed.process_group import ProcessGroup, is_rank_zero
 from clearhead.train.loop.callback import OnStep, TrainingCallback
 from clearhead.train.loop.checkpointing import AtomicCheckpointIO, CheckpointManager
-from clearhead.train.loop.lightning_module import TrainingModule
+from clearhead.train.loop.lightning_module import TrainingModule, warmup_steps
 from clearhead.train.loop.metrics_logger import MetricsLogger
 from clearhead.train.loop.resume import RECIPE_FILE, VERSIONS_FILE, SavedRun, check_folder
 from clearhead.train.loop.signals import stop_on_signals
+from clearhead.train.memory import describe_model
 from clearhead.train.recipe.errors import did_you_mean
 from clearhead.train.recipe.load import flatten
 from clearhead.train.recipe.recipe import Recipe
@@ -50,13 +51,17 @@ class TrainingResult:
     Args:
         folder: folder of the saved model.
         step: number of updates.
-        scores: metrics of the saved model on the held-out data; {} without held-out data.
+        weights: which weights the saved model has: "best", "last" or "average".
+        weights_of: the steps that they are from; [] if none were saved.
+        scores: metrics of these weights on the held-out data; {} without held-out data.
         finished: whether the run finished, rather than being stopped by a signal.
         stopped_early: whether early stopping ended it.
     """
 
     folder: Path
     step: int
+    weights: str
+    weights_of: list[int]
     scores: dict[str, float]
     finished: bool
     stopped_early: bool
@@ -71,7 +76,8 @@ def train(recipe: Recipe, *, resume: bool = False, on_step: OnStep = ignore_step
 
     Args:
         recipe: from `read_recipe`.
-        resume: continue from the folder's checkpoint. The weights are the same as without the interruption.
+        resume: continue from the folder's checkpoint, if there is one. The weights are the same as without the
+            interruption.
         on_step: called after each step, for a progress bar.
 
     Raises:
@@ -115,8 +121,9 @@ def train_locked(recipe: Recipe, *, resume: bool, on_step: OnStep) -> TrainingRe
 
 def _train(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
     device = choose_device(recipe.training.device).type
-    check_folder(recipe, resume)
-    saved = SavedRun.read(recipe, device) if resume else None
+    saved = SavedRun.read(recipe, device) if check_folder(recipe, resume) else None
+    if resume and saved is None:
+        log.info("%s has no checkpoint to resume from: this is a new run", recipe.output)
     processes = ProcessGroup(device)
     torch.manual_seed(recipe.seed)
     inputs = _prepare_inputs(recipe, processes)
@@ -127,12 +134,13 @@ def _train(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
     run = _assemble(recipe, inputs, identity, processes, on_step)
     if saved is not None:
         saved.restore(run.callback)
+    _log_plan(run)
     _fit(run, saved)
-    scores = _save_final_model(run) if processes.rank == 0 else {}
+    weights, steps, scores = _save_final_model(run) if processes.rank == 0 else ("", [], {})
     processes.close()
     callback = run.callback
     finished = callback.is_finished(run.loader.total_steps)
-    return TrainingResult(run.folder, callback.step, scores, finished, callback.stopped_early)
+    return TrainingResult(run.folder, callback.step, weights, steps, scores, finished, callback.stopped_early)
 
 
 @dataclass(frozen=True)
@@ -221,11 +229,29 @@ def _assemble(
     loader = build_loader(recipe, task, inputs.training, processes)
     validate = None if inputs.validation is None else build_validator(task, inputs.validation, recipe)
     checkpoints = CheckpointManager(folder, recipe.training.keep_last)
-    callback = TrainingCallback(recipe, checkpoints, validate, identity, on_step)
+    callback = TrainingCallback(recipe, checkpoints, validate, lambda: sample_predictions(task), identity, on_step)
     loader.stop_requested = lambda: callback.stop_requested
     sharded = recipe.training.fsdp and processes.size > 1
     module = TrainingModule(task, recipe, loader.total_steps, inputs.teacher, sharded)
     return _Run(recipe, folder, task, loader, module, callback, checkpoints, processes)
+
+
+def _log_plan(run: _Run) -> None:
+    """Log the size of the model and the length of the run, and warn if the warmup was shortened."""
+    recipe, total_steps = run.recipe, run.loader.total_steps
+    if run.callback.is_finished(total_steps):
+        return
+    log.info("model: %s", describe_model(run.task.model))
+    device = choose_device(recipe.training.device)
+    precision = choose_precision(recipe.training.precision, device).name
+    threads = f" with {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    log.info("run: %s steps on %s in %s%s", f"{total_steps:,}", device, precision, threads)
+    warmup = warmup_steps(recipe.optimizer, total_steps)
+    if warmup < recipe.optimizer.warmup_steps:
+        log.warning(
+            "optimizer.warmup_steps is %d, but the run has %d steps: the warmup is shortened to %d",
+            *(recipe.optimizer.warmup_steps, total_steps, warmup),
+        )
 
 
 def _fit(run: _Run, saved: SavedRun | None) -> None:
@@ -282,15 +308,15 @@ def _strategy(recipe: Recipe, processes: ProcessGroup) -> Any:
     )
 
 
-def _save_final_model(run: _Run) -> dict[str, float]:
-    """Save the model with the recipe's final weights; return its metrics."""
+def _save_final_model(run: _Run) -> tuple[str, list[int], dict[str, float]]:
+    """Save the model with the recipe's final weights; return these, their steps and their metrics."""
     task, checkpoints, callback, folder = run.task, run.checkpoints, run.callback, run.folder
     final = run.recipe.training.final_weights or ("last" if checkpoints.best is None else "best")
     best = [] if checkpoints.best is None else [checkpoints.best]
     checkpoints.prune()
     steps = {"best": best, "last": checkpoints.latest(), "average": checkpoints.last or checkpoints.latest()}[final]
     if not steps:
-        return {}
+        return final, steps, {}
     checkpoints.load(task.model, steps)
     task.model.to("cpu").eval()
     if run.recipe.regularize.layer_norm:
@@ -303,7 +329,7 @@ def _save_final_model(run: _Run) -> dict[str, float]:
     if callback.validate is not None and steps != [callback.validated_step]:
         scores = callback.validate()
     write_json(folder / "training.json", {"step": callback.step, "weights": final, "of_steps": steps, "scores": scores})
-    return scores
+    return final, steps, scores
 
 
 def _write_recipe(recipe: Recipe, folder: Path) -> None:

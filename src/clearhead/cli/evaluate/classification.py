@@ -1,5 +1,7 @@
 """`clearhead evaluate classification`: accuracy, macro F1, and the scores of each label."""
 
+import contextlib
+import importlib.util
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
 def classification(
     source: Annotated[
         Path,
-        typer.Argument(metavar="DATA", help="Texts with labels: .tsv (text, tab, label), .csv, .jsonl or .parquet."),
+        typer.Argument(
+            metavar="DATA",
+            help="Texts with labels: .tsv, .csv, .jsonl, .parquet or .arrow, or a folder of Hugging Face datasets.",
+        ),
     ],
     model: Annotated[
         str, typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hugging Face Hub id of a classifier.")
@@ -25,13 +30,15 @@ def classification(
         str | None,
         typer.Option(
             help="Column with the texts: its name, or its index from 0 in .csv and .tsv files without a header. "
-            'Default: "text"; in .csv and .tsv files the first of two columns.'
+            'Default: as in training, namely the column in the recipe of the model, else "text"; in .csv and .tsv '
+            "files without a header the first of two columns."
         ),
     ] = None,
     label_column: Annotated[
         str | None,
         typer.Option(
-            help='Column with the labels. Default: "label"; in .csv and .tsv files the second of two columns.'
+            help="Column with the labels. Default: as in training, namely the column in the recipe of the model, else "
+            '"label"; in .csv and .tsv files without a header the second of two columns.'
         ),
     ] = None,
     encoding: Annotated[str, typer.Option(help="Encoding of the file, such as latin-1.")] = "utf-8",
@@ -45,6 +52,7 @@ def classification(
 
     names = {"text": column, "label": label_column}
     columns = {field: int(name) if name.isdecimal() else name for field, name in names.items() if name is not None}
+    columns = columns or _columns_of_recipe(model)
     rows = list(Records(source, fields=["text", "label"], columns=columns, encoding=encoding))
     # the same conversion as in training
     labels = [label_of(row) for row in rows]
@@ -59,6 +67,19 @@ def classification(
         predicted = [result.label for result in classifier.stream(row.values["text"] for row in rows)]
     scores = classification_scores(predicted, labels, labels=classifier.labels)
     typer.echo(json.dumps(asdict(scores), ensure_ascii=False, allow_nan=False) if as_json else _table(scores))
+
+
+def _columns_of_recipe(model: str) -> dict[str, str | int]:
+    """Return the columns in the recipe that a run wrote into its folder; {} for other models."""
+    path = Path(model) / "recipe.yaml"
+    if not path.is_file() or importlib.util.find_spec("pydantic") is None or importlib.util.find_spec("yaml") is None:
+        return {}
+    from clearhead.train.recipe.load import read_recipe
+
+    with contextlib.suppress(ValueError):  # a recipe of another program or version
+        recipe = read_recipe(path)
+        return dict(recipe.data.columns or {}) if recipe.task == "classification" else {}
+    return {}
 
 
 def _table(scores: "ClassificationScores") -> str:

@@ -27,7 +27,7 @@ Sources = Annotated[
     typer.Argument(
         metavar="[TEXT|FILE]...",
         help="Documents: texts, UTF-8 files with one document each, or tables with one in each row (.jsonl, .parquet, "
-        ".csv, .tsv). Default, and for -: standard input.",
+        ".arrow, .csv, .tsv, or a folder of Hugging Face datasets). Default, and for -: standard input.",
     ),
 ]
 Model = Annotated[
@@ -106,7 +106,9 @@ def _documents(arguments: Sequence[str], column: str | None) -> Iterable[tuple[s
     if arguments == ["-"] and sys.stdin is not None and sys.stdin.isatty():
         return ((source_name("-"), line) for line in Corpus(["-"]))
     if column is not None and not any(map(is_table, arguments)):
-        raise ValueError(f"{arguments[0]} has no columns; --column is for .jsonl, .parquet, .csv and .tsv files")
+        raise ValueError(
+            f"{arguments[0]} has no columns; --column is for .jsonl, .parquet, .arrow, .csv and .tsv files"
+        )
     documents: list[tuple[str, str]] = []
     for source in arguments:
         if is_table(source):

@@ -32,7 +32,8 @@ def train(
     recipe: RecipeFile,
     overrides: Overrides = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the run in the output folder of the recipe.")
+        bool,
+        typer.Option("--resume", help="Resume the run in the output folder of the recipe, or start it."),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -52,14 +53,24 @@ def train(
 
 
 def print_result(result: "TrainingResult") -> None:
-    """Print the result of a run, and exit with status 130 if it was interrupted."""
+    """Print which weights a run kept and their scores, and exit with status 130 if it was interrupted."""
     if _is_rank_zero():
-        scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in result.scores.items())
-        typer.echo(f"{result.folder}  step {result.step}{f'  {scores}' if scores else ''}")
+        scores = [f"{name.replace('_', ' ')} {value:.4f}" for name, value in result.scores.items()]
+        typer.echo("  ".join([str(result.folder), _kept_weights(result), *scores]))
         if not result.finished:
             typer.echo(f"clearhead: stopped at step {result.step}; continue with --resume", err=True)
     if not result.finished:
         raise typer.Exit(130)
+
+
+def _kept_weights(result: "TrainingResult") -> str:
+    steps = [str(step) for step in result.weights_of]
+    if not steps:
+        return f"step {result.step}, no weights yet"
+    of_run = f" of {result.step}" if result.weights_of != [result.step] else ""
+    if len(steps) == 1:
+        return f"{result.weights} weights: step {steps[0]}{of_run}"
+    return f"{result.weights} weights: steps {', '.join(steps[:-1])} and {steps[-1]}{of_run}"
 
 
 def _is_rank_zero() -> bool:
@@ -102,7 +113,7 @@ def recipe_error_context(path: str) -> Iterator[None]:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """Show a progress bar on standard error if it is a terminal, with log messages above it."""
+    """Show a progress bar on standard error if it is a terminal, with log messages above it; else only log messages."""
     from rich.console import Console
     from rich.logging import RichHandler
     from rich.progress import (
@@ -111,8 +122,9 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
         Progress,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
+
+    from clearhead.train.loop.callback import STEP_LOGGER
 
     console = Console(stderr=True)
     log = logging.getLogger("clearhead.train")
@@ -121,8 +133,9 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
     if visible:
         log.addHandler(RichHandler(console=console, show_time=False, show_level=False, show_path=False))
         log.propagate = False
+        logging.getLogger(STEP_LOGGER).setLevel(logging.WARNING)  # the bar shows the same
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not visible) as bar:
+    with Progress(*columns, console=console, disable=not visible) as bar:
         task = bar.add_task("", total=None)
 
         def on_step(step: int, steps: int, message: str) -> None:

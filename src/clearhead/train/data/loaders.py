@@ -1,13 +1,15 @@
 """Datasets, data loader and validation of a recipe."""
 
+import contextlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from clearhead.data.records import Records
 from clearhead.train.data.dataloader import TrainingDataLoader
@@ -54,7 +56,8 @@ def _build(recipe: Recipe, task: Task[Any], folder: Path, files: Files) -> Token
         reasons.append(f"{task.num_too_long - too_long:,}: {task.untruncated_field} too long")
     skipped = f"; skipped: {', '.join(reasons)}" if reasons else ""
     cut = f"; truncated: {task.num_truncated - truncated:,}" if task.num_truncated > truncated else ""
-    log.info("%s: %d examples%s%s", folder.name, len(dataset), skipped, cut)
+    tokens = int(dataset.lengths.sum(dtype=np.int64))
+    log.info("%s: %s examples, %s tokens%s%s", folder.name, f"{len(dataset):,}", f"{tokens:,}", skipped, cut)
     return dataset
 
 
@@ -64,15 +67,15 @@ def build_loader(
     """Return the batches of a whole training run, or this process's part of them.
 
     Raises:
-        ValueError: a batch does not fit in memory, or the warmup is longer than the training.
+        ValueError: a batch does not fit in memory.
     """
-    data, section, optimizer = recipe.data, recipe.training, recipe.optimizer
+    data, section = recipe.data, recipe.training
     sampler = TokenBatchSampler(
         dataset.lengths, batch_tokens=data.batch_tokens, seed=recipe.seed, batch_size=data.batch_size
     )
     check_batch(task.model, min(data.batch_tokens, _tokens_of_shortest(dataset, data.batch_size)), recipe)
     check_update(float(dataset.lengths.sum()) / len(sampler.epoch(0)), recipe)
-    loader = TrainingDataLoader(
+    return TrainingDataLoader(
         sampler,
         lambda rows, generator: task.collate([dataset[int(row)] for row in rows], generator, training=True),
         seed=recipe.seed,
@@ -82,12 +85,6 @@ def build_loader(
         rank=processes.rank,
         world_size=processes.size,
     )
-    if optimizer.schedule in ("linear", "cosine") and loader.total_steps <= optimizer.warmup_steps:
-        raise ValueError(
-            f"optimizer.warmup_steps is {optimizer.warmup_steps}, but the training has {loader.total_steps} steps: a "
-            f"{optimizer.schedule} schedule decays after the warmup. Use fewer warmup steps or train longer"
-        )
-    return loader
 
 
 def _tokens_of_shortest(dataset: TokenizedDataset, batch_size: int | None) -> int:
@@ -118,14 +115,30 @@ def build_validator(task: Task[Any], held_out: TokenizedDataset, recipe: Recipe)
         return total / max(1, count)
 
     def validate() -> dict[str, float]:
-        task.model.eval()
-        try:
-            with torch.inference_mode():
-                scores = {"loss": compute_loss()}
-                # pipelines choose their precision themselves
-                with torch.autocast(next(task.model.parameters()).device.type, enabled=False):
-                    return scores | task.validate()
-        finally:
-            task.model.train()
+        with _evaluation_mode(task.model):
+            scores = {"loss": compute_loss()}
+            with _without_autocast(task.model):
+                return scores | task.validate()
 
     return validate
+
+
+def sample_predictions(task: Task[Any]) -> list[str]:
+    """Return the lines of `Task.samples`, computed in evaluation mode."""
+    with _evaluation_mode(task.model), _without_autocast(task.model):
+        return task.samples()
+
+
+@contextlib.contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train()
+
+
+def _without_autocast(model: nn.Module) -> torch.autocast:
+    """Return a context for pipelines, which choose their precision themselves."""
+    return torch.autocast(next(model.parameters()).device.type, enabled=False)

@@ -15,12 +15,20 @@ from clearhead.train.data.dataloader import MicroBatch
 from clearhead.train.loop.checkpointing import FORMAT, CheckpointManager, is_finite
 from clearhead.train.loop.lightning_module import DivergedError, TrainingModule
 from clearhead.train.loop.metrics_logger import MetricsLogger
+from clearhead.train.loop.speed import SpeedMeter, format_duration
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.regularizers.early_stopping import ImprovementTracker, is_better
 
 log = logging.getLogger(__name__)
 
+STEP_LOGGER = "clearhead.train.steps"
+"""Logger of the lines about single steps, which a progress bar replaces."""
+
+step_log = logging.getLogger(STEP_LOGGER)
+
 Validate = Callable[[], dict[str, float]]
+
+Samples = Callable[[], list[str]]
 
 OnStep = Callable[[int, int, str], None]
 """Called after each step with its number, the number of steps and a message."""
@@ -33,6 +41,7 @@ class TrainingCallback(lightning.Callback):
         recipe: the recipe.
         checkpoints: manager of the run's checkpoints.
         validate: computes the metrics of the current model; None without held-out data.
+        samples: returns lines that show predictions of the current model.
         identity: properties that a resumed run must share with this one.
         on_step: called after each step, for a progress bar.
     """
@@ -42,12 +51,13 @@ class TrainingCallback(lightning.Callback):
         recipe: Recipe,
         checkpoints: CheckpointManager,
         validate: Validate | None,
+        samples: Samples,
         identity: dict[str, Any],
         on_step: OnStep,
     ) -> None:
         super().__init__()
         self._recipe, self._checkpoints, self.validate, self._identity = recipe, checkpoints, validate, identity
-        self._on_step = on_step
+        self._samples, self._on_step = samples, on_step
         self.metrics_logger: MetricsLogger | None = None
         self.stop_requested = False
         self.install_signal_handlers: Callable[[], None] = lambda: None
@@ -58,7 +68,7 @@ class TrainingCallback(lightning.Callback):
         self.validated_step = 0
         self._improvement = ImprovementTracker(recipe.validation.monitor, recipe.regularize.early_stopping)
         self._losses: list[float] = []
-        self._num_tokens, self._last_logged = 0, time.perf_counter()
+        self._num_tokens, self._speed, self._is_estimated = 0, SpeedMeter(), False
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -109,10 +119,13 @@ class TrainingCallback(lightning.Callback):
         if (batch.index + 1) % trainer.accumulate_grad_batches:
             return
         self.step = batch.step
+        self._speed.finish_step(self.step, self._num_tokens)
+        self._num_tokens = 0
         is_last = self.step == pl_module.total_steps
         loss = self._update_loss(trainer)
         if is_last or self.step % self._recipe.training.log_every == 0 or self.step == 1:
             self._log_step(pl_module, batch.epoch, loss)
+        self._log_estimate(pl_module.total_steps)
         stop = self._any_stop_requested(trainer)
         every = self._recipe.validation.every
         validated = self.validate is not None and (is_last or self.step % every == 0)
@@ -121,7 +134,7 @@ class TrainingCallback(lightning.Callback):
         if save_due or stop:
             self._save(trainer, pl_module, best, temporary=not save_due)
         trainer.should_stop = trainer.should_stop or stop or self.stopped_early
-        self._on_step(self.step, pl_module.total_steps, f"loss {loss:.4f}")
+        self._on_step(self.step, pl_module.total_steps, "  ".join([f"loss {loss:.4f}", *self._pace(pl_module)]))
 
     def _update_loss(self, trainer: lightning.Trainer) -> float:
         """Return the loss of the update over all its batches and processes."""
@@ -132,9 +145,7 @@ class TrainingCallback(lightning.Callback):
         return float(mean)
 
     def _log_step(self, module: TrainingModule, epoch: int, loss: float) -> None:
-        now = time.perf_counter()
-        speed = self._num_tokens / max(now - self._last_logged, 1e-9)
-        self._num_tokens, self._last_logged = 0, now
+        speed = self._speed.row_speed()
         if self.metrics_logger is not None:
             self.metrics_logger.log(
                 self.step,
@@ -146,6 +157,26 @@ class TrainingCallback(lightning.Callback):
                     "tokens_per_second": round(speed, 1),
                 },
             )
+        rate = f"learning rate {module.last_learning_rate:.3g}"
+        parts = [f"step {self.step} of {module.total_steps}", f"loss {loss:.4f}", rate, *self._pace(module)]
+        step_log.info("%s", "  ".join(parts))
+
+    def _pace(self, module: TrainingModule) -> list[str]:
+        """Return the speed and the time left, if they are known."""
+        speed, seconds = self._speed.tokens_per_second(), self._speed.seconds_left(module.total_steps)
+        if speed is None or seconds is None:
+            return []
+        return [f"{speed:,.0f} tokens/s", *([f"{format_duration(seconds)} left"] if seconds else [])]
+
+    def _log_estimate(self, total_steps: int) -> None:
+        """Log once how long the run takes, after the first measured steps."""
+        if self._is_estimated or not self._speed.is_estimate_due(total_steps):
+            return
+        self._is_estimated = True
+        speed, seconds = self._speed.tokens_per_second(), self._speed.seconds_left(total_steps)
+        if speed and seconds:
+            plus = "" if self.validate is None else ", and the validations"
+            log.info("estimate: %s at %s tokens/s%s", format_duration(seconds), f"{speed:,.0f}", plus)
 
     def _any_stop_requested(self, trainer: lightning.Trainer) -> bool:
         """Return whether any process received a signal, so that all stop after the same step."""
@@ -160,25 +191,29 @@ class TrainingCallback(lightning.Callback):
         with module.full_model(), trainer.precision_plugin.val_step_context():
             try:
                 scores = self.validate()
+                # the other processes wait in the broadcast below
+                lines = self._samples() if trainer.is_global_zero and log.isEnabledFor(logging.INFO) else []
             except NonFiniteError as error:
                 raise DivergedError(f"validation failed at step {self.step}: {error}") from None
         self.scores, self.validated_step = trainer.strategy.broadcast(scores), self.step
-        self._last_logged += time.perf_counter() - start
+        self._speed.pause(time.perf_counter() - start)
         monitor = self._recipe.validation.monitor
         best = is_better(monitor, self.scores[monitor], self.best)
         if best:
             self.best = self.scores[monitor]
         if self._improvement.update(self.scores[monitor]):
             self.stopped_early = True
-        self._log_validation(best)
+        self._log_validation(best, lines)
         return best
 
-    def _log_validation(self, best: bool) -> None:
+    def _log_validation(self, best: bool, samples: list[str]) -> None:
         if self.metrics_logger is not None:
             self.metrics_logger.log(self.step, {_column(name): value for name, value in self.scores.items()})
             self.metrics_logger.flush()
         listed = "  ".join(f"{_column(name).replace('_', ' ')} {value:.4f}" for name, value in self.scores.items())
         log.info("step %d  %s%s", self.step, listed, "  (best)" if best else "")
+        for line in samples:
+            log.info("%s", line)
         if self.stopped_early:
             monitor = self._recipe.validation.monitor
             log.info("stopped early: %s has not improved in %d validations", monitor, self._improvement.num_bad)

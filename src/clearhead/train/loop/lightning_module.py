@@ -143,9 +143,18 @@ class TrainingModule(lightning.LightningModule):
         )
 
 
+def warmup_steps(settings: OptimizerSection, total_steps: int) -> int:
+    """Return the number of warmup steps: the recipe's, or a tenth of the run if the run would end before them.
+
+    >>> warmup_steps(OptimizerSection(warmup_steps=500), 2000), warmup_steps(OptimizerSection(warmup_steps=500), 60)
+    (500, 6)
+    """
+    return settings.warmup_steps if settings.warmup_steps < total_steps else total_steps // 10
+
+
 def _learning_rate_factor(settings: OptimizerSection, total_steps: int) -> Callable[[int], float]:
     """Return the schedule: number of finished steps -> factor of the learning rate."""
-    warmup = settings.warmup_steps
+    warmup = warmup_steps(settings, total_steps)
     match settings.schedule:
         case "inverse-square-root":
             return lambda done: schedules.inverse_square_root(done + 1, warmup)

@@ -21,19 +21,24 @@ _NOT_LEARNED = ("output:", "training.fsdp:")
 """Keys that may change when a run is resumed."""
 
 
-def check_folder(recipe: Recipe, resume: bool) -> None:
+def check_folder(recipe: Recipe, resume: bool) -> bool:
     """Check that the output folder contains a run to resume, or nothing that a new run would overwrite.
 
+    Args:
+        recipe: the recipe.
+        resume: whether to resume a run. Without a checkpoint, a new run starts.
+
+    Returns:
+        Whether there is a run to resume.
+
     Raises:
-        ValueError: the folder does not; the message says why.
+        ValueError: the folder contains files that a new run would overwrite.
     """
     folder = Path(recipe.output)
-    state = folder / STATE
-    if resume and not state.is_file():
-        raise ValueError(f"no checkpoint to resume from: {state} does not exist")
-    if resume:
-        return
-    if state.is_file():
+    has_checkpoint = (folder / STATE).is_file()
+    if resume and has_checkpoint:
+        return True
+    if has_checkpoint:
         raise ValueError(f"{folder} already contains a run; use --resume to continue it, or choose another output")
     for name in ("config.json", "model.safetensors"):
         if (folder / name).exists():
@@ -41,6 +46,7 @@ def check_folder(recipe: Recipe, resume: bool) -> None:
     # a run writes its recipe after its versions, so a recipe alone is a user's file
     if (folder / RECIPE_FILE).exists() and not (folder / VERSIONS_FILE).exists():
         raise ValueError(f"{folder / RECIPE_FILE} was not written by a run and is kept; choose another output")
+    return False
 
 
 @dataclass(frozen=True)

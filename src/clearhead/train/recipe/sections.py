@@ -40,10 +40,11 @@ class DataSection(Section):
     """Training and validation data.
 
     Args:
-        train: training examples. Either one or more files with columns (.tsv, .csv, .jsonl, .parquet, or SQuAD's
-            .json), or for each field of the task files with one text per line.
+        train: training examples. Either one or more files with columns (.tsv, .csv, .jsonl, .parquet, .arrow, or SQuAD's
+            .json) or a folder of Hugging Face datasets, or for each field of the task files with one text per line.
         validation: held-out examples in the same format. Required for validation.
-        columns: column of each field, by name or by number from 0. Defaults to the field's name.
+        columns: column of each field, by name or by number from 0. Defaults to the field's name; in .csv and .tsv files
+            without these names in the first line, to the columns in order.
         encoding: encoding of text files.
         max_length: longest text in tokens, including special tokens; longer texts are truncated and counted. The
             model's own limit applies if it is lower.
@@ -129,7 +130,8 @@ class OptimizerSection(Section):
         betas: decay rates of Adam's two moments.
         eps: term that keeps Adam from dividing by 0.
         schedule: inverse-square-root (the paper's), linear or cosine decay to 0, or constant.
-        warmup_steps: number of steps of linear increase from 0.
+        warmup_steps: number of steps of linear increase from 0. If the run has no more steps than this, a tenth of its
+            steps.
     """
 
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4
@@ -155,7 +157,7 @@ class TrainingSection(Section):
         keep_last: number of most recent checkpoints whose weights are kept.
         final_weights: weights of the saved model, namely those of the best validation, the last ones, or the average of
             those kept. Defaults to best with validation data, else to last.
-        log_every: steps between rows in metrics.csv.
+        log_every: steps between rows in metrics.csv, and between log lines where standard error is no terminal.
     """
 
     steps: Count | None = None
@@ -180,7 +182,7 @@ class ValidationSection(Section):
     """Evaluation on held-out data during training.
 
     Args:
-        every: steps between validations.
+        every: steps between validations. Each logs the scores and the predictions for three held-out examples.
         metrics: metrics in addition to the loss, for text-to-text: bleu, chrf, rouge, answers (exact match and F1). The
             other tasks have fixed metrics. [] computes only the loss.
         max_examples: evaluate only this many held-out examples, from the first on. Defaults to all.

@@ -102,6 +102,10 @@ class Task(ABC, Generic[M]):
     def validate(self) -> dict[str, float]:
         """Return the metrics of the current model on the held-out data."""
 
+    def samples(self) -> list[str]:
+        """Return lines that show predictions of the current model for a few held-out examples, if they say anything."""
+        return []
+
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the model and its tokenizer into a folder."""

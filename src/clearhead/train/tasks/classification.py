@@ -24,6 +24,7 @@ from clearhead.train.tasks import initialize
 from clearhead.train.tasks.base import Batch, Example, TaskEntry, keep_mask, pad, padding_mask
 from clearhead.train.tasks.encoder_base import EncoderTask, encoder_conflicts
 from clearhead.train.tasks.predictions import ClassPredictions
+from clearhead.train.tasks.samples import label_line
 
 
 class ClassificationObjective(Section):
@@ -104,19 +105,25 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
         return ClassPredictions(model.logits(hidden, batch["keep"]), batch["targets"])
 
     def validate(self) -> dict[str, float]:
+        rows, labels = self.validation_rows(), self.model.head_config.labels
+        scores = classification_scores(self._predicted_labels(rows), [label_of(row) for row in rows], labels=labels)
+        return {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1}
+
+    def samples(self) -> list[str]:
+        rows = self.sample_rows()
+        return [
+            label_line(row.values["text"], predicted, label_of(row))
+            for row, predicted in zip(rows, self._predicted_labels(rows), strict=True)
+        ]
+
+    def _predicted_labels(self, rows: Sequence[Row]) -> list[str]:
         from clearhead.pipelines.text_classifier import TextClassifier
 
-        rows = self.validation_rows()
         device = str(next(self.model.parameters()).device)
         classifier = TextClassifier(
             self.model, self.tokenizer, self.family, precision=self.recipe.training.precision, device=device
         )
-        results = list(classifier.stream(row.values["text"] for row in rows))
-        labels = self.model.head_config.labels
-        scores = classification_scores(
-            [result.label for result in results], [label_of(row) for row in rows], labels=labels
-        )
-        return {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1}
+        return [result.label for result in classifier.stream(row.values["text"] for row in rows)]
 
     def save(self, folder: Path) -> None:
         self.family.save_with_head(self.model, folder)

@@ -18,6 +18,7 @@ from clearhead.train.recipe.sections import RecipeBase
 from clearhead.train.regularizers.augmentation import Ids, augment
 from clearhead.train.tasks import initialize
 from clearhead.train.tasks.base import Task
+from clearhead.train.tasks.samples import spread
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -39,6 +40,7 @@ class EncoderTask(Task[M]):
         super().__init__()
         self.recipe, self.model, self.tokenizer, self.family = recipe, model, tokenizer, family
         self.config = encoder.config
+        self._sample_rows: list[Row] | None = None
 
     def max_length(self) -> int:
         """Return the maximum number of tokens of a text."""
@@ -62,6 +64,16 @@ class EncoderTask(Task[M]):
         assert data.validation is not None
         records = Records(data.validation, fields=self.fields, columns=data.columns, encoding=data.encoding)
         return list(islice(records, self.recipe.validation.max_examples))
+
+    def sample_rows(self) -> list[Row]:
+        """Return the held-out rows that `samples` shows: a few without blank texts."""
+        if self._sample_rows is None:
+            self._sample_rows = spread([row for row in self.validation_rows() if self.can_show(row)])
+        return self._sample_rows
+
+    def can_show(self, row: Row) -> bool:
+        """Return whether the model has a prediction for a row."""
+        return all(value.strip() for value in row.values.values())
 
     def cache_key(self) -> str:
         return initialize.fingerprint(self.tokenizer, [self.max_length(), *self.fields])

@@ -1,6 +1,7 @@
 """Masked language modeling: predict masked tokens from the others."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,10 @@ from clearhead.train.tasks import initialize
 from clearhead.train.tasks.base import Batch, Example, TaskEntry, keep_mask, pad, padding_mask
 from clearhead.train.tasks.encoder_base import EncoderTask, encoder_conflicts
 from clearhead.train.tasks.predictions import TokenPredictions
+from clearhead.train.tasks.samples import label_line
+
+_SAMPLE_TOKENS = 32
+"""Tokens of a held-out text that a sample shows."""
 
 _IGNORED = -100
 """Target at positions that are not predicted."""
@@ -109,6 +114,32 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
 
     def validate(self) -> dict[str, float]:
         return {}
+
+    def samples(self) -> list[str]:
+        """Show which tokens the model predicts at the gaps of some texts."""
+        texts, device = [row.values["text"] for row in self.sample_rows()], next(self.model.parameters()).device
+        lines = []
+        for number, encoding in enumerate(self.tokenizer.encode(texts, min(_SAMPLE_TOKENS, self.max_length()))):
+            example = {"text": np.asarray(encoding.ids)}
+            batch = self.collate([example], np.random.default_rng(number), training=False).to(device)
+            if not batch.count:
+                continue
+            prediction = self.predict(self.model, batch, mask_padding=True)
+            predicted = prediction.output(prediction.hidden_ND).argmax(-1).tolist()
+            gaps = (batch["targets"][0] != _IGNORED).tolist()
+            text = self._text_with_gaps(encoding.ids, gaps)
+            lines.append(label_line(text, self._token_list(predicted), self._token_list(prediction.targets_N.tolist())))
+        return lines
+
+    def _text_with_gaps(self, ids: Sequence[int], gaps: Sequence[bool]) -> str:
+        parts = [
+            "___" if is_gap else self.tokenizer.decode([number for number, _ in group])
+            for is_gap, group in groupby(zip(ids, gaps, strict=True), key=lambda pair: pair[1])
+        ]
+        return " ".join(parts)
+
+    def _token_list(self, ids: Sequence[int]) -> str:
+        return " ".join(self.tokenizer.decode([number]).strip() or "·" for number in ids)
 
     def save(self, folder: Path) -> None:
         checkpoints.save_masked_lm(self.model, self.family, folder)

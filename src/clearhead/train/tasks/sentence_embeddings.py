@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -29,6 +29,10 @@ from clearhead.train.tasks import initialize
 from clearhead.train.tasks.base import Batch, Example, TaskEntry, keep_mask, pad, padding_mask
 from clearhead.train.tasks.encoder_base import EncoderTask, encoder_conflicts
 from clearhead.train.tasks.predictions import EmbeddingPredictions
+from clearhead.train.tasks.samples import shortened
+
+if TYPE_CHECKING:
+    from clearhead.pipelines.text_encoder import TextEncoder
 
 
 class SentenceEmbeddingObjective(Section):
@@ -153,27 +157,38 @@ class SentenceEmbeddingTask(EncoderTask[EncoderModel]):
         if not self.metrics:
             return {}
         from clearhead.metrics.similarity import evaluate_similarity
-        from clearhead.pipelines.text_encoder import TextEncoder
 
         rows = self.validation_rows()
-        device = str(next(self.model.parameters()).device)
-        encoder = TextEncoder(
-            self.model, self.tokenizer, self.settings, self.family, precision="float32", device=device
-        )
         result = evaluate_similarity(
-            encoder.encode,
+            self._encoder(str(next(self.model.parameters()).device)).encode,
             [row.values["first"] for row in rows],
             [row.values["second"] for row in rows],
             [self._score(row) for row in rows],
         )
         return {"spearman": result.spearman, "pearson": result.pearson}
 
+    def samples(self) -> list[str]:
+        """Compare the cosine of a pair with its score on the scale 0 … 1, or with the cosines of other pairs' texts."""
+        rows = self.sample_rows()
+        if len(rows) < 2:
+            return []
+        encoder = self._encoder(str(next(self.model.parameters()).device))
+        cosines = encoder.similarity(*([row.values[field] for row in rows] for field in ("first", "second")))
+        lines = []
+        for number, row in enumerate(rows):
+            text = f"{shortened(row.values['first'])} | {shortened(row.values['second'])}"
+            others = np.delete(cosines[number], number).mean()
+            compared = f"given {self._score(row):.2f}" if "score" in self.fields else f"with other texts {others:.2f}"
+            lines.append(f"  cosine {cosines[number, number]:.2f}, {compared}: {text}")
+        return lines
+
     def save(self, folder: Path) -> None:
+        self._encoder("cpu").save_pretrained(folder)
+
+    def _encoder(self, device: str) -> "TextEncoder":
         from clearhead.pipelines.text_encoder import TextEncoder
 
-        TextEncoder(
-            self.model, self.tokenizer, self.settings, self.family, precision="float32", device="cpu"
-        ).save_pretrained(folder)
+        return TextEncoder(self.model, self.tokenizer, self.settings, self.family, precision="float32", device=device)
 
     def cache_key(self) -> str:
         return initialize.fingerprint(self.tokenizer, [self.max_length(), *self.fields, *self.objective.score_range])

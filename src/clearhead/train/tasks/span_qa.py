@@ -26,6 +26,7 @@ from clearhead.train.tasks import initialize
 from clearhead.train.tasks.base import Batch, Example, TaskEntry, keep_mask, pad, padding_mask
 from clearhead.train.tasks.encoder_base import EncoderTask, encoder_conflicts
 from clearhead.train.tasks.predictions import ClassPredictions
+from clearhead.train.tasks.samples import label_line
 
 
 class SpanObjective(Section):
@@ -99,7 +100,7 @@ class SpanQATask(EncoderTask[SpanClassifier]):
         (windows,) = pair_windows(self.tokenizer, [pair], self.max_length(), self.objective.stride)
         return windows
 
-    def _has_windows(self, row: Row) -> bool:
+    def can_show(self, row: Row) -> bool:
         with suppress(ContextOverflowError):
             return bool(self._windows(row))
         return False
@@ -140,23 +141,35 @@ class SpanQATask(EncoderTask[SpanClassifier]):
     def validate(self) -> dict[str, float]:
         from clearhead.metrics.squad import exact_match, f1
 
-        rows = [row for row in self.validation_rows() if self._has_windows(row)]
+        rows = [row for row in self.validation_rows() if self.can_show(row)]
+        references = [[row.values["answer"]] if row.values["answer"] else [] for row in rows]
+        pairs = list(zip(self._predicted_answers(rows, rows), references, strict=True))
+        return {
+            "exact_match": 100 * float(np.mean([exact_match(text, answers) for text, answers in pairs])),
+            "f1": 100 * float(np.mean([f1(text, answers) for text, answers in pairs])),
+        }
+
+    def samples(self) -> list[str]:
+        rows = self.sample_rows()
+        answers = self._predicted_answers(rows, self.validation_rows())
+        return [
+            label_line(row.values["question"], answer or "no answer", row.values["answer"] or "no answer")
+            for row, answer in zip(rows, answers, strict=True)
+        ]
+
+    def _predicted_answers(self, rows: Sequence[Row], held_out: Sequence[Row]) -> list[str]:
+        """Return the answer to each row's question; "" for no answer, which one of the held-out rows must have."""
         device = str(next(self.model.parameters()).device)
         answerer = QuestionAnswerer(
             self.model, self.tokenizer, self.family, precision=self.recipe.training.precision, device=device
         )
         results = answerer.answers(
             [(row.values["question"], row.values["context"]) for row in rows],
-            allow_no_answer=any(not row.values["answer"] for row in rows),
+            allow_no_answer=any(not row.values["answer"] for row in held_out),
             max_length=self.max_length(),
             stride=self.objective.stride,
         )
-        references = [[row.values["answer"]] if row.values["answer"] else [] for row in rows]
-        pairs = list(zip([result.text for result in results], references, strict=True))
-        return {
-            "exact_match": 100 * float(np.mean([exact_match(text, answers) for text, answers in pairs])),
-            "f1": 100 * float(np.mean([f1(text, answers) for text, answers in pairs])),
-        }
+        return [result.text for result in results]
 
     def save(self, folder: Path) -> None:
         self.family.save_with_head(self.model, folder)

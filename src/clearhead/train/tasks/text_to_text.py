@@ -25,6 +25,10 @@ from clearhead.train.regularizers.augmentation import Ids, augment
 from clearhead.train.tasks import initialize
 from clearhead.train.tasks.base import Batch, Example, Task, TaskEntry, keep_mask, pad, padding_mask
 from clearhead.train.tasks.predictions import TokenPredictions
+from clearhead.train.tasks.samples import output_lines, spread
+
+_SAMPLE_TOKENS = 64
+"""Maximum length of the output of a sample: one line is shown, and an untrained model generates without end."""
 
 
 class TextToTextObjective(Section):
@@ -156,9 +160,7 @@ class TextToTextTask(Task[Seq2Seq]):
         section = self.recipe.validation
         if not section.metrics:
             return {}
-        if self._held_out is None:
-            self._held_out = self._sources_and_references()
-        sources, references = self._held_out
+        sources, references = self._sources_and_references()
         outputs = self.pipeline().generate(
             sources,
             source_lang=self.objective.source_lang,
@@ -171,6 +173,19 @@ class TextToTextTask(Task[Seq2Seq]):
             _, score = _METRICS[name]
             scores |= score(outputs, references)
         return scores
+
+    def samples(self) -> list[str]:
+        section, (sources, references) = self.recipe.validation, self._sources_and_references()
+        pairs = spread([pair for pair in zip(sources, references, strict=True) if all(pair)])
+        outputs = self.pipeline().generate_iter(  # unlike `generate`, without a warning of truncated texts
+            [source for source, _ in pairs],
+            source_lang=self.objective.source_lang,
+            target_lang=self.objective.target_lang,
+            beam_size=section.beam_size,
+            max_new_tokens=min(section.max_new_tokens, _SAMPLE_TOKENS),
+        )
+        texts = [output.text for output in outputs]
+        return [line for pair, text in zip(pairs, texts, strict=True) for line in output_lines(pair[0], text, pair[1])]
 
     def pipeline(self) -> TextToText:
         """Return a pipeline with the current model."""
@@ -201,12 +216,14 @@ class TextToTextTask(Task[Seq2Seq]):
         return model
 
     def _sources_and_references(self) -> tuple[list[str], list[str]]:
-        data = self.recipe.data
-        assert data.validation is not None
-        fields = row_fields(data.validation)
-        records = Records(data.validation, fields=fields, columns=data.columns, encoding=data.encoding)
-        rows = list(islice(records, self.recipe.validation.max_examples))
-        return [self.source(row.values) for row in rows], [target_text(row.values) for row in rows]
+        if self._held_out is None:
+            data = self.recipe.data
+            assert data.validation is not None
+            fields = row_fields(data.validation)
+            records = Records(data.validation, fields=fields, columns=data.columns, encoding=data.encoding)
+            rows = list(islice(records, self.recipe.validation.max_examples))
+            self._held_out = [self.source(row.values) for row in rows], [target_text(row.values) for row in rows]
+        return self._held_out
 
 
 def _generation_config(recipe: Recipe, model: Seq2Seq) -> GenerationConfig:
