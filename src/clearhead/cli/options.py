@@ -46,8 +46,8 @@ Output = Annotated[
 Column = Annotated[
     str | None,
     typer.Option(
-        help='Column with the texts of .jsonl, .parquet, .arrow, .csv and .tsv files. Default: "text". If a .csv or .tsv '
-        "file has no header, give the index of the column, from 0."
+        help='Column with the texts of .jsonl, .parquet, .arrow, .csv and .tsv files. Default: "text". If a .csv or '
+        ".tsv file has no header, give the index of the column, from 0."
     ),
 ]
 Keep = Annotated[

@@ -124,6 +124,8 @@ def _train(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
     saved = SavedRun.read(recipe, device) if check_folder(recipe, resume) else None
     if resume and saved is None:
         log.info("%s has no checkpoint to resume from: this is a new run", recipe.output)
+    if recipe.training.steps is not None:  # else the number of steps depends on the data, which is read later
+        _warn_of_shorter_warmup(recipe, recipe.training.steps)
     processes = ProcessGroup(device)
     torch.manual_seed(recipe.seed)
     inputs = _prepare_inputs(recipe, processes)
@@ -237,7 +239,7 @@ def _assemble(
 
 
 def _log_plan(run: _Run) -> None:
-    """Log the size of the model and the length of the run, and warn if the warmup was shortened."""
+    """Log the size of the model and the length of the run."""
     recipe, total_steps = run.recipe, run.loader.total_steps
     if run.callback.is_finished(total_steps):
         return
@@ -246,6 +248,11 @@ def _log_plan(run: _Run) -> None:
     precision = choose_precision(recipe.training.precision, device).name
     threads = f" with {torch.get_num_threads()} threads" if device.type == "cpu" else ""
     log.info("run: %s steps on %s in %s%s", f"{total_steps:,}", device, precision, threads)
+    if recipe.training.steps is None:
+        _warn_of_shorter_warmup(recipe, total_steps)
+
+
+def _warn_of_shorter_warmup(recipe: Recipe, total_steps: int) -> None:
     warmup = warmup_steps(recipe.optimizer, total_steps)
     if warmup < recipe.optimizer.warmup_steps:
         log.warning(

@@ -40,8 +40,9 @@ class DataSection(Section):
     """Training and validation data.
 
     Args:
-        train: training examples. Either one or more files with columns (.tsv, .csv, .jsonl, .parquet, .arrow, or SQuAD's
-            .json) or a folder of Hugging Face datasets, or for each field of the task files with one text per line.
+        train: training examples. Either one or more files with columns (.tsv, .csv, .jsonl, .parquet, .arrow, or
+            SQuAD's .json) or a folder of Hugging Face datasets, or for each field of the task files with one text per
+            line.
         validation: held-out examples in the same format. Required for validation.
         columns: column of each field, by name or by number from 0. Defaults to the field's name; in .csv and .tsv files
             without these names in the first line, to the columns in order.
