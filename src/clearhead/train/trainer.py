@@ -246,7 +246,8 @@ def _log_plan(run: _Run) -> None:
     log.info("model: %s", describe_model(run.task.model))
     device = choose_device(recipe.training.device)
     precision = choose_precision(recipe.training.precision, device).name
-    threads = f" with {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    count = torch.get_num_threads()
+    threads = f" with {count} thread{'s' if count > 1 else ''}" if device.type == "cpu" else ""
     log.info("run: %s steps on %s in %s%s", f"{total_steps:,}", device, precision, threads)
     if recipe.training.steps is None:
         _warn_of_shorter_warmup(recipe, total_steps)

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -175,8 +174,8 @@ class TrainingCallback(lightning.Callback):
         self._is_estimated = True
         speed, seconds = self._speed.tokens_per_second(), self._speed.seconds_left(total_steps)
         if speed and seconds:
-            plus = "" if self.validate is None else ", and the validations"
-            log.info("estimate: %s at %s tokens/s%s", format_duration(seconds), f"{speed:,.0f}", plus)
+            plus = "" if self.validate is None else ", plus validations"
+            log.info("estimate: %s left at %s tokens/s%s", format_duration(seconds), f"{speed:,.0f}", plus)
 
     def _any_stop_requested(self, trainer: lightning.Trainer) -> bool:
         """Return whether any process received a signal, so that all stop after the same step."""
@@ -187,8 +186,7 @@ class TrainingCallback(lightning.Callback):
     def _validate(self, trainer: lightning.Trainer, module: TrainingModule) -> bool:
         """Validate the model; return whether it is the best so far."""
         assert self.validate is not None
-        start = time.perf_counter()
-        with module.full_model(), trainer.precision_plugin.val_step_context():
+        with self._speed.pause(), module.full_model(), trainer.precision_plugin.val_step_context():
             try:
                 scores = self.validate()
                 # the other processes wait in the broadcast below
@@ -196,7 +194,6 @@ class TrainingCallback(lightning.Callback):
             except NonFiniteError as error:
                 raise DivergedError(f"validation failed at step {self.step}: {error}") from None
         self.scores, self.validated_step = trainer.strategy.broadcast(scores), self.step
-        self._speed.pause(time.perf_counter() - start)
         monitor = self._recipe.validation.monitor
         best = is_better(monitor, self.scores[monitor], self.best)
         if best:
@@ -219,6 +216,12 @@ class TrainingCallback(lightning.Callback):
             log.info("stopped early: %s has not improved in %d validations", monitor, self._improvement.num_bad)
 
     def _save(self, trainer: lightning.Trainer, module: TrainingModule, best: bool, temporary: bool) -> None:
+        with self._speed.pause():
+            self._write_checkpoint(trainer, module, best, temporary)
+
+    def _write_checkpoint(
+        self, trainer: lightning.Trainer, module: TrainingModule, best: bool, temporary: bool
+    ) -> None:
         with module.full_model() as model:
             if not is_finite(model.parameters()):
                 raise DivergedError(

@@ -1,7 +1,9 @@
 """Measure the speed of a run, and estimate the time that is left."""
 
+import contextlib
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _RECENT_STEPS = 20
@@ -24,7 +26,7 @@ class _Mark:
 
 
 class SpeedMeter:
-    """Measure tokens per second without the time of validations, and the time left with it.
+    """Measure tokens per second without validations and checkpoints, and the time left with them.
 
     Example:
         >>> from clearhead.train.loop.speed import SpeedMeter
@@ -53,9 +55,12 @@ class SpeedMeter:
             self._recent.clear()
         self._recent.append(self._mark())
 
-    def pause(self, seconds: float) -> None:
-        """Exclude the time of a validation, which has just ended, from the tokens per second."""
-        self._pauses += seconds
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Exclude the time of a block, such as a validation, from the tokens per second."""
+        start = time.perf_counter()
+        yield
+        self._pauses += time.perf_counter() - start
 
     def row_speed(self) -> float:
         """Return the tokens per second since the last call, for a row of metrics.csv."""
@@ -67,7 +72,7 @@ class SpeedMeter:
         return self._recent[0].tokens_per_second(self._recent[-1]) if len(self._recent) > 1 else None
 
     def seconds_left(self, total_steps: int) -> float | None:
-        """Return an estimate of the time left, with validations; None after the first step."""
+        """Return an estimate of the time left, with pauses; None after the first step."""
         measured = self._step - self._first_step
         if not measured:
             return None

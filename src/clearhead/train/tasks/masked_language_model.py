@@ -139,7 +139,7 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
         return " ".join(parts)
 
     def _token_list(self, ids: Sequence[int]) -> str:
-        return " ".join(self.tokenizer.decode([number]).strip() or "·" for number in ids)
+        return " / ".join(self.tokenizer.decode([number]).strip() or "·" for number in ids)
 
     def save(self, folder: Path) -> None:
         checkpoints.save_masked_lm(self.model, self.family, folder)

@@ -30,7 +30,13 @@ def shortened(text: str) -> str:
 
 
 def output_lines(source: str, output: str, expected: str) -> list[str]:
-    """Return the lines of a generated text."""
+    """Return the lines of a generated text.
+
+    >>> output_lines("It rained.", "Es regnete.", "Es regnete.")
+    ['  source    It rained.', '  output    Es regnete. (as expected)']
+    """
+    if output == expected:
+        return [f"  source    {shortened(source)}", f"  output    {shortened(output)} (as expected)"]
     named = {"source": source, "output": output, "expected": expected}
     return [f"  {name:8}  {shortened(text)}".rstrip() for name, text in named.items()]
 
