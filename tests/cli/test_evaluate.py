@@ -243,7 +243,7 @@ def test_evaluate_classification_errors(classifier, tmp_path):
     for name, content, columns, message in [
         ("a.tsv", "x\tgood\ny\tgoo\n", [], "line 2: no label 'goo'; the nearest is 'good' of 3"),
         ("a.tsv", "x\tgood\ny\n", [], "line 2"),
-        ("a.tsv", "text\tlabel\nx\tgood\n", [], "line 1 contains the name of a field"),
+        ("a.tsv", "text\tkind\nx\tgood\n", [], "line 1 contains the name of a field, but no column label"),
         ("a.csv", "said,label\nx,good\n", ["--label-column", "label"], "no column 'text'"),
         ("a.csv", 'x,"good\n', [], "line 1"),
         ("a.tsv", "", [], "is empty"),

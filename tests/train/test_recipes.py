@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def run(verb, name, *arguments, folder):
     """Run a tiny recipe with the command, from the repository root as in its comment; return the output."""
     status, out, err = clearhead(verb, TINY / f"{name}.yaml", f"output={folder}", *arguments, cwd=ROOT)
     assert status == 0, err
-    assert out.startswith(f"{folder}  step ")
+    assert re.match(rf"{folder}  (best|last|average) weights: steps? ", out)
     return out
 
 
@@ -107,18 +108,28 @@ def test_tiny_run_and_resume_by_command(tmp_path):
     run("train", "translation", *short, folder=tmp_path / "run")
     whole = (tmp_path / "run" / "model.safetensors").read_bytes()
     out = run("train", "translation", *short, "--resume", folder=tmp_path / "run")
-    assert " step 4 " in out
+    assert "average weights: steps 2 and 4  loss" in out
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == whole
     assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
     with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["1", "2", "2", "3", "4", "4"]
 
 
-def test_warm_up_longer_than_the_training_is_an_error(tmp_path, monkeypatch):
+def test_warm_up_longer_than_the_training_is_shortened(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(ROOT)
-    changes = ["training.epochs=1", "optimizer.warmup_steps=500", f"output={tmp_path / 'run'}"]
-    with pytest.raises(ValueError, match=r"optimizer.warmup_steps is 500, but the training has \d+ steps"):
-        train(read_recipe(TINY / "classification.yaml", changes))
+    changes = ["training.epochs=2", "optimizer.warmup_steps=500", f"output={tmp_path / 'run'}", "training.log_every=1"]
+    train(read_recipe(TINY / "classification.yaml", changes))
+    assert "optimizer.warmup_steps is 500, but the run has 26 steps: the warmup is shortened to 2" in caplog.text
+    with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
+        rates = [float(row["learning_rate"]) for row in csv.DictReader(file) if row["learning_rate"]]
+    assert rates[:3] == pytest.approx([0.0015, 0.003, 0.003 * 24 / 25], rel=1e-3)  # then linear decay
+
+
+def test_shortened_warm_up_is_reported_before_data_is_read(tmp_path, caplog):
+    changes = ["training.steps=20", "training.epochs=null", "optimizer.warmup_steps=500", f"output={tmp_path / 'run'}"]
+    with pytest.raises(ValueError, match="no such file"):
+        train(read_recipe(TINY / "classification.yaml", [*changes, "data.train=nowhere.tsv"]))
+    assert "the run has 20 steps: the warmup is shortened to 2" in caplog.text
 
 
 @pytest.fixture

@@ -206,11 +206,23 @@ def test_folder_with_a_run_is_not_overwritten(begun, folder):
         ValueError, match="run already contains a run; use --resume to continue it, or choose another output"
     ):
         train(tiny(begun))
-    with pytest.raises(
-        ValueError, match="no checkpoint to resume from: .*/nothing/checkpoints/state.ckpt does not exist"
-    ):
-        train(tiny(begun, "nothing"), resume=True)
-    assert not (begun / "nothing").exists()
+
+
+def test_resume_without_a_checkpoint_starts_a_run(folder, whole, caplog):
+    with caplog.at_level("INFO", "clearhead.train"):
+        train(tiny(folder, "nothing"), resume=True)
+    assert f"{folder / 'nothing'} has no checkpoint to resume from: this is a new run" in caplog.text
+    same(outcome(folder / "nothing"), whole)
+
+
+@pytest.mark.parametrize("name", ["config.json", "recipe.yaml"])
+def test_resume_without_a_checkpoint_overwrites_nothing(tmp_path, name):
+    file = tmp_path / "run" / name
+    file.parent.mkdir()
+    file.write_text("mine")
+    with pytest.raises(ValueError, match="is kept"):
+        train(tiny(tmp_path), resume=True)
+    assert file.read_text() == "mine"
 
 
 @pytest.mark.parametrize(

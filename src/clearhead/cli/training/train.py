@@ -134,9 +134,9 @@ def progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
         log.addHandler(RichHandler(console=console, show_time=False, show_level=False, show_path=False))
         log.propagate = False
         logging.getLogger(STEP_LOGGER).setLevel(logging.WARNING)  # the bar shows the same
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not visible) as bar:
-        task = bar.add_task("", total=None)
+        task = bar.add_task("preparing the data", total=None)
 
         def on_step(step: int, steps: int, message: str) -> None:
             bar.update(task, completed=step, total=steps, description=message)
