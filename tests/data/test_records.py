@@ -279,3 +279,19 @@ def test_corpus_reads_columns_of_separated_values(tmp_path):
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"one\n" * 100))
     assert all(corpus.bytes_read <= corpus.total_bytes for _ in corpus)
     assert corpus.bytes_read == corpus.total_bytes
+
+
+def test_header_with_all_fields_is_found(tmp_path):
+    for name, comma in (("a.csv", ","), ("a.tsv", "\t")):
+        path = tmp_path / name
+        path.write_text("id,label,text\n1,good,yes\n2,bad,no\n".replace(",", comma))
+        assert values(Records(path, fields=FIELDS)) == [("yes", "good"), ("no", "bad")]
+        path.write_text("yes,good\nno,bad\n".replace(",", comma))
+        assert values(Records(path, fields=FIELDS)) == [("yes", "good"), ("no", "bad")]
+    path = tmp_path / "b.csv"
+    path.write_text("text,label,extra\nyes,good\n")
+    assert values(Records(path, fields=FIELDS)) == [("yes", "good")]
+    path.write_text("text\nyes\n")
+    assert values(Records(path, fields=FIELDS, optional=["label"])) == [("yes",)]
+    path.write_text("text,text,label\na,b,good\n")
+    refused("2 columns named 'text'", path)

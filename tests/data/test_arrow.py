@@ -1,0 +1,213 @@
+"""Folders in the layouts that Hugging Face `datasets` writes, made by hand."""
+
+import json
+
+import pyarrow
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+
+from clearhead.data.arrow import data_files
+from clearhead.data.corpus import Corpus, is_table, texts_of
+from clearhead.data.records import Records
+
+FEATURES = {
+    "text": {"dtype": "string", "_type": "Value"},
+    "label": {"names": ["bad", "good"], "_type": "ClassLabel"},
+}
+ROWS = [("a fine film", 1), ("a dull film", 0), ("a film", 1)]
+
+
+def table(rows, *, described=True):
+    metadata = {b"huggingface": json.dumps({"info": {"features": FEATURES}}).encode()} if described else None
+    schema = pyarrow.schema([("text", pyarrow.string()), ("label", pyarrow.int64())], metadata)
+    return pyarrow.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]}, schema)
+
+
+def write_stream(path, content):
+    with pyarrow.ipc.new_stream(str(path), content.schema) as writer:
+        writer.write_table(content, max_chunksize=1)
+
+
+def save_to_disk(folder, rows=ROWS, *, shards=1, described=True):
+    """Write a folder as `Dataset.save_to_disk` does."""
+    folder.mkdir(parents=True)
+    names = [f"data-{number:05d}-of-{shards:05d}.arrow" for number in range(shards)]
+    step = -(-len(rows) // shards)
+    for number, name in enumerate(names):
+        write_stream(folder / name, table(rows[number * step : (number + 1) * step], described=described))
+    (folder / "dataset_info.json").write_text(json.dumps({"citation": "", "features": FEATURES}))
+    state = {
+        "_data_files": [{"filename": name} for name in names],
+        "_fingerprint": "0a1b",
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    (folder / "state.json").write_text(json.dumps(state))
+    return folder
+
+
+def save_dict(folder, *splits):
+    """Write a folder as `DatasetDict.save_to_disk` does."""
+    for split in splits:
+        save_to_disk(folder / split)
+    (folder / "dataset_dict.json").write_text(json.dumps({"splits": list(splits)}))
+    return folder
+
+
+def shards(folder, split, count, rows=ROWS):
+    """Write .parquet files as a repository on the Hub contains them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        name = f"{split}-{number:05d}-of-{count:05d}.parquet"
+        pyarrow.parquet.write_table(table(rows[number::count]), folder / name)
+
+
+def labeled(source, **options):
+    return [(row.values["text"], row.values["label"]) for row in Records(source, fields=["text", "label"], **options)]
+
+
+EXPECTED = [("a fine film", "good"), ("a dull film", "bad"), ("a film", "good")]
+
+
+@pytest.mark.parametrize("described", [True, False], ids=["in the schema", "in dataset_info.json"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_saved_dataset_is_read_in_order_with_the_names_of_its_labels(tmp_path, count, described):
+    folder = save_to_disk(tmp_path / "films", shards=count, described=described)
+    assert labeled(folder) == EXPECTED
+    rows = list(Records(folder, fields=["text"]))
+    assert rows[-1].location == f"{folder / f'data-{count - 1:05d}-of-{count:05d}.arrow'}, row {3 if count == 1 else 1}"
+    assert list(Corpus([folder])) == [text for text, _ in EXPECTED]
+
+
+def test_order_of_the_files_is_that_of_the_state(tmp_path):
+    folder = save_to_disk(tmp_path / "films", shards=3)
+    state = json.loads((folder / "state.json").read_text())
+    state["_data_files"].reverse()
+    (folder / "state.json").write_text(json.dumps(state))
+    (folder / "cache-0a1b.arrow").write_bytes(b"not listed")
+    assert labeled(folder) == EXPECTED[::-1]
+
+
+def test_split_is_chosen_by_its_path(tmp_path):
+    folder = save_dict(tmp_path / "films", "train", "test")
+    assert labeled(folder / "test") == EXPECTED
+    with pytest.raises(ValueError, match=r"films has the splits train, test; choose one, such as .*/films/train$"):
+        labeled(folder)
+    assert labeled(save_dict(tmp_path / "one", "train")) == EXPECTED
+
+
+@pytest.mark.parametrize("inner", ["", "data"])
+def test_parquet_shards_are_read_by_split(tmp_path, inner):
+    folder = tmp_path / "films"
+    shards(folder / inner, "train", 2)
+    assert sorted(labeled(folder)) == sorted(EXPECTED)
+    shards(folder / inner, "test", 1, ROWS[:1])
+    assert sorted(labeled(folder / "train")) == sorted(EXPECTED)
+    assert labeled(folder / "test") == EXPECTED[:1]
+    with pytest.raises(ValueError, match="has the splits test, train; choose one"):
+        labeled(folder)
+    assert list(texts_of([str(folder / "test")])) == ["a fine film"]
+    assert is_table(str(folder / "test"))
+
+
+def test_numbered_parquet_files_are_one_split(tmp_path):
+    (tmp_path / "train").mkdir()
+    for number, row in enumerate(ROWS):
+        pyarrow.parquet.write_table(table([row]), tmp_path / "train" / f"{number:04d}.parquet")
+    assert labeled(tmp_path / "train") == EXPECTED
+
+
+def test_missing_files_are_named(tmp_path):
+    shards(tmp_path / "hub", "train", 3)
+    (tmp_path / "hub" / "train-00001-of-00003.parquet").unlink()
+    with pytest.raises(ValueError, match="has 2 of the 3 .parquet files of train; the first missing one .* 00001"):
+        labeled(tmp_path / "hub")
+    folder = save_to_disk(tmp_path / "films", shards=2)
+    (folder / "data-00001-of-00002.arrow").unlink()
+    with pytest.raises(ValueError, match="state.json lists data-00001-of-00002.arrow, which is not in the folder"):
+        labeled(folder)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty is a folder; expected a text file, or a folder with .parquet files"):
+        labeled(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({}, "lists no files or splits"),
+        ({"_data_files": []}, "lists no files or splits"),
+        ({"_data_files": [{"filename": 1}]}, "lists no files or splits"),
+        ({"_data_files": [{"filename": "../secret.arrow"}]}, "lists secret.arrow, which is not in the folder"),
+        ({"_data_files": [{"filename": "a.arrow"}], "_indices_files": [{"filename": "b"}]}, "an index file"),
+    ],
+)
+def test_unusable_states_are_refused(tmp_path, state, message):
+    write_stream(tmp_path / "secret.arrow", table(ROWS))
+    folder = save_to_disk(tmp_path / "films")
+    (folder / "state.json").write_text(json.dumps(state))
+    with pytest.raises(ValueError, match=message):
+        labeled(folder)
+
+
+def test_truncated_streams_are_refused(tmp_path):
+    folder = save_to_disk(tmp_path / "films")
+    path = folder / "data-00000-of-00001.arrow"
+    whole = path.read_bytes()
+    # at the end of a batch, in the middle of one, in the schema, and a text file
+    for content in (whole[:-8], whole[:-60], whole[:20], b"a fine film\n"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="data-00000-of-00001.arrow is (not an Arrow file|damaged)"):
+            labeled(folder)
+
+
+def test_arrow_files_with_a_footer_are_read_too(tmp_path):
+    content = table(ROWS)
+    with pyarrow.ipc.new_file(str(tmp_path / "a.arrow"), content.schema) as writer:
+        writer.write_table(content, max_chunksize=2)
+    assert labeled(tmp_path / "a.arrow") == EXPECTED
+
+
+def test_unknown_labels_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"row 2: column 'label' is null; expected a text or a number"):
+        labeled(save_to_disk(tmp_path / "test", [("a film", 1), ("no label", -1)]))
+    with pytest.raises(ValueError, match="column 'label' has the label 2, but the file names only 2 labels"):
+        labeled(save_to_disk(tmp_path / "other", [("a film", 2)]))
+
+
+def test_fields_of_structs_are_columns(tmp_path):
+    pairs = [{"en": "a dog", "de": "ein Hund"}, None]
+    write_stream(tmp_path / "a.arrow", pyarrow.table({"translation": pairs[:1]}))
+    pyarrow.parquet.write_table(pyarrow.table({"id": [7], "translation": pairs[:1]}), tmp_path / "a.parquet")
+    columns = {"source": "translation.en", "target": "translation.de"}
+    for name in ("a.arrow", "a.parquet"):
+        (row,) = Records(tmp_path / name, fields=["source", "target"], columns=columns)
+        assert dict(row.values) == {"source": "a dog", "target": "ein Hund"}
+        assert list(Corpus([tmp_path / name], column="translation.de")) == ["ein Hund"]
+        with pytest.raises(ValueError, match="no column 'translation.fr'; it has: .*translation.en, translation.de"):
+            Corpus([tmp_path / name], column="translation.fr")
+        with pytest.raises(ValueError, match="column 'translation' has type struct<.*>; expected text"):
+            Corpus([tmp_path / name], column="translation")
+    pyarrow.parquet.write_table(pyarrow.table({"translation": pairs}), tmp_path / "null.parquet")
+    with pytest.raises(ValueError, match="row 2: column 'translation.en' is null"):
+        list(Corpus([tmp_path / "null.parquet"], column="translation.en"))
+
+
+def test_progress_reaches_the_size_of_the_files(tmp_path):
+    folder = save_to_disk(tmp_path / "films", shards=2)
+    corpus, seen = Corpus([folder]), []
+    for _ in corpus:
+        seen.append(corpus.bytes_read)
+    assert seen == sorted(seen)
+    assert corpus.total_bytes is not None
+    assert 0 < seen[0] < seen[-1] <= corpus.total_bytes
+    assert corpus.bytes_read == corpus.total_bytes
+
+
+def test_other_paths_are_unchanged(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    for path in (tmp_path / "a.txt", tmp_path / "nowhere.txt", tmp_path / "nowhere" / "train"):
+        assert data_files(path) == [path]
