@@ -84,6 +84,7 @@ def test_best_and_the_last_weights_are_kept(folder, monkeypatch):
     best = load_file(folder / "best" / "checkpoints" / "step-00000003.safetensors")
     model = weights(folder / "best")
     assert torch.equal(model["model.encoder.layers.0.fc1.weight"], best["encoder.layers.0.feedforward.inner.weight"])
+    assert (trained.weights, trained.weights_of, trained.step) == ("best", [3], 6)
     assert trained.scores == {"loss": 9.0}  # computed again with the weights in the folder
 
 
