@@ -9,7 +9,7 @@ import yaml
 from support.command import clearhead, refused
 from support.dataset_folders import save_dict, shards
 
-ROWS = [("a fine film", 1), ("a dull film", 0), ("what a fine day", 1), ("what a dull day", 0)] * 8
+ROWS = [("a fine film", 1), ("a dull film", 0), ("such a fine day", 1), ("such a dull day", 0)] * 8
 TEXTS = [text for text, _ in ROWS]
 
 

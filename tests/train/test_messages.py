@@ -1,4 +1,4 @@
-"""What a run logs: sizes, speed, time left, samples and the kept weights."""
+"""Messages of a run: sizes, speed, time left, samples and the kept weights."""
 
 import io
 import logging

@@ -253,7 +253,7 @@ def _batches(source: str, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
 
 
 def _column_type(schema: Any, name: str) -> Any:
-    """Return the type of a column or of a field of a column of structs; None if there is none."""
+    """Return the type of a column or of a field of a column of structs; None for other names."""
     import pyarrow
 
     if name in schema.names:
@@ -281,7 +281,7 @@ def _column_names(schema: Any) -> list[str]:
 
 
 def _column(batch: Any, name: str) -> Any:
-    """Return a column, or a field of a column of structs; None if there is none."""
+    """Return a column or a field of a column of structs; None for other names."""
     import pyarrow.compute
 
     if _column_type(batch.schema, name) is None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from clearhead.data.records import Records
+from clearhead.finite import NonFiniteError
 from clearhead.train.data.dataloader import TrainingDataLoader
 from clearhead.train.data.dataset import TokenizedDataset, build_dataset
 from clearhead.train.data.sampler import TokenBatchSampler, sequential_batches
@@ -124,9 +125,11 @@ def build_validator(task: Task[Any], held_out: TokenizedDataset, recipe: Recipe)
 
 
 def sample_predictions(task: Task[Any]) -> list[str]:
-    """Return the lines of `Task.samples`, computed in evaluation mode."""
-    with _evaluation_mode(task.model), _without_autocast(task.model):
+    """Return the lines of `Task.samples`, computed in evaluation mode; [] if the model diverged."""
+    # the check of the weights reports the divergence
+    with contextlib.suppress(NonFiniteError), _evaluation_mode(task.model), _without_autocast(task.model):
         return task.samples()
+    return []
 
 
 @contextlib.contextmanager

@@ -158,7 +158,7 @@ class TrainingSection(Section):
         keep_last: number of most recent checkpoints whose weights are kept.
         final_weights: weights of the saved model, namely those of the best validation, the last ones, or the average of
             those kept. Defaults to best with validation data, else to last.
-        log_every: steps between rows in metrics.csv, and between log lines where standard error is no terminal.
+        log_every: steps between rows in metrics.csv, and between log lines if standard error is not a terminal.
     """
 
     steps: Count | None = None
