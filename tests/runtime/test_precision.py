@@ -92,12 +92,12 @@ def _models():
     encoder = EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=32, num_heads=2, num_layers=2)
     seq2seq = Seq2SeqConfig(vocab_size=20, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1)
     ids = torch.arange(14).view(2, 7)
-    without_norms = EncoderModel(encoder)
-    remove_norms(without_norms)  # the only parameters of its stack are those of the linear layers
+    model = EncoderModel(encoder)
+    remove_norms(model)  # the only parameters of its stack are those of the linear layers
     return {
         "encoder": (EncoderModel(encoder), (ids,)),
         "encoder-decoder": (Seq2Seq(seq2seq), (ids, ids)),
-        "without norms": (without_norms, (ids,)),
+        "without norms": (model, (ids,)),
     }
 
 

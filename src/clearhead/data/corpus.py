@@ -308,21 +308,21 @@ def open_source(source: str) -> Iterator[Any]:
         yield file
 
 
-def check_keep(keep: Sequence[str], taken: Sequence[str]) -> None:
+def check_keep(keep: Sequence[str], columns: Sequence[str]) -> None:
     """Check the names of columns that are copied to an output.
 
     Args:
         keep: the names.
-        taken: names of the output's own columns.
+        columns: names of the output's own columns.
 
     Raises:
-        ValueError: a name is empty, repeated or taken.
+        ValueError: a name is empty, repeated or in `columns`.
 
     >>> from clearhead.data.corpus import check_keep
-    >>> check_keep(["id", "title"], taken=["text"])
+    >>> check_keep(["id", "title"], columns=["text"])
     """
     for name in keep:
-        if name in taken:
+        if name in columns:
             raise ValueError(f"--keep: the output already has a column {name!r}")
         if not name or list(keep).count(name) > 1:
             raise ValueError(f"--keep: expected names of columns, separated by commas; got {','.join(keep)!r}")
