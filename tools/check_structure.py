@@ -137,12 +137,12 @@ def function_lengths(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def oversized_folders(package: Path) -> Iterator[str]:
-    """Yield a finding for each folder with too many modules and subfolders."""
+    """Yield a finding for each folder with too many files and subfolders."""
     for folder in sorted({package, *(path.parent for path in package.rglob("*.py"))}):
         entries = [
             path
             for path in folder.iterdir()
-            if path.name not in UNCOUNTED_NAMES and (path.suffix == ".py" or (path.is_dir() and any(path.rglob("*"))))
+            if path.name not in UNCOUNTED_NAMES and (path.is_file() or any(path.rglob("*")))
         ]
         if len(entries) > MAX_ENTRIES and folder.relative_to(package).as_posix() not in OPEN_FOLDERS:
             yield f"{folder}: {len(entries)} entries, at most {MAX_ENTRIES} are allowed"

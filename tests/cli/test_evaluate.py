@@ -31,7 +31,7 @@ def data(tmp_path_factory):
     lines(folder / "source", SOURCES)
     lines(folder / "first", FIRST)
     lines(folder / "second", SECOND)
-    lines(folder / "said", [text.upper() for text in FIRST])
+    lines(folder / "hypotheses", [text.upper() for text in FIRST])
     return folder
 
 
@@ -50,7 +50,16 @@ def generator(marian):
 
 
 def test_evaluate_existing_translations(data):
-    evaluate = ["evaluate", "translation", "--hypotheses", data / "said", "-r", data / "first", "-r", data / "second"]
+    evaluate = [
+        "evaluate",
+        "translation",
+        "--hypotheses",
+        data / "hypotheses",
+        "-r",
+        data / "first",
+        "-r",
+        data / "second",
+    ]
     hypotheses = [text.upper() for text in FIRST]
     for more, options in (([], {}), (["--lowercase", "--tokenize", "none"], {"lowercase": True, "tokenize": "none"})):
         bleu, chrf = BLEU(**options), CHRF(lowercase=options.get("lowercase", False))
@@ -99,7 +108,7 @@ def test_repeated_sources(data, marian, generator, tmp_path):
 
 
 def test_missing_extra_names_the_pip_command(data):
-    options = ["-r", data / "first", "--hypotheses", data / "said"]
+    options = ["-r", data / "first", "--hypotheses", data / "hypotheses"]
     for package, arguments in (("sacrebleu", ["translation"]), ("rouge_score", ["summarization", data / "source"])):
         message = refused("evaluate", *arguments, *options, hook=partial(forks.hide_packages, package))
         assert f'{package}: pip install "clearhead[evaluate]"' in message
@@ -107,7 +116,7 @@ def test_missing_extra_names_the_pip_command(data):
 
 def test_evaluate_translation_errors(data, marian, tmp_path):
     evaluate = ["evaluate", "translation"]
-    options = ["-r", data / "first", "--hypotheses", data / "said"]
+    options = ["-r", data / "first", "--hypotheses", data / "hypotheses"]
     short, empty = lines(tmp_path / "short", FIRST[:3]), lines(tmp_path / "empty", [])
     for arguments, message in [
         ([data / "source", "-r", data / "first"], "either --model or --hypotheses"),
@@ -116,7 +125,7 @@ def test_evaluate_translation_errors(data, marian, tmp_path):
         (["-r", data / "first", "-m", marian], "--model requires the SOURCE file"),
         ([*options, "--join-repeated"], "--join-repeated requires the SOURCE file"),
         (
-            ["-r", short, "--hypotheses", data / "said"],
+            ["-r", short, "--hypotheses", data / "hypotheses"],
             f"{short} has 3 lines, but {data / 'said'} has 5: its line 4 is {FIRST[3].upper()!r}",
         ),
         ([short, "-r", data / "first", "-m", "no-such-model"], f"{short} has 3 lines, but {data / 'first'} has"),

@@ -250,6 +250,16 @@ def test_wrong_method_is_405(address):
     assert httpx.get(f"{address}/translate").status_code == 405
 
 
+def test_models_are_listed_with_their_tasks(address):
+    models = httpx.get(f"{address}/v1/models").json()["data"]
+    assert {model["id"]: model["tasks"] for model in models} == {
+        "bert": ["embed", "view"],
+        "classifier": ["classify"],
+        "reader": ["answer"],
+        "marian": ["translate", "summarize", "answer", "view"],
+    }
+
+
 def test_health_metrics_and_request_ids(address):
     assert httpx.get(f"{address}/health/live").json() == {"status": "alive"}
     assert httpx.get(f"{address}/health/ready").json() == {"status": "ready"}

@@ -31,7 +31,7 @@ class PoolingOption(StrEnum):
 
 
 class EngineOption(StrEnum):
-    """Where the texts are encoded."""
+    """Engine that encodes the texts."""
 
     local = "local"
     ray = "ray"
