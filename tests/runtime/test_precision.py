@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, TextEncoder
+from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, TextEncoder, watch
 from clearhead.cli.options import PrecisionOption
 from clearhead.kernels.linear import version
 from clearhead.runtime import precision
@@ -21,7 +21,6 @@ class RoundedLinear(nn.Module):
 
     def __init__(self, linear):
         super().__init__()
-        self.in_features = linear.in_features
         self.parameters_of_original = linear.weight, linear.bias
         self.dtype_holder = nn.Parameter(torch.empty(0), requires_grad=False)
         self.version = None
@@ -73,6 +72,15 @@ def test_registered_precision_converts_the_linear_layers(tiny_bert):
     vectors = encoder.encode(texts, normalize=True)
     assert not np.array_equal(vectors, exact)
     assert (vectors * exact).sum(axis=1).min() > 0.99
+
+
+@pytest.mark.usefixtures("rounded")
+def test_attention_of_converted_layers_can_be_watched(tiny_bert):
+    encoder = TextEncoder.from_pretrained(tiny_bert, precision="rounded", device="cpu")
+    with watch(encoder, layers=[0], heads=[0]) as records:
+        encoder.encode(["the old bridge"])
+    weights = records.get(0, 0)
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("rounded")
