@@ -126,7 +126,7 @@ def test_evaluate_translation_errors(data, marian, tmp_path):
         ([*options, "--join-repeated"], "--join-repeated requires the SOURCE file"),
         (
             ["-r", short, "--hypotheses", data / "hypotheses"],
-            f"{short} has 3 lines, but {data / 'said'} has 5: its line 4 is {FIRST[3].upper()!r}",
+            f"{short} has 3 lines, but {data / 'hypotheses'} has 5: its line 4 is {FIRST[3].upper()!r}",
         ),
         ([short, "-r", data / "first", "-m", "no-such-model"], f"{short} has 3 lines, but {data / 'first'} has"),
         ([*options, "-r", short], "its line 4 is"),
