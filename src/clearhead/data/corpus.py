@@ -153,7 +153,7 @@ class Corpus:
         """Return the rows of a table with their lines; None for lines of text."""
         kind = _kind(source)
         if kind == ".jsonl":
-            return json_rows(lines, source, self._columns(), numbers=False)
+            return json_rows(lines, source, self._columns(), allow_numbers=False)
         if kind in (".csv", ".tsv"):
             return separated_rows(lines, source, self._columns(numbered=True), commas=kind == ".csv")
         return None
@@ -168,7 +168,7 @@ class Corpus:
             check_file(Path(source))
         kind = _kind(source)
         if kind == ".parquet":
-            check_parquet(source, self._columns(), numbers=False)
+            check_parquet(source, self._columns(), allow_numbers=False)
         elif kind in (".csv", ".tsv"):
             self._check_header(source, commas=kind == ".csv")
         elif not is_table(source) and (self.column is not None or self.keep):
@@ -206,7 +206,7 @@ class Corpus:
             self.bytes_read = start + int(share * size)
 
         return parquet_rows(
-            source, self._columns(), numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count
+            source, self._columns(), allow_numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count
         )
 
 

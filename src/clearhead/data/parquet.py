@@ -8,13 +8,13 @@ from clearhead.data.lines import Errors
 from clearhead.data.tables import Cells, Column, check_text, missing_column
 
 
-def check_parquet(source: str, columns: Sequence[Column], *, numbers: bool) -> None:
+def check_parquet(source: str, columns: Sequence[Column], *, allow_numbers: bool) -> None:
     """Check that a Parquet file has the columns, as text.
 
     Args:
         source: the file.
         columns: the columns to read.
-        numbers: whether numbers are accepted too.
+        allow_numbers: whether numbers are accepted too.
 
     Raises:
         ValueError: the file is not a Parquet file, a column is missing, repeated or of another type, or pyarrow is not
@@ -42,8 +42,8 @@ def check_parquet(source: str, columns: Sequence[Column], *, numbers: bool) -> N
             continue
         kind = schema.field(column.name).type
         inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-        if not (_is_text(inner) or (numbers and _is_number(inner))):
-            expected = "text or numbers" if numbers else "text"
+        if not (_is_text(inner) or (allow_numbers and _is_number(inner))):
+            expected = "text or numbers" if allow_numbers else "text"
             raise ValueError(f"{source}: column {column.name!r} has type {kind}; expected {expected}")
 
 
@@ -51,7 +51,7 @@ def parquet_rows(
     source: str,
     columns: Sequence[Column],
     *,
-    numbers: bool,
+    allow_numbers: bool,
     errors: Errors = "strict",
     advice: str = "write the file again with UTF-8 text",
     on_progress: Callable[[float], object] = lambda share: None,
@@ -61,7 +61,7 @@ def parquet_rows(
     Args:
         source: the file.
         columns: the columns to read.
-        numbers: whether numbers are accepted too, as text.
+        allow_numbers: whether numbers are accepted too, as text.
         errors: how to handle text that is not UTF-8: "strict" raises, "replace" inserts U+FFFD.
         advice: how to fix such text, for the message.
         on_progress: called for each row with the share of the file that has been read, from 0 to 1.
@@ -97,7 +97,7 @@ def parquet_rows(
                 row_values = []
                 for value, column in zip(cells, columns, strict=True):
                     decoded = _decoded(value, column, where, errors, advice) if isinstance(value, bytes) else value
-                    row_values.append(_parquet_value(decoded, column, where, numbers))
+                    row_values.append(_parquet_value(decoded, column, where, allow_numbers))
                 yield where, row_values
 
 
@@ -125,10 +125,10 @@ def _decoded(value: bytes, column: Column, where: str, errors: Errors, advice: s
         ) from None
 
 
-def _parquet_value(value: object, column: Column, where: str, numbers: bool) -> object:
+def _parquet_value(value: object, column: Column, where: str, allow_numbers: bool) -> object:
     if column.any_type or (value is None and column.optional):
         return value
-    return check_text(value, f"{where}: column {column.name!r}", numbers)
+    return check_text(value, f"{where}: column {column.name!r}", allow_numbers)
 
 
 def _is_text(kind: Any) -> bool:

@@ -147,7 +147,7 @@ class Records:
     def _table(self, path: Path) -> Iterator[Cells]:
         kind = _kind(path)
         if kind == ".parquet":
-            yield from parquet_rows(str(path), self._selected_columns(), numbers=True)
+            yield from parquet_rows(str(path), self._selected_columns(), allow_numbers=True)
         elif kind == ".json":
             yield from self._squad(path)
         else:
@@ -157,7 +157,7 @@ class Records:
     def _read(self, lines: Iterator[str], path: Path) -> Iterator[Cells]:
         kind = _kind(path)
         if kind == ".jsonl":
-            return json_rows(lines, str(path), self._selected_columns(), numbers=True)
+            return json_rows(lines, str(path), self._selected_columns(), allow_numbers=True)
         if kind in (".csv", ".tsv"):
             selected = (
                 self._selected_columns() if self.columns else [*map(self._column, self.fields, range(len(self.fields)))]
@@ -248,7 +248,7 @@ class Records:
         if kind in (".jsonl", ".parquet", ".json") and numbered:
             raise ValueError(f"{path} has named columns; got the numbers {self.columns}")
         if kind == ".parquet":
-            check_parquet(str(path), self._selected_columns(), numbers=True)
+            check_parquet(str(path), self._selected_columns(), allow_numbers=True)
         elif kind == ".json":
             for column in self._selected_columns():
                 if column.name not in _SQUAD and not column.optional:
