@@ -1,5 +1,6 @@
 """The commands `encode`, `trace`, `evaluate similarity` and `convert`, and errors of the Python API."""
 
+import itertools
 import json
 import os
 import resource
@@ -54,7 +55,7 @@ def test_help_fills_the_lines_of_a_paragraph(command, monkeypatch):
     start = next(index for index, line in enumerate(lines) if line.startswith(("The command", "The rules")))
     text = lines[start : lines.index("", start)]
     assert len(text) > 1
-    for line, following in zip(text, text[1:], strict=False):
+    for line, following in itertools.pairwise(text):
         assert len(f" {line} {following.split()[0]}") > 78, line
 
 
