@@ -126,14 +126,14 @@ def runs(tmp_path_factory):
     """Folder of a tiny recipe after two steps."""
 
     def folder(name):
-        return once(tmp_path_factory, f"begun-{name}", lambda folder: fill(name, folder))
+        return once(tmp_path_factory, f"begun-{name}", lambda output: fill(name, output))
 
-    def fill(name, folder):
+    def fill(name, output):
         taught = ("regularize.distillation.teacher", "tokenizer.path") if name == "distillation" else ()
         changes = [f"{key}={folder('translation')}" for key in taught]
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(ROOT)
-            recipe = read_recipe(TINY / f"{name}.yaml", [*SHORT, f"output={folder}", *changes])
+            recipe = read_recipe(TINY / f"{name}.yaml", [*SHORT, f"output={output}", *changes])
             trained = (distill if name == "distillation" else train)(recipe)
         assert (trained.finished, trained.step) == (True, 2)
 
