@@ -56,8 +56,8 @@ def workspace(tmp_path_factory, tiny_bert):
     (folder / "table.csv").write_text('id,title,body\n1,Greeting,"Hello, world"\n2,Morning,Good morning\n')
     (folder / "shards").mkdir()
     rows = pyarrow.table({"id": [1, 2], "body": ["Hello, world", "Good morning"]})
-    for place in (folder / "table.parquet", folder / "shards" / "a.parquet", folder / "shards" / "b.parquet"):
-        pyarrow.parquet.write_table(rows, place)
+    for path in (folder / "table.parquet", folder / "shards" / "a.parquet", folder / "shards" / "b.parquet"):
+        pyarrow.parquet.write_table(rows, path)
     models = folder / "path" / "to"
     models.mkdir(parents=True)
     (models / "bert").symlink_to(tiny_bert)

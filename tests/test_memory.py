@@ -71,13 +71,13 @@ def test_address_space_limit(tmp_path):
 
     code = "from clearhead.memory import available_memory; print(available_memory())"
     limit = 4 * GIB
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         check=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )
-    assert 0 < int(said.stdout) < limit
+    assert 0 < int(done.stdout) < limit
 
 
 def test_fallback_is_physical_memory(tmp_path):

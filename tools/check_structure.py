@@ -63,17 +63,17 @@ def imported_modules(tree: ast.AST, name: str, modules: frozenset[str], *, is_pa
     >>> sorted(imported_modules(tree, "clearhead.a", frozenset({"clearhead.io", "clearhead.io.json"})))
     ['clearhead.io', 'clearhead.io.json']
     """
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             parent = name.split(".")[: len(name.split(".")) - node.level + is_package] if node.level else []
             base = ".".join([*parent, *([node.module] if node.module else [])])
             for alias in node.names:
                 submodule = f"{base}.{alias.name}"
-                found.add(submodule if submodule in modules else base)
-    return (found & modules) - {name}
+                imported.add(submodule if submodule in modules else base)
+    return (imported & modules) - {name}
 
 
 def import_graph(source: Path = SOURCE) -> dict[str, set[str]]:
@@ -137,12 +137,12 @@ def function_lengths(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def oversized_folders(package: Path) -> Iterator[str]:
-    """Yield a finding for each folder with too many modules and subfolders."""
+    """Yield a finding for each folder with too many files and subfolders."""
     for folder in sorted({package, *(path.parent for path in package.rglob("*.py"))}):
         entries = [
             path
             for path in folder.iterdir()
-            if path.name not in UNCOUNTED_NAMES and (path.suffix == ".py" or (path.is_dir() and any(path.rglob("*"))))
+            if path.name not in UNCOUNTED_NAMES and (path.is_file() or any(path.rglob("*")))
         ]
         if len(entries) > MAX_ENTRIES and folder.relative_to(package).as_posix() not in OPEN_FOLDERS:
             yield f"{folder}: {len(entries)} entries, at most {MAX_ENTRIES} are allowed"

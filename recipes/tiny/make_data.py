@@ -126,11 +126,11 @@ def paragraph(generator: Random, number: int) -> dict[str, Any]:
     ]
     questions = [
         {
-            "id": f"{number}-{place}",
+            "id": f"{number}-{index}",
             "question": question,
             "answers": [{"text": answer, "answer_start": context.index(answer)}],
         }
-        for place, (question, answer) in enumerate(questions)
+        for index, (question, answer) in enumerate(questions)
     ]
     return {"context": context, "qas": questions}
 
@@ -193,19 +193,19 @@ def scored_pair(generator: Random) -> tuple[str, str, str]:
     one, num_equal = meaning(generator), generator.randint(0, 5)
     equal_parts = set(generator.sample(range(5), num_equal))
     other = [
-        chosen if place in equal_parts else generator.choice([words for words in slot if words != chosen])
-        for place, (chosen, slot) in enumerate(zip(one, SLOTS, strict=True))
+        chosen if index in equal_parts else generator.choice([words for words in slot if words != chosen])
+        for index, (chosen, slot) in enumerate(zip(one, SLOTS, strict=True))
     ]
     return express(generator, one), express(generator, other), str(num_equal)
 
 
 def distinct(make: Callable[[Random], T], seed: int) -> list[T]:
     """Generate 600 distinct sentences of a grammar."""
-    generator, seen = Random(seed), []
-    while len(seen) < 600:
-        if (output := make(generator)) not in seen:
-            seen.append(output)
-    return seen
+    generator, previous = Random(seed), []
+    while len(previous) < 600:
+        if (output := make(generator)) not in previous:
+            previous.append(output)
+    return previous
 
 
 def table(rows: list[tuple[str, ...]], separator: str) -> str:

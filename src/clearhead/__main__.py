@@ -1,4 +1,4 @@
-"""`python -m clearhead` runs the command `clearhead`."""
+"""Entry point of `python -m clearhead`, which runs the command `clearhead`."""
 
 from clearhead.cli.main import main
 

@@ -12,7 +12,7 @@ from clearhead.benchmark.runner import Candidate, Measurements, run_benchmark
 
 def test_all_candidates_are_compared_with_the_first():
     lines = []
-    found = run_benchmark(
+    result = run_benchmark(
         {"a": Candidate(workers.doubling, (0,)), "b": Candidate(workers.doubling, (1,))},
         [3, 4, 5],
         lambda items: sum(items),
@@ -20,9 +20,9 @@ def test_all_candidates_are_compared_with_the_first():
         check=[1, 2],
         on_round=lines.append,
     )
-    assert found.outputs == {"a": [2, 4], "b": [3, 5]}
-    assert [figure.name for figure in found.measurements] == ["a", "b"]
-    first, other = found.measurements
+    assert result.outputs == {"a": [2, 4], "b": [3, 5]}
+    assert [figure.name for figure in result.measurements] == ["a", "b"]
+    first, other = result.measurements
     assert len(first.rates) == len(lines) == 3
     assert first.ratio == first.lowest == first.highest == 1.0
     ratios = [b / a for a, b in zip(first.rates, other.rates, strict=True)]
@@ -31,10 +31,10 @@ def test_all_candidates_are_compared_with_the_first():
 
 
 def test_peak_memory_is_measured_per_process():
-    found = run_benchmark(
+    result = run_benchmark(
         {"small": Candidate(workers.hungry, (1,)), "large": Candidate(workers.hungry, (300,))}, [0], len, rounds=1
     )
-    small, large = found.measurements
+    small, large = result.measurements
     assert 250 < large.peak_mib - small.peak_mib < 350
     assert abs(large.loaded_mib - small.loaded_mib) < 50
 
@@ -58,10 +58,10 @@ def test_zero_rounds_are_refused():
 
 
 def test_hardware_info():
-    found = hardware_info(2, ("torch", "no-such-package"))
-    assert found["threads"] == 2
-    assert found["cores"] >= 1
-    assert found["versions"].keys() == {"python", "torch"}
+    info = hardware_info(2, ("torch", "no-such-package"))
+    assert info["threads"] == 2
+    assert info["cores"] >= 1
+    assert info["versions"].keys() == {"python", "torch"}
     assert peak_memory() > 50
     assert matmul_rate("float32", seconds=0.05) > 1e8
 
@@ -76,8 +76,8 @@ def test_measurements_are_written_as_table_json_and_plot(tmp_path):
     assert lines[0].endswith("cosine 1.0")
     assert lines[1].split() == ["clearhead", "float32", "235", "2.50", "(2.00", "to", "3.00)", "34"]
     write_report(tmp_path / "a.json", figures, {"work": "encode"})
-    told = json.loads((tmp_path / "a.json").read_text())
-    assert told["work"] == "encode"
-    assert told["figures"][1]["rates"] == [200.0, 270.0]
+    report = json.loads((tmp_path / "a.json").read_text())
+    assert report["work"] == "encode"
+    assert report["figures"][1]["rates"] == [200.0, 270.0]
     plot(tmp_path / "a.png", figures, "tokens/s", "A title")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

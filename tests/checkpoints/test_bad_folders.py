@@ -101,8 +101,8 @@ def test_folder_with_one_tokenizer_file_is_saved_for_other_libraries(folder, tmp
         if name != kept:
             (folder / name).unlink(missing_ok=True)
     TextEncoder.from_pretrained(folder, precision="float32").save_pretrained(tmp_path / "saved")
-    found = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(["a", "b c"])
-    assert abs(found - expected).max() < 2e-5
+    vectors = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(["a", "b c"])
+    assert abs(vectors - expected).max() < 2e-5
 
 
 @pytest.mark.parametrize(
@@ -322,24 +322,24 @@ def test_unsupported_sentence_transformers_modules(folder):
 
 
 def test_hub_model_is_downloaded_by_id(tiny_bert, monkeypatch):
-    asked = {}
+    requests = {}
 
     def fetch(name, *, revision, allow_patterns):
-        asked.update(name=name, revision=revision, patterns=allow_patterns)
+        requests.update(name=name, revision=revision, patterns=allow_patterns)
         if name == "someone/broken":
             raise RuntimeError("the connection broke\nand more")
         return str(tiny_bert)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     assert hub.resolve_model("someone/some-model", revision="main") == tiny_bert
-    assert asked["name"] == "someone/some-model"
-    assert asked["revision"] == "main"
-    assert not any("bin" in pattern for pattern in asked["patterns"])  # safetensors were there
+    assert requests["name"] == "someone/some-model"
+    assert requests["revision"] == "main"
+    assert not any("bin" in pattern for pattern in requests["patterns"])  # safetensors were there
     with pytest.raises(ValueError, match="Hub: the connection broke$"):
         hub.resolve_model("someone/broken")
     monkeypatch.setattr(hub, "_packaged_default", lambda: None)
     hub.resolve_model("all-MiniLM-L6-v2")
-    assert asked["name"] == "sentence-transformers/all-MiniLM-L6-v2"
+    assert requests["name"] == "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def change_json(path, change):

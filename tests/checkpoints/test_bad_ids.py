@@ -21,17 +21,17 @@ def refused(folder, *words):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def model_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("marian")
     marian(folder)
     return folder
 
 
 @pytest.fixture
-def folder(made, tmp_path):
+def folder(model_folder, tmp_path):
     import shutil
 
-    return shutil.copytree(made, tmp_path / "model")
+    return shutil.copytree(model_folder, tmp_path / "model")
 
 
 @pytest.mark.parametrize("key", ["decoder_start_token_id", "pad_token_id", "eos_token_id"])

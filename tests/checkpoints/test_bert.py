@@ -19,14 +19,14 @@ BOUND = 1e-5
 
 def hidden_states(model, ids, mask=None, token_types=None):
     """Return the output of the embedding and of each layer."""
-    seen = []
+    records = []
     parts = [model.embedding, *model.encoder.layers]
-    hooks = [part.register_forward_hook(lambda _module, _inputs, output: seen.append(output)) for part in parts]
+    hooks = [part.register_forward_hook(lambda _module, _inputs, output: records.append(output)) for part in parts]
     with torch.no_grad():
         model(ids, mask, token_types)
     for hook in hooks:
         hook.remove()
-    return seen
+    return records
 
 
 def assert_within(ours, theirs, keep=None):
@@ -61,12 +61,12 @@ def test_all_hidden_states_equal_transformers(tmp_path, changes):
         keep = torch.arange(shape[1]) < torch.tensor(lengths)[:, None]
         with torch.no_grad():
             expected = theirs(ids, attention_mask=keep.long(), token_type_ids=token_types, output_hidden_states=True)
-        found = hidden_states(ours, ids, masks.padding(keep), token_types)
-        assert len(found) == len(expected.hidden_states) == 4
-        for one, other in zip(found, expected.hidden_states, strict=True):
+        states = hidden_states(ours, ids, masks.padding(keep), token_types)
+        assert len(states) == len(expected.hidden_states) == 4
+        for one, other in zip(states, expected.hidden_states, strict=True):
             assert_within(one, other, keep)
         if ours.pooler is not None:
-            assert_within(ours.pooler(found[-1]).detach(), expected.pooler_output)
+            assert_within(ours.pooler(states[-1]).detach(), expected.pooler_output)
 
     check()
 
@@ -165,10 +165,10 @@ def test_per_token_vectors(tiny_bert):
 
     ours = TextEncoder.from_pretrained(tiny_bert, precision="float32")
     texts = ["hello world", "", "the old bridge"]
-    found = ours.encode(texts, pooling="tokens")
+    vectors = ours.encode(texts, pooling="tokens")
     expected = SentenceTransformer(str(tiny_bert), device="cpu").encode(texts, output_value="token_embeddings")
-    assert [len(row) for row in found] == [4, 2, 5]
-    for one, other in zip(found, expected, strict=True):
+    assert [len(row) for row in vectors] == [4, 2, 5]
+    for one, other in zip(vectors, expected, strict=True):
         np.testing.assert_allclose(one, other.numpy(), atol=2e-5)
 
 

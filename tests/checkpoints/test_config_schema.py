@@ -150,21 +150,25 @@ def test_new_marian_with_two_vocabularies(sizes, tmp_path):
 
 
 def test_defaults_of_the_families():
-    plan = {
+    config = {
         name: family.make_config(vocab_size=60000) for name, family in {**ENCODER_FAMILIES, **SEQ2SEQ_FAMILIES}.items()
     }
-    assert (plan["bert"].d_model, plan["bert"].num_layers, plan["bert"].activation) == (768, 12, "gelu")
-    assert plan["modernbert"].windows[:4] == (None, 64, 64, None)
-    assert plan["roberta"].max_len == 512
-    marian = plan["marian"]
+    assert (config["bert"].d_model, config["bert"].num_layers, config["bert"].activation) == (768, 12, "gelu")
+    assert config["modernbert"].windows[:4] == (None, 64, 64, None)
+    assert config["roberta"].max_len == 512
+    marian = config["marian"]
     assert (marian.d_model, marian.num_layers, marian.activation, marian.embedding_scale) == (512, 6, "relu", True)
     assert marian.initializer_range is None
     assert (marian.pad_id, marian.start_id, marian.eos_ids) == (58100, 58100, (0,))
-    assert (plan["bart"].pad_id, plan["bart"].start_id, plan["bart"].eos_ids) == (1, 2, (2,))
-    assert plan["bart"].position_offset == 2
-    assert plan["m2m_100"].position_offset == 2
-    assert (plan["t5"].activation, plan["t5"].tie_output, plan["t5"].output_scale) == ("relu", True, True)
-    assert (plan["mt5"].activation, plan["mt5"].tie_output, plan["mt5"].output_scale) == ("geglu_tanh", False, False)
+    assert (config["bart"].pad_id, config["bart"].start_id, config["bart"].eos_ids) == (1, 2, (2,))
+    assert config["bart"].position_offset == 2
+    assert config["m2m_100"].position_offset == 2
+    assert (config["t5"].activation, config["t5"].tie_output, config["t5"].output_scale) == ("relu", True, True)
+    assert (config["mt5"].activation, config["mt5"].tie_output, config["mt5"].output_scale) == (
+        "geglu_tanh",
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def layers_of(model):
 def test_all_hidden_states(pair, lengths, seed):
     _, _, theirs, ours = pair
     ids, keep = batch(lengths, seed, ours.config.vocab_size, ours.config.pad_id)
-    found, hooks = layers_of(ours)
+    states, hooks = layers_of(ours)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long(), output_hidden_states=True)
         last = ours(ids, masks.padding(keep))
@@ -59,9 +59,9 @@ def test_all_hidden_states(pair, lengths, seed):
         hook.remove()
     assert_within(last, expected.last_hidden_state, keep)
     # transformers' last hidden states are after the final norm
-    found[-1] = last
-    assert len(found) == len(expected.hidden_states)
-    for one, other in zip(found, expected.hidden_states, strict=True):
+    states[-1] = last
+    assert len(states) == len(expected.hidden_states)
+    for one, other in zip(states, expected.hidden_states, strict=True):
         assert_within(one, other, keep)
     if ours.pooler is not None:
         torch.testing.assert_close(ours.pooler(last).detach(), expected.pooler_output, atol=1e-5, rtol=1e-5)
@@ -113,8 +113,8 @@ def check_classifier(family, tmp_path, theirs):
     ids, keep = batch([3, 40, 17, 1], 1, ours.encoder.config.vocab_size, ours.encoder.config.pad_id)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=keep.long()).logits
-        found = ours(ids, masks.padding(keep))
-    assert ((found - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-5
+        states = ours(ids, masks.padding(keep))
+    assert ((states - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-5
     loaded.save_with_head(ours, tmp_path / "saved")
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "saved"))
     assert before.keys() == after.keys()
@@ -208,9 +208,9 @@ def test_longest_text_with_position_offset(family, tmp_path):
 @given(length=st.integers(1, 300), buckets=st.sampled_from([8, 32, 64]))
 @settings(max_examples=15)
 def test_relative_buckets_equal_transformers(length, buckets):
-    place = torch.arange(length)
+    positions = torch.arange(length)
     theirs = transformers.models.mpnet.modeling_mpnet.MPNetEncoder.relative_position_bucket(
-        place[None, :] - place[:, None], num_buckets=buckets
+        positions[None, :] - positions[:, None], num_buckets=buckets
     )
     assert torch.equal(relative_buckets(length, length, buckets), theirs)
 
@@ -229,11 +229,11 @@ def test_saved_pooling_opens_in_sentence_transformers(pair, tmp_path):
     ours.settings = replace(ours.settings, pooling="cls", normalize=True)
     ours.save_pretrained(tmp_path / "saved")
     theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    found = ours.encode(texts)
-    assert abs(theirs.encode(texts) - found).max() < 2e-5
+    vectors = ours.encode(texts)
+    assert abs(theirs.encode(texts) - vectors).max() < 2e-5
     again = TextEncoder.from_pretrained(tmp_path / "saved", precision="float32", device="cpu")
     assert again.settings == ours.settings
-    assert (again.encode(texts) == found).all()
+    assert (again.encode(texts) == vectors).all()
 
 
 @pytest.mark.parametrize(

@@ -178,13 +178,13 @@ def test_broken_head_is_refused(tmp_path):
 
 def test_unsupported_head_is_refused(tmp_path):
     sizes = {"vocab_size": 20, "d_model": 8, "ffn_hidden": 8, "num_heads": 2, "num_layers": 1}
-    plan = OURS["bert"].make_config(**sizes)
+    config = OURS["bert"].make_config(**sizes)
     for head in ({"activation": "relu"}, {"dense_bias": False}, {"output_bias": False}):
         with pytest.raises(ValueError, match="a bert checkpoint cannot hold a head with"):
-            save_masked_lm(MaskedLanguageModel(plan, **head), OURS["bert"], tmp_path / "saved")
+            save_masked_lm(MaskedLanguageModel(config, **head), OURS["bert"], tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
     with pytest.raises(ValueError, match="a roberta checkpoint cannot hold"):
-        new_masked_lm(EncoderModel(plan), OURS["roberta"])
+        new_masked_lm(EncoderModel(config), OURS["roberta"])
 
 
 def test_frozen_embedding_freezes_the_output():

@@ -38,11 +38,11 @@ def test_new_classifier_opens_in_transformers(name, tmp_path):
     ids, keep = batch(encoder.config)
     with torch.no_grad():
         assert torch.equal(model.encoder(ids, masks.padding(keep)), encoder(ids, masks.padding(keep)))
-        found = model(ids, masks.padding(keep))
+        logits = model(ids, masks.padding(keep))
     family.save_with_head(model, tmp_path / "saved")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
     with torch.no_grad():
-        assert_within(found, theirs(ids, attention_mask=keep.long()).logits)
+        assert_within(logits, theirs(ids, attention_mask=keep.long()).logits)
     assert theirs.config.id2label == {0: "good", 1: "bad", 2: "odd"}
     again, _ = load_classifier(tmp_path / "saved")
     assert (again.head_config, again.encoder.config) == (model.head_config, model.encoder.config)

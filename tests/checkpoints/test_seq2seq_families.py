@@ -64,8 +64,8 @@ def test_left_padding_does_not_change_the_result(pair):
         left[row, 12 - length :] = ids[row, :length]
     places = torch.arange(12) >= torch.tensor([[6], [3]])
     with torch.no_grad():
-        right = ours(ids, target, masks.padding(keep))
-        torch.testing.assert_close(ours(left, target, masks.padding(places)), right, atol=2e-5, rtol=1e-5)
+        expected = ours(ids, target, masks.padding(keep))
+        torch.testing.assert_close(ours(left, target, masks.padding(places)), expected, atol=2e-5, rtol=1e-5)
 
 
 def test_saved_model_opens_in_transformers_with_the_same_tensors(pair, tmp_path):

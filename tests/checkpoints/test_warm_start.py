@@ -93,9 +93,9 @@ def test_minilm_keeps_its_hidden_states_within_the_documented_bound(minilm_folde
     # "the old bridge was closed after the storm"
     ids = torch.tensor([[101, 1996, 2214, 2958, 2001, 2701, 2044, 1996, 4040, 102]])
     with torch.no_grad():
-        found, expected = model.encode(ids), encoder(ids)
-    assert_within(found, expected, 0.007)
-    assert not torch.allclose(found, expected, rtol=1e-5, atol=1e-6), "the two epsilons differ"
+        memory, expected = model.encode(ids), encoder(ids)
+    assert_within(memory, expected, 0.007)
+    assert not torch.allclose(memory, expected, rtol=1e-5, atol=1e-6), "the two epsilons differ"
 
 
 def stacks_differ(one, other, half):
@@ -114,9 +114,9 @@ def test_only_the_new_half_depends_on_the_seed(tmp_path):
     assert not any(stacks_differ(one, same, "decoder"))
     assert all(stacks_differ(one, other, "decoder"))
     assert not any(stacks_differ(one, other, "encoder"))
-    drawn = one.decoder.layers[0].feedforward.inner.weight
-    bound = math.sqrt(6 / sum(drawn.shape))
-    assert 0.95 * bound < drawn.abs().max() <= bound, "Xavier's rule, whatever the encoder's own spread was"
+    weight = one.decoder.layers[0].feedforward.inner.weight
+    bound = math.sqrt(6 / sum(weight.shape))
+    assert 0.95 * bound < weight.abs().max() <= bound, "Xavier's rule, whatever the encoder's own spread was"
 
 
 @pytest.mark.parametrize("half", ["encoder", "decoder"])
@@ -133,10 +133,10 @@ def test_one_half_is_reinitialized(kind, half, tmp_path):
     assert (len(model.encoder.layers), len(model.decoder.layers)) == (
         (4, len(old.decoder.layers)) if half == "encoder" else (len(old.encoder.layers), 4)
     )
-    kept = {"encoder": "decoder", "decoder": "encoder"}[half]
+    pretrained = {"encoder": "decoder", "decoder": "encoder"}[half]
     assert all(
         torch.equal(a, b)
-        for a, b in zip(getattr(model, kept).parameters(), getattr(old, kept).parameters(), strict=True)
+        for a, b in zip(getattr(model, pretrained).parameters(), getattr(old, pretrained).parameters(), strict=True)
     )
     assert all(stacks_differ(model, other, half))
     if old.config.share_embeddings:

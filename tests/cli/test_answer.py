@@ -15,9 +15,9 @@ QUESTION = "what was closed?"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("bert")
-    make("bert", made, "ForQuestionAnswering")
-    return made
+    model_folder = tmp_path_factory.mktemp("bert")
+    make("bert", model_folder, "ForQuestionAnswering")
+    return model_folder
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +39,10 @@ def test_answer(folder, reader, context):
     assert out.split("\n")[:-1] == [" ".join(one.text.split()) for one in expected.n_best]
     status, out, err = clearhead(*arguments, "--context", "-", "--json", stdin=CONTEXT.encode())
     assert (status, err) == (0, "")
-    said = json.loads(out)
-    assert said.pop("score") == pytest.approx(expected.score, rel=1e-5)
-    assert said == {"text": expected.text, "start": expected.start, "end": expected.end}
-    assert CONTEXT[said["start"] : said["end"]] == said["text"]
+    answer = json.loads(out)
+    assert answer.pop("score") == pytest.approx(expected.score, rel=1e-5)
+    assert answer == {"text": expected.text, "start": expected.start, "end": expected.end}
+    assert CONTEXT[answer["start"] : answer["end"]] == answer["text"]
 
 
 def test_options_reach_the_model(folder, reader, context):
@@ -81,9 +81,9 @@ def data(tmp_path):
 
 
 def test_evaluate_predictions(data, tmp_path):
-    said = tmp_path / "said.json"
-    said.write_text(json.dumps({"q1": "old Bridge!", "q2": "hello", "q3": ""}))
-    evaluate = ["evaluate", "answers", data, "--predictions", said]
+    output = tmp_path / "predictions.json"
+    output.write_text(json.dumps({"q1": "old Bridge!", "q2": "hello", "q3": ""}))
+    evaluate = ["evaluate", "answers", data, "--predictions", output]
     # exact 1, 0, 1; F1 1, 2/3, 1
     assert clearhead(*evaluate) == (
         0,
@@ -96,7 +96,7 @@ def test_evaluate_predictions(data, tmp_path):
     scores = json.loads(out)
     assert scores["no_answer"] == {"exact_match": 100.0, "f1": 100.0, "questions": 1}
     assert set(scores) == {"exact_match", "f1", "questions", "missing", "has_answer", "no_answer"}
-    said.write_text(json.dumps({"q1": "bridge"}))
+    output.write_text(json.dumps({"q1": "bridge"}))
     status, out, err = clearhead(*evaluate)
     assert status == 0
     assert out.startswith("EM  33.33  F1  33.33  (3 questions)\n")
@@ -106,28 +106,28 @@ def test_evaluate_predictions(data, tmp_path):
 def test_evaluate_a_model(tmp_path, folder, reader):
     questions = {f"q{letter}": f"{letter}?" for letter in "abcdefgh"}
     qas = [{"id": name, "question": question, "answers": []} for name, question in questions.items()]
-    data, output = tmp_path / "data.json", tmp_path / "said.json"
+    data, output = tmp_path / "data.json", tmp_path / "predictions.json"
     data.write_text(json.dumps({"data": [{"paragraphs": [{"context": "hello é.", "qas": qas}]}]}))
     status, out, err = clearhead("evaluate", "answers", data, "-m", folder, "-o", output, "--json")
     assert (status, err) == (0, "")
-    said = json.loads(output.read_text(encoding="utf-8"))
+    answer = json.loads(output.read_text(encoding="utf-8"))
     # version 2.0: the answer can be empty
-    assert said == {
+    assert answer == {
         name: reader.answer(question, "hello é.", allow_no_answer=True).text for name, question in questions.items()
     }
-    assert 0 < sum(not text for text in said.values()) < len(said)
+    assert 0 < sum(not text for text in answer.values()) < len(answer)
     assert clearhead("evaluate", "answers", data, "--predictions", output, "--json")[1] == out
 
 
 def test_evaluate_answers_errors(data, tmp_path, folder):
     evaluate = ["evaluate", "answers", data]
-    said = tmp_path / "said.json"
-    said.write_text('{"another": "a"}')
+    output = tmp_path / "predictions.json"
+    output.write_text('{"another": "a"}')
     assert "either --model or --predictions" in refused(*evaluate)
-    assert "either --model or --predictions" in refused(*evaluate, "-m", folder, "--predictions", said)
-    assert "--output requires --model" in refused(*evaluate, "--predictions", said, "-o", tmp_path / "o.json")
-    assert "none of the 1 predictions" in refused(*evaluate, "--predictions", said)
+    assert "either --model or --predictions" in refused(*evaluate, "-m", folder, "--predictions", output)
+    assert "--output requires --model" in refused(*evaluate, "--predictions", output, "-o", tmp_path / "o.json")
+    assert "none of the 1 predictions" in refused(*evaluate, "--predictions", output)
     assert "does not exist" in refused(*evaluate, "-m", folder, "-o", tmp_path / "no" / "o.json")
-    assert "does not have the SQuAD format" in refused("evaluate", "answers", said, "--predictions", said)
+    assert "does not have the SQuAD format" in refused("evaluate", "answers", output, "--predictions", output)
     assert "no such file" in refused("evaluate", "answers", tmp_path / "no.json", "-m", folder)
     assert not os.path.exists(tmp_path / "o.json")

@@ -20,11 +20,11 @@ def test_encoding_is_measured_in_both_precisions(tmp_path):
     lines = out.splitlines()
     assert lines[1].startswith("clearhead float32")
     assert lines[2].startswith("clearhead bfloat16")
-    found = json.loads(path.read_text())
-    assert found["texts"] == 8
-    assert found["machine"]["threads"] == 1
-    assert [len(figure["rates"]) for figure in found["figures"]] == [2, 2]
-    assert float(found["notes"]["clearhead bfloat16"].split()[1]) >= 0.9995
+    report = json.loads(path.read_text())
+    assert report["texts"] == 8
+    assert report["machine"]["threads"] == 1
+    assert [len(figure["rates"]) for figure in report["figures"]] == [2, 2]
+    assert float(report["notes"]["clearhead bfloat16"].split()[1]) >= 0.9995
     assert picture.read_bytes().startswith(b"\x89PNG")
     texts = tmp_path / "a.txt"
     texts.write_text("one line\nanother\n\none line\n")
@@ -40,9 +40,9 @@ def test_generation_is_measured_in_both_precisions(tmp_path):
         *("--threads", "1", "--json", str(path)),
     )
     assert status == 0, err
-    found = json.loads(path.read_text())
-    assert found["notes"]["clearhead float32"] == "3 of 3 equal"
-    assert found["beam_size"] == 2
+    report = json.loads(path.read_text())
+    assert report["notes"]["clearhead float32"] == "3 of 3 equal"
+    assert report["beam_size"] == 2
 
 
 @pytest.mark.slow
@@ -56,8 +56,8 @@ def test_training_is_measured_with_a_baseline(tmp_path):
     assert status == 0, err
     names = [line.split("  ")[0] for line in out.splitlines()[1:]]
     assert names[0] == "nn.Transformer float32"
-    found = json.loads(path.read_text())
-    assert all(float(note.removeprefix("loss ")) < 12 for note in found["notes"].values())
+    report = json.loads(path.read_text())
+    assert all(float(note.removeprefix("loss ")) < 12 for note in report["notes"].values())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The commands `encode`, `trace`, `evaluate similarity` and `convert`, and errors of the Python API."""
 
+import itertools
 import json
 import os
 import resource
@@ -43,6 +44,19 @@ def test_help_and_version_import_no_torch():
     status, _, err = started("fly")
     assert status == 2
     assert "fly" in err
+
+
+@pytest.mark.parametrize("command", [["verify"], ["evaluate", "answers"]])
+def test_help_fills_the_lines_of_a_paragraph(command, monkeypatch):
+    """Breaks of the docstring, which is wider than a terminal, would leave short lines."""
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = clearhead(*command, "--help")
+    lines = [line.strip() for line in out.splitlines()]
+    start = next(index for index, line in enumerate(lines) if line.startswith(("The command", "The rules")))
+    text = lines[start : lines.index("", start)]
+    assert len(text) > 1
+    for line, following in itertools.pairwise(text):
+        assert len(f" {line} {following.split()[0]}") > 78, line
 
 
 def test_package_runs_as_a_module():

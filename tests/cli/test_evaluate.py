@@ -31,7 +31,7 @@ def data(tmp_path_factory):
     lines(folder / "source", SOURCES)
     lines(folder / "first", FIRST)
     lines(folder / "second", SECOND)
-    lines(folder / "said", [text.upper() for text in FIRST])
+    lines(folder / "hypotheses", [text.upper() for text in FIRST])
     return folder
 
 
@@ -50,11 +50,20 @@ def generator(marian):
 
 
 def test_evaluate_existing_translations(data):
-    evaluate = ["evaluate", "translation", "--hypotheses", data / "said", "-r", data / "first", "-r", data / "second"]
-    said = [text.upper() for text in FIRST]
+    evaluate = [
+        "evaluate",
+        "translation",
+        "--hypotheses",
+        data / "hypotheses",
+        "-r",
+        data / "first",
+        "-r",
+        data / "second",
+    ]
+    hypotheses = [text.upper() for text in FIRST]
     for more, options in (([], {}), (["--lowercase", "--tokenize", "none"], {"lowercase": True, "tokenize": "none"})):
         bleu, chrf = BLEU(**options), CHRF(lowercase=options.get("lowercase", False))
-        first, second = (metric.corpus_score(said, [FIRST, SECOND]).score for metric in (bleu, chrf))
+        first, second = (metric.corpus_score(hypotheses, [FIRST, SECOND]).score for metric in (bleu, chrf))
         run = clearhead
         assert run(*evaluate, *more) == (
             0,
@@ -66,17 +75,17 @@ def test_evaluate_existing_translations(data):
     _, out, _ = clearhead("evaluate", "translation", data / "source", *evaluate[2:], "--json")
     scores = json.loads(out)
     assert set(scores) == {"bleu", "chrf", "bleu_signature", "chrf_signature", "sentences"}
-    assert scores["chrf"] == CHRF().corpus_score(said, [FIRST, SECOND]).score
+    assert scores["chrf"] == CHRF().corpus_score(hypotheses, [FIRST, SECOND]).score
 
 
 def test_evaluate_a_translator(data, marian, generator, tmp_path):
-    wanted = generator.generate(SOURCES, beam_size=2, max_new_tokens=6)
+    expected = generator.generate(SOURCES, beam_size=2, max_new_tokens=6)
     output = tmp_path / "out"
     evaluate = ["evaluate", "translation", data / "source", "-r", data / "first", "-m", marian, *OPTIONS]
     status, out, err = clearhead(*evaluate, "--json", "-o", output)
     assert status == 0
-    assert output.read_text(encoding="utf-8") == "".join(f"{text}\n" for text in wanted)
-    assert json.loads(out) == vars(translation_scores(wanted, [FIRST]))
+    assert output.read_text(encoding="utf-8") == "".join(f"{text}\n" for text in expected)
+    assert json.loads(out) == vars(translation_scores(expected, [FIRST]))
     assert "outputs were truncated at the maximum length" in err
     # the written outputs give the same scores
     assert clearhead("evaluate", "translation", "--hypotheses", output, "-r", data / "first", "--json")[1] == out
@@ -85,47 +94,47 @@ def test_evaluate_a_translator(data, marian, generator, tmp_path):
 def test_repeated_sources(data, marian, generator, tmp_path):
     output = tmp_path / "out"
     once = [text for number, text in enumerate(SOURCES) if text not in SOURCES[:number]]
-    said = generator.generate(once, beam_size=2, max_new_tokens=6)
+    hypotheses = generator.generate(once, beam_size=2, max_new_tokens=6)
     references = [[*FIRST[:3], FIRST[4]], [FIRST[3], None, None, None]]
     evaluate = ["evaluate", "translation", data / "source", "-r", data / "first", "--join-repeated", "--json"]
     status, out, _ = clearhead(*evaluate, "-m", marian, *OPTIONS, "-o", output)
     assert status == 0
-    assert json.loads(out) == vars(translation_scores(said, references))
+    assert json.loads(out) == vars(translation_scores(hypotheses, references))
     # a line for each line of the source
-    assert output.read_text(encoding="utf-8").split("\n") == [*said[:3], said[0], said[3], ""]
+    assert output.read_text(encoding="utf-8").split("\n") == [*hypotheses[:3], hypotheses[0], hypotheses[3], ""]
     assert clearhead(*evaluate, "--hypotheses", output)[1] == out
     lines(output, ["a", "b", "c", "d", "e"])
     assert "lines 1 and 4 translate the same source differently" in refused(*evaluate, "--hypotheses", output)
 
 
 def test_missing_extra_names_the_pip_command(data):
-    given = ["-r", data / "first", "--hypotheses", data / "said"]
+    options = ["-r", data / "first", "--hypotheses", data / "hypotheses"]
     for package, arguments in (("sacrebleu", ["translation"]), ("rouge_score", ["summarization", data / "source"])):
-        said = refused("evaluate", *arguments, *given, hook=partial(forks.hide_packages, package))
-        assert f'{package}: pip install "clearhead[evaluate]"' in said
+        message = refused("evaluate", *arguments, *options, hook=partial(forks.hide_packages, package))
+        assert f'{package}: pip install "clearhead[evaluate]"' in message
 
 
 def test_evaluate_translation_errors(data, marian, tmp_path):
     evaluate = ["evaluate", "translation"]
-    given = ["-r", data / "first", "--hypotheses", data / "said"]
+    options = ["-r", data / "first", "--hypotheses", data / "hypotheses"]
     short, empty = lines(tmp_path / "short", FIRST[:3]), lines(tmp_path / "empty", [])
     for arguments, message in [
         ([data / "source", "-r", data / "first"], "either --model or --hypotheses"),
-        ([data / "source", *given, "-m", marian], "either --model or --hypotheses"),
+        ([data / "source", *options, "-m", marian], "either --model or --hypotheses"),
         ([data / "source", "-m", marian], "give --reference"),
         (["-r", data / "first", "-m", marian], "--model requires the SOURCE file"),
-        ([*given, "--join-repeated"], "--join-repeated requires the SOURCE file"),
+        ([*options, "--join-repeated"], "--join-repeated requires the SOURCE file"),
         (
-            ["-r", short, "--hypotheses", data / "said"],
-            f"{short} has 3 lines, but {data / 'said'} has 5: its line 4 is {FIRST[3].upper()!r}",
+            ["-r", short, "--hypotheses", data / "hypotheses"],
+            f"{short} has 3 lines, but {data / 'hypotheses'} has 5: its line 4 is {FIRST[3].upper()!r}",
         ),
         ([short, "-r", data / "first", "-m", "no-such-model"], f"{short} has 3 lines, but {data / 'first'} has"),
-        ([*given, "-r", short], "its line 4 is"),
+        ([*options, "-r", short], "its line 4 is"),
         (["-r", empty, "--hypotheses", empty], f"{empty} is empty"),
         (["-r", tmp_path / "no", "--hypotheses", short], "no such file"),
-        ([*given, "-o", tmp_path / "o"], "--output requires --model"),
+        ([*options, "-o", tmp_path / "o"], "--output requires --model"),
         ([data / "source", "-r", data / "first", "-m", marian, "-o", tmp_path / "no" / "o"], "does not exist"),
-        ([*given, "--tokenize", "moses"], "no tokenizer 'moses'. Use one of: none"),
+        ([*options, "--tokenize", "moses"], "no tokenizer 'moses'. Use one of: none"),
         ([data / "source", "-r", data / "first", "-m", marian, "--target-lang", "de"], "has no language tokens"),
     ]:
         assert message in refused(*evaluate, *arguments)
@@ -136,10 +145,10 @@ def test_evaluate_existing_summaries(data, tmp_path):
     texts = ["The old bridge was closed. Nobody crossed it.", "A boat came. It was small.", "It rained."]
     golds = ["The bridge was closed.", "A small boat came.", "Rain."]
     source, gold = lines(tmp_path / "docs", texts), lines(tmp_path / "golds", golds)
-    said = lines(tmp_path / "said", ["A bridge closed.", "Boats came.", "It rained a lot."])
+    hypotheses = lines(tmp_path / "hypotheses", ["A bridge closed.", "Boats came.", "It rained a lot."])
     evaluate = ["evaluate", "summarization", source, "-r", gold]
-    scores = summary_scores(said.read_text().splitlines(), [golds])
-    assert clearhead(*evaluate, "--hypotheses", said) == (
+    scores = summary_scores(hypotheses.read_text().splitlines(), [golds])
+    assert clearhead(*evaluate, "--hypotheses", hypotheses) == (
         0,
         f"ROUGE-1 {scores.rouge1:.2f}  ROUGE-2 {scores.rouge2:.2f}  ROUGE-L {scores.rouge_l:.2f}  (3 documents)\n",
         "",
@@ -164,10 +173,10 @@ def test_evaluate_summaries_of_a_jsonl_file(marian, generator, tmp_path):
     output = tmp_path / "out"
     _, out, err = clearhead("evaluate", "summarization", path, "-m", marian, *OPTIONS, "--json", "-o", output)
     documents = ["The bridge, e. g. It was closed.", "A boat came. It was small."]
-    wanted = [summarize(generator, text, beam_size=2, max_new_tokens=6) for text in documents]
-    assert output.read_text().splitlines() == [summary.text for summary in wanted]
-    assert json.loads(out) == vars(summary_scores([summary.text for summary in wanted], references))
-    assert err.count("\n") == any(not part.complete for summary in wanted for part in summary.parts)
+    expected = [summarize(generator, text, beam_size=2, max_new_tokens=6) for text in documents]
+    assert output.read_text().splitlines() == [summary.text for summary in expected]
+    assert json.loads(out) == vars(summary_scores([summary.text for summary in expected], references))
+    assert err.count("\n") == any(not part.complete for summary in expected for part in summary.parts)
 
 
 def test_evaluate_summarization_errors(data, marian, tmp_path):
@@ -213,8 +222,8 @@ def test_evaluate_a_classifier(classifier, tmp_path):
 
     texts = ["hello world", 'the "old bridge', "", "a b c d", "this is, a test", "storm"]
     labels = ["good", "bad", "bad", "odd", "good", "bad"]
-    said = [one.label for one in TextClassifier.from_pretrained(classifier, precision="float32").classify(texts)]
-    scores = classification_scores(said, labels, labels=("good", "bad", "odd"))
+    predictions = [one.label for one in TextClassifier.from_pretrained(classifier, precision="float32").classify(texts)]
+    scores = classification_scores(predictions, labels, labels=("good", "bad", "odd"))
     rows = list(zip(texts, labels, strict=True))
     files = {
         "a.tsv": "".join(f"{text}\t{label}\n" for text, label in rows),
@@ -230,10 +239,10 @@ def test_evaluate_a_classifier(classifier, tmp_path):
         run = clearhead
         status, out, err = run("evaluate", "classification", tmp_path / name, "-m", classifier, "--json", *columns)
         assert (status, err) == (0, ""), (name, err)
-        found = json.loads(out)
-        assert found["confusion"] == scores.confusion
-        assert found["accuracy"] == scores.accuracy
-        assert found["labels"]["bad"] == vars(scores.labels["bad"])
+        report = json.loads(out)
+        assert report["confusion"] == scores.confusion
+        assert report["accuracy"] == scores.accuracy
+        assert report["labels"]["bad"] == vars(scores.labels["bad"])
     _, out, _ = clearhead("evaluate", "classification", tmp_path / "a.tsv", "-m", classifier)
     assert out.startswith(f"accuracy {scores.accuracy:.2f}  macro F1 {scores.macro_f1:.2f}  (6 texts)\n\nlabel ")
     assert [line.split()[0] for line in out.splitlines()[3:]] == ["good", "bad", "odd"]

@@ -75,11 +75,11 @@ def test_row_without_a_label(tmp_path, tiny_bert, name, row, empty):
     path = tmp_path / name
     path.write_text(LABELS[name].format(empty))
     columns = {"text": "text", "label": "label"} if name == "a.csv" else None
-    told = {"task": "classification", "output": "run", "data": {"train": str(path), "columns": columns}}
-    told |= {"model": {"init_from": str(tiny_bert)}, "training": {"steps": 1}}
+    content = {"task": "classification", "output": "run", "data": {"train": str(path), "columns": columns}}
+    content |= {"model": {"init_from": str(tiny_bert)}, "training": {"steps": 1}}
     recipe = tmp_path / "recipe.yaml"
     for labels in (None, ["good", "bad"]):
-        recipe.write_text(json.dumps(told | ({"objective": {"labels": labels}} if labels else {})))
+        recipe.write_text(json.dumps(content | ({"objective": {"labels": labels}} if labels else {})))
         message = refused("train", recipe, "-q", cwd=tmp_path)
         assert f"{name}, line {row}: the label is empty" in message
     options = ["--column", "text", "--label-column", "label"] if name == "a.csv" else []

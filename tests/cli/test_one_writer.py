@@ -135,11 +135,11 @@ def test_commands_of_every_pair_exclude_each_other(folder, tmp_path, first, exis
     output = tmp_path / "whole"
     if existing:
         output.mkdir()
-    process = forks.start(*words(first, folder, output), log=tmp_path / "said", hook=stop_when_locked)
+    process = forks.start(*words(first, folder, output), log=tmp_path / "log", hook=stop_when_locked)
     try:
         deadline = time.monotonic() + 60
         while holder(output) != process.pid:
-            assert process.is_alive(), (tmp_path / "said").read_text()
+            assert process.is_alive(), (tmp_path / "log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.02)
         for second in WHOLE_FOLDERS:
@@ -154,13 +154,13 @@ def test_commands_of_every_pair_exclude_each_other(folder, tmp_path, first, exis
 def test_export_keeps_files_of_other_processes(folder, tmp_path):
     output = tmp_path / "out"
     export = words("export", folder, output)
-    assert forks.run(*export, log=tmp_path / "said")[0] == 0
+    assert forks.run(*export, log=tmp_path / "log")[0] == 0
     with folder_lock(output / "run"):
         error = refused(*export)
     assert f"{output / 'run'} is being written by process {os.getpid()} since" in error
-    assert forks.run(*export, log=tmp_path / "said")[0] == 0
+    assert forks.run(*export, log=tmp_path / "log")[0] == 0
     for command in (words("train", folder, output / "run"), words("tokenizer train", folder, output / "run")):
-        begun = forks.start(*export, log=tmp_path / "said", hook=stop_before_rename)
+        begun = forks.start(*export, log=tmp_path / "log", hook=stop_before_rename)
         while not (tmp_path / ".out.part" / "config.json").exists() or not stopped(begun):
             time.sleep(0.02)
         status, log = forks.run(*command, log=tmp_path / "other")
@@ -168,7 +168,7 @@ def test_export_keeps_files_of_other_processes(folder, tmp_path):
         os.kill(begun.pid, signal.SIGCONT)
         begun.join(60)
         assert begun.exitcode == 1
-        assert "contains files that no export wrote (run/" in (tmp_path / "said").read_text()
+        assert "contains files that no export wrote (run/" in (tmp_path / "log").read_text()
         assert list((output / "run").iterdir())
         shutil.rmtree(output / "run")
 

@@ -34,12 +34,12 @@ def too_large(*arguments, stdin=b"hello\n"):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    place = tmp_path_factory.mktemp("sizes")
+    folder = tmp_path_factory.mktemp("sizes")
     for name in ("bert", "marian"):
-        (place / name).mkdir()
-    make_bert(place / "bert")
-    marian(place / "marian")
-    return place
+        (folder / name).mkdir()
+    make_bert(folder / "bert")
+    marian(folder / "marian")
+    return folder
 
 
 def changed(folder, target, file="config.json", **changes):
@@ -87,29 +87,29 @@ def test_options(folders):
 
 
 def test_samples(folders):
-    made = TextToText.from_pretrained(folders / "marian", precision="float32", device="cpu")
+    translator = TextToText.from_pretrained(folders / "marian", precision="float32", device="cpu")
     for texts in (["hello"], ["hello", "world"]):
         with pytest.raises(ValueError, match=f"{10**10} samples over"):
-            made.generate(texts, do_sample=True, num_return_sequences=10**10)
+            translator.generate(texts, do_sample=True, num_return_sequences=10**10)
 
 
 def test_memory_check_of_a_batch_of_texts(folders, monkeypatch):
-    made = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
+    encoder = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device: 2**27)
     texts = ["hello " * 20] * 20_000
     with pytest.raises(ValueError, match="a batch of 440000 tokens needs at least .* .--batch-tokens"):
-        made.encode(texts, batch_tokens=10**12)
-    assert len(made.encode(texts[:100])) == 100
+        encoder.encode(texts, batch_tokens=10**12)
+    assert len(encoder.encode(texts[:100])) == 100
 
 
 def test_attention_maps(folders, monkeypatch):
-    made = EncoderModel(EncoderConfig(vocab_size=50, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1)).eval()
+    model = EncoderModel(EncoderConfig(vocab_size=50, d_model=8, ffn_hidden=8, num_heads=2, num_layers=1)).eval()
     ids = torch.zeros(1, 3000, dtype=torch.long)
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device: 2**27)
-    with watch(made, heads=[0]):
-        made(ids)
-    with pytest.raises(ValueError, match="over 3000 queries and 3000 keys needs at least"), watch(made):
-        made(ids)
+    with watch(model, heads=[0]):
+        model(ids)
+    with pytest.raises(ValueError, match="over 3000 queries and 3000 keys needs at least"), watch(model):
+        model(ids)
 
 
 SECTIONS = {
@@ -178,5 +178,5 @@ def test_memory_check_of_a_model(config):
     layers = config.num_layers + (getattr(config, "decoder_num_layers", 0) or 0)
     if isinstance(config, Seq2SeqConfig) and config.decoder_num_layers is None:
         layers *= 2
-    held = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
-    assert model_bytes(config) == held + layers * 2**16
+    size = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    assert model_bytes(config) == size + layers * 2**16

@@ -20,26 +20,26 @@ def files(folder):
 
 def test_tokenizer_of_both_languages_in_a_translator(tmp_path):
     sources, folder = files(tmp_path), tmp_path / "model"
-    made = train_bpe([*ENGLISH.splitlines(), *GERMAN.splitlines()], vocab_size=400)
+    tokenizer = train_bpe([*ENGLISH.splitlines(), *GERMAN.splitlines()], vocab_size=400)
     train = ["tokenizer", "train", *sources, "--output", folder, "--vocab-size", 400]
-    share = tokens_per_word(made, [*ENGLISH.splitlines(), *GERMAN.splitlines()])
-    assert started(*train) == (0, f"400 tokens, {share:.2f} per word, to {folder}\n", "")
-    assert Tokenizer.from_folder(folder).backend.to_str() == made.backend.to_str()
+    rate = tokens_per_word(tokenizer, [*ENGLISH.splitlines(), *GERMAN.splitlines()])
+    assert started(*train) == (0, f"400 tokens, {rate:.2f} per word, to {folder}\n", "")
+    assert Tokenizer.from_folder(folder).backend.to_str() == tokenizer.backend.to_str()
     # again into the same folder, as data
     _, out, _ = clearhead(*train, "--json")
-    assert json.loads(out) == {"vocab_size": 400, "tokens_per_word": share, "output": str(folder)}
+    assert json.loads(out) == {"vocab_size": 400, "tokens_per_word": rate, "output": str(folder)}
     ids = {"pad_token_id": 399, "decoder_start_token_id": 399, "eos_token_id": 0}
     theirs = make("marian", folder, lively=True, vocab_size=400, decoder_vocab_size=400, **ids)
     text = "The old bridge </s> of stone, 漢"
     tokens = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
     with torch.no_grad():
-        said = theirs.generate(**tokens, num_beams=2, max_new_tokens=8)
-    wanted = AutoTokenizer.from_pretrained(folder).decode(said[0], skip_special_tokens=True)
+        output = theirs.generate(**tokens, num_beams=2, max_new_tokens=8)
+    expected = AutoTokenizer.from_pretrained(folder).decode(output[0], skip_special_tokens=True)
     options = ["--beam-size", 2, "--max-new-tokens", 8, "--precision", "float32", "--json"]
     status, out, _ = clearhead("translate", "-m", folder, *options, stdin=text.encode())
     assert status == 0
-    assert json.loads(out)["text"] == wanted
-    assert json.loads(out)["token_ids"] == said[0, 1:].tolist()
+    assert json.loads(out)["text"] == expected
+    assert json.loads(out)["token_ids"] == output[0, 1:].tolist()
     assert "contains config.json; give a new or empty folder" in refused(*train)
 
 

@@ -20,14 +20,14 @@ def shown(*arguments):
 
 
 def test_head_of_an_encoder():
-    (found,) = json.loads(shown("--model", MODEL, "--attention", "0.2", "--json"))
+    (result,) = json.loads(shown("--model", MODEL, "--attention", "0.2", "--json"))
     encoder = TextEncoder.from_pretrained(MODEL, precision="float32", device="cpu")
     (tokens,) = encoder.tokenize([TEXT])
-    with torch.no_grad(), watch(encoder.model) as seen:
+    with torch.no_grad(), watch(encoder.model) as records:
         encoder.model(torch.tensor([tokens.ids]))
-    torch.testing.assert_close(torch.tensor(found["weights"]), seen.get(0, 2)[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(torch.tensor(result["weights"]), records.get(0, 2)[0], atol=1e-5, rtol=0)
     words = ["[CLS]", "the", "old", "bridge", "was", "closed", ".", "[SEP]"]
-    assert found["queries"] == found["keys"] == words
+    assert result["queries"] == result["keys"] == words
     lines = shown("--model", MODEL, "--attention", "0.2").splitlines()
     assert lines[0] == "encoder, layer 0, head 2"
     # this head looks at the token before
@@ -35,20 +35,20 @@ def test_head_of_an_encoder():
 
 
 def test_heads_of_an_encoder_decoder():
-    found = json.loads(shown("--model", TRANSLATOR, "--attention", "1.3", "--json"))
-    assert [one["part"] for one in found] == ["encoder", "decoder", "cross"]
-    made = TextToText.from_pretrained(TRANSLATOR, precision="float32", device="cpu")
-    (best,) = made.generate([TEXT], beam_size=1, return_details=True)
-    (source,) = made.tokenizer.encode([TEXT])
-    target = [made.model.config.start_id, *best.token_ids[:-1]]
-    with torch.no_grad(), watch(made.model) as seen:
-        made.model(torch.tensor([source.ids]), torch.tensor([target]))
-    for one in found:
-        expected = seen.get(1, 3, one["part"])[0]
+    result = json.loads(shown("--model", TRANSLATOR, "--attention", "1.3", "--json"))
+    assert [one["part"] for one in result] == ["encoder", "decoder", "cross"]
+    translator = TextToText.from_pretrained(TRANSLATOR, precision="float32", device="cpu")
+    (best,) = translator.generate([TEXT], beam_size=1, return_details=True)
+    (source,) = translator.tokenizer.encode([TEXT])
+    target = [translator.model.config.start_id, *best.token_ids[:-1]]
+    with torch.no_grad(), watch(translator.model) as records:
+        translator.model(torch.tensor([source.ids]), torch.tensor([target]))
+    for one in result:
+        expected = records.get(1, 3, one["part"])[0]
         torch.testing.assert_close(torch.tensor(one["weights"]), expected, atol=1e-5, rtol=0)
         assert (len(one["queries"]), len(one["keys"])) == expected.shape
-    given = json.loads(shown("--model", TRANSLATOR, "--attention", "1.3", "--target", "Die Brücke", "--json"))
-    assert given[1]["queries"] == ["<pad>", "▁Die", "▁Brücke"]
+    forced = json.loads(shown("--model", TRANSLATOR, "--attention", "1.3", "--target", "Die Brücke", "--json"))
+    assert forced[1]["queries"] == ["<pad>", "▁Die", "▁Brücke"]
     assert shown("--model", TRANSLATOR, "--attention", "5.0").startswith("encoder, layer 5, head 0")
     assert "decoder" not in shown("--model", TRANSLATOR, "--attention", "5.0")
 

@@ -31,9 +31,9 @@ def test_one_output_line_per_input_line(marian, expected, tmp_path):
     (tmp_path / "in.txt").write_text(LINES)
     options = ["--model", marian, "--beam-size", 3, "--max-new-tokens", 6, "--precision", "float32"]
     status, out, err = started("translate", *options, tmp_path / "in.txt")
-    cut = sum(not one.complete for one in expected)
-    assert (status, err.count("\n")) == (0, cut > 0)
-    assert not cut or f"{cut} of 4 outputs were truncated at the maximum length" in err
+    num_truncated = sum(not one.complete for one in expected)
+    assert (status, err.count("\n")) == (0, num_truncated > 0)
+    assert not num_truncated or f"{num_truncated} of 4 outputs were truncated at the maximum length" in err
     assert out.split("\n") == [*(one.text for one in expected), ""]
     status, out, _ = clearhead("translate", *options, "--n-best", 2, stdin=LINES.encode())
     assert status == 0
@@ -70,10 +70,10 @@ def test_line_that_is_too_long(marian, tmp_path):
     status, out, err = clearhead("translate", *options)
     assert status == 0
     assert out.count("\n") == 2
-    said = (
+    output = (
         f"clearhead: {tmp_path / 'in.txt'}, line 2 is longer than the 60 tokens that this model takes: it was truncated"
     )
-    assert err.split("\n")[0] == said
+    assert err.split("\n")[0] == output
     assert "in.txt, line 2 is longer than the 60 tokens" in refused("translate", *options, "--strict")
 
 
@@ -101,8 +101,8 @@ def test_bad_input_is_a_one_line_error(marian, tiny_bert, tmp_path):
 def test_unknown_language_lists_the_known_ones(tmp_path):
     folders.plain("mbart", tmp_path)
     options = ["--model", tmp_path, "--max-new-tokens", 4]
-    said = refused("translate", *options, "--target-lang", "xx", stdin=b"hi\n")
-    assert "does not support the language 'xx'. Use one of: ar_AR, cs_CZ, de_DE" in said
+    message = refused("translate", *options, "--target-lang", "xx", stdin=b"hi\n")
+    assert "does not support the language 'xx'. Use one of: ar_AR, cs_CZ, de_DE" in message
     status, out, _ = clearhead(
         "translate", *options, "--source-lang", "en_XX", "--target-lang", "de_DE", stdin=b"hi\n\n"
     )

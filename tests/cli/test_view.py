@@ -42,12 +42,12 @@ def viewed(folder, tmp_path, *arguments):
 
 def test_view_of_a_multilingual_model_matches_translate(multilingual, tmp_path):
     folder, german, french = multilingual
-    made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
+    translator = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     assert "Choose the target" in refused("view", TEXT, "--model", folder, "-o", tmp_path / "a.html")
     for source, target in ((None, german), (german, french)):
-        told = [] if source is None else ["--source-lang", source]
-        data = viewed(folder, tmp_path, "--target-lang", target, *told)
-        (best,) = made.generate([TEXT], source_lang=source, target_lang=target, return_details=True)
+        options = [] if source is None else ["--source-lang", source]
+        data = viewed(folder, tmp_path, "--target-lang", target, *options)
+        (best,) = translator.generate([TEXT], source_lang=source, target_lang=target, return_details=True)
         assert data["output"] == best.text
         assert [one["token"] for one in data["output_tokens"]] == list(best.tokens)
         assert data["outputs"][0]["score"] == pytest.approx(best.score, abs=1e-5)
@@ -57,20 +57,20 @@ def test_view_of_a_multilingual_model_matches_translate(multilingual, tmp_path):
 
 def test_trace_accepts_languages(multilingual):
     folder, german, _ = multilingual
-    made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
-    (best,) = made.generate([TEXT], target_lang=german, beam_size=1, return_details=True)
-    told = ["--model", folder, "--target-lang", german]
-    status, out, err = clearhead("trace", TEXT, *told)
+    translator = TextToText.from_pretrained(folder, precision="float32", device="cpu")
+    (best,) = translator.generate([TEXT], target_lang=german, beam_size=1, return_details=True)
+    options = ["--model", folder, "--target-lang", german]
+    status, out, err = clearhead("trace", TEXT, *options)
     assert status == 0, err
     headings = [line for line in out.splitlines() if line.startswith("decoder step")]
     tokens = [line.split(" → ")[1].split()[0] for line in headings]
     assert tokens == list(best.tokens[:3])
     encoder = next(line for line in out.splitlines() if line.startswith("encoder"))
     assert ("eng_Latn" if "Latn" in german else "en_XX") in encoder
-    looked = json.loads(clearhead("trace", TEXT, *told, "--attention", "0.0", "--json")[1])
+    looked = json.loads(clearhead("trace", TEXT, *options, "--attention", "0.0", "--json")[1])
     assert looked[1]["queries"][1:4] == list(best.tokens[: len(looked[1]["queries"]) - 1][:3])
-    given = json.loads(clearhead("trace", TEXT, *told, "--attention", "0.0", "--target", "Die Br", "--json")[1])
-    assert german in given[1]["queries"][:2]
+    forced = json.loads(clearhead("trace", TEXT, *options, "--attention", "0.0", "--target", "Die Br", "--json")[1])
+    assert german in forced[1]["queries"][:2]
     assert "Choose the target" in refused("trace", TEXT, "--model", folder)
 
 
@@ -82,17 +82,21 @@ def test_languages_of_an_encoder_are_rejected(tiny_bert):
 
 
 def test_beam_size_of_an_encoder_is_rejected(tiny_bert, tmp_path):
-    given = ["view", TEXT, "--model", tiny_bert, "--beam-size", "3", "-o", tmp_path / "a.html"]
-    assert "is an encoder; --beam-size is only for encoder–decoders" in refused(*given)
+    arguments = ["view", TEXT, "--model", tiny_bert, "--beam-size", "3", "-o", tmp_path / "a.html"]
+    assert "is an encoder; --beam-size is only for encoder–decoders" in refused(*arguments)
 
 
 def test_default_beam_size_is_that_of_the_checkpoint(tmp_path):
     folders.marian(tmp_path, lively=True)
     written(tmp_path, min_new_tokens=4, max_new_tokens=8)
-    made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    for asked, beams in (([], made.generation_config.beam_size), (["--beam-size", "3"], 3), (["--beam-size", "1"], 1)):
-        data = viewed(tmp_path, tmp_path, *asked)
-        (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
+    translator = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    for options, beams in (
+        ([], translator.generation_config.beam_size),
+        (["--beam-size", "3"], 3),
+        (["--beam-size", "1"], 1),
+    ):
+        data = viewed(tmp_path, tmp_path, *options)
+        (best,) = translator.generate([TEXT], beam_size=beams, return_details=True)
         assert len(data["outputs"]) == max(map(len, data["tree"])) == beams
         assert data["output"] == best.text
         assert [one["token"] for one in data["output_tokens"]] == list(best.tokens)
@@ -101,15 +105,15 @@ def test_default_beam_size_is_that_of_the_checkpoint(tmp_path):
 def test_beam_scores_match_the_search_with_forced_and_forbidden_tokens(tmp_path):
     folders.marian(tmp_path, lively=True)
     written(tmp_path, min_new_tokens=4, max_new_tokens=8)
-    made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    (plain,) = made.generate([TEXT], return_details=True)
+    translator = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    (plain,) = translator.generate([TEXT], return_details=True)
     forbidden = plain.token_ids[1]
-    made.generation_config = made.generation_config.updated(
+    translator.generation_config = translator.generation_config.updated(
         forced_bos_token_id=7, bad_words_ids=[[forbidden]], repetition_penalty=1.3
     )
     for beams in (4, 1):
-        data = collect.collect("marian", made, TEXT, beam_size=beams)
-        (best,) = made.generate([TEXT], beam_size=beams, return_details=True)
+        data = collect.collect("marian", translator, TEXT, beam_size=beams)
+        (best,) = translator.generate([TEXT], beam_size=beams, return_details=True)
         first = data["tree"][0]
         assert [(node["id"], node["from"], node["log_prob"], node["total"]) for node in first] == [(7, 0, 0.0, 0.0)]
         assert [other["log_prob"] for other in first[0]["alternatives"]] == [0.0]
@@ -122,21 +126,21 @@ def test_beam_scores_match_the_search_with_forced_and_forbidden_tokens(tmp_path)
 
 
 def test_unwritable_output_is_reported_before_the_model_runs(tmp_path):
-    for place, message in ((tmp_path / "no" / "a.html", "no does not exist"), (tmp_path, "is a folder")):
-        err = refused("view", TEXT, "--model", "no/such-model", "-o", place)
+    for output, message in ((tmp_path / "no" / "a.html", "no does not exist"), (tmp_path, "is a folder")):
+        err = refused("view", TEXT, "--model", "no/such-model", "-o", output)
         assert message in err
         assert ".part" not in err
 
 
 def test_unknown_attention_map_is_rejected(tiny_bert, tmp_path):
     path = tmp_path / "a.html"
-    for asked, message in (
+    for options, message in (
         ("encoder.99.99", "no attention map encoder.99.99; the last ones are encoder.2.3"),
         ("cross.0.0", "no attention map cross.0.0"),
         ("encoder.1", "got 'encoder.1'"),
         ("encoder.².0", "got 'encoder.².0'"),
     ):
-        assert message in refused("view", TEXT, "--model", tiny_bert, "--full-maps", asked, "-o", path)
+        assert message in refused("view", TEXT, "--model", tiny_bert, "--full-maps", options, "-o", path)
     status, _, err = started("view", TEXT, "--model", tiny_bert, "--full-maps", "encoder.2.3", "-o", path)
     assert status == 0, err
     assert shown(path)["attention"][2]["heads"][3]["head"] == 3
@@ -145,13 +149,13 @@ def test_unknown_attention_map_is_rejected(tiny_bert, tmp_path):
 def test_first_token_is_the_target_language(multilingual):
     """The attention maps and values of the page match the generated ids, including languages."""
     folder, german, _ = multilingual
-    made = TextToText.from_pretrained(folder, precision="float32", device="cpu")
-    data = collect.collect("m", made, TEXT, target_lang=german, beam_size=2)
-    _, given = made.prepare(TEXT, target_lang=german)
-    (best,) = made.generate([TEXT], target_lang=german, beam_size=2, return_details=True)
-    target = torch.tensor([[*given.source.decoder_prefix, *best.token_ids]])
-    ids = torch.tensor([given.source.ids])
+    translator = TextToText.from_pretrained(folder, precision="float32", device="cpu")
+    data = collect.collect("m", translator, TEXT, target_lang=german, beam_size=2)
+    _, prepared = translator.prepare(TEXT, target_lang=german)
+    (best,) = translator.generate([TEXT], target_lang=german, beam_size=2, return_details=True)
+    target = torch.tensor([[*prepared.source.decoder_prefix, *best.token_ids]])
+    ids = torch.tensor([prepared.source.ids])
     with torch.inference_mode():
-        chances = made.model(ids, target[:, :-1], masks.padding(torch.ones_like(ids, dtype=torch.bool)))
+        chances = translator.model(ids, target[:, :-1], masks.padding(torch.ones_like(ids, dtype=torch.bool)))
     chosen = chances[0].log_softmax(-1)[-len(best.token_ids) :].gather(1, torch.tensor(best.token_ids)[:, None])
     assert [one["log_prob"] for one in data["output_tokens"]] == pytest.approx(chosen[:, 0].tolist(), abs=1e-4)

@@ -63,27 +63,27 @@ def corpus(tmp_path):
 def test_stream_yields_the_vectors_of_encode(encoder, count, window):
     texts = sentences(count, seed=count)
     expected = encoder.encode(texts)
-    found = list(encoder.stream(iter(texts), window=window))
-    assert [text for some in found for text in some.texts] == texts
-    assert all(len(some.texts) <= window for some in found)
-    vectors = np.concatenate([np.empty((0, 32), np.float32), *(some.vectors for some in found)])
+    batches = list(encoder.stream(iter(texts), window=window))
+    assert [text for some in batches for text in some.texts] == texts
+    assert all(len(some.texts) <= window for some in batches)
+    vectors = np.concatenate([np.empty((0, 32), np.float32), *(some.vectors for some in batches)])
     np.testing.assert_allclose(vectors, expected, atol=2e-6 * max(1, np.abs(expected).max(initial=0)))
-    assert sum(some.num_tokens for some in found) == sum(len(tokens.ids) for tokens in encoder.tokenize(texts))
+    assert sum(some.num_tokens for some in batches) == sum(len(tokens.ids) for tokens in encoder.tokenize(texts))
 
 
 def test_input_is_streamed(encoder):
-    held = 0
+    num_held = 0
     largest = 0
 
     def endless():
-        nonlocal held, largest
+        nonlocal num_held, largest
         for number in range(400):
-            held += 1
-            largest = max(largest, held)
+            num_held += 1
+            largest = max(largest, num_held)
             yield f"test {number}"
 
     for some in encoder.stream(endless(), window=10):
-        held -= len(some.texts)
+        num_held -= len(some.texts)
     assert largest <= 30  # the window in use, the next one, and the one that is being read
 
 
@@ -124,17 +124,17 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop
     # bytes of a killed write after the last complete row
     with (tmp_path / f".{name}.part").open("ab") as part:
         part.write(b"half a window")
-    seen = []
+    records = []
     counts = encode_corpus(
         encoder,
         Corpus([corpus]),
         output,
         window_texts=12,
         resume=True,
-        on_step=lambda done, tokens, texts: seen.append(tokens),
+        on_step=lambda done, tokens, texts: records.append(tokens),
     )
     assert counts == whole
-    assert len(seen) == 9 - stop
+    assert len(records) == 9 - stop
     assert output.read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
     assert sorted(os.listdir(tmp_path)) == sorted(["texts.txt", name, f"whole-{name}"])
 

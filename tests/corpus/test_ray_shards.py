@@ -30,8 +30,8 @@ def bert(tmp_path_factory):
 
 
 def texts_of(seed, count):
-    drawn = random.Random(seed)
-    return [" ".join(drawn.choices(WORDS, k=drawn.randint(1, 9))) for _ in range(count)]
+    generator = random.Random(seed)
+    return [" ".join(generator.choices(WORDS, k=generator.randint(1, 9))) for _ in range(count)]
 
 
 def check(folder, shards, model):
@@ -42,8 +42,8 @@ def check(folder, shards, model):
         table = pq.read_table(folder / f"{name}.parquet")
         assert table["text"].to_pylist() == texts
         vectors = np.array(table["embedding"].to_pylist(), dtype=np.float32)
-        wanted = encoder.encode(texts)
-        assert np.linalg.norm(vectors - wanted, axis=1).max() <= 1e-6 * np.linalg.norm(wanted, axis=1).max()
+        expected = encoder.encode(texts)
+        assert np.linalg.norm(vectors - expected, axis=1).max() <= 1e-6 * np.linalg.norm(expected, axis=1).max()
 
 
 @pytest.mark.slow
@@ -55,34 +55,39 @@ def test_shards_become_files_and_existing_files_are_kept(bert, tmp_path):
     pq.write_table(pa.table({"n": [1], "text": pa.array(shards["c"], pa.large_string())}), tmp_path / "c.parquet")
     shards["d"] = texts_of(5, 2)
     pq.write_table(pa.table({"text": pa.array(shards["d"]), "label": [0.5, 1.5]}), tmp_path / "d.parquet")
-    given = ["encode", *(tmp_path / name for name in ("a.txt", "b.jsonl", "c.parquet", "d.parquet")), "--engine", "ray"]
-    given += ["--model", bert, "--precision", "float32", "--workers", 1, "--output", tmp_path / "out"]
-    status, _, err = started(*given)
+    arguments = [
+        "encode",
+        *(tmp_path / name for name in ("a.txt", "b.jsonl", "c.parquet", "d.parquet")),
+        "--engine",
+        "ray",
+    ]
+    arguments += ["--model", bert, "--precision", "float32", "--workers", 1, "--output", tmp_path / "out"]
+    status, _, err = started(*arguments)
     assert status == 0, err
     assert "73 texts" in err
     check(tmp_path / "out", shards, bert)
     before = (tmp_path / "out" / "a.parquet").stat().st_mtime_ns
     (tmp_path / "out" / "b.parquet").unlink()
-    status, _, err = started(*given)
+    status, _, err = started(*arguments)
     assert status == 0, err
     assert "3 of 4 shards are already encoded" in err
     assert "20 texts" in err
     assert (tmp_path / "out" / "a.parquet").stat().st_mtime_ns == before
     check(tmp_path / "out", shards, bert)
-    err = refused(*given, "--pooling", "cls")
+    err = refused(*arguments, "--pooling", "cls")
     assert "was filled with pooling=None; now it is 'cls'" in err
     # a changed shard is encoded again, even with an older time; a shard of another folder is not reused
     shards["c"] = texts_of(4, 2)
     pq.write_table(pa.table({"text": shards["c"]}), tmp_path / "c.parquet")
     os.utime(tmp_path / "c.parquet", (0, 0))
-    status, _, err = started(*given)
+    status, _, err = started(*arguments)
     assert status == 0, err
     check(tmp_path / "out", shards, bert)
     err = refused("encode", tmp_path / "c.parquet", "--engine", "ray", "--output", tmp_path / "c.parquet")
     assert f"{tmp_path / 'c.parquet'} is a file; the output of several shards must be a folder" in err
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.txt").write_text("world\n", encoding="utf-8")
-    err = refused("encode", tmp_path / "deep" / "a.txt", *given[5:])
+    err = refused("encode", tmp_path / "deep" / "a.txt", *arguments[5:])
     assert f"a.parquet was made from {tmp_path / 'a.txt'}" in err
     check(tmp_path / "out", shards, bert)
 
@@ -92,9 +97,9 @@ def test_killed_worker_loses_no_row(bert, tmp_path):
     shards = {f"s{n}": texts_of(n, 20_000) for n in range(3)}
     for name, texts in shards.items():
         (tmp_path / f"{name}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
-    given = [COMMAND, "encode", *sorted(tmp_path.glob("*.txt")), "--engine", "ray", "--model", bert]
-    given += ["--precision", "float32", "--workers", "2", "--output", tmp_path / "out"]
-    process = subprocess.Popen(given, stderr=subprocess.PIPE)
+    arguments = [COMMAND, "encode", *sorted(tmp_path.glob("*.txt")), "--engine", "ray", "--model", bert]
+    arguments += ["--precision", "float32", "--workers", "2", "--output", tmp_path / "out"]
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE)
     killed = 0
     while killed < 2 and process.poll() is None:
         begun = any((tmp_path / "out").glob(".*.part"))
@@ -113,8 +118,8 @@ def test_killed_worker_loses_no_row(bert, tmp_path):
 
 def running():
     """Return the local processes with their names."""
-    listed = subprocess.run(["ps", "-axo", "pid,command"], capture_output=True, text=True, check=True).stdout
-    for line in listed.splitlines()[1:]:
+    processes = subprocess.run(["ps", "-axo", "pid,command"], capture_output=True, text=True, check=True).stdout
+    for line in processes.splitlines()[1:]:
         pid, _, name = line.strip().partition(" ")
         yield int(pid), name
 
@@ -127,16 +132,18 @@ def test_invalid_options_are_reported_before_encoding(bert, tmp_path):
     pq.write_table(pa.table({"text": [1]}), tmp_path / "c.parquet")
     out, ray = tmp_path / "out", ("--engine", "ray", "--model", bert)
 
-    def said(*given):
-        return refused("encode", *given)
+    def message_of(*arguments):
+        return refused("encode", *arguments)
 
-    assert "requires input files and a folder as --output" in said(tmp_path / "a.txt", *ray)
-    assert "--workers requires --engine ray" in said(tmp_path / "a.txt", "--workers", 2)
-    assert "would both be written to" in said(tmp_path / "a.txt", tmp_path / "deep" / "a.txt", *ray, "--output", out)
-    assert "b.parquet" in said(tmp_path / "a.txt", tmp_path / "b.parquet", *ray, "--output", out)
-    assert "c.parquet" in said(tmp_path / "a.txt", tmp_path / "c.parquet", *ray, "--output", out)
-    assert "holds Parquet files that no run wrote" in said(tmp_path / "a.txt", *ray, "--output", tmp_path)
-    assert "standard input cannot be a shard" in said("-", *ray, "--output", out)
+    assert "requires input files and a folder as --output" in message_of(tmp_path / "a.txt", *ray)
+    assert "--workers requires --engine ray" in message_of(tmp_path / "a.txt", "--workers", 2)
+    assert "would both be written to" in message_of(
+        tmp_path / "a.txt", tmp_path / "deep" / "a.txt", *ray, "--output", out
+    )
+    assert "b.parquet" in message_of(tmp_path / "a.txt", tmp_path / "b.parquet", *ray, "--output", out)
+    assert "c.parquet" in message_of(tmp_path / "a.txt", tmp_path / "c.parquet", *ray, "--output", out)
+    assert "holds Parquet files that no run wrote" in message_of(tmp_path / "a.txt", *ray, "--output", tmp_path)
+    assert "standard input cannot be a shard" in message_of("-", *ray, "--output", out)
     assert not out.exists()
 
 
@@ -144,33 +151,43 @@ def test_invalid_options_are_reported_before_encoding(bert, tmp_path):
 def test_bad_shard_does_not_stop_the_others(bert, tmp_path):
     (tmp_path / "good.txt").write_text("hello\n", encoding="utf-8")
     (tmp_path / "bad.txt").write_bytes(b"caf\xe9\n")
-    given = ["encode", tmp_path / "bad.txt", tmp_path / "good.txt", "--engine", "ray", "--model", bert, "--workers", 1]
-    status, _, err = started(*given, "--precision", "float32", "--output", tmp_path / "out")
+    arguments = [
+        "encode",
+        tmp_path / "bad.txt",
+        tmp_path / "good.txt",
+        "--engine",
+        "ray",
+        "--model",
+        bert,
+        "--workers",
+        1,
+    ]
+    status, _, err = started(*arguments, "--precision", "float32", "--output", tmp_path / "out")
     assert status == 1
     assert "1 of 2 shards could not be encoded, the others are in" in err
     assert "bad.txt, line 1" in err
     check(tmp_path / "out", {"good": ["hello"]}, bert)
 
 
-def cluster(folder, model, *given):
+def cluster(folder, model, *arguments):
     """Encode `folder/a.txt` to `folder/out` with a relative path of the model."""
     options = ("--engine", "ray", "--workers", 1, "--output", folder / "out", "--model", model.name)
-    return started("encode", folder / "a.txt", *options, *given, cwd=model.parent)
+    return started("encode", folder / "a.txt", *options, *arguments, cwd=model.parent)
 
 
 @pytest.mark.slow
 def test_partial_output_of_another_shard_is_restarted(bert, tmp_path):
-    shard, place = tmp_path / "a.txt", tmp_path / "out" / "a.parquet"
+    shard, output = tmp_path / "a.txt", tmp_path / "out" / "a.parquet"
     shard.write_text("hello\n" * 9000, encoding="utf-8")
-    place.parent.mkdir()
+    output.parent.mkdir()
 
     def stop(done, tokens, texts):
         raise KeyboardInterrupt
 
     encoder = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
     with pytest.raises(KeyboardInterrupt):
-        encode_corpus(encoder, Corpus([shard]), place, on_step=stop)
-    assert place.with_name(".a.parquet.resume.json").exists()
+        encode_corpus(encoder, Corpus([shard]), output, on_step=stop)
+    assert output.with_name(".a.parquet.resume.json").exists()
     shard.write_text("hello\nworld\n", encoding="utf-8")
     status, _, err = cluster(tmp_path, bert, "--precision", "float32")
     assert status == 0, err
@@ -213,9 +230,9 @@ def test_shard_that_kills_workers_does_not_affect_others(bert, tmp_path, ray, mo
     monkeypatch.setattr(ray_workers, "_MAX_DEATHS", 2)
     monkeypatch.setattr(ray_workers.Worker, "encode", fatal)
     shards = {name: tmp_path / name for name in ("bad", "good")}
-    found = dict(ray_workers.RayPool(shards, job_of(bert), 1).run())
-    assert found["good"] == EncodingStats(1, 1, 0)
-    assert "bad: 2 workers died on it; the last error: The actor is dead because its worker" in str(found["bad"])
+    results = dict(ray_workers.RayPool(shards, job_of(bert), 1).run())
+    assert results["good"] == EncodingStats(1, 1, 0)
+    assert "bad: 2 workers died on it; the last error: The actor is dead because its worker" in str(results["bad"])
 
 
 @pytest.mark.slow
@@ -226,11 +243,11 @@ def test_cluster_without_cpus_is_an_error(bert, tmp_path, ray):
 
 
 def test_workers_receive_the_settings_of_the_driver(bert, tmp_path, monkeypatch):
-    told = []
+    messages = []
 
     class NoPool:
         def __init__(self, shards, job, workers):
-            told.append(job)
+            messages.append(job)
 
         def run(self):
             return iter(())
@@ -240,4 +257,4 @@ def test_workers_receive_the_settings_of_the_driver(bert, tmp_path, monkeypatch)
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     encoder = TextEncoder.from_pretrained(bert, precision="bfloat16", device="cpu")
     encode_shards([tmp_path / "a.txt"], tmp_path / "out", EncodingJob(bert.name, EncodeOptions()), encoder)
-    assert (told[0].model, told[0].precision, told[0].device) == (str(bert), "bfloat16", "cpu")
+    assert (messages[0].model, messages[0].precision, messages[0].device) == (str(bert), "bfloat16", "cpu")

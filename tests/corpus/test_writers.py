@@ -39,13 +39,13 @@ def test_written_texts_and_vectors_are_read_back_unchanged(tmp_path, rows):
     (tmp_path / "numpy.npy").unlink()
     lines = [json.loads(line) for line in (tmp_path / "v.jsonl").read_bytes().decode().split("\n")[:-1]]
     assert [line["text"] for line in lines] == texts
-    found = np.array([line["embedding"] for line in lines], dtype=np.float32).reshape(rows, 5)
-    assert np.array_equal(found, vectors)
+    result = np.array([line["embedding"] for line in lines], dtype=np.float32).reshape(rows, 5)
+    assert np.array_equal(result, vectors)
     table = pyarrow.parquet.read_table(tmp_path / "v.parquet")
     assert table["text"].to_pylist() == texts
     assert str(table.schema.field("embedding").type) == "fixed_size_list<element: float>[5]"
-    found = np.array(table["embedding"].to_pylist(), dtype=np.float32).reshape(rows, 5)
-    assert np.array_equal(found, vectors)
+    result = np.array(table["embedding"].to_pylist(), dtype=np.float32).reshape(rows, 5)
+    assert np.array_equal(result, vectors)
     assert sorted(os.listdir(tmp_path)) == ["v.jsonl", "v.npy", "v.parquet"]
 
 
@@ -96,12 +96,12 @@ with atomic.atomic_folder(Path(sys.argv[1])) as part:
 
 
 def test_sigkill_between_folder_renames_loses_nothing(tmp_path):
-    place = tmp_path / "all"
-    place.mkdir()
-    (place / "old.txt").write_text("old", encoding="utf-8")
-    assert subprocess.run([sys.executable, "-c", KILLED, place], check=False).returncode == -signal.SIGKILL
-    assert not place.exists()
-    with pytest.raises(ValueError, match="stop"), atomic_folder(place):
+    folder = tmp_path / "all"
+    folder.mkdir()
+    (folder / "old.txt").write_text("old", encoding="utf-8")
+    assert subprocess.run([sys.executable, "-c", KILLED, folder], check=False).returncode == -signal.SIGKILL
+    assert not folder.exists()
+    with pytest.raises(ValueError, match="stop"), atomic_folder(folder):
         raise ValueError("stop")
-    assert [path.name for path in place.iterdir()] == ["old.txt"]
+    assert [path.name for path in folder.iterdir()] == ["old.txt"]
     assert [path.name for path in tmp_path.iterdir()] == ["all"]

@@ -55,9 +55,9 @@ def long_text(length=100_000, seed=5):
     return random(seed).integers(5, 25, length)
 
 
-def near(found, expected, count):
+def near(result, expected, count):
     """Check that a count is within five standard deviations of its expectation."""
-    assert abs(found - expected) < 5 * np.sqrt(expected * (1 - expected) / count) + 1e-9, (found, expected)
+    assert abs(result - expected) < 5 * np.sqrt(expected * (1 - expected) / count) + 1e-9, (result, expected)
 
 
 @given(ids=texts, seed=seeds, rate=rates)
@@ -73,12 +73,12 @@ def test_same_seed_gives_the_same_result_without_side_effects(augment, ids, seed
 
 @given(ids=texts, seed=seeds, rate=rates)
 def test_protected_ids_are_neither_changed_nor_inserted(augment, ids, seed, rate):
-    found = augment(ids, random(seed), rate)
+    result = augment(ids, random(seed), rate)
     closed = np.isin(ids, PROTECTED)
-    assert found[np.isin(found, PROTECTED)].tolist() == ids[closed].tolist()
-    if len(found) == len(ids):
-        assert found[closed].tolist() == ids[closed].tolist()
-    assert ((found >= 0) & (found < VOCABULARY)).all()
+    assert result[np.isin(result, PROTECTED)].tolist() == ids[closed].tolist()
+    if len(result) == len(ids):
+        assert result[closed].tolist() == ids[closed].tolist()
+    assert ((result >= 0) & (result < VOCABULARY)).all()
 
 
 @given(ids=texts, seed=seeds)
@@ -105,12 +105,12 @@ def test_swapping_and_shuffling_keep_all_tokens(ids, seed, rate):
 )
 def test_maximum_distance_of_a_move(seed, closed, distance, rate):
     ids = np.arange(len(closed))
-    protected = {place for place, is_closed in enumerate(closed) if is_closed}
-    found = local_shuffle(ids, random(seed), distance=distance, protected=protected)
-    assert (np.abs(found - ids) <= distance).all()
+    protected = {index for index, is_closed in enumerate(closed) if is_closed}
+    result = local_shuffle(ids, random(seed), distance=distance, protected=protected)
+    assert (np.abs(result - ids) <= distance).all()
     assert (np.abs(token_swapping(ids, random(seed), rate=rate, protected=protected) - ids) <= 1).all()
-    for place in protected:  # nothing passes a protected token
-        assert sorted(found[:place]) == list(range(place))
+    for index in protected:  # nothing passes a protected token
+        assert sorted(result[:index]) == list(range(index))
 
 
 def test_local_shuffle_reaches_the_distance():
@@ -155,21 +155,21 @@ def test_spans_have_a_mean_length_of_three():
 
 
 def test_replacement_draws_from_all_unprotected_ids():
-    drawn = token_replacement(long_text(), random(6), vocab_size=VOCABULARY, rate=1.0, protected=[*PROTECTED, 99, -1])
-    counts = np.bincount(drawn, minlength=VOCABULARY)
+    result = token_replacement(long_text(), random(6), vocab_size=VOCABULARY, rate=1.0, protected=[*PROTECTED, 99, -1])
+    counts = np.bincount(result, minlength=VOCABULARY)
     assert counts[list(PROTECTED)].sum() == 0
     rest = np.delete(counts, PROTECTED)
     for count in rest:
-        near(count / len(drawn), 1 / len(rest), len(drawn))
+        near(count / len(result), 1 / len(rest), len(result))
     with pytest.raises(ValueError, match="all 3 ids of the vocabulary are protected"):
-        token_replacement(drawn, random(6), vocab_size=3, rate=0.1, protected=PROTECTED)
+        token_replacement(result, random(6), vocab_size=3, rate=0.1, protected=PROTECTED)
 
 
 def test_deletion_keeps_one_token():
-    found = {
+    results = {
         tuple(token_deletion(np.array([1, 7, 8, 2]), random(seed), rate=1.0, protected=[1, 2])) for seed in range(9)
     }
-    assert found == {(1, 7, 2), (1, 8, 2)}
+    assert results == {(1, 7, 2), (1, 8, 2)}
     assert token_deletion(np.array([1, 2]), random(0), rate=1.0, protected=[1, 2]).tolist() == [1, 2]
 
 

@@ -38,9 +38,9 @@ def squad(answers):
 def test_parallel_lines_stay_aligned(tmp_path_factory, rows, end, packed):
     folder = tmp_path_factory.mktemp("rows")
     files = {}
-    for place, field in enumerate(["source", "target"]):
+    for index, field in enumerate(["source", "target"]):
         files[field] = folder / (f"{field}.gz" if packed else field)
-        body = ("".join(row[place] + end for row in rows)).encode()
+        body = ("".join(row[index] + end for row in rows)).encode()
         files[field].write_bytes(gzip.compress(body) if packed else b"\xef\xbb\xbf" + body)
     if packed and any("\ufeff" in row[0] or "\ufeff" in row[1] for row in rows[:1]):
         return  # a mark at the start of the text itself is taken for that of the file
@@ -57,8 +57,8 @@ def test_quoted_fields_round_trip(tmp_path_factory, rows):
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("label", "text"), *rows])
     path.write_bytes(text.getvalue().encode())
-    found = values(Records(path, fields=FIELDS, columns={"text": "text", "label": "label"}))
-    assert found == [(text, label) for label, text in rows]
+    result = values(Records(path, fields=FIELDS, columns={"text": "text", "label": "label"}))
+    assert result == [(text, label) for label, text in rows]
 
 
 @given(st.lists(st.tuples(cell, cell), min_size=1))
@@ -137,9 +137,9 @@ def test_optional_fields_may_be_absent(tmp_path):
     (tmp_path / "a.txt").write_text("a\nb\n")
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a", "b"]}), tmp_path / "a.parquet")
     for name in ("a.jsonl", "a.tsv", "a.txt", "a.parquet"):
-        found = [dict(row.values) for row in Records(tmp_path / name, fields=fields, optional=optional)]
-        assert found == [{"text": "a"}, {"text": "b"}, {"text": "c", "label": "l"}][: len(found)]
-        assert len(found) >= 2
+        rows = [dict(row.values) for row in Records(tmp_path / name, fields=fields, optional=optional)]
+        assert rows == [{"text": "a"}, {"text": "b"}, {"text": "c", "label": "l"}][: len(rows)]
+        assert len(rows) >= 2
     parallel = Records({"text": tmp_path / "a.txt"}, fields=fields, optional=optional)
     assert [dict(row.values) for row in parallel] == [{"text": "a"}, {"text": "b"}]
     (tmp_path / "b.csv").write_text("text,id\na,1\n")

@@ -49,8 +49,8 @@ def test_transformers_translates_the_same(marian, tmp_path):
         (tokens,) = ours.tokenizer.encode([text])
         with torch.no_grad():
             ids = theirs.generate(torch.tensor([list(tokens.ids)]), num_beams=3, max_new_tokens=9)[0, 1:]
-        (found,) = ours.generate([text], beam_size=3, max_new_tokens=9, return_details=True)
-        assert list(found.token_ids) == ids.tolist()
+        (generated,) = ours.generate([text], beam_size=3, max_new_tokens=9, return_details=True)
+        assert list(generated.token_ids) == ids.tolist()
 
 
 @pytest.mark.parametrize("family", ["bart", "mbart", "mbart50", "nllb", "pegasus", "t5"])
@@ -62,8 +62,8 @@ def test_every_encoder_decoder_exports_to_transformers_and_ctranslate2(tmp_path,
     else:
         folders.plain(family, tmp_path / "model", lively=True, **({} if family == "t5" else as_many))
     for to in (formats.to_transformers, formats.to_ctranslate2):
-        told = to(tmp_path / "model", tmp_path / to.__name__)
-        assert told.error["in float32"] <= parity.MAX_ERROR
+        report = to(tmp_path / "model", tmp_path / to.__name__)
+        assert report.error["in float32"] <= parity.MAX_ERROR
 
 
 def test_ctranslate2_translates_the_same(tmp_path):
@@ -74,9 +74,9 @@ def test_ctranslate2_translates_the_same(tmp_path):
     ours = TextToText.from_pretrained(precision="float32", device="cpu")
     for text in LINES:
         (tokens,) = ours.tokenizer.encode([text])
-        (found,) = ours.generate([text], beam_size=1, return_details=True)
-        (there,) = theirs.translate_batch([ours.tokenizer.ids_to_tokens(tokens.ids)], beam_size=1)
-        assert there.hypotheses[0] == [word for word in found.tokens if word != "</s>"]
+        (generated,) = ours.generate([text], beam_size=1, return_details=True)
+        (reference,) = theirs.translate_batch([ours.tokenizer.ids_to_tokens(tokens.ids)], beam_size=1)
+        assert reference.hypotheses[0] == [word for word in generated.tokens if word != "</s>"]
 
 
 def test_ctranslate2_gives_the_same_hidden_states(bert, tmp_path):
@@ -85,9 +85,9 @@ def test_ctranslate2_gives_the_same_hidden_states(bert, tmp_path):
     ours = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
     theirs = ctranslate2.Encoder(str(tmp_path / "out"), device="cpu")
     for tokens in ours.tokenize(TEXTS):
-        found = np.array(theirs.forward_batch([list(tokens.ids)]).last_hidden_state)
-        wanted = ours.model(torch.tensor([tokens.ids])).detach().numpy()
-        assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+        states = np.array(theirs.forward_batch([list(tokens.ids)]).last_hidden_state)
+        expected = ours.model(torch.tensor([tokens.ids])).detach().numpy()
+        assert np.abs(states - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
 @pytest.mark.slow
@@ -101,9 +101,9 @@ def test_transformers_computes_the_same(tmp_path, family, kind):
     again = type(theirs).from_pretrained(tmp_path / "out").eval()
     ids = torch.randint(9, 30, (3, 7))
     with torch.no_grad():
-        for found, wanted in zip(again(ids)[:2], theirs(ids)[:2], strict=True):
-            if found.ndim == wanted.ndim:
-                assert torch.allclose(found, wanted, atol=1e-4)
+        for logits, expected in zip(again(ids)[:2], theirs(ids)[:2], strict=True):
+            if logits.ndim == expected.ndim:
+                assert torch.allclose(logits, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("to", ["transformers", "sentence-transformers"])

@@ -24,10 +24,10 @@ TEXTS = ["hello", "the old bridge was closed after the storm", "is this the worl
 LINES = ["The old bridge was closed.", "", "A small boat took the children to school every morning", "Is it safe?"]
 
 
-def written(folder, place, *options):
+def written(folder, output, *options):
     """Export in a separate process: the type checks of the tests reject the dynamic sizes of a graph."""
     (folder / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    status, _, err = clearhead("export", folder, place, "--to", "onnx", "--texts", folder / "texts.txt", *options)
+    status, _, err = clearhead("export", folder, output, "--to", "onnx", "--texts", folder / "texts.txt", *options)
     assert status == 0, err
     return err
 
@@ -59,9 +59,9 @@ def vectors(graph, encoder, texts):
     return session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": mask})[0]
 
 
-def near(found, wanted):
-    assert found.shape == wanted.shape
-    assert np.abs(found - wanted).max() <= 1e-4 * max(1.0, np.abs(wanted).max())
+def near(result, expected):
+    assert result.shape == expected.shape
+    assert np.abs(result - expected).max() <= 1e-4 * max(1.0, np.abs(expected).max())
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])
@@ -119,11 +119,11 @@ def test_translation_has_the_same_tokens(marian):
     ours = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     theirs = TextToText.from_pretrained(graphs, runtime="onnx")
     for options in ({"beam_size": 1}, {"beam_size": 4}, {"beam_size": 3, "num_return_sequences": 3}):
-        found, wanted = (
+        result, expected = (
             one.generate(LINES, max_new_tokens=12, return_details=True, **options) for one in (theirs, ours)
         )
-        assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
-        assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-4)
+        assert [one.token_ids for one in result] == [one.token_ids for one in expected]
+        assert [one.score for one in result] == pytest.approx([one.score for one in expected], abs=1e-4)
     assert [t.id for t in theirs.stream(LINES[0], max_new_tokens=6)] == [
         t.id for t in ours.stream(LINES[0], max_new_tokens=6)
     ]
@@ -142,11 +142,11 @@ def test_graphs_have_no_weights_to_save(marian, tmp_path):
 @pytest.mark.slow
 def test_command_translates_with_exported_models(marian):
     folder, graphs = marian
-    given = "\n".join(LINES).encode()
-    wanted = clearhead("translate", "--model", folder, "--precision", "float32", "--max-new-tokens", 9, stdin=given)
-    found = clearhead("translate", "--model", graphs, "--runtime", "onnx", "--max-new-tokens", 9, stdin=given)
-    assert wanted[0] == 0, wanted
-    assert found[:2] == wanted[:2], found
+    stdin = "\n".join(LINES).encode()
+    expected = clearhead("translate", "--model", folder, "--precision", "float32", "--max-new-tokens", 9, stdin=stdin)
+    result = clearhead("translate", "--model", graphs, "--runtime", "onnx", "--max-new-tokens", 9, stdin=stdin)
+    assert expected[0] == 0, expected
+    assert result[:2] == expected[:2], result
 
 
 @pytest.mark.slow
@@ -163,11 +163,11 @@ def test_heads(tmp_path, family, kind):
     if family == "bert":
         inputs["token_type_ids"] = (torch.arange(7) > 3).long().expand(3, 7)
     with torch.no_grad():
-        wanted = theirs(**inputs)
+        expected = theirs(**inputs)
     names = [output.name for output in session.get_outputs()]
     assert names == (["logits"] if family == "bert" else ["start_logits", "end_logits"])
-    for name, found in zip(names, session.run(names, {n: x.numpy() for n, x in inputs.items()}), strict=True):
-        near(found, wanted[name].numpy())
+    for name, result in zip(names, session.run(names, {n: x.numpy() for n, x in inputs.items()}), strict=True):
+        near(result, expected[name].numpy())
 
 
 @pytest.mark.slow
@@ -181,23 +181,23 @@ def test_every_encoder_decoder(tmp_path, kind):
     ours = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
     theirs = TextToText.from_pretrained(tmp_path / "onnx", runtime="onnx")
     languages = sorted(ours.tokenizer.languages)
-    told = {"source_lang": languages[0], "target_lang": languages[1]} if languages else {}
+    language_options = {"source_lang": languages[0], "target_lang": languages[1]} if languages else {}
     for beams in (1, 4):
-        found, wanted = (
-            one.generate(LINES, beam_size=beams, max_new_tokens=9, return_details=True, **told)
+        result, expected = (
+            one.generate(LINES, beam_size=beams, max_new_tokens=9, return_details=True, **language_options)
             for one in (theirs, ours)
         )
-        assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
+        assert [one.token_ids for one in result] == [one.token_ids for one in expected]
 
 
 @pytest.mark.slow
 def test_int8_export_reports_its_error(bert, tmp_path):
     folder, graphs = bert
     err = written(folder, tmp_path / "small", "--int8")
-    told = json.loads((tmp_path / "small" / MANIFEST).read_text(encoding="utf-8"))["int8"]
-    assert 0.9 < told["smallest cosine"] <= told["mean cosine"] < 1.0
-    assert f"8-bit weights: smallest cosine {told['smallest cosine']:.4f}" in err
-    whole, small = ((place / "model.onnx").stat().st_size for place in (graphs, tmp_path / "small"))
+    report = json.loads((tmp_path / "small" / MANIFEST).read_text(encoding="utf-8"))["int8"]
+    assert 0.9 < report["smallest cosine"] <= report["mean cosine"] < 1.0
+    assert f"8-bit weights: smallest cosine {report['smallest cosine']:.4f}" in err
+    whole, small = ((path / "model.onnx").stat().st_size for path in (graphs, tmp_path / "small"))
     assert small < whole
 
 
@@ -217,8 +217,8 @@ def test_8_bit_weights_in_external_files_are_smaller(bert, tmp_path):
     assert [path.name for path in whole] == [path.name for path in small] == ["model.onnx.data"]
     assert small[0].stat().st_size < 0.6 * whole[0].stat().st_size
     encoder = TextEncoder.from_pretrained(bert[0], precision="float32", device="cpu")
-    found, wanted = vectors(tmp_path / "8" / "model.onnx", encoder, TEXTS[:3]), encoder.encode(TEXTS[:3])
-    assert torch.cosine_similarity(torch.from_numpy(found), torch.from_numpy(wanted)).min() > 0.9
+    result, expected = vectors(tmp_path / "8" / "model.onnx", encoder, TEXTS[:3]), encoder.encode(TEXTS[:3])
+    assert torch.cosine_similarity(torch.from_numpy(result), torch.from_numpy(expected)).min() > 0.9
 
 
 @pytest.mark.slow
@@ -233,8 +233,8 @@ def test_published_models_on_real_sentences(tmp_path):
     ours = TextToText.from_pretrained(precision="float32", device="cpu")
     theirs = TextToText.from_pretrained(tmp_path / "tatoeba-en-de", runtime="onnx")
     for beams in (1, 5):
-        found, wanted = (one.generate(lines, beam_size=beams, return_details=True) for one in (theirs, ours))
-        assert [one.token_ids for one in found] == [one.token_ids for one in wanted]
+        outputs, expected = (one.generate(lines, beam_size=beams, return_details=True) for one in (theirs, ours))
+        assert [one.token_ids for one in outputs] == [one.token_ids for one in expected]
 
 
 WRONG = """
@@ -261,9 +261,9 @@ def test_invalid_exports_are_refused(bert, tmp_path):
         assert "no text to compare the export on" in err
     err = refused("translate", "--runtime", "onnx")
     assert "export.json" in err
-    for asked in (("--precision", "bfloat16"), ("--device", "cuda")):
-        err = refused("translate", "--model", graphs, "--runtime", "onnx", *asked)
-        assert f"computes in float32 on the CPU; got {'bfloat16' if '--precision' in asked else 'auto'!r}" in err
+    for options in (("--precision", "bfloat16"), ("--device", "cuda")):
+        err = refused("translate", "--model", graphs, "--runtime", "onnx", *options)
+        assert f"computes in float32 on the CPU; got {'bfloat16' if '--precision' in options else 'auto'!r}" in err
     err = refused("translate", "--model", graphs, "--runtime", "onnx")
     assert "no config of an encoder–decoder" in err
     err = refused("export", folder, tmp_path / "a", "--to", "onnx", hook=partial(forks.hide_packages, "onnxscript"))

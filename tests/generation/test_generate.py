@@ -35,14 +35,14 @@ def pair(request, tmp_path_factory):
     theirs = make(request.param, folder, lively=True)
     ours = load_seq2seq(folder)[0]
     ids, keep = sources(ours.config, seed=4)
-    said = {number for best in search(ours, ids, keep, {"no_repeat_ngram_size": 2}) for number in best[0].ids}
+    tokens = {number for best in search(ours, ids, keep, {"no_repeat_ngram_size": 2}) for number in best[0].ids}
 
     def lengths(end):
         ours.config = replace(ours.config, eos_ids=(end,))
         outputs = search(ours, ids, keep, {"beam_size": 2, "num_return_sequences": 2})
         return len({len(one.ids) for best in outputs for one in best})
 
-    end = max(sorted(said), key=lengths)
+    end = max(sorted(tokens), key=lengths)
     theirs.generation_config.eos_token_id = theirs.config.eos_token_id = end
     ours.config = replace(ours.config, eos_ids=(end,))
     return theirs, ours
@@ -74,7 +74,7 @@ def search(model, ids, keep, options, prompt=None, forbidden=True):
     return beam_search(decoding, changes, config, limit, ends)
 
 
-def theirs_search(model, ids, keep, options, **given):
+def theirs_search(model, ids, keep, options, **inputs):
     options = dict(options)
     beams = options.pop("beam_size", 1)
     if options.get("forced_eos_token_id") is True:
@@ -89,11 +89,11 @@ def theirs_search(model, ids, keep, options, **given):
         return_dict_in_generate=True,
         output_scores=True,
         **options,
-        **given,
+        **inputs,
     )
-    each = options.get("num_return_sequences", 1)
-    sequences = outputs.sequences.view(len(ids), each, -1)
-    scores = outputs.sequences_scores.view(len(ids), each) if beams > 1 else None
+    num_outputs = options.get("num_return_sequences", 1)
+    sequences = outputs.sequences.view(len(ids), num_outputs, -1)
+    scores = outputs.sequences_scores.view(len(ids), num_outputs) if beams > 1 else None
     return sequences, scores
 
 

@@ -36,19 +36,22 @@ def failed(certificate):
 @pytest.mark.parametrize("name", sorted(checkpoints.ENCODER_FAMILIES))
 def test_correct_encoder_passes(name, tmp_path):
     families.make(name, tmp_path)
-    found = verify(tmp_path, reference="transformers")
-    assert found.holds, failed(found)
-    assert {check.name for check in found.checks} >= {"padding on the left", "packed = padded", "bfloat16"}
+    certificate = verify(tmp_path, reference="transformers")
+    assert certificate.holds, failed(certificate)
+    assert {check.name for check in certificate.checks} >= {"padding on the left", "packed = padded", "bfloat16"}
 
 
 @pytest.mark.parametrize("kind", ["ForSequenceClassification", "ForQuestionAnswering"])
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
 def test_correct_head_passes(name, kind, tmp_path):
     families.make(name, tmp_path, kind)
-    found = verify(tmp_path)
-    assert found.holds, failed(found)
-    assert found.summary == "all checks hold"
-    assert {check.name for check in found.checks} >= {"head: padding on the left", "head: parity with transformers"}
+    certificate = verify(tmp_path)
+    assert certificate.holds, failed(certificate)
+    assert certificate.summary == "all checks hold"
+    assert {check.name for check in certificate.checks} >= {
+        "head: padding on the left",
+        "head: parity with transformers",
+    }
 
 
 def test_reports_fault_in_head(tmp_path, monkeypatch):
@@ -81,10 +84,10 @@ def test_reports_fault_in_head(tmp_path, monkeypatch):
 
 def test_summary_names_skipped_head(tmp_path):
     families.make("bert", tmp_path, "ForMaskedLM")
-    found = verify(tmp_path)
-    assert found.holds
-    assert found.summary == "all checks that ran hold; the head of this model was skipped"
-    (check,) = (check for check in found.checks if check.name == "head")
+    certificate = verify(tmp_path)
+    assert certificate.holds
+    assert certificate.summary == "all checks that ran hold; the head of this model was skipped"
+    (check,) = (check for check in certificate.checks if check.name == "head")
     assert "BertForMaskedLM" in check.note
 
 
@@ -94,9 +97,9 @@ def test_correct_encoder_decoder_passes(name, tmp_path):
     # translator. The tiny models' default is 2.3, which doubles the bfloat16 rounding error in every layer.
     changes = {"init_std": 32**-0.5} if "init_std" in seq2seq.KINDS[name][2] else {}
     seq2seq.make(name, tmp_path, **changes)
-    found = verify(tmp_path)
-    assert found.holds, failed(found)
-    assert {check.name for check in found.checks} >= {"cached = uncached", "one beam = greedy", "unbatched"}
+    certificate = verify(tmp_path)
+    assert certificate.holds, failed(certificate)
+    assert {check.name for check in certificate.checks} >= {"cached = uncached", "one beam = greedy", "unbatched"}
 
 
 @pytest.mark.parametrize("name", seq2seq.FAMILIES)
@@ -184,9 +187,9 @@ def test_short_models_pass(family, longest, tmp_path):
 def test_reports_vectors_at_wrong_positions(tmp_path, monkeypatch):
     families.make("bert", tmp_path)
     monkeypatch.setattr(EncoderModel, "forward", reversed_under_padding)
-    found = failed(verify(tmp_path))
-    assert {"padding on the right", "padding on the left"} <= found
-    assert not {"padding on the right, mean", "padding on the left, mean"} & found
+    failures = failed(verify(tmp_path))
+    assert {"padding on the right", "padding on the left"} <= failures
+    assert not {"padding on the right, mean", "padding on the left, mean"} & failures
 
 
 def test_reports_bfloat16_rounding(tmp_path):
@@ -255,9 +258,9 @@ def test_summary_names_skipped_parity(tmp_path, monkeypatch):
     assert verify(tmp_path).summary == "all checks hold"
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "transformers" else find(name))
-    found = verify(tmp_path)
-    assert found.holds
-    assert found.summary.startswith("all checks that ran hold; parity with transformers was skipped")
+    certificate = verify(tmp_path)
+    assert certificate.holds
+    assert certificate.summary.startswith("all checks that ran hold; parity with transformers was skipped")
     with pytest.raises(ValueError, match="transformers is not installed"):
         verify(tmp_path, reference="transformers")
 

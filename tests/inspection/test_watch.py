@@ -168,9 +168,9 @@ def test_plot_of_generation_uses_last_complete_batch():
         with watch(translator, layers=[0], heads=[0]) as alone:
             translator.generate([text], beam_size=1)
         encoder, _, cross = (panel.images[0].get_array() for panel in records.plot(row=row).axes)
-        wanted = alone.get(0, 0, "cross", call=len(complete) - 1)[0]
-        torch.testing.assert_close(torch.tensor(cross[:, : wanted.shape[1]]), wanted, atol=1e-5, rtol=1e-5)
-        tokens = wanted.shape[1]
+        expected = alone.get(0, 0, "cross", call=len(complete) - 1)[0]
+        torch.testing.assert_close(torch.tensor(cross[:, : expected.shape[1]]), expected, atol=1e-5, rtol=1e-5)
+        tokens = expected.shape[1]
         own = torch.tensor(encoder[:tokens, :tokens])
         torch.testing.assert_close(own, alone.get(0, 0)[0], atol=1e-5, rtol=1e-5)
 
@@ -209,9 +209,9 @@ def test_plot_of_small_weights(length):
 
 
 def test_refuses_single_layer_index():
-    for given in (1, "01", [0.5]):
+    for layers in (1, "01", [0.5]):
         with pytest.raises(ValueError, match=r"layers must be a list of integers, such as \[0, 3\]; got "):
-            _as_indices("layers", given)  # the type checks of the test suite would refuse it first
+            _as_indices("layers", layers)  # the type checks of the test suite would refuse it first
 
 
 def test_part_of_each_attention():
@@ -247,11 +247,11 @@ TEXTS = ["the old bridge", "hello world this is a test"]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("given", [lambda made: made, lambda made: made.model])
-def test_records_copy_that_encodes(tiny_bert, precision, given):
+@pytest.mark.parametrize("observed", [lambda encoder: encoder, lambda encoder: encoder.model])
+def test_records_copy_that_encodes(tiny_bert, precision, observed):
     encoder = TextEncoder.from_pretrained(tiny_bert, precision=precision, device="cpu")
     plain, before = encoder.encode(TEXTS), [hooks_of(encoder.model), hooks_of(encoder.inference_model)]
-    with watch(given(encoder), layers=[0, 2], heads=[1]) as records:
+    with watch(observed(encoder), layers=[0, 2], heads=[1]) as records:
         assert (encoder.encode(TEXTS) == plain).all()
         encoder.encode(TEXTS[:1])
     assert [(record.layer, record.call) for record in records.records] == [(0, 0), (2, 0), (0, 1), (2, 1)]
@@ -261,32 +261,32 @@ def test_records_copy_that_encodes(tiny_bert, precision, given):
     with torch.inference_mode(), watch(encoder.model, layers=[0, 2], heads=[1]) as alone:
         encoder.model(torch.tensor([long]))
     for layer in (0, 2):
-        found = records.get(layer, 1, call=0)[0, : len(long), : len(long)]
-        torch.testing.assert_close(found, alone.get(layer, 1)[0], atol=bound, rtol=0)
+        weights = records.get(layer, 1, call=0)[0, : len(long), : len(long)]
+        torch.testing.assert_close(weights, alone.get(layer, 1)[0], atol=bound, rtol=0)
     assert [hooks_of(encoder.model), hooks_of(encoder.inference_model)] == before
 
 
-@pytest.mark.parametrize("given", [lambda made: made, lambda made: made.model])
-def test_records_copy_that_generates(given):
-    made = TextToText.from_pretrained(precision="float32", device="cpu")
-    plain = made.generate(["It is raining."], beam_size=2)
-    with watch(given(made), layers=[0]) as records:
-        assert made.generate(["It is raining."], beam_size=2) == plain
+@pytest.mark.parametrize("observed", [lambda translator: translator, lambda translator: translator.model])
+def test_records_copy_that_generates(observed):
+    translator = TextToText.from_pretrained(precision="float32", device="cpu")
+    plain = translator.generate(["It is raining."], beam_size=2)
+    with watch(observed(translator), layers=[0]) as records:
+        assert translator.generate(["It is raining."], beam_size=2) == plain
     assert {record.part for record in records.records} == {"encoder", "decoder", "cross"}
     assert len({record.call for record in records.records}) > 2
 
 
 def test_watches_answerer_and_classifier(tmp_path):
     for kind, cls, use in (
-        ("ForQuestionAnswering", QuestionAnswerer, lambda made: made.answer("this?", "the old bridge")),
-        ("ForSequenceClassification", TextClassifier, lambda made: made.classify(TEXTS)),
+        ("ForQuestionAnswering", QuestionAnswerer, lambda pipeline: pipeline.answer("this?", "the old bridge")),
+        ("ForSequenceClassification", TextClassifier, lambda pipeline: pipeline.classify(TEXTS)),
     ):
         folder = tmp_path / kind
         folder.mkdir()
         families.make("bert", folder, kind)
-        made = cls.from_pretrained(folder)
-        with watch(made, layers=[3]) as records:
-            use(made)
+        pipeline = cls.from_pretrained(folder)
+        with watch(pipeline, layers=[3]) as records:
+            use(pipeline)
         assert [(record.part, record.layer) for record in records.records] == [("encoder", 3)]
 
 

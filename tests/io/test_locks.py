@@ -118,19 +118,19 @@ def test_killed_process_is_not_named(tmp_path):
     with holding(tmp_path / "out") as process:
         process.kill()
     assert json.loads((tmp_path / ".out.lock").read_text())["pid"] == process.pid
-    held = threading.Event()
+    locked = threading.Event()
 
     def hold():  # as in the moment between the lock and the name
         import fcntl
 
         with (tmp_path / ".out.lock").open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            held.set()
+            locked.set()
             time.sleep(2)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait(60)
+    locked.wait(60)
     with pytest.raises(OutputBusyError, match="being written by another process;"), writer_lock(tmp_path / "out"):
         pass
     thread.join(60)

@@ -212,16 +212,16 @@ def test_mismatched_sets_are_errors():
 
 @pytest.mark.parametrize("options", [{}, {"output_bias": True}, {"output_scale": True}])
 def test_loss_of_a_model_equals_the_loss_of_its_logits(options):
-    plan = Seq2SeqConfig(vocab_size=30, d_model=8, ffn_hidden=16, num_heads=2, num_layers=1, drop_prob=0.0, **options)
-    model = Seq2Seq(plan)
+    config = Seq2SeqConfig(vocab_size=30, d_model=8, ffn_hidden=16, num_heads=2, num_layers=1, drop_prob=0.0, **options)
+    model = Seq2Seq(config)
     if model.output.bias is not None:
         torch.nn.init.normal_(model.output.bias)
     ids, target_ids, following = torch.randint(30, (3, 2, 6)).unbind()
     following[:, 4:] = -100
     keep = torch.arange(6) < torch.tensor([[6], [4]])
-    given = ids, target_ids, keep[:, None, None], (following != -100)[:, None, None]
-    states = model.hidden(*given)
-    torch.testing.assert_close(model.output(states), model(*given))
+    inputs = ids, target_ids, keep[:, None, None], (following != -100)[:, None, None]
+    states = model.hidden(*inputs)
+    torch.testing.assert_close(model.output(states), model(*inputs))
     ours = model.output.loss(states, following, smoothing=0.1)
-    theirs = cross_entropy(model(*given).flatten(0, 1), following.flatten(), smoothing=0.1)
+    theirs = cross_entropy(model(*inputs).flatten(0, 1), following.flatten(), smoothing=0.1)
     assert_same(ours, theirs, list(model.parameters()))

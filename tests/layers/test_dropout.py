@@ -37,14 +37,14 @@ def test_values_and_gradients_are_scaled_by_the_mask(dtype, p):
     y = fast_dropout(x, p)
     torch.manual_seed(3)
     scaled_mask = dropout_mask(x.shape, p).to(torch.float64) / keep_probability(p)
-    given = torch.randn_like(y)
-    y.backward(given)
+    gradient = torch.randn_like(y)
+    y.backward(gradient)
     assert y.dtype == x.grad.dtype == dtype
     torch.testing.assert_close(
         y.double(), x.double() * scaled_mask, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0
     )
     torch.testing.assert_close(
-        x.grad.double(), given.double() * scaled_mask, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0
+        x.grad.double(), gradient.double() * scaled_mask, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0
     )
 
 
@@ -83,8 +83,8 @@ def test_no_dropout_in_evaluation_or_at_rate_zero():
 
 
 def test_fast_dropout_replaces_every_dropout_and_keeps_weights():
-    plan = Seq2SeqConfig(vocab_size=30, d_model=8, ffn_hidden=16, num_heads=2, num_layers=2, drop_prob=0.3)
-    model = Seq2Seq(plan).eval()
+    config = Seq2SeqConfig(vocab_size=30, d_model=8, ffn_hidden=16, num_heads=2, num_layers=2, drop_prob=0.3)
+    model = Seq2Seq(config).eval()
     ids, target_ids = torch.randint(30, (2, 2, 6)).unbind()
     names, expected = list(model.state_dict()), model(ids, target_ids)
     use_fast_dropout(model)

@@ -64,12 +64,12 @@ def test_scores_equal_the_sacrebleu_command(options, tmp_path):
     shown = ["-m", "bleu", "chrf", "-w", "4", "-f", "text"]
     command = [Path(sys.executable).with_name("sacrebleu"), *files, *shown, *options]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
-    found = translation_scores(
+    scores = translation_scores(
         HYPOTHESES, REFERENCES, lowercase="-lc" in options, tokenize="none" if "none" in options else "13a"
     )
     first, second = map(str.strip, done.stdout.splitlines())
-    assert first.startswith(f"BLEU|{found.bleu_signature} = {found.bleu:.4f} ")
-    assert second == f"chrF2|{found.chrf_signature} = {found.chrf:.4f}"
+    assert first.startswith(f"BLEU|{scores.bleu_signature} = {scores.bleu:.4f} ")
+    assert second == f"chrF2|{scores.chrf_signature} = {scores.chrf:.4f}"
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), sentences, sentences), min_size=1, max_size=8))
@@ -78,11 +78,11 @@ def test_repeated_sources_are_joined(rows):
     joined = group_references(sources, [first, second])
     assert len(joined.sources) == len(set(joined.sources)) == len(set(sources))
     for number, (source, places) in enumerate(zip(joined.sources, joined.lines, strict=True)):
-        assert all(sources[place] == source for place in places)
-        wanted = [some[place] for place in places for some in (first, second)]
-        found = [some[number] for some in joined.references]
-        assert found == wanted + [None] * (len(found) - len(wanted))
-    assert sorted(place for places in joined.lines for place in places) == list(range(len(sources)))
+        assert all(sources[index] == source for index in places)
+        expected = [some[index] for index in places for some in (first, second)]
+        references = [some[number] for some in joined.references]
+        assert references == expected + [None] * (len(references) - len(expected))
+    assert sorted(index for places in joined.lines for index in places) == list(range(len(sources)))
     # sacrebleu accepts references padded with None
     translation_scores(joined.sources, joined.references)
 

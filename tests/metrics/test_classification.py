@@ -16,19 +16,21 @@ pairs = st.lists(st.tuples(st.sampled_from(LABELS[:3]), st.sampled_from(LABELS[:
 
 @given(pairs)
 def test_scores_equal_scikit_learn(rows):
-    said, right = map(list, zip(*rows, strict=True))
-    scores = classification_scores(said, right, labels=LABELS)
-    assert scores.accuracy == pytest.approx(100 * metrics.accuracy_score(right, said))
-    assert scores.macro_f1 == pytest.approx(100 * metrics.f1_score(right, said, average="macro", zero_division=0))
-    each = metrics.precision_recall_fscore_support(right, said, labels=LABELS, zero_division=0)
+    predicted, expected = map(list, zip(*rows, strict=True))
+    scores = classification_scores(predicted, expected, labels=LABELS)
+    assert scores.accuracy == pytest.approx(100 * metrics.accuracy_score(expected, predicted))
+    assert scores.macro_f1 == pytest.approx(
+        100 * metrics.f1_score(expected, predicted, average="macro", zero_division=0)
+    )
+    reference = metrics.precision_recall_fscore_support(expected, predicted, labels=LABELS, zero_division=0)
     assert list(scores.labels) == LABELS
-    for label, precision, recall, f1, support in zip(LABELS, *each, strict=True):
-        found = scores.labels[label]
-        assert (found.precision, found.recall, found.f1) == pytest.approx((100 * precision, 100 * recall, 100 * f1))
-        assert found.support == support
-    np.testing.assert_array_equal(scores.confusion, metrics.confusion_matrix(right, said, labels=LABELS))
+    for label, precision, recall, f1, support in zip(LABELS, *reference, strict=True):
+        result = scores.labels[label]
+        assert (result.precision, result.recall, result.f1) == pytest.approx((100 * precision, 100 * recall, 100 * f1))
+        assert result.support == support
+    np.testing.assert_array_equal(scores.confusion, metrics.confusion_matrix(expected, predicted, labels=LABELS))
     assert scores.texts == len(rows) == np.sum(scores.confusion)
-    assert list(classification_scores(said, right).labels) == sorted({*said, *right})
+    assert list(classification_scores(predicted, expected).labels) == sorted({*predicted, *expected})
 
 
 def test_by_hand():

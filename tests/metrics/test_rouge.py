@@ -18,12 +18,12 @@ def test_scores_equal_rouge_score(rows):
     summaries, first, second = map(list, zip(*rows, strict=True))
     scores = summary_scores(summaries, [first, second])
     scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
-    for kind, found in (("rouge1", scores.rouge1), ("rouge2", scores.rouge2), ("rougeL", scores.rouge_l)):
+    for kind, score in (("rouge1", scores.rouge1), ("rouge2", scores.rouge2), ("rougeL", scores.rouge_l)):
         best = [
             max(scorer.score(gold, summary)[kind].fmeasure for gold in golds if gold is not None)
             for summary, *golds in rows
         ]
-        assert found == pytest.approx(100 * sum(best) / len(best))
+        assert score == pytest.approx(100 * sum(best) / len(best))
     assert scores.documents == len(rows)
 
 

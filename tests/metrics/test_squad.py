@@ -15,11 +15,11 @@ from clearhead.metrics.squad import AnswerScores, PartScores, answer_scores, exa
 CONTEXT = "The Straße was closed in 1998, after a storm – an “old” one."
 
 
-def squad(*asked, version="1.1"):
+def squad(*questions, version="1.1"):
     """Return data in SQuAD's format: (id, answers) pairs for one context."""
     qas = [
         {"id": name, "question": f"What of {name}?", "answers": [{"text": text, "answer_start": 0} for text in answers]}
-        for name, answers in asked
+        for name, answers in questions
     ]
     return {"version": version, "data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": qas}]}]}
 
@@ -112,8 +112,8 @@ def test_scores_equal_the_official_script(prediction, answers, rules):
 
 def test_complete_file_of_each_version(tmp_path, caplog):
     path = tmp_path / "data.json"
-    asked = [("q1", ["1998", "in 1998"]), ("q2", ["a storm"]), ("q3", ["Straße"]), ("q4", ["."])]
-    path.write_text(json.dumps(squad(*asked)), encoding="utf-8")
+    answers = [("q1", ["1998", "in 1998"]), ("q2", ["a storm"]), ("q3", ["Straße"]), ("q4", ["."])]
+    path.write_text(json.dumps(squad(*answers)), encoding="utf-8")
     data = read_questions(path)
     assert data.rules == "1.1"
     assert data.questions[0] == Question("q1", "What of q1?", CONTEXT, ("1998", "in 1998"))
@@ -125,7 +125,7 @@ def test_complete_file_of_each_version(tmp_path, caplog):
     assert "1 questions have no prediction, for example q3" in caplog.text
     assert "ignored 1 predictions that belong to no question" in caplog.text
     with gzip.open(tmp_path / "data.json.gz", "wt", encoding="utf-8") as file:
-        json.dump(squad(*asked, ("q5", []), version="v2.0"), file)
+        json.dump(squad(*answers, ("q5", []), version="v2.0"), file)
     data = read_questions(tmp_path / "data.json.gz")
     assert data.rules == "2.0"
     scores = answer_scores(data, predictions | {"q5": "."})
@@ -181,9 +181,9 @@ def test_other_invalid_files(tmp_path):
         ('{"q": 3}', 'answers q with 3; expected a text, or "" for no answer'),
         ('{"q": null}', "answers q with None"),
     ):
-        (tmp_path / "said.json").write_text(content)
+        (tmp_path / "predictions.json").write_text(content)
         with pytest.raises(ValueError, match=words):
-            read_predictions(tmp_path / "said.json")
+            read_predictions(tmp_path / "predictions.json")
     with pytest.raises(ValueError, match="no such file"):
         read_predictions(tmp_path / "nowhere.json")
     data = AnswerData([Question("q", "Who?", "Ada.", ("Ada",))], "1.1")

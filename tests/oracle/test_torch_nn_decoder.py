@@ -169,11 +169,11 @@ def test_query_without_keys_gets_zeros_where_torch_gives_nan():
     blocked[1] = True
     assert theirs(x, memory, memory, key_padding_mask=blocked)[0][1].isnan().all()
     attention = ours.cross_attention
-    given = masks.from_torch_nn(None, blocked)
-    out = attention(x, memory, given)
+    mask = masks.from_torch_nn(None, blocked)
+    out = attention(x, memory, mask)
     torch.testing.assert_close(out[1], attention.out.bias.expand(3, 8))
     torch.testing.assert_close(out[0], attention(x[:1], memory[:1])[0])
-    _, (x_grad, memory_grad) = run(lambda x, memory: ours(x, memory, None, given), [ours], x, memory)
+    _, (x_grad, memory_grad) = run(lambda x, memory: ours(x, memory, None, mask), [ours], x, memory)
     assert x_grad.isfinite().all()
     assert not memory_grad[1].any()
     assert memory_grad[0].any()

@@ -67,19 +67,19 @@ def test_overflowing_norm_raises(folders):
 
 
 def test_encode_tokens_and_stream(folders):
-    made = encoder(folders)
+    model = encoder(folders)
     with pytest.raises(NonFiniteError) as error:
-        made.encode_tokens(made.tokenize(TEXTS))
+        model.encode_tokens(model.tokenize(TEXTS))
     check_message(error, "text 2: ", "after the storm")
     with pytest.raises(NonFiniteError) as error:
-        list(made.stream(["hello"] * 10 + TEXTS, EncodeOptions(), window=3))
+        list(model.stream(["hello"] * 10 + TEXTS, EncodeOptions(), window=3))
     check_message(error, "text 12: ", "'after the storm'")
 
 
 def test_message_shortens_text_and_suggests_float32(folders):
-    made = TextEncoder.from_pretrained(folders / "bert", precision="bfloat16", device="cpu")
+    model = TextEncoder.from_pretrained(folders / "bert", precision="bfloat16", device="cpu")
     with pytest.raises(NonFiniteError) as error:
-        made.encode(["the storm\n" * 1000])
+        model.encode(["the storm\n" * 1000])
     message = check_message(error, "bfloat16", "--precision float32")
     assert len(message) < 400 + len(str(folders))
 
@@ -88,38 +88,38 @@ def test_message_shortens_text_and_suggests_float32(folders):
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize("name", ["translator", "broken-translator"])
 def test_non_finite_output_is_an_error(folders, beam_size, do_sample, name):
-    made = TextToText.from_pretrained(folders / name, precision="float32", device="cpu")
+    model = TextToText.from_pretrained(folders / name, precision="float32", device="cpu")
     options = {"max_new_tokens": 5} | ({"do_sample": True} if do_sample else {"beam_size": beam_size})
     texts = ["", "hello", "the storm"] if name == "translator" else ["", "the storm"]
     with pytest.raises(NonFiniteError) as error:
-        made.generate(texts, **options)
+        model.generate(texts, **options)
     check_message(error, f"text {len(texts) - 1}: ", "'the storm'", str(folders / name))
     with pytest.raises(NonFiniteError):
-        list(made.stream("the storm", max_new_tokens=5))
+        list(model.stream("the storm", max_new_tokens=5))
     with pytest.raises(NonFiniteError) as error:
-        list(made.generate_iter(["hello"] * 3 * (name == "translator") + ["the storm"], window=2, **options))
+        list(model.generate_iter(["hello"] * 3 * (name == "translator") + ["the storm"], window=2, **options))
     check_message(error, "text 3: " if name == "translator" else "text 0: ")
     if name == "translator":
-        assert made.generate(["hello"], **options)
+        assert model.generate(["hello"], **options)
 
 
 def test_labels(folders):
-    made = TextClassifier.from_pretrained(folders / "classifier", precision="float32", device="cpu")
+    model = TextClassifier.from_pretrained(folders / "classifier", precision="float32", device="cpu")
     with pytest.raises(NonFiniteError) as error:
-        made.classify(TEXTS)
+        model.classify(TEXTS)
     check_message(error, "text 2: ", "'after the storm'", str(folders / "classifier"))
     with pytest.raises(NonFiniteError) as error:
-        list(made.stream(TEXTS))
+        list(model.stream(TEXTS))
     check_message(error, "text 2: ")
 
 
 def test_answers(folders):
-    made = QuestionAnswerer.from_pretrained(folders / "reader", device="cpu")
+    model = QuestionAnswerer.from_pretrained(folders / "reader", device="cpu")
     pairs = [("hello", "the old bridge " * 30), ("is this a test", "after the storm")]
     with pytest.raises(NonFiniteError) as error:
-        made.answers(pairs, max_length=12, stride=2)
+        model.answers(pairs, max_length=12, stride=2)
     check_message(error, "text 1: ", "'is this a test'", str(folders / "reader"))
-    assert made.answers(pairs[:1], max_length=12, stride=2)
+    assert model.answers(pairs[:1], max_length=12, stride=2)
 
 
 def test_error_is_picklable_and_finite_array_passes():
@@ -192,8 +192,11 @@ def test_evaluate_names_file_and_line(folders, lines):
 
 
 def test_evaluate_answers_names_the_question(folders, lines):
-    asked = {"id": "q7", "question": "is this a test", "answers": [{"text": "storm", "answer_start": 10}]}
-    data = {"version": "1.1", "data": [{"title": "a", "paragraphs": [{"context": "after the storm", "qas": [asked]}]}]}
+    question = {"id": "q7", "question": "is this a test", "answers": [{"text": "storm", "answer_start": 10}]}
+    data = {
+        "version": "1.1",
+        "data": [{"title": "a", "paragraphs": [{"context": "after the storm", "qas": [question]}]}],
+    }
     source = lines / "squad.json"
     source.write_text(__import__("json").dumps(data))
     line = refused("evaluate", "answers", source, "--model", folders / "reader")

@@ -34,9 +34,9 @@ def pair(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("bert")
-    make("bert", made, "ForQuestionAnswering")
-    return made
+    model_folder = tmp_path_factory.mktemp("bert")
+    make("bert", model_folder, "ForQuestionAnswering")
+    return model_folder
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def every_span(theirs, tokenizer, question, context, longest=30, stride=None, ma
     around = len(tokenizer(question, "")["input_ids"])
     room = max_length - around
     stride = room // 2 if stride is None else min(stride, room // 2)
-    cut = tokenizer(
+    windows = tokenizer(
         question,
         context,
         truncation="only_second",
@@ -60,22 +60,22 @@ def every_span(theirs, tokenizer, question, context, longest=30, stride=None, ma
         return_token_type_ids=True,
     )
     spans, none = {}, 1.0
-    for number, ids in enumerate(cut["input_ids"]):
-        types = {"token_type_ids": torch.tensor([cut["token_type_ids"][number]])}
+    for number, ids in enumerate(windows["input_ids"]):
+        types = {"token_type_ids": torch.tensor([windows["token_type_ids"][number]])}
         typed = theirs.config.model_type == "bert"
         with torch.no_grad():
-            said = theirs(torch.tensor([ids]), **(types if typed else {}))
-        context_places = [place for place, text in enumerate(cut.sequence_ids(number)) if text == 1]
+            output = theirs(torch.tensor([ids]), **(types if typed else {}))
+        context_places = [index for index, text in enumerate(windows.sequence_ids(number)) if text == 1]
         allowed = torch.full((len(ids),), -math.inf)
         allowed[[0, *context_places]] = 0
-        begin, end = ((logits[0].double() + allowed).softmax(0) for logits in (said.start_logits, said.end_logits))
+        begin, end = ((logits[0].double() + allowed).softmax(0) for logits in (output.start_logits, output.end_logits))
         none = min(none, float(begin[0] * end[0]))
         for i in context_places:
             for j in context_places:
                 if i <= j < i + longest:
-                    span = cut["offset_mapping"][number][i][0], cut["offset_mapping"][number][j][1]
+                    span = windows["offset_mapping"][number][i][0], windows["offset_mapping"][number][j][1]
                     spans[span] = max(spans.get(span, 0.0), float(begin[i] * end[j]))
-    return spans, none, len(cut["input_ids"])
+    return spans, none, len(windows["input_ids"])
 
 
 @pytest.mark.parametrize(("question", "context"), PAIRS)
@@ -157,7 +157,7 @@ def test_best_spans_equals_search_over_all_spans(logits, longest, count):
     size = len(begin) - 1
     # tokens of a byte-level tokenizer include the space before a word
     context = " ab" * size
-    offsets = [(3 * place, 3 * place + 3) for place in range(size)]
+    offsets = [(3 * index, 3 * index + 3) for index in range(size)]
     best, none = best_spans(begin, end, offsets, context, max_length=longest, n_best=count)
     p, q = (np.exp(part) / np.exp(part).sum() for part in (begin, end))
     spans = {(3 * i + 1, 3 * j + 3): p[i + 1] * q[j + 1] for i in range(size) for j in range(i, min(size, i + longest))}
@@ -174,14 +174,14 @@ def test_equal_spans_of_different_tokens_count_once():
 
 
 def test_threshold_is_difference_of_logits(bert):
-    answer, nothing = (bert.answer(QUESTION, SHORT, n_best=1, allow_no_answer=told) for told in (False, True))
+    answer, nothing = (bert.answer(QUESTION, SHORT, n_best=1, allow_no_answer=allowed) for allowed in (False, True))
     likely = bert.answer(QUESTION, SHORT, allow_no_answer=True, no_answer_threshold=-1e9)
     assert likely.text == ""
     difference = math.log(likely.score) - math.log(answer.score)
     assert nothing.text == ("" if difference > 0 else answer.text)
     for shift, text in ((1e-6, answer.text), (-1e-6, "")):
-        said = bert.answer(QUESTION, SHORT, allow_no_answer=True, no_answer_threshold=difference + shift)
-        assert said.text == text
+        result = bert.answer(QUESTION, SHORT, allow_no_answer=True, no_answer_threshold=difference + shift)
+        assert result.text == text
 
 
 @pytest.mark.parametrize("kind", ["roberta", "modernbert", "xlm-roberta"])
@@ -216,7 +216,7 @@ def test_other_tokenizers(tmp_path, kind):
     if not blanks:
         ((*_, last), (window,)) = pair_windows(tokenizer, pairs, 80, 10)
         assert tokenizer.decode([i for i in window.ids if i > 2]) == QUESTION + SHORT
-        assert [place for place, number in enumerate(window.ids) if number in (0, 2)][-1] == len(window.ids) - 1
+        assert [index for index, number in enumerate(window.ids) if number in (0, 2)][-1] == len(window.ids) - 1
         assert window.ids.count(2) == 3
         assert last.ids[: last.context_start] == window.ids[: window.context_start]
     make("roberta", tmp_path, "ForQuestionAnswering", vocab_size=400)

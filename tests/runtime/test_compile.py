@@ -21,8 +21,8 @@ CLEARHEAD = str(Path(sys.executable).with_name("clearhead"))
 
 
 def environment(tmp_path):
-    told = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
-    return {**told, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    inherited = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+    return {**inherited, "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
 COMPILED_IS_EAGER = """
@@ -74,9 +74,18 @@ def test_compiled_equals_eager_for_any_length_and_many_layers(name, layers, tmp_
 def test_command_compiles_once(tiny_bert, tmp_path):
     (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     outputs, written = [], []
-    for number, told in enumerate([["--compile"], ["--compile"], []]):
+    for number, options in enumerate([["--compile"], ["--compile"], []]):
         output = tmp_path / f"{number}.npy"
-        command = [CLEARHEAD, "encode", str(tmp_path / "in.txt"), "-o", str(output), "--model", str(tiny_bert), *told]
+        command = [
+            CLEARHEAD,
+            "encode",
+            str(tmp_path / "in.txt"),
+            "-o",
+            str(output),
+            "--model",
+            str(tiny_bert),
+            *options,
+        ]
         done = subprocess.run(
             [*command, "--precision", "float32", "--quiet"], capture_output=True, text=True, env=environment(tmp_path)
         )

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, TextEncoder
+from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, TextEncoder, watch
 from clearhead.cli.options import PrecisionOption
 from clearhead.kernels.linear import version
 from clearhead.runtime import precision
@@ -21,7 +21,6 @@ class RoundedLinear(nn.Module):
 
     def __init__(self, linear):
         super().__init__()
-        self.in_features = linear.in_features
         self.parameters_of_original = linear.weight, linear.bias
         self.dtype_holder = nn.Parameter(torch.empty(0), requires_grad=False)
         self.version = None
@@ -76,6 +75,14 @@ def test_registered_precision_converts_the_linear_layers(tiny_bert):
 
 
 @pytest.mark.usefixtures("rounded")
+def test_attention_of_converted_layers_can_be_watched(tiny_bert):
+    encoder = TextEncoder.from_pretrained(tiny_bert, precision="rounded", device="cpu")
+    with watch(encoder, layers=[0], heads=[0]) as records:
+        encoder.encode(["the old bridge"])
+    assert records.get(0, 0)[0, 0].sum() == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.usefixtures("rounded")
 def test_names_are_unique_and_listed():
     assert precision_names()[:3] == ("auto", "float32", "bfloat16")
     assert precision_names()[-1] == "rounded"
@@ -92,12 +99,12 @@ def _models():
     encoder = EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=32, num_heads=2, num_layers=2)
     seq2seq = Seq2SeqConfig(vocab_size=20, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1)
     ids = torch.arange(14).view(2, 7)
-    without_norms = EncoderModel(encoder)
-    remove_norms(without_norms)  # the only parameters of its stack are those of the linear layers
+    model = EncoderModel(encoder)
+    remove_norms(model)  # the only parameters of its stack are those of the linear layers
     return {
         "encoder": (EncoderModel(encoder), (ids,)),
         "encoder-decoder": (Seq2Seq(seq2seq), (ids, ids)),
-        "without norms": (without_norms, (ids,)),
+        "without norms": (model, (ids,)),
     }
 
 

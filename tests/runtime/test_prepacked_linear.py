@@ -82,8 +82,8 @@ def test_small_batch_packing_uses_the_packed_weight(rows):
 
 @FEW
 def test_only_decoders_are_packed_for_small_batches():
-    plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1, activation="gelu")
-    runs = inference_copy(Seq2Seq(plan).eval(), "float32", CPU)
+    config = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=1, activation="gelu")
+    runs = inference_copy(Seq2Seq(config).eval(), "float32", CPU)
 
     def few(stack):
         packed = [
@@ -92,7 +92,7 @@ def test_only_decoders_are_packed_for_small_batches():
         return {isinstance(one, kernels.SmallBatchPackedWeight) for one in packed}
 
     assert (few(runs.encoder), few(runs.decoder), few(runs.output)) == ({False}, {True}, {True})
-    low = inference_copy(Seq2Seq(plan).eval(), "bfloat16", CPU)
+    low = inference_copy(Seq2Seq(config).eval(), "bfloat16", CPU)
     assert few(low) == {False}
 
 
@@ -168,8 +168,8 @@ def test_best_logits_are_exact_in_bfloat16(dtype, bound, vocabulary, bias, scale
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_activation_is_fused_only_where_faster(monkeypatch, capability, activation):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    plan = EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1, activation=activation)
-    model = EncoderModel(plan).eval()
+    config = EncoderConfig(vocab_size=20, d_model=16, ffn_hidden=24, num_heads=2, num_layers=1, activation=activation)
+    model = EncoderModel(config).eval()
     runs = inference_copy(model, "float32", CPU)
     alone = any(isinstance(part, nn.GELU) for part in runs.modules())
     assert alone == (activation == "gelu" and capability == "AVX2")
@@ -183,8 +183,8 @@ def test_activation_is_fused_only_where_faster(monkeypatch, capability, activati
 def test_inference_copy_follows_changes_in_place(monkeypatch, precision, packs):
     if not packs:
         monkeypatch.setattr(kernels, "is_supported", lambda dtype: False)
-    plan = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=2, relative_buckets=8)
-    model, ids = Seq2Seq(plan).eval(), torch.randint(50, (2, 5))
+    config = Seq2SeqConfig(vocab_size=50, d_model=16, ffn_hidden=32, num_heads=2, num_layers=2, relative_buckets=8)
+    model, ids = Seq2Seq(config).eval(), torch.randint(50, (2, 5))
     runs = inference_copy(model, precision, CPU)
 
     def logits(runner):
@@ -197,7 +197,7 @@ def test_inference_copy_follows_changes_in_place(monkeypatch, precision, packs):
             parameter.add_(0.1 * torch.randn_like(parameter))
     torch.testing.assert_close(logits(runs), logits(inference_copy(model, precision, CPU)), rtol=0, atol=0)
     assert (logits(runs) - before).norm() > 0.1 * before.norm()
-    model.load_state_dict(Seq2Seq(plan).state_dict())
+    model.load_state_dict(Seq2Seq(config).state_dict())
     torch.testing.assert_close(logits(runs), logits(inference_copy(model, precision, CPU)), rtol=0, atol=0)
 
 
@@ -243,7 +243,7 @@ def test_self_test_detects_wrong_operators(monkeypatch):
     monkeypatch.setattr(kernels.PackedWeight, "matmul", lambda self, *inputs: matmul(self, *inputs) * 1.01)
     assert not kernels.is_supported.__wrapped__(torch.float32)
 
-    def absent(self, *given):
+    def absent(self, *arguments):
         raise AttributeError("no such operator")
 
     monkeypatch.setattr(kernels.PackedWeight, "matmul", absent)

@@ -57,12 +57,12 @@ def copied(model, length, generator, batch=50):
     start = torch.full((batch, 1), PAD)
     decoding = DecodingState(model.eval(), source, torch.ones_like(source, dtype=torch.bool), start)
     hypotheses = greedy_search(decoding, [], length + 2, (END,), 1.0)
-    right = sum(
+    num_correct = sum(
         token == expected
         for hypothesis, row in zip(hypotheses, source.tolist(), strict=True)
         for token, expected in zip(hypothesis.ids, [*row, END], strict=False)
     )
-    return right / (batch * (length + 1))
+    return num_correct / (batch * (length + 1))
 
 
 @pytest.mark.parametrize(("length", "steps"), [(16, 350), pytest.param(64, 800, marks=pytest.mark.slow)])

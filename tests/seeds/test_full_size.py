@@ -10,11 +10,11 @@ def test_the_full_size_encoder_and_its_trace():
     encoder = Encoder(512, 2048, 8, 0.1, 5)
     x = torch.randn(30, 200, 512)
     with torch.no_grad():
-        seen = trace(encoder, x)
-    assert seen.output.shape == (30, 200, 512)
-    assert len(seen.steps) == 5 * 18
+        result = trace(encoder, x)
+    assert result.output.shape == (30, 200, 512)
+    assert len(result.steps) == 5 * 18
     for number in range(5):
-        layer = [step for step in seen.steps if step.path.startswith(f"layers.{number}.")]
+        layer = [step for step in result.steps if step.path.startswith(f"layers.{number}.")]
         sizes = [[size for _, size in step.shape] for step in layer]
         assert sizes[:8] == [
             [30, 200, 1536],

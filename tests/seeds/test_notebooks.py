@@ -46,11 +46,11 @@ def test_notebook_runs(path):
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_notebook_opens_in_colab(path):
     spec = importlib.util.spec_from_file_location("set_address", NOTEBOOKS / "set_address.py")
-    told = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(told)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     text = path.read_text(encoding="utf-8")
-    assert f"({told.link()}{path.name})" in text
-    assert told.carried(text) == text
+    assert f"({module.link()}{path.name})" in text
+    assert module.carried(text) == text
     first = next(cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
     address = tomllib.loads((NOTEBOOKS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
     assert f'package = "clearhead @ git+{address["Repository"]}"\n' in "".join(first["source"])

@@ -7,11 +7,11 @@ from support.folders import marian
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
-    place = tmp_path_factory.mktemp("models")
+    folder = tmp_path_factory.mktemp("models")
     heads = {"bert": [], "classifier": ["ForSequenceClassification"], "reader": ["ForQuestionAnswering"]}
     for name, head in heads.items():
-        (place / name).mkdir()
-        families.make("bert", place / name, *head, **({"num_labels": 3} if name == "classifier" else {}))
-    (place / "marian").mkdir()
-    marian(place / "marian")
-    return place
+        (folder / name).mkdir()
+        families.make("bert", folder / name, *head, **({"num_labels": 3} if name == "classifier" else {}))
+    (folder / "marian").mkdir()
+    marian(folder / "marian")
+    return folder

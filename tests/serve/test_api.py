@@ -33,11 +33,11 @@ def post(address, path, body, **options):
 
 def test_openai_client(address, folders):
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
-    wanted = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu").encode(TEXTS)
-    found = client.embeddings.create(model="bert", input=TEXTS)
-    assert [one.index for one in found.data] == [0, 1, 2, 3]
-    np.testing.assert_allclose([one.embedding for one in found.data], wanted, atol=1e-5, rtol=1e-5)
-    assert found.usage.prompt_tokens == found.usage.total_tokens > 8
+    expected = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu").encode(TEXTS)
+    response = client.embeddings.create(model="bert", input=TEXTS)
+    assert [one.index for one in response.data] == [0, 1, 2, 3]
+    np.testing.assert_allclose([one.embedding for one in response.data], expected, atol=1e-5, rtol=1e-5)
+    assert response.usage.prompt_tokens == response.usage.total_tokens > 8
     (alone,) = client.embeddings.create(model="bert", input=TEXTS[0], encoding_format="float", dimensions=5).data
     assert len(alone.embedding) == 5
     assert [model.id for model in client.models.list()] == ["bert", "classifier", "reader", "marian"]
@@ -63,8 +63,8 @@ def test_floats_base64_and_token_ids_give_the_same_vectors(address, folders):
 def test_translations_and_streams_match_offline_results(address, folders):
     offline = TextToText.from_pretrained(folders / "marian", precision="float32", device="cpu")
     options = {"beam_size": 2, "max_new_tokens": 6}
-    found = post(address, "/translate", {"text": TEXTS[:2], "model": "marian", **options}).json()
-    assert [one["text"] for one in found["translations"]] == offline.generate(TEXTS[:2], **options)
+    result = post(address, "/translate", {"text": TEXTS[:2], "model": "marian", **options}).json()
+    assert [one["text"] for one in result["translations"]] == offline.generate(TEXTS[:2], **options)
     body = {"text": TEXTS[0], "stream": True, "max_new_tokens": 6}
     with httpx.stream("POST", f"{address}/translate", json=body, timeout=30) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -80,38 +80,38 @@ def test_results_computed_in_parts_match_offline_results(address, folders):
     reader = QuestionAnswerer.from_pretrained(folders / "reader", **how)
     document = " ".join(f"the {word} bridge was closed after the storm." for word in ("old", "a", "storm", "was") * 8)
     body = {"text": [document, "", "the old bridge"], "max_new_tokens": 4, "beam_size": 2}
-    found = post(address, "/summarize", body).json()["summaries"]
-    wanted = list(summaries(generator, body["text"], max_new_tokens=4, beam_size=2))
-    assert found == [{"text": one.text, "parts": len(one.parts)} for one in wanted]
-    assert [one["parts"] for one in found] == [found[0]["parts"], 0, 1]
-    assert found[0]["parts"] > 3
+    results = post(address, "/summarize", body).json()["summaries"]
+    expected = list(summaries(generator, body["text"], max_new_tokens=4, beam_size=2))
+    assert results == [{"text": one.text, "parts": len(one.parts)} for one in expected]
+    assert [one["parts"] for one in results] == [results[0]["parts"], 0, 1]
+    assert results[0]["parts"] > 3
     question = "what was closed?"
-    for model, made in (("reader", reader), ("marian", GenerativeQuestionAnswerer(generator))):
+    for model, pipeline in (("reader", reader), ("marian", GenerativeQuestionAnswerer(generator))):
         body = {"question": question, "context": document, "model": model, "n_best": 3}
-        found = post(address, "/answer", body).json()["answers"]
-        wanted = made.answer(question, document, n_best=3).n_best
-        assert [(one["text"], one["start"], one["end"]) for one in found] == [
-            (one.text, one.start, one.end) for one in wanted
+        results = post(address, "/answer", body).json()["answers"]
+        expected = pipeline.answer(question, document, n_best=3).n_best
+        assert [(one["text"], one["start"], one["end"]) for one in results] == [
+            (one.text, one.start, one.end) for one in expected
         ]
-        np.testing.assert_allclose([one["score"] for one in found], [one.score for one in wanted], rtol=1e-4)
+        np.testing.assert_allclose([one["score"] for one in results], [one.score for one in expected], rtol=1e-4)
     assert post(address, "/summarize", {"text": " "}).json()["summaries"] == [{"text": "", "parts": 0}]
 
 
 def test_summaries_answers_and_labels(address):
-    found = post(address, "/summarize", {"text": "the old bridge was closed. " * 30, "max_new_tokens": 4}).json()
-    assert found["summaries"][0]["parts"] > 1
+    result = post(address, "/summarize", {"text": "the old bridge was closed. " * 30, "max_new_tokens": 4}).json()
+    assert result["summaries"][0]["parts"] > 1
     context = "the old bridge was closed after the storm"
-    found = post(
+    result = post(
         address, "/answer", {"question": "what was closed?", "context": context, "model": "reader", "n_best": 2}
     )
-    first, second = found.json()["answers"]
+    first, second = result.json()["answers"]
     assert context[first["start"] : first["end"]] == first["text"]
     assert first["score"] >= second["score"]
     response = post(address, "/classify", {"text": TEXTS})
     assert response.status_code == 200, response.text
-    found = response.json()
-    assert found["model"] == "classifier"
-    for one in found["classifications"]:
+    result = response.json()
+    assert result["model"] == "classifier"
+    for one in result["classifications"]:
         assert one["score"] == max(one["scores"].values())
         assert sum(one["scores"].values()) == pytest.approx(1)
 
@@ -212,9 +212,9 @@ def test_truncate_option_truncates_long_texts(address):
     assert response.status_code == 200
     assert response.json()["usage"]["prompt_tokens"] == 36
     long, cut = "closed " * 99, "closed " * 34
-    found = post(address, "/classify", {"text": [long, cut], "truncate": True}).json()["classifications"]
+    result = post(address, "/classify", {"text": [long, cut], "truncate": True}).json()["classifications"]
     # a small matmul may sum in another order, so the last digit differs on some processors
-    assert found[0]["scores"] == pytest.approx(found[1]["scores"], abs=1e-6)
+    assert result[0]["scores"] == pytest.approx(result[1]["scores"], abs=1e-6)
     body = {"text": "the bridge " * 99, "truncate": True, "max_new_tokens": 3}
     assert post(address, "/translate", body).json()["translations"][0]["text"]
     assert post(address, "/translate", {**body, "stream": True}).text.endswith("data: [DONE]\n\n")
@@ -234,30 +234,40 @@ def test_truncated_token_ids_keep_the_final_special_token(address, folders):
 def test_concurrent_clients_get_their_own_results(address, folders):
     encoder = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
     texts = [" ".join(words) for words in itertools.permutations(("old", "bridge", "closed", "storm", "a"), 3)]
-    wanted = encoder.encode(texts)
+    expected = encoder.encode(texts)
 
     def one(number):
-        found = post(address, "/v1/embeddings", {"input": texts[number], "model": "bert"}).json()["data"]
-        return [one["embedding"] for one in found]
+        result = post(address, "/v1/embeddings", {"input": texts[number], "model": "bert"}).json()["data"]
+        return [one["embedding"] for one in result]
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        found = np.concatenate(list(pool.map(one, range(len(texts)))))
-    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=1e-5)
-    assert len(np.unique(wanted.round(4), axis=0)) == len(texts)
+        result = np.concatenate(list(pool.map(one, range(len(texts)))))
+    np.testing.assert_allclose(result, expected, atol=1e-5, rtol=1e-5)
+    assert len(np.unique(expected.round(4), axis=0)) == len(texts)
 
 
 def test_wrong_method_is_405(address):
     assert httpx.get(f"{address}/translate").status_code == 405
 
 
+def test_models_are_listed_with_their_tasks(address):
+    models = httpx.get(f"{address}/v1/models").json()["data"]
+    assert {model["id"]: model["tasks"] for model in models} == {
+        "bert": ["embed", "view"],
+        "classifier": ["classify"],
+        "reader": ["answer"],
+        "marian": ["translate", "summarize", "answer", "view"],
+    }
+
+
 def test_health_metrics_and_request_ids(address):
     assert httpx.get(f"{address}/health/live").json() == {"status": "alive"}
     assert httpx.get(f"{address}/health/ready").json() == {"status": "ready"}
     for path in ("live", "ready"):
-        told = httpx.head(f"{address}/health/{path}")
-        assert (told.status_code, told.content) == (200, b"")
-    given = httpx.get(f"{address}/health/live", headers={"x-request-id": "my-id.1"})
-    assert given.headers["x-request-id"] == "my-id.1"
+        head = httpx.head(f"{address}/health/{path}")
+        assert (head.status_code, head.content) == (200, b"")
+    response = httpx.get(f"{address}/health/live", headers={"x-request-id": "my-id.1"})
+    assert response.headers["x-request-id"] == "my-id.1"
     other = httpx.get(f"{address}/health/live", headers={"x-request-id": "no good\tid"})
     assert other.headers["x-request-id"] != "no good\tid"
     post(address, "/translate", {"text": "a", "stream": True, "max_new_tokens": 2})

@@ -67,13 +67,13 @@ def test_full_queue_rejects_the_whole_request_and_recovers():
     slow = Slow()
     batcher = Batcher(slow, max_batch_cost=5, max_queue_cost=10)
     batcher.start()
-    taken = submit(batcher, [("a", number, 2) for number in range(5)])
+    futures = submit(batcher, [("a", number, 2) for number in range(5)])
     with pytest.raises(OverloadedError) as refused:
         submit(batcher, [("a", 9, 1)])
     assert refused.value.retry_after >= 1
     assert batcher.pending_cost == 10
     slow.go.set()
-    assert [future.result(5) for future in taken] == [0, 1, 2, 3, 4]
+    assert [future.result(5) for future in futures] == [0, 1, 2, 3, 4]
     until_empty(batcher)
     with pytest.raises(InvalidRequestError, match="50 tokens of work; this server takes 10 at a time"):
         submit(batcher, [("a", 7, 50)])  # also alone: it would never have room
@@ -166,11 +166,11 @@ def test_released_jobs_are_not_computed():
 
 
 def test_failing_part_ends_its_request():
-    seen = []
+    records = []
 
     def compute(key, payloads):
         time.sleep(0.01)
-        seen.extend(payloads)
+        records.extend(payloads)
         if 0 in payloads:
             raise RuntimeError("no")
         return payloads
@@ -188,7 +188,7 @@ def test_failing_part_ends_its_request():
     with pytest.raises(RuntimeError, match="no"):
         asyncio.run(ask())
     assert batcher.drain(5.0)
-    assert len(seen) < 100
+    assert len(records) < 100
 
 
 def test_abandoned_batch_ends_at_its_next_pass():
@@ -217,12 +217,12 @@ def test_abandoned_batch_ends_at_its_next_pass():
 
 
 def test_streams_advance_between_batches_and_can_be_released():
-    told, done = {"one": [], "two": []}, threading.Event()
+    items, done = {"one": [], "two": []}, threading.Event()
     batcher = Batcher(doubled, max_batch_cost=1, max_queue_cost=100)
 
     def tell(name):
         def put(piece):
-            told[name].append(piece)
+            items[name].append(piece)
             if name == "one" and piece is None:
                 done.set()
 
@@ -235,10 +235,10 @@ def test_streams_advance_between_batches_and_can_be_released():
     batcher.start()
     assert done.wait(5)
     assert future.result(5) == ("a", 8)
-    assert told["one"] == [1, 2, 3, None]
+    assert items["one"] == [1, 2, 3, None]
     two.release()
     assert batcher.drain(5.0)
-    assert told["two"][-1] is None
+    assert items["two"][-1] is None
     assert batcher.pending_cost == 0
 
 
@@ -268,15 +268,15 @@ def test_failing_stream_sends_its_error():
         yield 1
         raise OSError("lost")
 
-    told, done = [], threading.Event()
+    items, done = [], threading.Event()
     batcher = Batcher(doubled, max_batch_cost=1, max_queue_cost=100)
     batcher.reserve(1, object()).stream(
-        broken, lambda piece: (told.append(piece), done.set() if isinstance(piece, OSError) else None), 1
+        broken, lambda piece: (items.append(piece), done.set() if isinstance(piece, OSError) else None), 1
     )
     batcher.start()
     assert done.wait(5)
-    assert told[0] == 1
-    assert str(told[1]) == "lost"
+    assert items[0] == 1
+    assert str(items[1]) == "lost"
 
 
 def test_drain_finishes_accepted_requests_and_accepts_no_more():
@@ -309,8 +309,8 @@ def test_remaining_work_is_cancelled_after_the_deadline():
             batcher.check_cancelled()
 
     batcher = Batcher(endless, max_batch_cost=1, max_queue_cost=100)
-    futures, told = submit(batcher, [("a", number, 1) for number in range(3)]), []
-    batcher.reserve(1, object()).stream(lambda: (batcher.check_cancelled() for _ in range(10**9)), told.append, 1)
+    futures, results = submit(batcher, [("a", number, 1) for number in range(3)]), []
+    batcher.reserve(1, object()).stream(lambda: (batcher.check_cancelled() for _ in range(10**9)), results.append, 1)
     batcher.start()
     batcher.close(0.2)
     start = time.monotonic()
@@ -319,5 +319,5 @@ def test_remaining_work_is_cancelled_after_the_deadline():
     for future in futures:
         with pytest.raises(ShuttingDownError):
             future.result(0)
-    assert isinstance(told[-1], ShuttingDownError)
+    assert isinstance(results[-1], ShuttingDownError)
     assert batcher.pending_cost == 0

@@ -56,16 +56,16 @@ class Deaf:
 def test_incomplete_bodies_stay_within_the_memory_budget(folders):
     with served.server({"bert": folders / "bert"}, max_buffered_bytes=8 * 2**20, max_body_bytes=2**20) as server:
         before, head = server.peak_memory(), b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n"
-        held = [connect(server.address) for _ in range(60)]
+        connections = [connect(server.address) for _ in range(60)]
         try:
-            for one in held:
+            for one in connections:
                 one.sendall(head + b" " * 999_000)
             wait_until(
                 lambda: served.metric(server.address, "requests_total", method="POST", path="/translate", status="503")
             )
             assert server.peak_memory() - before < 60
         finally:
-            for one in held:
+            for one in connections:
                 one.close()
         wait_until(lambda: embed(server.address, "a").status_code == 200)
 
@@ -112,12 +112,12 @@ def test_unread_responses_stay_within_the_memory_budget(folders):
 
 def test_connection_over_the_limit_is_closed_at_once(folders):
     with served.server({"bert": folders / "bert"}, max_connections=8, header_seconds=2.0) as server:
-        held = [connect(server.address) for _ in range(4)]  # one address uses half
+        connections = [connect(server.address) for _ in range(4)]  # one address uses half
         start = time.monotonic()
         with connect(server.address) as more, contextlib.suppress(ConnectionResetError):
             assert more.recv(1) == b""
         assert time.monotonic() - start < 1.5
-        for one in held:
+        for one in connections:
             assert one.recv(1) == b""  # idle connections have timed out
             one.close()
         assert embed(server.address, "a").status_code == 200
@@ -128,11 +128,11 @@ def test_connections_stay_within_the_limit_of_open_files(folders):
     few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (700, 700))"
     with served.server({"bert": folders / "bert"}, before=few, header_seconds=2.0) as server:
         assert "room for 60 connections: this process may open 700 files" in server.log_text()
-        held = [connect(server.address) for _ in range(800)]
+        connections = [connect(server.address) for _ in range(800)]
         time.sleep(3.0)
         assert embed(server.address, "a").status_code == 200
         # those that send nothing leave after two seconds, and 60 others have their places: once or twice meanwhile
         assert served.metric(server.address, "connections_refused_total") >= 800 - 3 * 60
-        for one in held:
+        for one in connections:
             one.close()
         assert "out of system resource" not in server.log_text()

@@ -12,18 +12,18 @@ STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12), st.boolea
 
 @given(st.integers(1, 40), STEPS)
 def test_clients_stay_within_the_limit_and_leave_room(limit, steps):
-    shares, held = FairLimit(limit), []
+    shares, acquired = FairLimit(limit), []
     for client, amount, releases in steps:
-        mine = sum(size for one, size in held if one == client)
-        if releases and held:
-            shares.release(*held.pop(0))
+        mine = sum(size for one, size in acquired if one == client)
+        if releases and acquired:
+            shares.release(*acquired.pop(0))
         elif shares.acquire(client, amount):
-            held.append((client, amount))
+            acquired.append((client, amount))
             assert not mine or not amount or mine + amount <= limit - shares.used
         else:
             assert shares.used + amount > limit or mine + amount > limit - shares.used - amount
-        assert shares.used == sum(size for _, size in held) <= limit
-    for one in held:
+        assert shares.used == sum(size for _, size in acquired) <= limit
+    for one in acquired:
         shares.release(*one)
     assert shares.used == 0
     assert shares._used_by == Counter()  # disconnected clients leave no entries

@@ -58,10 +58,10 @@ def check_refused(sockets):
 def test_slow_bodies_of_one_key_leave_room_for_other_keys(folders):
     with (
         served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server,
-        greedy(server.address, GREEDY) as held,
+        greedy(server.address, GREEDY) as connections,
     ):
-        wait_until(lambda: len(answered(held)) >= 8)
-        check_refused(answered(held))
+        wait_until(lambda: len(answered(connections)) >= 8)
+        check_refused(answered(connections))
         for _ in range(3):
             assert embed(server.address, POLITE, text="a " * 60_000).status_code == 200
         with greedy(server.address, POLITE, count=1) as one:
@@ -72,9 +72,9 @@ def test_slow_bodies_of_one_key_leave_room_for_other_keys(folders):
 
 
 def test_slow_bodies_of_one_address_leave_room_for_other_addresses(folders):
-    with served.server({"bert": folders / "bert"}, **LIMITS) as server, greedy(server.address) as held:
-        wait_until(lambda: len(answered(held)) >= 8)
-        check_refused(answered(held))
+    with served.server({"bert": folders / "bert"}, **LIMITS) as server, greedy(server.address) as connections:
+        wait_until(lambda: len(answered(connections)) >= 8)
+        check_refused(answered(connections))
         assert embed(server.address, source="127.0.0.2", text="a " * 60_000).status_code == 200
         # a header that any client can send does not choose its budget
         forged = embed(server.address, {"x-forwarded-for": "10.0.0.9"}, text="a " * 60_000)
@@ -85,10 +85,10 @@ def test_bodies_without_a_key_are_rejected_before_they_arrive(folders):
     endless = "import clearhead.serve.http.request_bodies as bodies\nbodies._DRAIN_SECONDS = 600.0"
     with (
         served.server({"bert": folders / "bert"}, api_keys=KEYS, before=endless, **LIMITS) as server,
-        greedy(server.address) as held,
+        greedy(server.address) as connections,
     ):
-        wait_until(lambda: len(answered(held)) == 16)
-        for one in held:
+        wait_until(lambda: len(answered(connections)) == 16)
+        for one in connections:
             status, headers, _ = answer(one)
             assert status == 401
             assert headers["connection"] == "close"
@@ -108,19 +108,19 @@ def test_client_without_a_key_cannot_hold_a_connection(folders, length):
     with served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server, connect(server.address) as one:
         one.sendall(head("/v1/embeddings", *lines))
         one.settimeout(0.1)
-        said = b""
+        received = b""
         with contextlib.suppress(ConnectionError):
             for _ in range(600):  # a minute
                 if not waits:
                     one.sendall(b"1\r\nx\r\n")
                 with contextlib.suppress(TimeoutError):
                     part = one.recv(2**16)
-                    said += part
+                    received += part
                     if not part:
                         break
             else:
                 pytest.fail("the connection was never closed")
-        assert said.startswith(b"HTTP/1.1 401 ")
+        assert received.startswith(b"HTTP/1.1 401 ")
         assert server.stop()[0] == 0
         assert "Traceback" not in server.log_text()
 
@@ -141,24 +141,24 @@ def test_one_key_cannot_fill_the_queue(folders):
     limits = {"api_keys": KEYS, "queue_tokens": 96, "batch_tokens": 12}
     with served.server({"bert": folders / "bert"}, before=SLOWED, drain_seconds=0.5, **limits) as server:
         body = {"model": "bert", "input": ["slow"] * 4}  # 12 tokens
-        asked = [connect(server.address) for _ in range(20)]
-        for one in asked:
+        connections = [connect(server.address) for _ in range(20)]
+        for one in connections:
             one.sendall(request("/v1/embeddings", body, f"authorization: Bearer {KEYS[0]}"))
-        wait_until(lambda: len(answered(asked)) >= 12)
-        for one in answered(asked):
+        wait_until(lambda: len(answered(connections)) >= 12)
+        for one in answered(connections):
             status, headers, _ = answer(one)
             assert status == 429
             assert int(headers["retry-after"]) >= 1
         assert embed(server.address, POLITE).status_code == 200
-        for one in asked:
+        for one in connections:
             one.close()
 
 
 def test_one_address_cannot_use_all_connections(folders):
     with served.server({"bert": folders / "bert"}, max_connections=8, header_seconds=600.0) as server:
-        held = [connect(server.address) for _ in range(8)]
-        wait_until(lambda: len(answered(held)) == 4)  # closed
+        connections = [connect(server.address) for _ in range(8)]
+        wait_until(lambda: len(answered(connections)) == 4)  # closed
         assert embed(server.address, source="127.0.0.2").status_code == 200
-        for one in held:
+        for one in connections:
             one.close()
         wait_until(lambda: embed(server.address).status_code == 200)

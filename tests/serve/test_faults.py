@@ -64,7 +64,7 @@ def statuses(address, status):
 
 
 def test_request_of_a_disconnected_client_is_not_computed(address):
-    before, gone = served.metric(address, "tokens_total", part="encoder"), statuses(address, 499)
+    before, cancelled = served.metric(address, "tokens_total", part="encoder"), statuses(address, 499)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         first = pool.submit(embed, address, "slow")
         wait_until(lambda: queue(address) > 0)
@@ -74,7 +74,7 @@ def test_request_of_a_disconnected_client_is_not_computed(address):
         assert first.result().status_code == 200
     wait_until(lambda: queue(address) == 0)
     assert served.metric(address, "tokens_total", part="encoder") - before < alone + 50  # a text is padded
-    assert statuses(address, 499) == gone + 1
+    assert statuses(address, 499) == cancelled + 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -106,21 +106,21 @@ def test_slow_headers_and_bodies_time_out(address):
 
 
 def test_disconnect_during_the_body_is_499(address):
-    gone = statuses(address, 499)
+    cancelled = statuses(address, 499)
     with connect(address) as one:
         one.sendall(b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{")
-    wait_until(lambda: statuses(address, 499) == gone + 1)
+    wait_until(lambda: statuses(address, 499) == cancelled + 1)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_body_over_the_limit_is_413_and_the_client_can_read_it(address, chunked):
     body = json.dumps({"model": "bert", "input": "a" * 300_000}).encode()
-    content = (body[place : place + 10_000] for place in range(0, len(body), 10_000)) if chunked else body
-    asked = urllib.request.Request(  # urllib sends the whole body before it reads
+    content = (body[start : start + 10_000] for start in range(0, len(body), 10_000)) if chunked else body
+    request = urllib.request.Request(  # urllib sends the whole body before it reads
         f"{address}/v1/embeddings", data=content, headers={"content-type": "application/json"}
     )
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(asked, timeout=10)
+        urllib.request.urlopen(request, timeout=10)
     with refused.value as response:
         assert response.code == 413
         assert "larger than 100,000 bytes" in json.load(response)["error"]["message"]
@@ -128,7 +128,7 @@ def test_body_over_the_limit_is_413_and_the_client_can_read_it(address, chunked)
 
 
 def test_failing_request_does_not_fail_others_in_the_batch(address, folders):
-    wanted = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu").encode(["the storm"])
+    expected = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu").encode(["the storm"])
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
         slow = pool.submit(embed, address, "slow")  # makes all other requests one batch
         wait_until(lambda: queue(address) > 0)
@@ -137,7 +137,7 @@ def test_failing_request_does_not_fail_others_in_the_batch(address, folders):
         assert slow.result().status_code == 200
         for one in good:
             vector = one.result().json()["data"][0]["embedding"]
-            np.testing.assert_allclose([vector], wanted, atol=1e-5, rtol=1e-5)
+            np.testing.assert_allclose([vector], expected, atol=1e-5, rtol=1e-5)
     response = bad.result()
     assert response.status_code == 500
     message = response.json()["error"]["message"]
@@ -164,14 +164,14 @@ def test_hostile_body_does_not_delay_other_requests(folders):
     with served.server({"bert": folders / "bert"}) as server, concurrent.futures.ThreadPoolExecutor() as pool:
         before = server.peak_memory()
         for name, body in HOSTILE.items():
-            asked = pool.submit(httpx.post, f"{server.address}/v1/embeddings", content=body, headers=JSON, timeout=60)
+            future = pool.submit(httpx.post, f"{server.address}/v1/embeddings", content=body, headers=JSON, timeout=60)
             slowest = 0.0
-            while not asked.done():
+            while not future.done():
                 start = time.monotonic()
                 assert httpx.get(f"{server.address}/health/live", timeout=30).status_code == 200
                 slowest = max(slowest, time.monotonic() - start)
-            assert asked.result().status_code == 422, name
-            assert len(asked.result().content) < 3000
+            assert future.result().status_code == 422, name
+            assert len(future.result().content) < 3000
             assert slowest < 3, name  # it was 15 s, on a machine that did nothing else
         assert server.peak_memory() - before < 300
 
@@ -188,22 +188,22 @@ def test_wrong_or_missing_key_is_401(folders, tmp_path):
             assert response.headers["www-authenticate"] == "Bearer"
             assert "key-0123" not in response.text
         for key in ("first-key-0123456789", "other-key-0123456789"):
-            right = {"authorization": f"Bearer {key}"}
-            assert embed(address, "a", headers=right).status_code == 200
+            valid = {"authorization": f"Bearer {key}"}
+            assert embed(address, "a", headers=valid).status_code == 200
         assert httpx.get(f"{address}/metrics").status_code == 401
         assert httpx.get(f"{address}/health/ready").status_code == 200
-        told = httpx.get(f"{address}/metrics", headers=right).text
-        assert 'method="POST",path="/v1/embeddings",status="401"} 5.0' in told
+        text = httpx.get(f"{address}/metrics", headers=valid).text
+        assert 'method="POST",path="/v1/embeddings",status="401"} 5.0' in text
 
 
 def test_restart_after_sigkill_under_load(folders):
     models = {"bert": folders / "bert"}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         with served.server(models, before=SLOWED) as server:
-            asked = [pool.submit(embed, server.address, "slow") for _ in range(4)]
+            futures = [pool.submit(embed, server.address, "slow") for _ in range(4)]
             wait_until(lambda: queue(server.address) > 0)
             server.process.kill()
-            for one in asked:
+            for one in futures:
                 with pytest.raises(httpx.HTTPError):
                     one.result()
         with served.server(models, port=urlsplit(server.address).port) as server:
@@ -239,22 +239,22 @@ def test_errors_and_logs_contain_no_texts_paths_or_tracebacks(folders):
             translate(address, ["slow zebra", "the bridge"], seconds=0.3)
         wait_until(lambda: queue(address) == 0)
         assert server.stop()[0] == 0
-        said = server.log_text()
-    assert not re.search("zebra|never retrieved|site-packages/[^p]*asyncio", said)
-    assert answers[0].headers["x-request-id"] in said
-    for line in said.splitlines():
+        log = server.log_text()
+    assert not re.search("zebra|never retrieved|site-packages/[^p]*asyncio", log)
+    assert answers[0].headers["x-request-id"] in log
+    for line in log.splitlines():
         if " POST " in line:
             assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", line)
 
 
 def test_startup_error_is_a_one_line_error(folders, tmp_path, address):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    for arguments, said in [
+    for arguments, message in [
         (["-m", f"broken={tmp_path}"], "clearhead: error: model broken cannot be loaded: "),
         (["-m", folders / "bert", "--port", urlsplit(address).port], "address already in use"),
     ]:
         done = served.run_failing(*arguments)
         assert 0 < done.returncode < 128
         *_, last = done.stderr.decode().splitlines()
-        assert said in last
+        assert message in last
         assert "Traceback" not in done.stderr.decode()

@@ -61,11 +61,11 @@ def test_ambiguous_request_is_400_and_closes_the_connection(server, sent):
     with connect(server.address) as one:
         with contextlib.suppress(ConnectionError):  # closed before all was sent
             one.sendall(sent + SMUGGLED)
-        found = received(one)
+        response = received(one)
     # where the server closes before it has read all, the system may discard the answer
-    assert found.startswith(b"HTTP/1.1 400 ") or (not found and len(sent) > 100_000)
-    assert found.count(b"HTTP/1.1 ") <= 1
-    assert b"alive" not in found
+    assert response.startswith(b"HTTP/1.1 400 ") or (not response and len(sent) > 100_000)
+    assert response.count(b"HTTP/1.1 ") <= 1
+    assert b"alive" not in response
 
 
 COSTLY = {
@@ -96,8 +96,8 @@ def test_equal_lengths_chunks_and_pipelined_requests_are_answered(server):
             + b"0\r\ntrailer: ignored\r\n\r\n"
             + head("/health/live", "connection: close", method="GET")
         )
-        found = received(one)
-    assert re.findall(rb"HTTP/1.1 (\d+)", found) == [b"200"] * 3
+        response = received(one)
+    assert re.findall(rb"HTTP/1.1 (\d+)", response) == [b"200"] * 3
 
 
 def test_upgrade_is_ignored(server):
@@ -118,15 +118,15 @@ def test_upgrade_is_ignored(server):
 def test_responses_do_not_repeat_a_foreign_host(server, method):
     paths = httpx.get(f"{server.address}/openapi.json").json()["paths"]
     for path in ["/", "/docs", "/openapi.json", "/v1/models/bert", *paths, "//evil.example/translate", "*"]:
-        for asked in (path, path.rstrip("/") + "/", f"{path}//"):
+        for target in (path, path.rstrip("/") + "/", f"{path}//"):
             with connect(server.address) as one:
-                lines = f"{method} {asked} HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n"
+                lines = f"{method} {target} HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n"
                 one.sendall(lines.encode())
-                found = received(one)
-            assert re.match(rb"HTTP/1.1 (200|4\d\d|503) ", found), (asked, found)
-            said = found.replace(asked.strip("/").encode(), b"")
-            assert b"evil.example" not in said
-            assert b"\r\nlocation:" not in found.lower()
+                response = received(one)
+            assert re.match(rb"HTTP/1.1 (200|4\d\d|503) ", response), (target, response)
+            echoed = response.replace(target.strip("/").encode(), b"")
+            assert b"evil.example" not in echoed
+            assert b"\r\nlocation:" not in response.lower()
 
 
 @pytest.mark.parametrize("slow", ["content-length", "chunks", "trailers"])
@@ -138,10 +138,10 @@ def test_body_sent_byte_by_byte_is_408(server, slow):
         if slow == "trailers":
             one.sendall(b"1\r\n{\r\n0\r\n")
         part = {"content-length": b"{", "chunks": b"1\r\n{\r\n", "trailers": b"a: b\r\n"}[slow]
-        found = dribbled(one, part)
-    assert found.startswith(b"HTTP/1.1 408 ")
-    assert b"\r\nconnection: close\r\n" in found.lower()
-    assert json.loads(found.partition(b"\r\n\r\n")[2])["error"]["code"] == "body_too_slow"
+        response = dribbled(one, part)
+    assert response.startswith(b"HTTP/1.1 408 ")
+    assert b"\r\nconnection: close\r\n" in response.lower()
+    assert json.loads(response.partition(b"\r\n\r\n")[2])["error"]["code"] == "body_too_slow"
     wait_until(
         lambda: served.metric(server.address, "requests_total", method="POST", path=PATH, status="408") == before + 1
     )
@@ -160,7 +160,7 @@ def test_headers_sent_byte_by_byte_time_out(server, first):
 def dribbled(one, part):
     """Send small parts until the server closes the connection, at most a minute, and return the received bytes."""
     one.settimeout(0.1)
-    found = b""
+    response = b""
     for _ in range(600):
         try:
             one.sendall(part)
@@ -168,8 +168,8 @@ def dribbled(one, part):
         except TimeoutError:
             continue
         except ConnectionError:
-            return found
+            return response
         if not more:
-            return found
-        found += more
+            return response
+        response += more
     pytest.fail("the connection was never closed")

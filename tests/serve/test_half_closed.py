@@ -73,8 +73,8 @@ def test_half_closed_client_receives_the_same_bytes(address, sent):
     expected = exchanged(address, closing, half_closed=False)
     assert expected.startswith(b"HTTP/1.1 ")
     changing = rb"(?i)(?<=\r\n)(connection: close\r\n|(date|x-request-id): [^\r]*\r\n)"
-    found = exchanged(address, sent)
-    assert re.sub(changing, b"", found) == re.sub(changing, b"", expected)
+    response = exchanged(address, sent)
+    assert re.sub(changing, b"", response) == re.sub(changing, b"", expected)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n", request("/translate", LONG)[:-1]])

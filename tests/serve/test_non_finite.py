@@ -9,15 +9,15 @@ from support import families, overflow, served
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    place = tmp_path_factory.mktemp("overflow")
+    folder = tmp_path_factory.mktemp("overflow")
     heads = {"bert": [], "classifier": ["ForSequenceClassification"], "reader": ["ForQuestionAnswering"]}
     for name, head in heads.items():
-        (place / name).mkdir()
-        families.make("bert", place / name, *head)
-        overflow.at_word(place / name, "storm")
-    (place / "marian").mkdir()
-    overflow.translator(place / "marian")
-    models = {name: place / name for name in (*heads, "marian")}
+        (folder / name).mkdir()
+        families.make("bert", folder / name, *head)
+        overflow.at_word(folder / name, "storm")
+    (folder / "marian").mkdir()
+    overflow.translator(folder / "marian")
+    models = {name: folder / name for name in (*heads, "marian")}
     tasks = ["marian=translate,summarize,answer"]
     with served.server(models, tasks=tasks) as one:
         yield one

@@ -32,8 +32,8 @@ OPERATIONS = [
 
 
 def test_all_operations_are_listed(api):
-    told = [f"{one.ok().method.upper()} {one.ok().path}" for one in api.get_all_operations()]
-    assert sorted(told) == sorted(OPERATIONS)
+    operations = [f"{one.ok().method.upper()} {one.ok().path}" for one in api.get_all_operations()]
+    assert sorted(operations) == sorted(OPERATIONS)
 
 
 @pytest.mark.parametrize(

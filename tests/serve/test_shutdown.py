@@ -39,8 +39,8 @@ def embed(server):
 def test_not_ready_until_all_models_are_loaded(folders):
     models = {name: folders / name for name in ("bert", "marian")}
     with served.server(models, before=SLOWED, ready=False) as server:
-        told = httpx.get(f"{server.address}/health/ready")
-        assert (told.status_code, told.json()) == (503, {"status": "loading"})
+        response = httpx.get(f"{server.address}/health/ready")
+        assert (response.status_code, response.json()) == (503, {"status": "loading"})
         assert httpx.head(f"{server.address}/health/ready").status_code == 503
         assert httpx.get(f"{server.address}/health/live").status_code == 200
         wait_until(lambda: len(httpx.get(f"{server.address}/v1/models").json()["data"]) == 1)
@@ -53,10 +53,10 @@ def test_not_ready_until_all_models_are_loaded(folders):
 def test_sigterm_finishes_requests_and_exits_with_0(folders):
     with served.server({"bert": folders / "bert"}, before=SLOWED) as server:
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            asked = [pool.submit(embed, server) for _ in range(2)]
+            futures = [pool.submit(embed, server) for _ in range(2)]
             wait_until(lambda: queue(server) == 6)  # three tokens each
             assert server.stop()[0] == 0
-            assert [one.result().status_code for one in asked] == [200, 200]
+            assert [one.result().status_code for one in futures] == [200, 200]
         assert "Traceback" not in server.log_text()
 
 
@@ -68,11 +68,11 @@ def test_sigterm_while_receiving_a_body(folders):
             slow.sendall(head)
             time.sleep(0.3)
             status, seconds = server.stop()
-            said = slow.makefile("rb").read()
+            response = slow.makefile("rb").read()
         assert status == 0
         assert seconds < 8
-        assert said.startswith(b"HTTP/1.1 503 ")
-        assert json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"] == "draining"
+        assert response.startswith(b"HTTP/1.1 503 ")
+        assert json.loads(response.partition(b"\r\n\r\n")[2])["error"]["code"] == "draining"
         assert "Traceback" not in server.log_text()
 
 
@@ -87,8 +87,8 @@ def test_sigterm_while_starting(folders):
     process = subprocess.Popen([COMMAND, "serve", "-m", str(folders / "bert"), "--port", "0"], stderr=subprocess.PIPE)
     time.sleep(2.0)  # it imports torch, or has begun to listen
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == 0, said.decode()
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 0, log.decode()
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -96,11 +96,11 @@ def test_sigterm_while_generating(folders, stream):
     with served.server({"marian": folders / "marian"}, before=SLOWED, drain_seconds=1.0) as server:
         body = {"text": "the old bridge", "stream": stream, "max_new_tokens": 55}  # 11 seconds of steps
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            asked = pool.submit(httpx.post, f"{server.address}/translate", json=body, timeout=60)
+            future = pool.submit(httpx.post, f"{server.address}/translate", json=body, timeout=60)
             wait_until(lambda: queue(server) > 0)
             time.sleep(0.5)
             status, seconds = server.stop()
-            response = asked.result()
+            response = future.result()
         assert status == 0
         assert seconds < 8
         if stream:
@@ -120,10 +120,10 @@ def test_sigterm_while_stuck(folders):
         served.server({"bert": folders / "bert"}, before=stuck, drain_seconds=0.5) as server,
         concurrent.futures.ThreadPoolExecutor() as pool,
     ):
-        asked = pool.submit(embed, server)
+        future = pool.submit(embed, server)
         wait_until(lambda: queue(server) > 0)
         status, seconds = server.stop()
         with pytest.raises(httpx.HTTPError):
-            asked.result().raise_for_status()
+            future.result().raise_for_status()
     assert status == 0
     assert seconds < 8

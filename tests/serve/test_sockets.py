@@ -8,16 +8,16 @@ from support.command import clearhead, refused, started
 
 
 @pytest.fixture
-def taken():
+def used_port():
     with socket.create_server(("127.0.0.1", 0)) as one:
         yield one.getsockname()[1]
 
 
-def test_port_in_use_is_a_one_line_error(folders, taken):
-    said = refused("serve", "-m", folders / "bert", "--port", taken, run=started)
-    assert f"127.0.0.1:{taken}" in said
-    assert "address already in use" in said
-    assert "--port" in said
+def test_port_in_use_is_a_one_line_error(folders, used_port):
+    message = refused("serve", "-m", folders / "bert", "--port", used_port, run=started)
+    assert f"127.0.0.1:{used_port}" in message
+    assert "address already in use" in message
+    assert "--port" in message
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ def test_port_in_use_is_a_one_line_error(folders, taken):
     ],
 )
 def test_foreign_host_is_a_one_line_error(folders, host, expected):
-    said = refused("serve", "-m", folders / "bert", "--host", host)
-    assert expected in said
-    assert "--host" in said
+    message = refused("serve", "-m", folders / "bert", "--host", host)
+    assert expected in message
+    assert "--host" in message
 
 
 def _without_rights():
@@ -44,10 +44,10 @@ def _without_rights():
 
 
 def test_privileged_port_is_a_one_line_error(folders):
-    said = refused("serve", "-m", folders / "bert", "--port", 80, hook=_without_rights)
-    assert "cannot listen on 127.0.0.1:80: " in said
-    assert "--port" in said
-    assert "1024" in said
+    message = refused("serve", "-m", folders / "bert", "--port", 80, hook=_without_rights)
+    assert "cannot listen on 127.0.0.1:80: " in message
+    assert "--port" in message
+    assert "1024" in message
 
 
 @pytest.mark.parametrize("port", [65536, -1])

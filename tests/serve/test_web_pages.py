@@ -22,14 +22,14 @@ def addresses(tmp_path_factory):
 def page(browser):
     """A page that must log no errors and connect only to the server."""
     context = browser.new_context(viewport={"width": 1200, "height": 900})
-    page, said, asked = context.new_page(), [], []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
+    page, messages, urls = context.new_page(), [], []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("request", lambda request: urls.append(request.url))
     yield page
     context.close()
-    assert [one for one in said if "401" not in one and "400" not in one] == []
-    assert all(re.match(r"http://127\.0\.0\.1:|about:srcdoc|data:", one) for one in asked), asked
+    assert [one for one in messages if "401" not in one and "400" not in one] == []
+    assert all(re.match(r"http://127\.0\.0\.1:|about:srcdoc|data:", one) for one in urls), urls
 
 
 def shown(page, text, model=None):

@@ -129,7 +129,7 @@ class TheirMemoryMask(nn.Module):
 
 
 def right_torch(**changes):
-    right = {
+    correct = {
         "src": X,
         "tgt": Y,
         "tgt_mask": CAUSAL,
@@ -137,7 +137,7 @@ def right_torch(**changes):
         "tgt_key_padding_mask": ~TARGET_KEEP,
         "memory_key_padding_mask": ~KEEP,
     }
-    return {name: value for name, value in (right | changes).items() if value is not None}
+    return {name: value for name, value in (correct | changes).items() if value is not None}
 
 
 def broken(model, name):

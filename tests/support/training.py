@@ -116,7 +116,7 @@ class Killed(BaseException):
 def trained_until(recipe, moment, *, resume=False):
     """Train until `moment(step)` is true after a step, and abort without warning."""
 
-    def advance(step, steps, said):
+    def advance(step, steps, message):
         if moment(step):
             raise Killed
 

@@ -105,7 +105,7 @@ def ready(spec, folder):
     module = TrainingModule(task, spec, 4, teacher)
     module._trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
     records = Records(spec.data.train, fields=task.fields)
-    examples = [example for found in task.examples(list(records)) for example in found]
+    examples = [example for chunk in task.examples(list(records)) for example in chunk]
     return module, [{key: _array(value) for key, value in example.items()} for example in examples]
 
 

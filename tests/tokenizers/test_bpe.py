@@ -131,12 +131,12 @@ def test_same_texts_same_vocabulary(tmp_path):
         "import sys; from clearhead.tokenizers.bpe import train_bpe\n"
         "print(train_bpe(sys.stdin.read().splitlines(), vocab_size=400).backend.to_str())"
     )
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], input="\n".join(LINES), capture_output=True, text=True, check=True
     )
-    assert said.stdout == TRAINED["encoder-decoder"].backend.to_str() + "\n"
+    assert done.stdout == TRAINED["encoder-decoder"].backend.to_str() + "\n"
     assert trained().backend.to_str() == TRAINED["encoder-decoder"].backend.to_str()
-    merges = json.loads(said.stdout)["model"]["merges"]
+    merges = json.loads(done.stdout)["model"]["merges"]
     assert len(merges) > 50
 
 

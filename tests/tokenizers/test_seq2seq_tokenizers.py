@@ -30,7 +30,7 @@ parts = st.one_of(
     st.sampled_from(["</s>", "<pad>", "<unk>", "<s>", "<mask>", "<mask_2>", "<extra_id_1>", "<extra_id_12>"]),
     st.sampled_from(["en_XX", "__de__", "eng_Latn", ">>fra<<", ">>x<<", "<unk_7>", "The old bridge", "Brücke "]),
 )
-texts = st.lists(parts, max_size=5).map(lambda found: "".join(found).encode("utf-8", "replace").decode())
+texts = st.lists(parts, max_size=5).map(lambda chosen: "".join(chosen).encode("utf-8", "replace").decode())
 
 
 def pair(case, folder):
@@ -67,9 +67,9 @@ def test_ids_tokens_and_truncation_equal_transformers(both):
     @given(texts)
     def check(text):
         expected = theirs(text)["input_ids"]
-        (found,) = ours.encode([text])
-        assert found.ids == expected
-        assert not found.truncated
+        (result,) = ours.encode([text])
+        assert result.ids == expected
+        assert not result.truncated
         assert ours.ids_to_tokens(expected) == theirs.convert_ids_to_tokens(expected)
         (cut,) = ours.encode([text], max_length=6)
         assert cut.ids == theirs(text, truncation=True, max_length=6)["input_ids"]
@@ -144,35 +144,35 @@ def test_saved_tokenizer_opens_in_transformers(both, tmp_path):
 )
 def test_language_tokens_equal_transformers(tmp_path, family, source, target, words):
     ours, theirs = pair(family, tmp_path)
-    told = ours.for_languages(source, target)
+    configured = ours.for_languages(source, target)
     theirs.src_lang = source
-    assert (told.source, told.target) == (source, target)
-    assert told.tokenizer.ids_to_tokens(told.tokenizer.encode([""])[0].ids) == words
+    assert (configured.source, configured.target) == (source, target)
+    assert configured.tokenizer.ids_to_tokens(configured.tokenizer.encode([""])[0].ids) == words
     for text in spm.TEXTS:
         expected = theirs(text)["input_ids"]
-        assert told.tokenizer.encode([text])[0].ids == expected
+        assert configured.tokenizer.encode([text])[0].ids == expected
         cut = theirs(text, truncation=True, max_length=5)["input_ids"]
-        assert told.tokenizer.encode([text], max_length=5)[0].ids == cut
-    assert told.tokenizer.languages == ours.languages
+        assert configured.tokenizer.encode([text], max_length=5)[0].ids == cut
+    assert configured.tokenizer.languages == ours.languages
     # the token that transformers' translation pipeline forces
     inputs = theirs._build_translation_inputs("x", src_lang=source, tgt_lang=target, return_tensors=None)
     # the first mBART starts the target with its language instead
-    assert (told.forced_bos_token_id or told.start_id) == inputs["forced_bos_token_id"]
+    assert (configured.forced_bos_token_id or configured.start_id) == inputs["forced_bos_token_id"]
     # the original tokenizer is unchanged
-    assert ours.encode(["x"])[0].ids != told.tokenizer.encode(["x"])[0].ids
+    assert ours.encode(["x"])[0].ids != configured.tokenizer.encode(["x"])[0].ids
     # the saved files contain the languages
-    told.tokenizer.save(tmp_path, None)
+    configured.tokenizer.save(tmp_path, None)
     again = load_tokenizer(tmp_path, TYPES.get(family.split("-")[0], family.split("-")[0]))
-    assert again.encode(["x"]) == told.tokenizer.encode(["x"])
-    assert again.for_languages(None, None).forced_bos_token_id == told.forced_bos_token_id
+    assert again.encode(["x"]) == configured.tokenizer.encode(["x"])
+    assert again.for_languages(None, None).forced_bos_token_id == configured.forced_bos_token_id
 
 
 def test_languages_of_the_families(tmp_path):
-    found = {}
+    results = {}
     for family in ("m2m_100", "mbart", "mbart50", "nllb", "t5", "pegasus"):
         (tmp_path / family).mkdir()
-        found[family] = pair(family, tmp_path / family)[0].languages
-    assert found == {
+        results[family] = pair(family, tmp_path / family)[0].languages
+    assert results == {
         "m2m_100": languages.M2M100_CODES["m2m100"],
         "mbart": languages.MBART_CODES,
         "mbart50": languages.MBART50_CODES,
@@ -215,13 +215,13 @@ def test_legacy_nllb_puts_the_language_last(tmp_path):
 def test_marian_prepends_the_target_language(tmp_path):
     ours, theirs = pair("marian-codes", tmp_path)
     assert ours.languages == ("fra", "deu")
-    told = ours.for_languages(None, "deu")
-    assert (told.forced_bos_token_id, told.source, told.target) == (None, None, "deu")
+    configured = ours.for_languages(None, "deu")
+    assert (configured.forced_bos_token_id, configured.source, configured.target) == (None, None, "deu")
     for text in (*spm.TEXTS[:12], ">>fra<< twice", ">>no\ncode<< x"):
         assert ours.encode([text])[0].ids == theirs(text)["input_ids"]
-        assert told.tokenizer.encode([text])[0].ids == theirs(f">>deu<< {text}")["input_ids"]
+        assert configured.tokenizer.encode([text])[0].ids == theirs(f">>deu<< {text}")["input_ids"]
     cut = theirs(">>deu<< The old bridge", truncation=True, max_length=4)["input_ids"]
-    assert told.tokenizer.encode(["The old bridge"], max_length=4)[0].ids == cut
+    assert configured.tokenizer.encode(["The old bridge"], max_length=4)[0].ids == cut
     with pytest.raises(ValueError, match="takes a target language only; leave the source language out: 'en'"):
         ours.for_languages("en", "deu")
     with pytest.raises(ValueError, match="Choose the target language: fra, deu$"):
@@ -249,8 +249,8 @@ def test_wrong_and_missing_languages(tmp_path):
     with pytest.raises(ValueError, match="does not support the language ''"):
         ours.for_languages("", "de")
     spm.m2m100(tmp_path, language_codes="wmt21", src_lang="de", tgt_lang="is")
-    told = load_tokenizer(tmp_path, "m2m_100").for_languages(None, None)
-    assert (told.source, told.target) == ("de", "is")
+    configured = load_tokenizer(tmp_path, "m2m_100").for_languages(None, None)
+    assert (configured.source, configured.target) == ("de", "is")
 
 
 @pytest.mark.parametrize(
@@ -316,8 +316,8 @@ def test_invalid_tokenizer_configs(tmp_path, family, config, words):
 
 def test_without_sentencepiece_the_extra_is_named(tmp_path, monkeypatch):
     spm.marian(tmp_path)
-    found = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "sentencepiece" else found(name))
+    original = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "sentencepiece" else original(name))
     with pytest.raises(ValueError, match=r'source\.spm needs sentencepiece: pip install "clearhead\[seq2seq\]"'):
         load_tokenizer(tmp_path, "marian")
 
@@ -332,18 +332,18 @@ def test_invalid_texts_and_lengths(tmp_path):
 
 def test_existing_sentinels_are_not_added(tmp_path):
     spm.plain("t5", tmp_path)
-    held = spm.spm(spm.ENGLISH, "unigram", 150, True, symbols=("<extra_id_0>", "<extra_id_1>"))
-    (tmp_path / "spiece.model").write_bytes(held)
+    model = spm.spm(spm.ENGLISH, "unigram", 150, True, symbols=("<extra_id_0>", "<extra_id_1>"))
+    (tmp_path / "spiece.model").write_bytes(model)
     ours = load_tokenizer(tmp_path, "t5")
-    names = [piece for piece, _ in spm.pieces(held)]
+    names = [piece for piece, _ in spm.pieces(model)]
     assert ours.token_id("<extra_id_1>") == names.index("<extra_id_1>")
     assert ours.token_id("<extra_id_99>") == len(names)
     assert ours.token_id("<extra_id_2>") == len(names) + 97
 
 
-@pytest.mark.parametrize(("said", "meant"), [(512, 512), (10**30, None), (True, None), (None, None)])
-def test_maximum_length(tmp_path, said, meant):
-    assert load_tokenizer(spm.marian(tmp_path, model_max_length=said), "marian").max_length == meant
+@pytest.mark.parametrize(("value", "expected"), [(512, 512), (10**30, None), (True, None), (None, None)])
+def test_maximum_length(tmp_path, value, expected):
+    assert load_tokenizer(spm.marian(tmp_path, model_max_length=value), "marian").max_length == expected
 
 
 def test_mt5_without_sentinels(tmp_path):

@@ -74,9 +74,9 @@ def test_tokens_equal_transformers_from_either_file(tiny_bert, tmp_path, source)
         texts = [text.encode("utf-8", "replace").decode() for text in texts]
         assert [tokens.ids for tokens in ours.encode(texts)] == [theirs(text)["input_ids"] for text in texts]
         cut = [theirs(text, truncation=True, max_length=5)["input_ids"] for text in texts]
-        found = ours.encode(texts, max_length=5)
-        assert [tokens.ids for tokens in found] == cut
-        assert [tokens.truncated for tokens in found] == [len(theirs(text)["input_ids"]) > 5 for text in texts]
+        truncated = ours.encode(texts, max_length=5)
+        assert [tokens.ids for tokens in truncated] == cut
+        assert [tokens.truncated for tokens in truncated] == [len(theirs(text)["input_ids"]) > 5 for text in texts]
 
     check()
     assert ours.ids_to_tokens(ours.encode(["Hello, worlds"])[0].ids) == ["[CLS]", "hello", ",", "world", "##s", "[SEP]"]
@@ -84,11 +84,11 @@ def test_tokens_equal_transformers_from_either_file(tiny_bert, tmp_path, source)
 
 def test_threads_may_share_a_tokenizer(minilm):
     tokenizer = minilm.tokenizer
-    told = tokenizer.as_json()
+    content = tokenizer.as_json()
 
     def tokenized(max_length):
         rows = [tokenizer.encode(["hello world " * 200] * 20, max_length) for _ in range(20)]
-        assert tokenizer.as_json() == told
+        assert tokenizer.as_json() == content
         return {len(tokens.ids) for row in rows for tokens in row}
 
     with ThreadPoolExecutor(4) as threads:

@@ -94,22 +94,22 @@ def built():
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    place = tmp_path_factory.mktemp("tokenizers")
-    found = built()
-    (place / "bert").mkdir()
-    found["bert"] = (Tokenizer.from_folder(make_bert(place / "bert")), True)
-    found["own"] = (train_bpe(CORPUS, vocab_size=400), True)
-    found["own encoder"] = (train_bpe(CORPUS, vocab_size=400, architecture="encoder", lowercase=True), True)
+def tokenizers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizers")
+    tokenizers = built()
+    (folder / "bert").mkdir()
+    tokenizers["bert"] = (Tokenizer.from_folder(make_bert(folder / "bert")), True)
+    tokenizers["own"] = (train_bpe(CORPUS, vocab_size=400), True)
+    tokenizers["own encoder"] = (train_bpe(CORPUS, vocab_size=400, architecture="encoder", lowercase=True), True)
     for family, write in {"marian": spm.marian, "m2m_100": spm.m2m100, "bart": spm.bart}.items():
-        (place / family).mkdir()
-        write(place / family)
-        found[family] = (load_tokenizer(place / family, family), True)
+        (folder / family).mkdir()
+        write(folder / family)
+        tokenizers[family] = (load_tokenizer(folder / family, family), True)
     for family in ("t5", "pegasus", "mbart", "nllb"):
-        (place / family).mkdir()
-        spm.plain(family, place / family, **({"src_lang": "en_XX"} if family == "mbart" else {}))
-        found[family] = (load_tokenizer(place / family, "m2m_100" if family == "nllb" else family), True)
-    return found
+        (folder / family).mkdir()
+        spm.plain(family, folder / family, **({"src_lang": "en_XX"} if family == "mbart" else {}))
+        tokenizers[family] = (load_tokenizer(folder / family, "m2m_100" if family == "nllb" else family), True)
+    return tokenizers
 
 
 NAMES = [*built(), "bert", "own", "own encoder", "marian", "m2m_100", "bart", "t5", "pegasus", "mbart", "nllb"]
@@ -133,15 +133,15 @@ def short():
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "dropout"])
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(JOINED | LETTERS, min_size=1, max_size=3), length=st.integers(4, 9))
-def test_tokens_equal_those_of_the_whole_text(made, name, texts, length):
-    tokenizer, _ = made[name]
-    found = [(tokens.ids, tokens.truncated) for tokens in tokenizer.encode(texts, length)]
-    assert found == whole(tokenizer, texts, length)
+def test_tokens_equal_those_of_the_whole_text(tokenizers, name, texts, length):
+    tokenizer, _ = tokenizers[name]
+    result = [(tokens.ids, tokens.truncated) for tokens in tokenizer.encode(texts, length)]
+    assert result == whole(tokenizer, texts, length)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_the_used_beginning_is_tokenized(made, name, monkeypatch):
-    tokenizer, cuts = made[name]
+def test_only_the_used_beginning_is_tokenized(tokenizers, name, monkeypatch):
+    tokenizer, cuts = tokenizers[name]
     handed = []
     original = type(tokenizer)._encode
 
@@ -156,17 +156,17 @@ def test_only_the_used_beginning_is_tokenized(made, name, monkeypatch):
     assert (sum(handed) < 2000) == cuts
 
 
-def test_truncated_text_grows_until_it_has_enough_tokens(made):
-    tokenizer, _ = made["bert"]
+def test_truncated_text_grows_until_it_has_enough_tokens(tokenizers):
+    tokenizer, _ = tokenizers["bert"]
     blank = ("a" * 300 + " ") * 40  # each an unknown word
     texts = [blank + "hello world " * 400, "\x00" * 5000 + " a b " * 5000, "hello " + "\u200b" * 3000]
-    found = [(tokens.ids, tokens.truncated) for tokens in tokenizer.encode(texts, 60)]
-    assert found == whole(tokenizer, texts, 60)
+    result = [(tokens.ids, tokens.truncated) for tokens in tokenizer.encode(texts, 60)]
+    assert result == whole(tokenizer, texts, 60)
 
 
 @pytest.mark.parametrize("name", ["bert", "marian"])
-def test_lone_surrogate_after_the_first_chunk(made, name):
-    tokenizer, _ = made[name]
+def test_lone_surrogate_after_the_first_chunk(tokenizers, name):
+    tokenizer, _ = tokenizers[name]
     with pytest.raises(ValueError, match="text 1 has half a surrogate pair at character 60000"):
         tokenizer.encode(["hello", "hello " * 10_000 + "\ud800"], 10)
 
@@ -184,8 +184,8 @@ def test_unknown_component_is_not_split():
 
 
 @pytest.mark.parametrize("text", ["a" * 300_000, "日本語" * 100_000, "日" + "ab1" * 100_000 + "日" * 9])
-def test_text_without_spaces_is_split_if_certain(made, text, monkeypatch):
-    tokenizer, _ = made["bert"]
+def test_text_without_spaces_is_split_if_certain(tokenizers, text, monkeypatch):
+    tokenizer, _ = tokenizers["bert"]
     expected = whole(tokenizer, [text], 20)
     handed = []
     original = Tokenizer._encode
@@ -197,8 +197,8 @@ def test_text_without_spaces_is_split_if_certain(made, text, monkeypatch):
     assert sum(map(len, handed)) < 2000
 
 
-def test_unsplittable_text_is_refused_by_the_memory_check(made, monkeypatch):
-    tokenizer, _ = made["byte level"]
+def test_unsplittable_text_is_refused_by_the_memory_check(tokenizers, monkeypatch):
+    tokenizer, _ = tokenizers["byte level"]
     monkeypatch.setattr("clearhead.memory.available_memory", lambda device=None: 2**30)
     with pytest.raises(ValueError, match=r"10,000,000 characters .* needs at least 1\.7 GiB of memory; 1\.0 GiB"):
         tokenizer.encode(["a" * 10_000_000], 20)

@@ -27,8 +27,8 @@ def steps(run):
 
 def validated(monkeypatch, scores):
     """Replace validation with a sequence of losses."""
-    found = iter(scores)
-    monkeypatch.setattr(running, "build_validator", lambda *rest: lambda: {"loss": next(found)})
+    results = iter(scores)
+    monkeypatch.setattr(running, "build_validator", lambda *rest: lambda: {"loss": next(results)})
 
 
 def test_accumulated_batches_equal_one_large_batch(folder):
@@ -91,9 +91,9 @@ def test_best_and_the_last_weights_are_kept(folder, monkeypatch):
 def test_best_checkpoint_of_a_metric_to_maximize(folder):
     changes = {"validation__metrics": ["chrf"], "validation__monitor": "chrf", "validation__max_new_tokens": 5}
     train(tiny(folder, "chrf", training__steps=6, training__final_weights="best", **changes))
-    found = {int(row["step"]): float(row["chrf"]) for row in metrics(folder / "chrf") if row["chrf"]}
-    highest = max(found.values())
-    assert min(step for step, value in found.items() if value == highest) in steps(folder / "chrf")
+    validated = {int(row["step"]): float(row["chrf"]) for row in metrics(folder / "chrf") if row["chrf"]}
+    highest = max(validated.values())
+    assert min(step for step, value in validated.items() if value == highest) in steps(folder / "chrf")
     with pytest.raises(ValueError, match="validation.monitor is 'chrv', which is not computed; did you mean chrf"):
         train(tiny(folder, "chrv", **(changes | {"validation__monitor": "chrv"})))
 
@@ -141,8 +141,8 @@ def test_checkpoints_keep_the_last_the_best_and_the_temporary_step(tmp_path_fact
         (run / ".metrics.csv.abc.part").write_bytes(b"half")
         checkpoints.prune()
     regular = [step for step in range(1, 13) if step != stop]
-    wanted = {*regular[-keep:], *([stop] if stop else []), *([max(best - {stop})] if best - {stop} else [])}
-    assert steps(run) == sorted(wanted)
+    expected = {*regular[-keep:], *([stop] if stop else []), *([max(best - {stop})] if best - {stop} else [])}
+    assert steps(run) == sorted(expected)
     assert list(run.rglob(".*.part")) == []
     assert checkpoints.last == regular[-keep:]
     assert checkpoints.latest() == [12]
@@ -155,9 +155,9 @@ def test_checkpoints_keep_the_last_the_best_and_the_temporary_step(tmp_path_fact
 def test_resumed_metrics_log_equals_an_uninterrupted_one(tmp_path):
     values = {"epoch": 0, "loss": 0.1 + 0.2, "learning_rate": 1e-9, "gradient_norm": 1e300, "tokens_per_second": 3.0}
 
-    def write(place, numbers, begun):
-        place.mkdir(exist_ok=True)
-        metrics_logger = MetricsLogger(place, ["bleu"], begun)
+    def write(path, numbers, begun):
+        path.mkdir(exist_ok=True)
+        metrics_logger = MetricsLogger(path, ["bleu"], begun)
         for step in numbers:
             metrics_logger.log(step, values)
             metrics_logger.log(step, {"validation_loss": 1 / 3, "bleu": float(step)})

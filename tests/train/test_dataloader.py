@@ -118,5 +118,5 @@ def test_every_process_compares_a_pair_with_the_whole_batch(tmp_path, pairs, wor
         return loss, [weight.grad for weight in module.model.parameters() if weight.grad is not None]
 
     shares = [batch.shard(rank, world) for rank in range(world)]
-    found = measured([share for share in shares if share is not None])
-    torch.testing.assert_close(found, measured([batch]), rtol=1e-4, atol=1e-3)
+    sizes = measured([share for share in shares if share is not None])
+    torch.testing.assert_close(sizes, measured([batch]), rtol=1e-4, atol=1e-3)

@@ -44,16 +44,16 @@ def no_rows():
 
 @given(st.lists(st.lists(example, max_size=3), min_size=1, max_size=20), st.integers(1, 4), st.none() | st.just(8))
 @settings(max_examples=25)
-def test_reading_returns_what_was_written(tmp_path_factory, monkeypatch, found, chunk, budget):
+def test_reading_returns_what_was_written(tmp_path_factory, monkeypatch, rows, chunk, budget):
     monkeypatch.setattr(module, "CHUNK_ROWS", chunk)
     folder = tmp_path_factory.mktemp("stores") / "deep" / "store"
-    every = [one for some in found for one in some]
+    every = [one for some in rows for one in some]
     full = [one for one in every if one["source"] and one["target"]]
     kept = [one for one in full if budget is None or len(one["source"]) + len(one["target"]) <= budget]
-    given_rows = [Row({"place": str(place)}, "here") for place in range(len(found))]
+    given_rows = [Row({"index": str(index)}, "here") for index in range(len(rows))]
 
     def examples(some):
-        return (found[int(row.values["place"])] for row in some)
+        return (rows[int(row.values["index"])] for row in some)
 
     if not kept:
         with pytest.raises(ValueError, match="no examples are left"):
@@ -72,7 +72,7 @@ def test_reading_returns_what_was_written(tmp_path_factory, monkeypatch, found, 
         assert store.lengths.tolist() == [[len(one["source"]), len(one["target"])] for one in kept]
         read = [
             {name: value if name == "label" else value.tolist() for name, value in one.items()}
-            for one in (store[place] for place in range(len(store)))
+            for one in (store[index] for index in range(len(store)))
         ]
         assert read == kept
         assert [list(one) for one in read] == [list(one) for one in kept]
@@ -90,9 +90,9 @@ def test_examples_are_views_and_a_pickle_is_small(tmp_path):
     assert store[0]["score"] == 0.5
     assert not store[0]["ids"].flags.writeable
     assert np.shares_memory(store[3]["ids"], store._tokens[0])
-    for place in (2000, -2001):
+    for index in (2000, -2001):
         with pytest.raises(IndexError):
-            store[place]
+            store[index]
 
 
 def test_another_key_or_limit_rebuilds(tmp_path):
@@ -128,9 +128,9 @@ def test_examples_with_different_fields_fail_an_assertion(tmp_path):
 def test_other_folders_are_not_replaced(tmp_path):
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "a.txt").write_text("mine")
-    for place in (tmp_path / "papers", tmp_path / "papers" / "a.txt"):
+    for folder in (tmp_path / "papers", tmp_path / "papers" / "a.txt"):
         with pytest.raises(ValueError, match="exists and is not a tokenized dataset"):
-            build_dataset(place, no_rows(), letters, key="a")
+            build_dataset(folder, no_rows(), letters, key="a")
     assert (tmp_path / "papers" / "a.txt").read_text() == "mine"
     (tmp_path / "empty").mkdir()
     assert len(build_dataset(tmp_path / "empty", rows(3), letters, key="a")) == 3
@@ -219,15 +219,15 @@ def test_error_names_unwritable_folder(tmp_path):
 
 
 def test_rows_are_read_in_chunks(tmp_path):
-    asked = []
+    requests = []
 
     def endless():
         for number in range(5500):
-            asked.append(number)
+            requests.append(number)
             yield Row({"text": "x"}, "here")
 
     def examples(chunk):
-        assert len(asked) % module.CHUNK_ROWS == 0 or len(asked) == 5500
+        assert len(requests) % module.CHUNK_ROWS == 0 or len(requests) == 5500
         assert len(chunk) <= module.CHUNK_ROWS
         return letters(chunk)
 
@@ -236,7 +236,7 @@ def test_rows_are_read_in_chunks(tmp_path):
 
 def test_second_process_waits_for_the_first_to_build(tmp_path):
     started, finish = threading.Event(), threading.Event()
-    found = []
+    batches = []
 
     def slow():
         started.set()
@@ -244,7 +244,7 @@ def test_second_process_waits_for_the_first_to_build(tmp_path):
         yield from rows(3)
 
     def build(given_rows):
-        found.append(build_dataset(tmp_path / "store", given_rows, letters, key="a"))
+        batches.append(build_dataset(tmp_path / "store", given_rows, letters, key="a"))
 
     first = threading.Thread(target=build, args=[slow()])
     first.start()
@@ -253,11 +253,11 @@ def test_second_process_waits_for_the_first_to_build(tmp_path):
     second.start()
     time.sleep(0.2)
     assert second.is_alive()
-    assert found == []
+    assert batches == []
     finish.set()
     first.join(30)
     second.join(30)
-    assert [len(store) for store in found] == [3, 3]
+    assert [len(store) for store in batches] == [3, 3]
     assert os.listdir(tmp_path) == ["store"]
 
 

@@ -28,13 +28,13 @@ def teacher(data):
 
 
 def student(data, teacher, folder, **spec):
-    asked = {"teacher": str(teacher), "beam_size": 2} | spec
+    settings = {"teacher": str(teacher), "beam_size": 2} | spec
     return recipe(
         *(data, "text-to-text", folder / "student"),
         held_out=True,
         data={"max_target_length": 20},
         model=SIZES | {"num_layers": 1},
-        regularize={"distillation": asked},
+        regularize={"distillation": settings},
     )
 
 
@@ -78,12 +78,12 @@ def test_student_trains_on_texts_of_its_teacher(data, teacher, tmp_path):
     path = written(student(data, teacher, tmp_path, sequence_level=True), tmp_path)
     status, out, err = started("distill", path)
     assert (status, out.split()[0]) == (0, str(tmp_path / "student")), err
-    made = tmp_path / "student" / "data" / "teacher.jsonl"
+    generated = tmp_path / "student" / "data" / "teacher.jsonl"
     sources = (data / "a.en").read_text(encoding="utf-8").splitlines()
     model = TextToText.from_pretrained(teacher, precision="float32", device="cpu")
-    wanted = model.generate(sources, beam_size=2, max_new_tokens=20)
-    assert len(set(wanted)) > 5
-    assert _lines(made) == [{"source": one, "target": two} for one, two in zip(sources, wanted, strict=True)]
+    expected = model.generate(sources, beam_size=2, max_new_tokens=20)
+    assert len(set(expected)) > 5
+    assert _lines(generated) == [{"source": one, "target": two} for one, two in zip(sources, expected, strict=True)]
     assert "validation: 32 examples" in err
 
 

@@ -16,7 +16,7 @@ def data(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def _told(folder):
+def _generation_config(folder):
     return json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
 
 
@@ -37,8 +37,8 @@ def test_defaults_of_a_checkpoint_stay_unless_the_recipe_changes_them(data, tmp_
     objective = {"beam_size": 3, "length_penalty": 0.5}
     first = train(recipe(data, "text-to-text", tmp_path / "first", objective=objective, training={"steps": 1})).folder
     start = {"model": {"init_from": str(first)}, "training": {"steps": 1}}
-    kept = _told(train(recipe(data, "text-to-text", tmp_path / "kept", **start)).folder)
+    kept = _generation_config(train(recipe(data, "text-to-text", tmp_path / "kept", **start)).folder)
     assert (kept["num_beams"], kept["length_penalty"]) == (3, 0.5)
     start = start | {"training": {"steps": 1}, "objective": {"beam_size": 1}}
-    changed = _told(train(recipe(data, "text-to-text", tmp_path / "changed", **start)).folder)
+    changed = _generation_config(train(recipe(data, "text-to-text", tmp_path / "changed", **start)).folder)
     assert (changed["num_beams"], changed["length_penalty"]) == (1, 0.5)

@@ -55,17 +55,17 @@ def test_text_to_text(data, tmp_path, layout):
         tokens.ids for tokens in ours.tokenizer.encode(sources, None)
     ]
     model, _ = checkpoints.load_seq2seq(folder)
-    given = torch.randint(0, model.config.vocab_size, (len(sources), 7))
+    decoder_input = torch.randint(0, model.config.vocab_size, (len(sources), 7))
     with torch.no_grad():
         logits = theirs(
-            input_ids=inputs.input_ids, attention_mask=inputs.attention_mask, decoder_input_ids=given
+            input_ids=inputs.input_ids, attention_mask=inputs.attention_mask, decoder_input_ids=decoder_input
         ).logits
-        mine = model.eval()(inputs.input_ids, given, inputs.attention_mask.bool()[:, None, None])
+        mine = model.eval()(inputs.input_ids, decoder_input, inputs.attention_mask.bool()[:, None, None])
     assert (mine - logits).norm() < 1e-5 * logits.norm()
     for beams in (1, 5):
         with torch.no_grad():
-            found = theirs.generate(**inputs, num_beams=beams, max_new_tokens=30, do_sample=False)
-        texts = [text.strip() for text in tokenizer.batch_decode(found, skip_special_tokens=True)]
+            output = theirs.generate(**inputs, num_beams=beams, max_new_tokens=30, do_sample=False)
+        texts = [text.strip() for text in tokenizer.batch_decode(output, skip_special_tokens=True)]
         assert texts == [text.strip() for text in ours.generate(sources, beam_size=beams, max_new_tokens=30)]
 
 
@@ -103,15 +103,15 @@ def test_classification(data, tmp_path):
     assert scores["loss"] < 0.05
     assert scores["accuracy"] == 100
     texts = [row["text"] for row in rows]
-    found = TextClassifier.from_pretrained(folder, precision="float32", device="cpu").classify(texts)
-    assert [said.label for said in found] == [row["label"] for row in rows]
+    predictions = TextClassifier.from_pretrained(folder, precision="float32", device="cpu").classify(texts)
+    assert [prediction.label for prediction in predictions] == [row["label"] for row in rows]
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
         shares = torch.softmax(theirs(**tokenizer(texts, padding=True, return_tensors="pt")).logits, -1)
     assert [theirs.config.id2label[int(row.argmax())] for row in shares] == [row["label"] for row in rows]
-    for said, row in zip(found, shares, strict=True):
-        assert said.probability == pytest.approx(row.max().item(), abs=1e-5)
+    for prediction, row in zip(predictions, shares, strict=True):
+        assert prediction.probability == pytest.approx(row.max().item(), abs=1e-5)
     _same_ids(folder, tokenizer, texts)
 
 
@@ -123,8 +123,8 @@ def test_span_answers(data, tmp_path):
         row.values for row in Records(str(data / "q.tsv"), fields=("question", "context", "answer", "answer_start"))
     ]
     pairs = [(row["question"], row["context"]) for row in rows]
-    found = QuestionAnswerer.from_pretrained(folder, precision="float32", device="cpu").answers(pairs)
-    assert sum(answer.text == row["answer"] for answer, row in zip(found, rows, strict=True)) >= 31
+    answers = QuestionAnswerer.from_pretrained(folder, precision="float32", device="cpu").answers(pairs)
+    assert sum(answer.text == row["answer"] for answer, row in zip(answers, rows, strict=True)) >= 31
     theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = checkpoints.load_span_classifier(folder)[0].eval()
@@ -150,7 +150,7 @@ def test_sentence_embeddings(data, tmp_path, loss):
     assert scores["loss"] < 0.05
     encoder = TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
     rows = [line.split("\t") for line in (data / "p.tsv").read_text(encoding="utf-8").splitlines()]
-    one, two = (encoder.encode([row[place] for row in rows]) for place in (0, 1))
+    one, two = (encoder.encode([row[column] for row in rows]) for column in (0, 1))
     cosines = (one * two).sum(-1)
     if loss == "regression":
         assert scores["spearman"] > 0.95

@@ -35,13 +35,13 @@ def test_sentence_pairs_stay_pairs(prepare, tmp_path):
         put(tmp_path / f"dev.{language}", [f"{language} dev."])
     (tmp_path / "out").mkdir()
     prepare.tatoeba_en_de(tmp_path, tmp_path / "out")
-    made = [prepare.lines(tmp_path / "out" / f"train.{language}") for language in ("en", "de")]
-    assert made[0][:6000] == [f"en {number}." for number in numbers]
-    assert len(made[0]) == len(made[1]) == 21_000
-    for one, other in zip(*made, strict=True):
+    written = [prepare.lines(tmp_path / "out" / f"train.{language}") for language in ("en", "de")]
+    assert written[0][:6000] == [f"en {number}." for number in numbers]
+    assert len(written[0]) == len(written[1]) == 21_000
+    for one, other in zip(*written, strict=True):
         assert one.replace("en ", "de ") == other
-    assert all(2 <= row.count(".") <= 5 for row in made[0][6000:16_000])
-    assert not any("." in row for row in made[0][16_000:])
+    assert all(2 <= row.count(".") <= 5 for row in written[0][6000:16_000])
+    assert not any("." in row for row in written[0][16_000:])
     assert prepare.lines(tmp_path / "out" / "dev.de") == ["de dev."]
 
 
@@ -92,10 +92,10 @@ def test_questions_keep_their_paragraphs(prepare, tmp_path):
         json.dump({"version": "1.1", "data": articles}, file)
     prepare.squad(tmp_path, tmp_path / "out")
     of = {}
-    for name, wanted in (("train", 20_000), ("valid", 1_000)):
+    for name, expected in (("train", 20_000), ("valid", 1_000)):
         data = json.loads((tmp_path / "out" / f"{name}.json").read_text(encoding="utf-8"))["data"]
         paragraphs = [paragraph for article in data for paragraph in article["paragraphs"]]
-        assert sum(len(paragraph["qas"]) for paragraph in paragraphs) == wanted
+        assert sum(len(paragraph["qas"]) for paragraph in paragraphs) == expected
         assert all(one["id"].startswith(paragraph["context"]) for paragraph in paragraphs for one in paragraph["qas"])
         of[name] = {paragraph["context"].split()[0] for paragraph in paragraphs}
     assert not of["train"] & of["valid"]
@@ -106,11 +106,11 @@ def test_abstracts_are_joined(prepare, tmp_path):
     rows = [{"source": [f"First {number}.", " Second. "], "target": [" It. ", "No."]} for number in range(200)]
     put(tmp_path / "train.jsonl", [json.dumps(row) for row in rows])
     prepare.scitldr(tmp_path, tmp_path / "out")
-    made = [
+    written = [
         json.loads(line) for name in ("train", "valid") for line in prepare.lines(tmp_path / "out" / f"{name}.jsonl")
     ]
-    assert sorted(row["source"] for row in made) == sorted(f"First {number}. Second." for number in range(200))
-    assert {row["target"] for row in made} == {"It."}
+    assert sorted(row["source"] for row in written) == sorted(f"First {number}. Second." for number in range(200))
+    assert {row["target"] for row in written} == {"It."}
 
 
 def test_preparing_a_data_set_is_deterministic(prepare, tmp_path):

@@ -101,10 +101,10 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
     ],
 )
 def test_wrong_recipe_is_refused(changes, message):
-    with pytest.raises(ValueError, match=re.escape(message)) as said:
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
         parse_recipe(changed(**changes), "r.yaml")
-    assert str(said.value).startswith("r.yaml: ")
-    assert "\n" not in str(said.value)
+    assert str(error.value).startswith("r.yaml: ")
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,10 @@ def test_too_deeply_nested_yaml_is_a_one_line_error(tmp_path, text):
     path.write_text(text, encoding="utf-8")
     assert f"{path} is nested too deeply" in refused("train", path)
     path.write_text(yaml.safe_dump(changed()), encoding="utf-8")
-    said = refused("train", path, "data.columns=" + "[" * 5000)
-    assert "'data.columns=[[[" in said
-    assert "nested too deeply" in said
-    assert len(said) < 300
+    message = refused("train", path, "data.columns=" + "[" * 5000)
+    assert "'data.columns=[[[" in message
+    assert "nested too deeply" in message
+    assert len(message) < 300
 
 
 def test_values_that_yaml_cannot_build_are_a_one_line_error(tmp_path):

@@ -86,9 +86,9 @@ def test_tiny_data_equals_the_output_of_its_grammars():
     spec = importlib.util.spec_from_file_location("make_data", TINY / "make_data.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made = module.files()
-    assert {path.name for path in (TINY / "data").iterdir()} == set(made)
-    for name, text in made.items():
+    files = module.files()
+    assert {path.name for path in (TINY / "data").iterdir()} == set(files)
+    for name, text in files.items():
         assert (TINY / "data" / name).read_text(encoding="utf-8") == text, name
 
 
@@ -137,14 +137,14 @@ def runs(tmp_path_factory):
     """Folder of a tiny recipe after two steps."""
 
     def folder(name):
-        return once(tmp_path_factory, f"begun-{name}", lambda place: fill(name, place))
+        return once(tmp_path_factory, f"begun-{name}", lambda output: fill(name, output))
 
-    def fill(name, place):
+    def fill(name, output):
         taught = ("regularize.distillation.teacher", "tokenizer.path") if name == "distillation" else ()
         changes = [f"{key}={folder('translation')}" for key in taught]
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(ROOT)
-            recipe = read_recipe(TINY / f"{name}.yaml", [*SHORT, f"output={place}", *changes])
+            recipe = read_recipe(TINY / f"{name}.yaml", [*SHORT, f"output={output}", *changes])
             trained = (distill if name == "distillation" else train)(recipe)
         assert (trained.finished, trained.step) == (True, 2)
 
@@ -215,7 +215,7 @@ def learned(tmp_path_factory):
     """Folder of a complete tiny recipe, trained with the command."""
 
     def folder(name):
-        return once(tmp_path_factory, f"learned-{name}", lambda place: run("train", name, "--quiet", folder=place))
+        return once(tmp_path_factory, f"learned-{name}", lambda folder: run("train", name, "--quiet", folder=folder))
 
     return folder
 
@@ -237,8 +237,8 @@ def summarizes(folder):
 
 def answers(folder):
     context = "Anna painted the boat in Oslo on Monday. Buses were late.\n"
-    asked = ("--question", "Who painted the boat?", "--context", "-")
-    assert opened("answer", "--model", folder, *asked, stdin=context) == "Anna\n"
+    question = ("--question", "Who painted the boat?", "--context", "-")
+    assert opened("answer", "--model", folder, *question, stdin=context) == "Anna\n"
     output = opened("evaluate answers", TINY / "data/questions-valid.json", "--model", folder, "--json")
     assert json.loads(output)["exact_match"] > 70
 
@@ -272,8 +272,8 @@ USES = {
 @pytest.mark.parametrize("name", EXPECTED)
 def test_tiny_recipe_reaches_its_documented_score_and_runs(learned, name):
     measure, least = EXPECTED[name]
-    found = scores(learned(name))[measure]
-    assert (-found if measure == "loss" else found) > least
+    score = scores(learned(name))[measure]
+    assert (-score if measure == "loss" else score) > least
     USES[name](learned(name))
 
 

@@ -87,13 +87,13 @@ def _probes(model):
     }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("position", PLACES)
 @pytest.mark.parametrize("layout", ["marian", "bart", "t5"])
-def test_dropout_applies_only_at_its_position(data, place, layout):
-    module, _ = module_of(data, model={"architecture": layout}, dropout={place: 0.5})
+def test_dropout_applies_only_at_its_position(data, position, layout):
+    module, _ = module_of(data, model={"architecture": layout}, dropout={position: 0.5})
     for name, probes in _probes(module.model).items():
         for probe in probes:
-            assert torch.equal(probe(), probe()) == (name != place), name
+            assert torch.equal(probe(), probe()) == (name != position), name
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,12 @@ def test_padding_matters_only_without_attention_masking(data, task, name, keep, 
 def test_later_target_tokens_do_not_change_the_result(data, masking):
     module, examples = module_of(data, attention_masking=masking)
     batch = batch_of(module, examples)
-    given = batch["decoder_input"].clone()
-    given[:, 3:] = 17
+    decoder_input = batch["decoder_input"].clone()
+    decoder_input[:, 3:] = 17
     one = module.task.predict(module.model, batch, mask_padding=masking).hidden_ND
-    other = replace(batch, tensors={**batch.tensors, "decoder_input": given})
+    other = replace(batch, tensors={**batch.tensors, "decoder_input": decoder_input})
     two = module.task.predict(module.model, other, mask_padding=masking).hidden_ND
-    places = torch.arange(given.shape[1]).expand_as(given)[batch["target_keep"]]
+    places = torch.arange(decoder_input.shape[1]).expand_as(decoder_input)[batch["target_keep"]]
     torch.testing.assert_close(one[places < 3], two[places < 3])
     assert not torch.allclose(one[places >= 3], two[places >= 3])
 
@@ -179,8 +179,8 @@ def test_teacher_never_sees_padding(data, tmp_path):
     module, examples = module_of(data, attention_masking=False, distillation=spec)
     batch = batch_of(module, examples)
     student = predict(module, batch, mask_padding=False)
-    wanted = module.task.predict(module._teacher[0], batch, mask_padding=True)
-    torch.testing.assert_close(module._loss(batch), distillation_loss(student, wanted, 2.0))
+    expected = module.task.predict(module._teacher[0], batch, mask_padding=True)
+    torch.testing.assert_close(module._loss(batch), distillation_loss(student, expected, 2.0))
 
 
 # weight decay and the penalty
@@ -206,9 +206,9 @@ def test_weight_decay_shrinks_matrices_and_leaves_biases_and_norms():
     }
     kinds = set()
     for name, parameter in model.named_parameters():
-        held = id(parameter) in norms or name.endswith("bias")
-        kinds.add(held)
-        torch.testing.assert_close(parameter, before[name] * (1.0 if held else 1 - 0.1 * 0.02), rtol=1e-6, atol=0)
+        excluded = id(parameter) in norms or name.endswith("bias")
+        kinds.add(excluded)
+        torch.testing.assert_close(parameter, before[name] * (1.0 if excluded else 1 - 0.1 * 0.02), rtol=1e-6, atol=0)
     assert kinds == {True, False}
 
 
@@ -232,10 +232,10 @@ def test_adam_normalizes_the_penalty_but_not_the_decay():
     before = [matrix.detach().clone() for matrix in decayed_parameters(decayed)]
     _one_step(decayed, decay=1e-3, penalty=0.0)
     _one_step(punished, decay=0.0, penalty=1e-3)
-    for matrix, held, old in zip(decayed_parameters(decayed), decayed_parameters(punished), before, strict=True):
+    for matrix, penalized, old in zip(decayed_parameters(decayed), decayed_parameters(punished), before, strict=True):
         torch.testing.assert_close(matrix, old * (1 - 0.1 * 1e-3))
         large = old.abs() > 1e-3  # ε counts where the gradient λ w is small
-        torch.testing.assert_close(held[large], (old - 0.1 * old.sign())[large], rtol=0, atol=1e-3)
+        torch.testing.assert_close(penalized[large], (old - 0.1 * old.sign())[large], rtol=0, atol=1e-3)
 
 
 def test_plain_gradient_descent_makes_penalty_and_decay_equal():
@@ -285,10 +285,10 @@ def test_label_smoothing_is_the_formula(data, task, smoothing):
     prediction = predict(module, batch)
     log_p = torch.log_softmax(logits_of(prediction).double(), -1)
     # span logits cover the longest text of the batch; padding has probability 0
-    wanted = (
+    expected = (
         functional.one_hot(prediction.targets_N, log_p.shape[1]).double() * (1 - smoothing) + smoothing / log_p.shape[1]
     )
-    torch.testing.assert_close(module._loss(batch).double(), -(wanted * log_p).sum(), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(module._loss(batch).double(), -(expected * log_p).sum(), rtol=1e-5, atol=1e-4)
 
 
 # R-Drop
@@ -299,16 +299,16 @@ def test_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence(data, task):
     module, examples = module_of(data, task, r_drop=3.0, dropout=0.3)
     batch = batch_of(module, examples)
     torch.manual_seed(5)
-    found = module._loss(batch)
+    loss = module._loss(batch)
     torch.manual_seed(5)
     one, two = predict(module, batch), predict(module, batch)
     losses = [
         functional.cross_entropy(logits_of(prediction).double(), prediction.targets_N, reduction="sum")
         for prediction in (one, two)
     ]
-    apart = (kl(logits_of(one), logits_of(two)) + kl(logits_of(two), logits_of(one))) / 2
-    assert apart > 1e-4
-    torch.testing.assert_close(found.double(), sum(losses) / 2 + 3.0 * apart, rtol=1e-4, atol=1e-4)
+    divergence = (kl(logits_of(one), logits_of(two)) + kl(logits_of(two), logits_of(one))) / 2
+    assert divergence > 1e-4
+    torch.testing.assert_close(loss.double(), sum(losses) / 2 + 3.0 * divergence, rtol=1e-4, atol=1e-4)
 
 
 def test_r_drop_is_zero_for_equal_passes(data):
@@ -339,9 +339,9 @@ def test_distillation_is_the_formula(data, tmp_path, task, weight, temperature):
     batch = batch_of(module, examples)
     mine, theirs = predict(module, batch), module.task.predict(module._teacher[0], batch, mask_padding=True)
     own = functional.cross_entropy(logits_of(mine).double(), mine.targets_N, reduction="sum")
-    pull = temperature**2 * kl(logits_of(theirs) / temperature, logits_of(mine) / temperature)
-    assert pull > 1e-3
-    expected = (1 - weight) * own + weight * pull
+    divergence = temperature**2 * kl(logits_of(theirs) / temperature, logits_of(mine) / temperature)
+    assert divergence > 1e-3
+    expected = (1 - weight) * own + weight * divergence
     torch.testing.assert_close(module._loss(batch).double(), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -352,14 +352,14 @@ def test_with_weight_one_a_student_predicts_as_its_teacher(data, tmp_path):
     batch = replace(batch, tensors={**batch.tensors, "targets": random_targets})
     teacher = module._teacher[0]
     before = {name: parameter.clone() for name, parameter in teacher.named_parameters()}
-    wanted = logits_of(module.task.predict(teacher, batch, mask_padding=True))
-    first = kl(wanted, logits_of(predict(module, batch)))
+    expected = logits_of(module.task.predict(teacher, batch, mask_padding=True))
+    first = kl(expected, logits_of(predict(module, batch)))
     optimizer = torch.optim.Adam(module.model.parameters(), 0.01)
     for _ in range(60):
         optimizer.zero_grad()
         module._loss(batch).backward()
         optimizer.step()
-    assert kl(wanted, logits_of(predict(module, batch))) < 0.05 * first
+    assert kl(expected, logits_of(predict(module, batch))) < 0.05 * first
     assert not any(parameter.requires_grad for parameter in teacher.parameters())
     assert all(torch.equal(parameter, before[name]) for name, parameter in teacher.named_parameters())
     assert not any(name.startswith("_teacher") for name, _ in module.named_parameters())
@@ -370,8 +370,8 @@ def test_hidden_loss_is_the_distance_of_hidden_states(data, tmp_path):
     module, examples = module_of(data, distillation=spec)
     batch = batch_of(module, examples)
     mine, theirs = predict(module, batch), module.task.predict(module._teacher[0], batch, mask_padding=True)
-    apart = (mine.hidden_ND - theirs.hidden_ND).square().mean(-1).sum()
-    torch.testing.assert_close(module._loss(batch), task_loss(mine) + 0.5 * apart)
+    distance = (mine.hidden_ND - theirs.hidden_ND).square().mean(-1).sum()
+    torch.testing.assert_close(module._loss(batch), task_loss(mine) + 0.5 * distance)
 
 
 def test_teacher_of_another_width_is_refused_with_a_hidden_weight(data, tmp_path):
@@ -508,9 +508,9 @@ def test_moved_tokens_are_permuted(data, spec):
 
 def test_deleted_tokens_are_fewer_and_in_order(data):
     module, examples = module_of(data, augmentation={"token_deletion": 0.5})
-    made = batch_of(module, examples, training=True)
+    batch = batch_of(module, examples, training=True)
     left = 0
-    for example, ids, keep in zip(examples, made["source"], made["source_keep"], strict=True):
+    for example, ids, keep in zip(examples, batch["source"], batch["source_keep"], strict=True):
         remaining = iter(example["source"].tolist())
         assert all(number in remaining for number in ids[keep].tolist())
         left += int(keep.sum())
@@ -531,32 +531,32 @@ def test_each_epoch_has_its_own_reproducible_augmentation(data):
         )
         return [
             {
-                place: row[keep].tolist()
-                for place, row, keep in zip(part.rows, part.batch["source"], part.batch["source_keep"], strict=True)
+                index: row[keep].tolist()
+                for index, row, keep in zip(part.rows, part.batch["source"], part.batch["source_keep"], strict=True)
             }
             for part in loader
         ]
 
     first, second = epochs()
     assert first.keys() == second.keys()
-    assert sum(first[place] != second[place] for place in first) > len(first) / 2
+    assert sum(first[index] != second[index] for index in first) > len(first) / 2
     assert epochs() == [first, second]
 
 
 def test_held_out_examples_are_never_augmented(data, tmp_path):
-    held = {"source": str(data / "a.en"), "target": str(data / "a.de")}
+    validation = {"source": str(data / "a.en"), "target": str(data / "a.de")}
     spec = recipe(
         data,
         "text-to-text",
-        data={"validation": held},
+        data={"validation": validation},
         regularize={"augmentation": {"token_replacement": 0.9}, "label_smoothing": 0.5, "dropout": 0.5},
     )
     module, examples = ready(spec, data / "run")
-    seen = []
+    records = []
     collate = module.task.collate
 
     def watched(*arguments, **options):
-        seen.append(options)
+        records.append(options)
         return collate(*arguments, **options)
 
     module.task.collate = watched
@@ -564,8 +564,8 @@ def test_held_out_examples_are_never_augmented(data, tmp_path):
     assert held_out is not None
     measure = build_validator(module.task, held_out, spec)
     assert measure() == measure()
-    assert seen
-    assert not any(options["training"] for options in seen)
+    assert records
+    assert not any(options["training"] for options in records)
     assert module.model.training
     module.model.eval()
     batch = batch_of(module, examples)

@@ -133,10 +133,10 @@ def test_early_stopping_resumes_with_its_best_value(folder, at):
 @pytest.fixture
 def begun(folder, tmp_path):
     """Folder with a run after six steps, and its arguments."""
-    made = folder / "begun"
-    if not made.exists():
+    checkpoints = folder / "begun"
+    if not checkpoints.exists():
         trained_until(tiny(folder, "begun"), lambda step: step == 7)
-    shutil.copytree(made, tmp_path / "run")
+    shutil.copytree(checkpoints, tmp_path / "run")
     for name in ("train.tsv", "valid.tsv"):
         shutil.copy(folder / name, tmp_path)
     # a run's folder may move: the recipe only contains the path of the data
@@ -167,8 +167,8 @@ def test_another_recipe_is_refused_and_nothing_changes(begun, folder):
 
 @pytest.mark.parametrize("name", ["train", "valid"])
 def test_other_data_is_refused_but_moved_data_is_not(folder, tmp_path, name):
-    for held in ("train.tsv", "valid.tsv"):
-        shutil.copy(folder / held, tmp_path)
+    for file_name in ("train.tsv", "valid.tsv"):
+        shutil.copy(folder / file_name, tmp_path)
     recipe = tiny(tmp_path)
     trained_until(recipe, lambda step: step == 4)
     file = tmp_path / f"{name}.tsv"

@@ -56,10 +56,10 @@ def test_padding_is_small_and_batches_are_full():
 def test_seeds_and_epochs_differ_in_the_order_and_in_the_batches():
     table = captions(5_000)
 
-    def plan(seed, epoch):
+    def epoch_batches(seed, epoch):
         return [tuple(batch) for batch in TokenBatchSampler(table, batch_tokens=1000, seed=seed).epoch(epoch)]
 
-    first, others = plan(0, 0), [plan(0, 1), plan(1, 0)]
+    first, others = epoch_batches(0, 0), [epoch_batches(0, 1), epoch_batches(1, 0)]
     for other in others:
         assert other != first
         assert len({frozenset(batch) for batch in first} & {frozenset(batch) for batch in other}) < len(first) / 20

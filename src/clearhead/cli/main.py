@@ -1,6 +1,7 @@
 """Entry point of the command `clearhead`: its subcommands, and errors as one line."""
 
 import contextlib
+import inspect
 import io
 import logging
 import os
@@ -53,6 +54,10 @@ class UsageError(ValueError):
 class _Commands(TyperGroup):
     """Report a wrong option or argument in one line, like every other error. typer would print a box."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _join_help_lines(self)
+
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         with _as_one_line():
             return super().make_context(*arguments, **options)
@@ -60,6 +65,14 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with _as_one_line():
             return super().invoke(ctx)
+
+
+def _join_help_lines(command: Any) -> None:
+    """Join the lines of each paragraph of the help, which typer would otherwise break as in the docstring."""
+    if command.help:
+        command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help))
+    for subcommand in getattr(command, "commands", {}).values():
+        _join_help_lines(subcommand)
 
 
 @contextlib.contextmanager

@@ -95,11 +95,11 @@ def json_line(values: Mapping[str, Any], kept: Mapping[str, Any]) -> str:
     return json.dumps({**kept, **values}, ensure_ascii=False, allow_nan=False, default=str)
 
 
-def kept_columns(keep: str | None, taken: Sequence[str], *, as_json: bool = True) -> list[str]:
+def kept_columns(keep: str | None, columns: Sequence[str], *, as_json: bool = True) -> list[str]:
     """Return the names in --keep.
 
     Raises:
-        ValueError: the output is not JSON, or a name is invalid or is one of `taken`, the output's own columns.
+        ValueError: the output is not JSON, or a name is invalid or is one of `columns`, the output's own columns.
     """
     from clearhead.data.corpus import check_keep
 
@@ -108,7 +108,7 @@ def kept_columns(keep: str | None, taken: Sequence[str], *, as_json: bool = True
     if not as_json:
         raise ValueError("--keep requires --json, whose lines have columns")
     names = [name.strip() for name in keep.split(",")]
-    check_keep(names, taken)
+    check_keep(names, columns)
     return names
 
 

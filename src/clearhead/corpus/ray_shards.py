@@ -110,17 +110,17 @@ def _precision(encoder: TextEncoder) -> str:
 def _outputs(shards: Sequence[str | Path], output: Path) -> dict[str, Path]:
     """Return the output file of each shard."""
     outputs: dict[str, Path] = {}
-    taken: dict[Path, str] = {}
+    sources: dict[Path, str] = {}
     for shard in map(str, shards):
         if shard == "-":
             raise ValueError("standard input cannot be a shard, because other machines cannot read it; give files")
         name = Path(shard).name.removesuffix(".gz")
         target = output.resolve() / f"{Path(name).stem}.parquet"
-        if target in taken:
-            raise ValueError(f"{taken[target]} and {shard} would both be written to {target}; rename one of them")
+        if target in sources:
+            raise ValueError(f"{sources[target]} and {shard} would both be written to {target}; rename one of them")
         if target == Path(shard).resolve():
             raise ValueError(f"{target} is also an input and would be overwritten; give another --output")
-        taken[target] = shard
+        sources[target] = shard
         outputs[str(Path(shard).resolve())] = target
     return outputs
 

@@ -153,7 +153,7 @@ class _Jsonl:
 
 
 class _Parquet:
-    """A Parquet file ends with its index and cannot be continued, so the part file is a sequence of Arrow streams."""
+    """Writer of Parquet files. They end with an index, so the part file is a sequence of Arrow streams."""
 
     def append(self, part: HashedFile, texts: Sequence[str], vectors: Vectors, kept: Kept) -> None:
         import pyarrow

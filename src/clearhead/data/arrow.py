@@ -117,13 +117,13 @@ def _complete(paths: list[Path]) -> list[Path]:
     return paths
 
 
-def check_arrow(source: str, columns: Sequence[Column], *, numbers: bool) -> None:
+def check_arrow(source: str, columns: Sequence[Column], *, allow_numbers: bool) -> None:
     """Check that a Parquet or Arrow file has the columns, as text.
 
     Args:
         source: the file.
         columns: the columns to read. A dot selects a field of a column of structs, such as "translation.en".
-        numbers: whether numbers are accepted too.
+        allow_numbers: whether numbers are accepted too.
 
     Raises:
         ValueError: the file has another format, a column is missing, repeated or of another type, or pyarrow is not
@@ -146,8 +146,8 @@ def check_arrow(source: str, columns: Sequence[Column], *, numbers: bool) -> Non
         if column.any_type:
             continue
         inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-        if not (_is_text(inner) or (numbers and _is_number(inner))):
-            expected = "text or numbers" if numbers else "text"
+        if not (_is_text(inner) or (allow_numbers and _is_number(inner))):
+            expected = "text or numbers" if allow_numbers else "text"
             raise ValueError(f"{source}: column {column.name!r} has type {kind}; expected {expected}")
 
 
@@ -155,7 +155,7 @@ def arrow_rows(
     source: str,
     columns: Sequence[Column],
     *,
-    numbers: bool,
+    allow_numbers: bool,
     errors: Errors = "strict",
     advice: str = "write the file again with UTF-8 text",
     on_progress: Callable[[float], object] = lambda share: None,
@@ -165,7 +165,7 @@ def arrow_rows(
     Args:
         source: the file.
         columns: the columns to read.
-        numbers: whether numbers are accepted too, as text.
+        allow_numbers: whether numbers are accepted too, as text.
         errors: how to handle text that is not UTF-8: "strict" raises, "replace" inserts U+FFFD.
         advice: how to fix such text, for the message.
         on_progress: called for each row with the share of the file that has been read, from 0 to 1.
@@ -184,7 +184,7 @@ def arrow_rows(
             row_values = []
             for value, column in zip(cells, columns, strict=True):
                 decoded = _decoded(value, column, where, errors, advice) if isinstance(value, bytes) else value
-                row_values.append(_checked(decoded, column, where, numbers))
+                row_values.append(_checked(decoded, column, where, allow_numbers))
             yield where, row_values
         share = end
 
@@ -348,10 +348,10 @@ def _decoded(value: bytes, column: Column, where: str, errors: Errors, advice: s
         ) from None
 
 
-def _checked(value: object, column: Column, where: str, numbers: bool) -> object:
+def _checked(value: object, column: Column, where: str, allow_numbers: bool) -> object:
     if column.any_type or (value is None and column.optional):
         return value
-    return check_text(value, f"{where}: column {column.name!r}", numbers)
+    return check_text(value, f"{where}: column {column.name!r}", allow_numbers)
 
 
 def _is_text(kind: Any) -> bool:

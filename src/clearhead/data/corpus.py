@@ -154,7 +154,7 @@ class Corpus:
         """Return the rows of a table with their lines; None for lines of text."""
         kind = _kind(source)
         if kind == ".jsonl":
-            return json_rows(lines, source, self._columns(), numbers=False)
+            return json_rows(lines, source, self._columns(), allow_numbers=False)
         if kind in (".csv", ".tsv"):
             return separated_rows(lines, source, self._columns(numbered=True), commas=kind == ".csv")
         return None
@@ -169,7 +169,7 @@ class Corpus:
             check_file(Path(source))
         kind = _kind(source)
         if kind in ARROW_SUFFIXES:
-            check_arrow(source, self._columns(), numbers=False)
+            check_arrow(source, self._columns(), allow_numbers=False)
         elif kind in (".csv", ".tsv"):
             self._check_header(source, commas=kind == ".csv")
         elif not is_table(source) and (self.column is not None or self.keep):
@@ -206,7 +206,9 @@ class Corpus:
         def count(share: float) -> None:
             self.bytes_read = start + int(share * size)
 
-        return arrow_rows(source, self._columns(), numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count)
+        return arrow_rows(
+            source, self._columns(), allow_numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count
+        )
 
 
 class TypedTexts(Corpus):
@@ -307,21 +309,21 @@ def open_source(source: str) -> Iterator[Any]:
         yield file
 
 
-def check_keep(keep: Sequence[str], taken: Sequence[str]) -> None:
+def check_keep(keep: Sequence[str], columns: Sequence[str]) -> None:
     """Check the names of columns that are copied to an output.
 
     Args:
         keep: the names.
-        taken: names of the output's own columns.
+        columns: names of the output's own columns.
 
     Raises:
-        ValueError: a name is empty, repeated or taken.
+        ValueError: a name is empty, repeated or in `columns`.
 
     >>> from clearhead.data.corpus import check_keep
-    >>> check_keep(["id", "title"], taken=["text"])
+    >>> check_keep(["id", "title"], columns=["text"])
     """
     for name in keep:
-        if name in taken:
+        if name in columns:
             raise ValueError(f"--keep: the output already has a column {name!r}")
         if not name or list(keep).count(name) > 1:
             raise ValueError(f"--keep: expected names of columns, separated by commas; got {','.join(keep)!r}")

@@ -151,7 +151,7 @@ class Records:
     def _table(self, path: Path) -> Iterator[Cells]:
         kind = _kind(path)
         if kind in ARROW_SUFFIXES:
-            yield from arrow_rows(str(path), self._selected_columns(), numbers=True)
+            yield from arrow_rows(str(path), self._selected_columns(), allow_numbers=True)
         elif kind == ".json":
             yield from self._squad(path)
         else:
@@ -161,7 +161,7 @@ class Records:
     def _read(self, lines: Iterator[str], path: Path) -> Iterator[Cells]:
         kind = _kind(path)
         if kind == ".jsonl":
-            return json_rows(lines, str(path), self._selected_columns(), numbers=True)
+            return json_rows(lines, str(path), self._selected_columns(), allow_numbers=True)
         if kind in (".csv", ".tsv"):
             return self._separated(lines, path, commas=kind == ".csv")
         return self._plain(lines, path)
@@ -259,7 +259,7 @@ class Records:
         if kind in (".jsonl", ".json", *ARROW_SUFFIXES) and numbered:
             raise ValueError(f"{path} has named columns; got the numbers {self.columns}")
         if kind in ARROW_SUFFIXES:
-            check_arrow(str(path), self._selected_columns(), numbers=True)
+            check_arrow(str(path), self._selected_columns(), allow_numbers=True)
         elif kind == ".json":
             for column in self._selected_columns():
                 if column.name not in _SQUAD and not column.optional:

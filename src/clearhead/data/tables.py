@@ -30,24 +30,24 @@ Cells = tuple[str, list[Any]]
 """File and line of a row, and the values of the requested columns: texts, None or, for `any_type`, other values."""
 
 
-def json_rows(lines: Iterable[str], source: str, columns: Sequence[Column], *, numbers: bool) -> Iterator[Cells]:
+def json_rows(lines: Iterable[str], source: str, columns: Sequence[Column], *, allow_numbers: bool) -> Iterator[Cells]:
     """Yield the rows of JSON lines; blank lines are skipped.
 
     Args:
         lines: the lines.
         source: the file name, for messages.
         columns: the keys to read from each object.
-        numbers: whether numbers are accepted too, as text.
+        allow_numbers: whether numbers are accepted too, as text.
 
     Raises:
         ValueError: a line is not a JSON object, or the value of a column is missing or not a text; the message names
             the line.
 
     >>> from clearhead.data.tables import Column, json_rows
-    >>> list(json_rows(['{"text": "Hi", "score": 4.50}'], "a.jsonl", [Column("score")], numbers=True))
+    >>> list(json_rows(['{"text": "Hi", "score": 4.50}'], "a.jsonl", [Column("score")], allow_numbers=True))
     [('a.jsonl, line 1', ['4.50'])]
     """
-    decode = (json.JSONDecoder(parse_int=str, parse_float=str) if numbers else json.JSONDecoder()).decode
+    decode = (json.JSONDecoder(parse_int=str, parse_float=str) if allow_numbers else json.JSONDecoder()).decode
     for number, line in enumerate(lines, start=1):
         where = f"{source}, line {number}"
         if not line.strip():
@@ -58,16 +58,16 @@ def json_rows(lines: Iterable[str], source: str, columns: Sequence[Column], *, n
             raise ValueError(f"{where}: not JSON: {json_error(error, line)}") from None
         if not isinstance(row, dict):
             raise ValueError(f"{where}: a JSON {type(row).__name__}; expected an object")
-        yield where, [_json_value(row, column, where, numbers) for column in columns]
+        yield where, [_json_value(row, column, where, allow_numbers) for column in columns]
 
 
-def _json_value(row: dict[str, object], column: Column, where: str, numbers: bool) -> object:
+def _json_value(row: dict[str, object], column: Column, where: str, allow_numbers: bool) -> object:
     if column.name not in row and not column.optional:
         raise ValueError(f"{where}: {missing_column(column.name, list(row))}")
     value = row.get(str(column.name))
     if column.any_type or (value is None and column.optional):
         return value
-    return check_text(value, f"{where}: column {column.name!r}", numbers)
+    return check_text(value, f"{where}: column {column.name!r}", allow_numbers)
 
 
 def separated_rows(
@@ -180,13 +180,13 @@ def missing_column(name: str | int, names: Sequence[str]) -> str:
     return f"no column {name!r}; it has: {', '.join(names)}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")
 
 
-def check_text(value: object, where: str, numbers: bool = False) -> str:
+def check_text(value: object, where: str, allow_numbers: bool = False) -> str:
     """Return a value if it is a text.
 
     Args:
         value: the value.
         where: its file and line, for messages.
-        numbers: whether the message suggests numbers too.
+        allow_numbers: whether the message suggests numbers too.
 
     Raises:
         ValueError: the value is not a string, or not valid Unicode.
@@ -196,7 +196,7 @@ def check_text(value: object, where: str, numbers: bool = False) -> str:
     'one'
     """
     if not isinstance(value, str):
-        expected = "a text or a number" if numbers else "a text"
+        expected = "a text or a number" if allow_numbers else "a text"
         raise ValueError(f"{where} is {'null' if value is None else type(value).__name__}; expected {expected}")
     try:
         value.encode("utf-8")

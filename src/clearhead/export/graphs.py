@@ -52,7 +52,7 @@ class Graph:
 
 
 class SentenceEncoder(nn.Module):
-    """Maps ids to one vector per text: encoder, pooling and normalization."""
+    """Graph from ids to one vector per text: encoder, pooling and normalization."""
 
     def __init__(self, model: EncoderModel, pooling: Pooling, normalize: bool) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class SentenceEncoder(nn.Module):
 
 
 class _Head(nn.Module):
-    """Maps ids to the logits of labels, or to start and end logits."""
+    """Graph from ids to the logits of labels, or to start and end logits."""
 
     def __init__(self, model: EncoderClassifier | SpanClassifier) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class _Head(nn.Module):
 
 
 class SourceEncoder(nn.Module):
-    """Maps source ids to the memory."""
+    """Graph from source ids to the memory."""
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class _ConcatenatingCache(SelfAttentionCache):
 
 
 class Decoder(nn.Module):
-    """First decoding step: maps a target prefix to logits and all keys and values."""
+    """First decoding step: from a target prefix to logits and all keys and values."""
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class Decoder(nn.Module):
 
 
 class DecoderWithPast(nn.Module):
-    """Later decoding steps: maps one token and the cached keys and values to logits and updated keys and values."""
+    """Later decoding steps: from one token and the cached keys and values to logits and updated keys and values."""
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()

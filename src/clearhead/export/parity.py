@@ -47,7 +47,7 @@ def suppress_warnings() -> Iterator[None]:
 
 
 def _is_not_from_onnxruntime(record: logging.LogRecord) -> bool:
-    """Filter of the root logger, to which the quantizer of ONNX Runtime writes its advice."""
+    """Return whether a record of the root logger is not the advice that ONNX Runtime's quantizer writes to it."""
     return "onnxruntime" not in record.pathname
 
 

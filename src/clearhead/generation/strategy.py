@@ -1,4 +1,4 @@
-"""What a search strategy does, and how its search starts.
+"""Interface of the search strategies, and the first step of a search.
 
 To add a strategy, write a subclass of `SearchStrategy` in its own file, and add it to `STRATEGIES` in `generate.py`.
 """
@@ -58,11 +58,11 @@ class SearchStrategy(ABC):
 
     @abstractmethod
     def supports(self, config: GenerationConfig) -> bool:
-        """Return whether it implements the options of a config."""
+        """Return whether the strategy implements the options of a config."""
 
     @abstractmethod
     def rows_per_source(self, config: GenerationConfig) -> int:
-        """Return the number of targets that it decodes for each source."""
+        """Return the number of targets that the strategy decodes for each source."""
 
     @abstractmethod
     def describe(self, config: GenerationConfig) -> str:

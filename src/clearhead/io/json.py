@@ -47,11 +47,11 @@ def json_error(error: Exception, text: str) -> str:
     if "set_int_max_str_digits" not in str(error):
         return str(error)
     limit = sys.get_int_max_str_digits()
-    found = re.search(rf"(?<!\d)\d{{{limit + 1},}}", text)
-    if found is None:
+    match = re.search(rf"(?<!\d)\d{{{limit + 1},}}", text)
+    if match is None:
         return f"an integer has more than {limit} digits"
-    line, column = text.count("\n", 0, found.start()) + 1, found.start() - text.rfind("\n", 0, found.start())
-    return f"an integer has {len(found[0])} digits, more than {limit}: line {line} column {column}"
+    line, column = text.count("\n", 0, match.start()) + 1, match.start() - text.rfind("\n", 0, match.start())
+    return f"an integer has {len(match[0])} digits, more than {limit}: line {line} column {column}"
 
 
 def write_json(path: Path, data: object) -> None:

@@ -4,7 +4,7 @@ import torch
 
 
 def has(name: str) -> bool:
-    """Whether the CPU has an instruction set.
+    """Return whether the CPU has an instruction set.
 
     Args:
         name: PyTorch's name of the instruction set, such as "avx512_bf16" or "amx_tile".

@@ -137,7 +137,7 @@ def _scatter_indices(
 
 
 def _has_variable_length_kernel(q: Tensor) -> bool:
-    """Whether PyTorch has a variable-length kernel for q.
+    """Return whether PyTorch has a variable-length kernel for q.
 
     It runs on NVIDIA GPUs since Ampere, in 16 bits, for heads of up to 256 columns in multiples of eight.
     """

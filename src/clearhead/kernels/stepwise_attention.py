@@ -24,7 +24,7 @@ _MIN_SOFTMAX_WIDTH = 16
 
 
 def is_fast_forward(q: Tensor) -> bool:
-    """Whether the forward pass over few queries is faster than the fused kernel's, for q's dtype and device."""
+    """Return whether the forward pass over few queries is faster than the fused kernel's, for q's dtype and device."""
     if q.device.type != "cpu":
         return False
     return q.dtype == torch.float32 or (q.dtype == torch.bfloat16 and not _has_fast_fused_bfloat16())
@@ -32,7 +32,7 @@ def is_fast_forward(q: Tensor) -> bool:
 
 @functools.cache
 def _has_fast_fused_bfloat16() -> bool:
-    """Whether the CPU has AMX: the fused kernel is faster then in bfloat16 at every length.
+    """Return whether the CPU has AMX, with which the fused kernel is faster in bfloat16 at every length.
 
     It is faster in float32 too, but there padding would change a result by about 1e-6.
     """
@@ -45,7 +45,7 @@ def _supports(call: AttentionCall) -> bool:
 
 
 def _is_short(call: AttentionCall) -> bool:
-    """Whether queries and keys are so few that the fused kernel is slower: two to eight times for 10 to 60 tokens."""
+    """Return whether queries and keys are so few that the fused kernel is slower, two to eight times for 10 to 60."""
     if call.needs_grad:
         return max(call.queries, call.keys) <= MAX_LENGTH_WITH_GRAD
     return is_fast_forward(call.q) and max(call.queries, call.keys) <= MAX_LENGTH

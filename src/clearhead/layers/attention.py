@@ -89,8 +89,8 @@ class MultiHeadAttention(nn.Module):
         window: int | None = None,
     ) -> None:
         super().__init__()
-        head_dim = _head_dim(d_model, num_heads, head_dim, drop_prob)
-        inner = num_heads * head_dim
+        self.head_dim = _head_dim(d_model, num_heads, head_dim, drop_prob)
+        inner = num_heads * self.head_dim
         self.num_heads, self.drop_prob, self.scale, self.window = num_heads, drop_prob, scale, window
         # in the order of torch.nn: first the output projection, then [Q; K; V] as one Xavier matrix
         self.out = nn.Linear(inner, d_model, bias=bias)
@@ -99,7 +99,7 @@ class MultiHeadAttention(nn.Module):
         if bias:
             nn.init.zeros_(self.qkv.bias)
             nn.init.zeros_(self.out.bias)
-        self.rotary = None if rotary_theta is None else RotaryEmbedding(head_dim, rotary_theta)
+        self.rotary = None if rotary_theta is None else RotaryEmbedding(self.head_dim, rotary_theta)
 
     def forward(
         self, x: Float[Tensor, "N L D"], mask: MaskLike = None, cache: SelfAttentionCache | None = None
@@ -117,7 +117,7 @@ class MultiHeadAttention(nn.Module):
             k, v = cache.append(k, v)
         drop_prob = self.drop_prob if self.training else 0.0
         z = scaled_dot_product_attention(fold_rows(q, k), k, v, mask, drop_prob=drop_prob, scale=self.scale)
-        output: Tensor = self.out(merge_heads(z).reshape(rows, length, self.out.in_features))
+        output: Tensor = self.out(merge_heads(z).reshape(rows, length, self.num_heads * self.head_dim))
         return output
 
     def apply_window(self, mask: masks.Mask | None, keys: int) -> masks.Mask | None:
@@ -164,7 +164,8 @@ class CrossAttention(nn.Module):
         scale: float | None = None,
     ) -> None:
         super().__init__()
-        inner = num_heads * _head_dim(d_model, num_heads, head_dim, drop_prob)
+        self.head_dim = _head_dim(d_model, num_heads, head_dim, drop_prob)
+        inner = num_heads * self.head_dim
         self.num_heads, self.drop_prob, self.scale = num_heads, drop_prob, scale
         self.out = nn.Linear(inner, d_model, bias=bias)
         self.q, self.kv = _empty_linear(d_model, inner, bias), _empty_linear(d_model, 2 * inner, bias)

@@ -129,8 +129,8 @@ def init_weights(model: nn.Module, embedding_width: int, std: float | None) -> N
             nn.init.normal_(module.weight, std=embedding_width**-0.5 if std is None else std)
     for module in model.modules():
         if isinstance(module, MultiHeadAttention | CrossAttention) and module.scale is not None:
-            inner = module.out.in_features
-            factor = (inner // module.num_heads) ** -0.5 / module.scale
+            inner = module.num_heads * module.head_dim
+            factor = module.head_dim**-0.5 / module.scale
             queries = module.qkv.weight[:inner] if isinstance(module, MultiHeadAttention) else module.q.weight
             with torch.no_grad():
                 queries.mul_(factor)

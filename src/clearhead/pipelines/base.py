@@ -1,4 +1,4 @@
-"""What all pipelines have in common: a description and truncation warnings."""
+"""Base class of the pipelines, and their truncation warnings."""
 
 import logging
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Pipeline(Generic[M]):
     Attributes:
         name: the name or folder that the model was loaded from.
         model: the model, in float32.
-        precision, device: how and where it computes.
+        precision, device: precision and device of the computation.
     """
 
     name: str

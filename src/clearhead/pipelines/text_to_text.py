@@ -1,5 +1,6 @@
 """Generate texts from texts: translations, summaries, free-form answers."""
 
+import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -153,8 +154,8 @@ class TextToText(Pipeline[Seq2Seq]):
         Raises:
             ValueError: the task is not described; the message lists the tasks that are.
         """
-        other = object.__new__(type(self))
-        other.__dict__ = {**self.__dict__, "prompts": self.prompts.with_task(task)}
+        other = copy.copy(self)
+        other.prompts = self.prompts.with_task(task)
         other.generation_config = other.prompts.generation_config(self.generation_config)
         return other
 

@@ -17,7 +17,7 @@ from clearhead.runtime.prepacked_linear import PrepackedConverter
 
 @runtime_checkable
 class LinearConverter(Protocol):
-    """Replaces the linear layers of a model for inference."""
+    """Interface of objects that replace the linear layers of a model for inference."""
 
     def supports(self, device: torch.device) -> bool:
         """Return whether its layers run on a device, and are correct there."""
@@ -45,7 +45,7 @@ def _never(device: torch.device) -> bool:
 
 @dataclass(frozen=True)
 class Precision:
-    """How the layers of a model compute.
+    """A precision: the dtype of a model's layers and the converter of its linear layers.
 
     Args:
         name: the name that users give, such as "bfloat16".

@@ -91,7 +91,7 @@ class PrepackedOutputProjection(nn.Module):
 
 
 class PrepackedConverter:
-    """Replace linear layers by prepacked ones on a CPU.
+    """Converter of linear layers to prepacked ones on a CPU.
 
     Args:
         dtype: dtype of the matmuls.

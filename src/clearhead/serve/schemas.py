@@ -76,7 +76,7 @@ class ModelOut(BaseModel):
     object: Literal["model"] = "model"
     created: int
     owned_by: Literal["clearhead"] = "clearhead"
-    uses: list[str]
+    tasks: list[str]
 
 
 class ModelsResponse(BaseModel):

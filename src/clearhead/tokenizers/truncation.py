@@ -82,17 +82,17 @@ def encode_truncated(
     """
     characters = _CHARACTERS_PER_TOKEN * max_length
     splittable = {
-        index: found
+        index: split
         for index, text in enumerate(texts)
-        if len(text) > characters and (found := rules(text)) is not None
+        if len(text) > characters and (split := rules(text)) is not None
     }
     original, texts = texts, list(texts)
-    for index, found in splittable.items():
-        if found.long_word:
-            texts[index] = found.long_word.sub(r"\1", texts[index])
+    for index, split in splittable.items():
+        if split.long_word:
+            texts[index] = split.long_word.sub(r"\1", texts[index])
     parts = list(texts)
-    for index, found in splittable.items():
-        parts[index] = found.beginning(texts[index], characters)
+    for index, split in splittable.items():
+        parts[index] = split.beginning(texts[index], characters)
     for text in parts:
         check_memory(
             _BYTES_PER_CHARACTER * len(text),

@@ -70,15 +70,15 @@ def test_refuses_missing_model():
 
 def test_reports_padding_in_pooled_vector(tiny_bert, monkeypatch):
     monkeypatch.setattr(heads, "pool", lambda hidden, keep, pooling: hidden.mean(dim=1))
-    (found,) = lint_checkpoint(tiny_bert).findings
-    assert found.rule == "pooled-padding"
+    (finding,) = lint_checkpoint(tiny_bert).findings
+    assert finding.rule == "pooled-padding"
 
 
 def test_reports_encoder_that_drops_its_mask(tiny_bert, monkeypatch):
     forward = EncoderModel.forward
     monkeypatch.setattr(EncoderModel, "forward", lambda self, ids, mask=None: forward(self, ids))
-    (found,) = lint_checkpoint(tiny_bert).findings
-    assert found.rule == "padding-attended"
+    (finding,) = lint_checkpoint(tiny_bert).findings
+    assert finding.rule == "padding-attended"
 
 
 @pytest.mark.parametrize("family", ["marian", "bart", "t5", "m2m_100"])

@@ -376,14 +376,14 @@ def test_reports_planted_mistake(name):
     torch.manual_seed(0)
     model = make_model().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = lint(model, batch, **known)
-    assert [finding.rule for finding in found][:1] == [rule], list(map(str, found))
+    findings = lint(model, batch, **known)
+    assert [finding.rule for finding in findings][:1] == [rule], list(map(str, findings))
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
     torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0, equal_nan=True)
-    assert found[0].where
-    assert found[0].explanation
-    assert found[0].fix
+    assert findings[0].where
+    assert findings[0].explanation
+    assert findings[0].fix
 
 
 def test_eager_model_does_not_change_later_models():
@@ -445,27 +445,27 @@ def test_long_text_in_batch_with_short_text():
 
 
 def test_finding_names_masked_row_and_nan_weight():
-    (found,) = lint(encoder(), {"ids": IDS, "mask": ONE_CLOSED})
-    assert found.where == "encoder.layers.0.attention, row 0, position 2"
-    (found,) = lint(torch_transformer(), right_torch(memory_key_padding_mask=~ONE_TEXT), **BOTH)
-    assert found.where == "decoder.layers.0.multihead_attn, row 1, position 0"
+    (finding,) = lint(encoder(), {"ids": IDS, "mask": ONE_CLOSED})
+    assert finding.where == "encoder.layers.0.attention, row 0, position 2"
+    (finding,) = lint(torch_transformer(), right_torch(memory_key_padding_mask=~ONE_TEXT), **BOTH)
+    assert finding.where == "decoder.layers.0.multihead_attn, row 1, position 0"
     spoilt = broken(broken(torch_encoder(), "layers.0.linear2.weight"), "layers.1.linear1.weight")
-    (found,) = lint(spoilt, {"src": X, "src_key_padding_mask": ~KEEP}, keep=KEEP)
-    assert found.where == "layers.0.linear2.weight, 1 of 96"
+    (finding,) = lint(spoilt, {"src": X, "src_key_padding_mask": ~KEEP}, keep=KEEP)
+    assert finding.where == "layers.0.linear2.weight, 1 of 96"
     src = X.clone()
     src[0, 0, 0] = torch.nan
-    (found,) = lint(torch_encoder(), {"src": src, "src_key_padding_mask": ~KEEP}, keep=KEEP)
-    assert (found.rule, found.where) == ("nonfinite-input", "the source")
+    (finding,) = lint(torch_encoder(), {"src": src, "src_key_padding_mask": ~KEEP}, keep=KEEP)
+    assert (finding.rule, finding.where) == ("nonfinite-input", "the source")
 
 
 def test_pooling_first_token_with_left_padding():
     left = KEEP.flip(1)
     batch = {"input_ids": torch.where(left, IDS.flip(1), PAD), "attention_mask": left.long()}
-    (found,) = lint(transformers.BertForSequenceClassification(BERT), batch)
-    assert (found.rule, found.where) == (LEAKS, "pooling, row 1, position 0")
-    assert found.fix == "Use the first real token, or pad on the right."
-    (found,) = lint(MeanOfTheirs(transformers.BertModel(BERT)), batch)
-    assert "Pool with the mask" in found.fix
+    (finding,) = lint(transformers.BertForSequenceClassification(BERT), batch)
+    assert (finding.rule, finding.where) == (LEAKS, "pooling, row 1, position 0")
+    assert finding.fix == "Use the first real token, or pad on the right."
+    (finding,) = lint(MeanOfTheirs(transformers.BertModel(BERT)), batch)
+    assert "Pool with the mask" in finding.fix
 
 
 def test_each_module_keeps_its_mode():
@@ -548,8 +548,8 @@ class StatesAndPooled(nn.Module):
 @pytest.mark.parametrize("leaks", [True, False])
 @pytest.mark.parametrize("form", ["tuple", "mapping", "score"])
 def test_pooled_vectors_next_to_states_and_as_scores(form, leaks):
-    found = lint(StatesAndPooled(form, leaks), {"ids": IDS})
-    assert [finding.rule for finding in found] == (["pooled-padding"] if leaks else [])
+    findings = lint(StatesAndPooled(form, leaks), {"ids": IDS})
+    assert [finding.rule for finding in findings] == (["pooled-padding"] if leaks else [])
 
 
 @pytest.mark.parametrize("rows", [2, 6])  # with 6 rows, the shapes do not show the layout
@@ -571,13 +571,13 @@ def test_reports_last_target_token_hidden_from_itself():
     for first in (True, False):
         arranged = {name: batch[name] if first else batch[name].transpose(0, 1) for name in ("src", "tgt")}
         for mask, rules in ((keep, [SWAPPED]), (target_keep, [])):
-            given = batch | arranged | {"tgt_key_padding_mask": ~mask}
-            found = lint(torch_transformer(batch_first=first), given, keep=keep, target_keep=target_keep)
-            assert [finding.rule for finding in found] == rules
+            inputs = batch | arranged | {"tgt_key_padding_mask": ~mask}
+            findings = lint(torch_transformer(batch_first=first), inputs, keep=keep, target_keep=target_keep)
+            assert [finding.rule for finding in findings] == rules
     ids, target = (torch.where(kept, torch.randint(3, 20, (2, 6)), PAD) for kept in (keep, target_keep))
-    given = {"ids": ids, "target_ids": target, "mask": masks.padding(keep), "target_mask": masks.padding(keep)}
-    found = lint(Seq2Seq(Seq2SeqConfig(**SIZES)), given, keep=keep, target_keep=target_keep)
-    assert [finding.rule for finding in found] == [SWAPPED]
+    inputs = {"ids": ids, "target_ids": target, "mask": masks.padding(keep), "target_mask": masks.padding(keep)}
+    findings = lint(Seq2Seq(Seq2SeqConfig(**SIZES)), inputs, keep=keep, target_keep=target_keep)
+    assert [finding.rule for finding in findings] == [SWAPPED]
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -596,18 +596,18 @@ def test_reports_last_target_token_hidden_by_transformers_mask(family, attention
     model.set_attn_implementation(attention)
     ids, target = (torch.where(kept, torch.randint(3, 20, (2, 6)), PAD) for kept in (keep, target_keep))
     for mask, rules in ((keep, [SWAPPED]), (target_keep, [])):
-        given = {"input_ids": ids, "attention_mask": keep.long()}
-        found = lint(model, given | {"decoder_input_ids": target, "decoder_attention_mask": mask.long()})
-        assert [finding.rule for finding in found] == rules
+        batch = {"input_ids": ids, "attention_mask": keep.long()}
+        findings = lint(model, batch | {"decoder_input_ids": target, "decoder_attention_mask": mask.long()})
+        assert [finding.rule for finding in findings] == rules
 
 
 @pytest.mark.parametrize("pool", ["a divisor that counts padding", "a maximum over zeros"])
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("embed", ["module", "function"])
 def test_reports_counted_padding_without_gradient(pool, first, embed):
-    (found,) = lint(Pooled(pool, first, embed), {"src": IDS})
-    assert (found.rule, found.where) == (LEAKS, "pooling, row 2")
-    assert "Divide by the number of real tokens" in found.fix
+    (finding,) = lint(Pooled(pool, first, embed), {"src": IDS})
+    assert (finding.rule, finding.where) == (LEAKS, "pooling, row 2")
+    assert "Divide by the number of real tokens" in finding.fix
     assert lint(Pooled(pool, first, embed), {"src": IDS[:, :2]}) == []  # no padding in this batch
 
 
@@ -622,13 +622,13 @@ def test_reports_counted_padding_with_any_mask():
             return (states * (ids != PAD)[..., None]).mean(dim=1)
 
     for mask in (MASK, KEEP[:, None, None], torch.where(KEEP[:, None, None], 0.0, -torch.inf)):
-        assert [found.rule for found in lint(MeanWithPadding(), {"ids": IDS, "mask": mask})] == [LEAKS]
+        assert [finding.rule for finding in lint(MeanWithPadding(), {"ids": IDS, "mask": mask})] == [LEAKS]
 
 
 def test_reports_counted_padding_in_square_batch():
     ids = IDS[[0, 1, 2, 0, 1, 2]]
-    found = lint(Pooled("a divisor that counts padding", True, "module"), {"src": ids})
-    assert [finding.rule for finding in found] == [LEAKS]
+    findings = lint(Pooled("a divisor that counts padding", True, "module"), {"src": ids})
+    assert [finding.rule for finding in findings] == [LEAKS]
     assert lint(Pooled("a mean", True, "module"), {"src": ids}) == []
 
 
@@ -637,8 +637,8 @@ def test_reports_counted_padding_in_square_batch():
     [(0, None, "encoder-causal"), (1, None, "encoder-causal"), (None, 0, INVERTED), (None, 1, INVERTED)],
 )
 def test_finding_names_layer(causal, inverted, rule):
-    (found,) = lint(Layers(causal, inverted), {"src": X, "padding": ~KEEP}, keep=KEEP)
-    assert (found.rule, found.where.split(",")[0]) == (
+    (finding,) = lint(Layers(causal, inverted), {"src": X, "padding": ~KEEP}, keep=KEEP)
+    assert (finding.rule, finding.where.split(",")[0]) == (
         rule,
         f"layers.{causal if inverted is None else inverted}.self_attn",
     )
@@ -647,33 +647,33 @@ def test_finding_names_layer(causal, inverted, rule):
 
 def test_reports_inverted_mask_with_text_of_one_token():
     keep = torch.tensor([[True] * 4, [True] + [False] * 3])
-    (found,) = lint(torch_encoder(), {"src": X[:2, :4], "src_key_padding_mask": keep}, keep=keep)
-    assert found.rule == INVERTED
+    (finding,) = lint(torch_encoder(), {"src": X[:2, :4], "src_key_padding_mask": keep}, keep=keep)
+    assert finding.rule == INVERTED
 
 
 def test_reports_causal_mask_on_cross_attention():
     known = {"keep": KEEP, "target_keep": torch.ones_like(TARGET_KEEP)}
     batch = right_torch(memory_mask=CAUSAL, tgt_key_padding_mask=None)
-    assert [found.rule for found in lint(torch_transformer(), batch, **known)] == ["cross-attention-causal"]
+    assert [finding.rule for finding in lint(torch_transformer(), batch, **known)] == ["cross-attention-causal"]
     wide = {**batch, "src": X[:, :4], "memory_mask": CAUSAL[:, :4]}
     wide |= dict.fromkeys(("src_key_padding_mask", "memory_key_padding_mask"), ~KEEP[:, :4])
     known["keep"] = KEEP[:, :4]
-    assert [found.rule for found in lint(torch_transformer(), wide, **known)] == ["cross-attention-causal"]
+    assert [finding.rule for finding in lint(torch_transformer(), wide, **known)] == ["cross-attention-causal"]
 
 
 @pytest.mark.parametrize(("missing", "part"), [("memory", "cross-attention"), ("src", "the encoder's self-attention")])
 def test_float_mask_of_another_attention_is_not_the_cause(missing, part):
     batch = right_torch(tgt_key_padding_mask=torch.zeros(3, 6), **{f"{missing}_key_padding_mask": None})
-    (found,) = lint(torch_transformer(), batch, keep=KEEP, target_keep=torch.ones_like(KEEP))
-    assert (found.rule, found.where.split(",")[0]) == (ATTENDED, part)
+    (finding,) = lint(torch_transformer(), batch, keep=KEEP, target_keep=torch.ones_like(KEEP))
+    assert (finding.rule, finding.where.split(",")[0]) == (ATTENDED, part)
 
 
 @pytest.mark.parametrize("pool", ["first", "mean"])
 def test_model_that_prepends_a_token(pool):
     assert lint(Prefixed(pool), {"ids": IDS}) == []
-    (found,) = lint(Prefixed(pool, mask_padding=False), {"ids": IDS})
-    assert found.rule == LEAKS
-    assert "for all positions" in found.fix
+    (finding,) = lint(Prefixed(pool, mask_padding=False), {"ids": IDS})
+    assert finding.rule == LEAKS
+    assert "for all positions" in finding.fix
     with pytest.raises(ValueError, match="7 vectors for each text, but the source has 6"):
         lint(Prefixed("none"), {"ids": IDS})
 

@@ -50,8 +50,8 @@ HIDDEN = KEEP & ~(KEEP.flip(1).cumsum(dim=1).flip(1) == 1)
     ],
 )
 def test_reports_wrong_mask(mask, options, rule):
-    found = lint_masks(mask, KEEP, **options)
-    assert [finding.rule for finding in found] == [rule]
+    findings = lint_masks(mask, KEEP, **options)
+    assert [finding.rule for finding in findings] == [rule]
 
 
 PREFIX = torch.ones(6, 6, dtype=torch.bool).tril() | (torch.arange(6) < 2)
@@ -83,15 +83,15 @@ def test_accepts_correct_mask(mask, options):
 def test_reports_one_head_without_keys():
     mask = torch.ones(1, 2, 6, 6, dtype=torch.bool)
     mask[0, 1] = False
-    for given in (mask, torch.where(mask, 0.0, -torch.inf)):
-        assert [finding.rule for finding in lint_masks(given, KEEP[:1])] == ["fully-masked-row"]
+    for form in (mask, torch.where(mask, 0.0, -torch.inf)):
+        assert [finding.rule for finding in lint_masks(form, KEEP[:1])] == ["fully-masked-row"]
 
 
 def test_last_query_attends_to_all_cached_keys():
     newest = torch.ones(3, 1, dtype=torch.bool)
     assert lint_masks(KEEP[:, None, None], KEEP, queries=newest, causal=True) == []
-    found = lint_masks(~KEEP[:, None, None], KEEP, queries=newest, causal=True)
-    assert [finding.rule for finding in found] == ["padding-mask-inverted"]
+    findings = lint_masks(~KEEP[:, None, None], KEEP, queries=newest, causal=True)
+    assert [finding.rule for finding in findings] == ["padding-mask-inverted"]
 
 
 def test_keep_mask_is_bool_or_zeros_and_ones():

@@ -12,13 +12,13 @@ POST = ["Self-attention", "Add & Norm", "Feed forward", "Add & Norm"]
 PRE = ["Norm", "Self-attention", "Add", "Norm", "Feed forward", "Add"]
 
 
-def collect_random(made, **changes):
+def collect_random(pipeline, **changes):
     """Collect the page of a random model with a changed config."""
-    model_class = Seq2Seq if isinstance(made, TextToText) else EncoderModel
-    made.model = model_class(dataclasses.replace(made.model.config, **changes)).eval()
+    model_class = Seq2Seq if isinstance(pipeline, TextToText) else EncoderModel
+    pipeline.model = model_class(dataclasses.replace(pipeline.model.config, **changes)).eval()
     if model_class is Seq2Seq:
-        made.generation_config = made.generation_config.updated(max_new_tokens=4)
-    return collect.collect("random", made, "The old bridge.")
+        pipeline.generation_config = pipeline.generation_config.updated(max_new_tokens=4)
+    return collect.collect("random", pipeline, "The old bridge.")
 
 
 def translator():
@@ -80,8 +80,8 @@ def test_figure_1_with_pre_norm(opened):
 
 
 def test_figure_1_of_encoder_without_first_norm(opened):
-    made = TextEncoder.from_pretrained(precision="float32", device="cpu")
-    page = opened(collect_random(made, norm_order="pre", first_norm=False, num_layers=2))
+    encoder = TextEncoder.from_pretrained(precision="float32", device="cpu")
+    page = opened(collect_random(encoder, norm_order="pre", first_norm=False, num_layers=2))
     assert titles(page, "encoder") == PRE[1:]
     assert page.locator(".half").count() == 1
     assert page.locator(".wire.memory").count() == 0
@@ -134,13 +134,13 @@ def test_heat_map_works_by_keyboard(opened, translation):
     assert cells.get_attribute("role") == "application"
     assert "4 heads of 10 rows by 10 columns" in cells.get_attribute("aria-label")
     cells.focus()
-    heat = step["heat"]
-    numbers = unpacked(translation, heat["data"], "int8", 4, 10, 10) / 127 * heat["largest"]
+    heatmap = step["heat"]
+    values = unpacked(translation, heatmap["data"], "int8", 4, 10, 10) / 127 * heatmap["largest"]
     for _ in range(12):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     assert status.inner_text().startswith("head 1, row 1, column 2: ")
-    assert float(status.inner_text().split()[-3]) == pytest.approx(numbers[1, 1, 2], abs=0.001)
+    assert float(status.inner_text().split()[-3]) == pytest.approx(values[1, 1, 2], abs=0.001)
     assert page.locator(".cells .panel .marker").count() == 1
     marker, panel = page.locator(".cells .marker").bounding_box(), page.locator(".cells .panel").nth(1).bounding_box()
     assert panel["x"] <= marker["x"] < panel["x"] + panel["width"]

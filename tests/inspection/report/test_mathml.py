@@ -15,12 +15,12 @@ from clearhead.inspection.report.mathml import mathml
 
 
 def equations():
-    found = set()
+    elements = set()
     for module in pkgutil.walk_packages(clearhead.__path__, "clearhead."):
         for thing in vars(importlib.import_module(module.name)).values():
             if callable(thing) and getattr(thing, "__module__", "").startswith("clearhead") and equation_of(thing):
-                found.add(equation_of(thing))
-    return sorted(found)
+                elements.add(equation_of(thing))
+    return sorted(elements)
 
 
 def letters(text):
@@ -32,8 +32,8 @@ def letters(text):
 def test_every_equation_of_the_code_is_well_formed_and_whole(equation):
     root = ET.fromstring(mathml(equation).replace("&#160;", " "))
     assert root.tag == "math"
-    found = "".join(root.itertext())
-    assert letters(found.replace("12", "½", equation.count("½"))) == letters(equation)
+    text_content = "".join(root.itertext())
+    assert letters(text_content.replace("12", "½", equation.count("½"))) == letters(equation)
 
 
 @given(st.text(max_size=30))

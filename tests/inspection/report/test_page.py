@@ -84,17 +84,17 @@ def test_heads_switch_by_mouse_and_keyboard_and_hover_shows_weight(opened, trans
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Head 2"
     page.locator("h3", has_text="Cross, layer 0, head 2").wait_for()
     head = cross["heads"][2]
-    found = weights(translation, head)
+    cells = weights(translation, head)
     box = page.locator("#map canvas").bounding_box()
     row, column = 3, 4
     page.mouse.move(
         box["x"] + box["width"] * (column + 0.5) / head["columns"],
         box["y"] + box["height"] * (row + 0.5) / head["rows"],
     )
-    assert f"{found[row, column]:.3f}" in page.locator("#tip").inner_text()
+    assert f"{cells[row, column]:.3f}" in page.locator("#tip").inner_text()
     page.locator("#map").focus()
     page.keyboard.press("ArrowDown")
-    assert f"{found[row + 1, column]:.3f}" in page.locator("#cell").inner_text()
+    assert f"{cells[row + 1, column]:.3f}" in page.locator("#cell").inner_text()
 
 
 def with_tokens(data, texts):
@@ -166,12 +166,12 @@ def test_list_of_naughty_strings_is_shown_as_text(opened, translation, width):
     """Test every line of a file such as the Big List of Naughty Strings; lines with # are comments."""
     if "NAUGHTY_STRINGS" not in os.environ:
         pytest.skip("set NAUGHTY_STRINGS=path/to/blns.txt to test every string of that file")
-    made = TextEncoder.from_pretrained(precision="float32", device="cpu")
+    encoder = TextEncoder.from_pretrained(precision="float32", device="cpu")
     lines = Path(os.environ["NAUGHTY_STRINGS"]).read_text(encoding="utf-8").split("\n")
     texts = [line for line in lines if line and not line.startswith("#")]
     assert len(texts) > 100
     for text in texts:
-        page = opened(collect.collect("all-MiniLM-L6-v2", made, text), width)
+        page = opened(collect.collect("all-MiniLM-L6-v2", encoder, text), width)
         assert page.locator("h1").evaluate("element => element.textContent") == text
         assert page.locator("h1 *, main script, main img, main iframe, main svg script").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), text

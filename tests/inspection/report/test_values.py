@@ -30,16 +30,16 @@ def block(tooltip, tensor):
 
 
 def test_page_has_values_of_tensors(translation):
-    made = TextToText.from_pretrained(precision="float32", device="cpu")
-    (best,) = made.generate([TEXT], return_details=True)
+    translator = TextToText.from_pretrained(precision="float32", device="cpu")
+    (best,) = translator.generate([TEXT], return_details=True)
     assert translation["output"] == best.text
-    assert len(translation["outputs"]) == made.generation_config.beam_size
+    assert len(translation["outputs"]) == translator.generation_config.beam_size
     assert translation["outputs"][0]["score"] == pytest.approx(best.score, abs=1e-5)
     assert [one["log_prob"] for one in translation["output_tokens"]] == pytest.approx(list(best.log_probs), abs=1e-4)
-    ids = torch.tensor([made.tokenizer.encode([TEXT], made.max_length)[0].ids])
-    target = torch.tensor([[made.model.config.start_id, *best.token_ids[:-1]]])
-    with torch.inference_mode(), watch(made.model) as records:
-        made.model(ids, target)
+    ids = torch.tensor([translator.tokenizer.encode([TEXT], translator.max_length)[0].ids])
+    target = torch.tensor([[translator.model.config.start_id, *best.token_ids[:-1]]])
+    with torch.inference_mode(), watch(translator.model) as records:
+        translator.model(ids, target)
     for one, record in zip(translation["attention"], records.records, strict=True):
         assert (one["part"], one["layer"]) == (record.part, record.layer)
         for head, expected in zip(one["heads"], record.values[0], strict=True):
@@ -55,21 +55,21 @@ def test_every_cell_of_heat_map_matches_tensor(opened, translation, name):
     step = page.locator(f"details.step[data-tail='attention.{name}']")
     step.locator("summary").click()
     step.locator(".cells[data-ready]").wait_for()
-    found = [TOOLTIP.fullmatch(text) for text in tooltips(page, step.locator(".cells"))]
+    matches = [TOOLTIP.fullmatch(text) for text in tooltips(page, step.locator(".cells"))]
     covered = np.zeros(tensor.shape, int)
-    for tooltip in found:
-        numbers = block(tooltip, tensor)
+    for tooltip in matches:
+        values = block(tooltip, tensor)
         block(tooltip, covered)[...] += 1
-        finite = numbers[np.isfinite(numbers)]
+        finite = values[np.isfinite(values)]
         if tooltip["nothing"]:
-            assert np.isneginf(numbers).all()
+            assert np.isneginf(values).all()
         else:
             assert abs(finite.mean() - float(tooltip["value"])) <= float(tooltip["error"])
-        assert bool(tooltip["mean"]) == (numbers.size > 1 and not tooltip["nothing"])
+        assert bool(tooltip["mean"]) == (values.size > 1 and not tooltip["nothing"])
     assert (covered == 1).all()  # each element is in one cell
-    assert any(tooltip["nothing"] for tooltip in found) == (name == "mask")
+    assert any(tooltip["nothing"] for tooltip in matches) == (name == "mask")
     exact = tensor.ndim == 3  # 4 small heads; without heads, a row has hundreds of columns
-    assert all(tooltip["mean"] is None for tooltip in found) == exact
+    assert all(tooltip["mean"] is None for tooltip in matches) == exact
     assert ("largest cell" in step.locator(".ends").inner_text().lower()) == (not exact)
     masked = int(np.isneginf(tensor).sum())
     assert (f"{masked} of {tensor.size}" in step.locator(".numbers").inner_text()) == (masked > 0)
@@ -78,9 +78,9 @@ def test_every_cell_of_heat_map_matches_tensor(opened, translation, name):
 
 def test_heads_are_not_averaged():
     blobs, result = heatmaps.Blobs(), torch.stack([torch.ones(60, 60), -torch.ones(60, 60)])[None]
-    made = heatmaps.heatmap(result, 2 * 24 * 24, blobs)
-    cells = unpacked({"blobs": blobs.texts}, made.data, np.int8, made.heads, made.rows, made.columns)
-    assert (made.heads, made.height, made.width, made.rows, made.columns) == (2, 60, 60, 24, 24)
+    heatmap = heatmaps.heatmap(result, 2 * 24 * 24, blobs)
+    cells = unpacked({"blobs": blobs.texts}, heatmap.data, np.int8, heatmap.heads, heatmap.rows, heatmap.columns)
+    assert (heatmap.heads, heatmap.height, heatmap.width, heatmap.rows, heatmap.columns) == (2, 60, 60, 24, 24)
     assert (cells[0] == 127).all()
     assert (cells[1] == -127).all()
 
@@ -88,22 +88,22 @@ def test_heads_are_not_averaged():
 def test_mean_excludes_infinite_elements():
     result = torch.tensor([[[1.0, 3.0, -torch.inf, 5.0, -torch.inf, -torch.inf]]])
     blobs = heatmaps.Blobs()
-    made = heatmaps.heatmap(result, 3, blobs)
-    cells = unpacked({"blobs": blobs.texts}, made.data, np.int8, 3)
-    assert made.masked == 3
+    heatmap = heatmaps.heatmap(result, 3, blobs)
+    cells = unpacked({"blobs": blobs.texts}, heatmap.data, np.int8, 3)
+    assert heatmap.masked == 3
     assert cells[2] == -128
-    assert cells[:2] / 127 * made.largest == pytest.approx([2.0, 5.0], abs=made.largest / 254)
+    assert cells[:2] / 127 * heatmap.largest == pytest.approx([2.0, 5.0], abs=heatmap.largest / 254)
 
 
 @pytest.mark.parametrize(("length", "room", "size"), [(300, 90_000, 256), (300, 30_000, 128), (512, 7_000, 64)])
 def test_pooled_cells_are_largest_weights(length, room, size):
     values = torch.rand(1, 1, length, length)
-    blobs, made = heatmaps.Blobs(), heatmaps.attention_maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset())
-    (packed,) = heatmaps.pack([({}, made)], room, blobs)
+    blobs, maps = heatmaps.Blobs(), heatmaps.attention_maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset())
+    (packed,) = heatmaps.pack([({}, maps)], room, blobs)
     (head,) = packed["heads"]
     assert (head["rows"], head["columns"]) == (size, size)
     cells = weights({"blobs": blobs.texts}, head)
-    edges = [place * length // size for place in range(size + 1)]
+    edges = [index * length // size for index in range(size + 1)]
     for row in (0, 1, size // 2, size - 1):
         for column in range(size):
             part = values[0, 0, edges[row] : edges[row + 1], edges[column] : edges[column + 1]]
@@ -155,8 +155,8 @@ def test_small_weights_are_visible(opened, translation, length):
     about = {"part": "encoder", "layer": 0, "queries": length, "keys": length}
     blobs = heatmaps.Blobs()
     blobs.texts += translation["blobs"]
-    made = heatmaps.attention_maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset())
-    attention = heatmaps.pack([(about, made)], 10**6, blobs)
+    maps = heatmaps.attention_maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset())
+    attention = heatmaps.pack([(about, maps)], 10**6, blobs)
     page = opened(translation | {"attention": attention, "source": ["a"] * length, "blobs": blobs.texts})
     hint = page.locator("#attention-view .hint").first.inner_text()
     assert float(hint.split()[3].removesuffix(",")) == pytest.approx(float(values.max()), rel=0.01)
@@ -179,13 +179,13 @@ def test_page_of_short_sentence_is_small(translation):
 
 @pytest.mark.slow
 def test_page_of_large_model_is_small():
-    made = TextToText.from_pretrained(precision="float32", device="cpu")
+    translator = TextToText.from_pretrained(precision="float32", device="cpu")
     sizes = {"d_model": 512, "num_heads": 16, "num_layers": 12, "ffn_hidden": 1024}
     same = {"decoder_ffn_hidden": None, "decoder_num_heads": None, "decoder_num_layers": None, "head_dim": None}
-    made.model = Seq2Seq(dataclasses.replace(made.model.config, **sizes, **same)).eval()
-    made.generation_config = made.generation_config.updated(max_new_tokens=20)
+    translator.model = Seq2Seq(dataclasses.replace(translator.model.config, **sizes, **same)).eval()
+    translator.generation_config = translator.generation_config.updated(max_new_tokens=20)
     text = "My grandmother bakes bread every Sunday morning, and then she walks to the old bridge by the river."
-    data = collect.collect("large", made, text)
+    data = collect.collect("large", translator, text)
     assert len(data["source"]) >= 20
     assert len(render_page(data)) < 2_000_000
 
@@ -213,21 +213,21 @@ def test_random_maps_stay_under_40_megabytes(translation):
 
 
 def test_refuses_too_many_full_maps():
-    made = heatmaps.attention_maps(
+    maps = heatmaps.attention_maps(
         AttentionLayer("", "encoder", 0, 2), torch.rand(2, 300, 300), frozenset({("encoder", 0, 1)})
     )
     with pytest.raises(
         ValueError, match=r"take 0\.1 MB of the page, and the limit is 0\.0 MB\. Keep fewer full maps than 1"
     ):
-        heatmaps.pack([({}, made)], 30_000, heatmaps.Blobs())
+        heatmaps.pack([({}, maps)], 30_000, heatmaps.Blobs())
 
 
 @pytest.mark.slow
 def test_maps_of_long_text_are_pooled_except_full_maps(opened):
     text = " ".join(f"word{number}" for number in range(400))
-    made = TextEncoder.from_pretrained(precision="float32", device="cpu")
+    encoder = TextEncoder.from_pretrained(precision="float32", device="cpu")
     data = collect.collect_checkpoint("all-MiniLM-L6-v2", text, full_maps=[("encoder", 1, 2)])
-    tokens = len(made.tokenize([text])[0].ids)
+    tokens = len(encoder.tokenize([text])[0].ids)
     assert data["truncated"] is True
     assert len(data["source"]) == tokens == 256
     assert data["attention"][1]["heads"][2]["rows"] == 256
@@ -260,9 +260,9 @@ def test_page_of_large_translation_is_under_40_megabytes(opened, tmp_path):
     folders.bart(tmp_path, **sizes)
     limits = tmp_path / "tokenizer_config.json"
     limits.write_text(json.dumps(json.loads(limits.read_text()) | {"model_max_length": 4096}))
-    made = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
-    made.generation_config = made.generation_config.updated(max_new_tokens=24)
-    data = collect.collect("long", made, "the old bridge " * 3000)
+    translator = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
+    translator.generation_config = translator.generation_config.updated(max_new_tokens=24)
+    data = collect.collect("long", translator, "the old bridge " * 3000)
     assert len(data["source"]) == 4096
     assert len(data["attention"]) == 12 * 3
     assert len(render_page(data)) < 40_000_000

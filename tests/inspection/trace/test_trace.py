@@ -107,10 +107,10 @@ def test_statistics_match_explicit_equation():
     q, k, v = (attention.split_heads(part, 2) for part in layer.qkv(x).chunk(3, dim=-1))
     values, weights = scaled_dot_product(q, k, v, mask)
     for operation, tensor in (("softmax", weights), ("weighted sum", values), ("split heads", q)):
-        found = steps[operation].values
+        result = steps[operation].values
         std, mean = torch.std_mean(tensor, correction=0)
         expected = Statistics(mean.item(), std.item(), tensor.min().item(), tensor.max().item())
-        assert vars(found) == pytest.approx(vars(expected), abs=1e-6)
+        assert vars(result) == pytest.approx(vars(expected), abs=1e-6)
     # statistics exclude −∞ in masked scores
     finite = attention.masked(attention.scores(q, k), mask)
     assert steps["mask"].values.min == pytest.approx(finite[finite.isfinite()].min().item())

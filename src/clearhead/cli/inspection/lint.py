@@ -18,8 +18,8 @@ def lint(
 ) -> None:
     """Find padding mistakes in a checkpoint: the padding id, attention to padding, padding in the pooled vector.
 
-    Prints each check, and exits with status 1 after a mistake. A check tests which inputs each output depends on. In
-    Python, clearhead.lint(model, batch) checks your own calls, also of torch.nn and transformers models.
+    The command prints each check, and exits with status 1 after a mistake. A check tests which inputs each output
+    depends on. In Python, clearhead.lint(model, batch) checks your own calls, also of torch.nn and transformers models.
     """
     from dataclasses import asdict
 

@@ -36,8 +36,8 @@ def verify(
 ) -> None:
     """Check that padding, batch order, caches, kernels, precision and saving do not change the results.
 
-    Prints the largest error of each check. A certificate has them with versions and hashes. Exits with status 1 if an
-    error exceeds its bound or a check raises an exception.
+    The command prints the largest error of each check, and exits with status 1 if an error exceeds its bound or a check
+    raises an exception. A certificate contains the errors with versions and hashes.
     """
     from clearhead.inspection.verify.certificate import NAME
     from clearhead.inspection.verify.verify import verify as run_checks

@@ -34,7 +34,7 @@ def classify(
     """Print the most probable label of each text and its probability, one line per text."""
     from clearhead.data.corpus import texts_of
 
-    names = kept_columns(keep, taken=_FIELDS, as_json=as_json)
+    names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
         corpus.check_output(output)

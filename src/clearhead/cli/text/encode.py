@@ -31,7 +31,7 @@ class PoolingOption(StrEnum):
 
 
 class EngineOption(StrEnum):
-    """Where the texts are encoded."""
+    """Engine that encodes the texts."""
 
     local = "local"
     ray = "ray"
@@ -123,7 +123,7 @@ def encode(
     """Encode texts as vectors. The input is streamed and can be of any size."""
     from clearhead.data.corpus import texts_of
 
-    names = kept_columns(keep, taken=("text", "embedding"))
+    names = kept_columns(keep, columns=("text", "embedding"))
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     _check_options(corpus, output, resume, overwrite, engine, workers)
     # the checks above need no torch, whose import is slow

@@ -67,7 +67,7 @@ def translate(
     """Translate texts, one output line per text or input line. An empty line gives an empty line."""
     from clearhead.data.corpus import Corpus, texts_of
 
-    names = kept_columns(keep, taken=_FIELDS, as_json=as_json)
+    names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
         corpus.check_output(output)

@@ -18,7 +18,7 @@ def render_page(data: dict[str, Any]) -> str:
     Args:
         data: the data of `collect`.
     """
-    parts = resources.files("clearhead.inspection.report")
+    parts = resources.files("clearhead.inspection.report") / "assets"
     page = (parts / "page.html").read_text(encoding="utf-8")
     for name in _INLINED:
         page = page.replace(f"/* {name} */", (parts / name).read_text(encoding="utf-8"))

@@ -72,7 +72,8 @@ class AttentionReplay:
 
     def record(self, step: str, operation: Operation, result: Tensor, module: nn.Module | None = None) -> None:
         """Record a step of this module."""
-        width = "D" if self.module.out.in_features == self.module.out.out_features else "H·d_k"
+        heads_width = self.module.num_heads * self.module.head_dim
+        width = "D" if heads_width == self.arguments["x"].shape[-1] else "H·d_k"
         names = [name.replace("HK", width) for name in operation.dimensions.split()]
         if self.num_beams > 1:
             names = [f"n·{name}" if name in ("L", "Lq") else name for name in names]

@@ -113,7 +113,7 @@ class Operation:
 
 
 class Recorder:
-    """Collects the steps of a forward pass.
+    """Collector of the steps of a forward pass.
 
     Args:
         values: whether to compute statistics of each result.

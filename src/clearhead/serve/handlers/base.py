@@ -72,8 +72,9 @@ class Handler(ABC, Generic[Body, PipelineT]):
 
     @abstractmethod
     def prepare(self, body: Body) -> PreparedRequest:
-        """Validate and split a request into jobs. A long input becomes several jobs, so that other requests can run
-        between them.
+        """Validate a request and split it into jobs.
+
+        A long input becomes several jobs, so that other requests can run between them.
 
         Raises:
             InvalidRequestError: the model cannot process an input, such as a text that is too long.

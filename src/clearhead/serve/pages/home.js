@@ -11,7 +11,7 @@ async function loadModels() {
     return;
   }
   const selected = byId("model").value;
-  const viewable = (await response.json()).data.filter((model) => model.uses.includes("view"));
+  const viewable = (await response.json()).data.filter((model) => model.tasks.includes("view"));
   byId("model").replaceChildren(...viewable.map((model) => new Option(model.id, model.id, false, model.id === selected)));
   showMessage(viewable.length ? "" : "No model that supports this view is loaded yet.");
   document.documentElement.dataset.ready = "yes";

@@ -32,7 +32,7 @@ def add_info_routes(app: FastAPI, state: ApplicationState) -> None:
         return Response(state.metrics.text(), media_type="text/plain; version=0.0.4")
 
     def describe(model: LoadedModel) -> ModelOut:
-        return ModelOut(id=model.name, created=state.started_at, uses=list(model.handlers))
+        return ModelOut(id=model.name, created=state.started_at, tasks=list(model.handlers))
 
     @app.get("/v1/models")
     async def models() -> ModelsResponse:

@@ -40,7 +40,7 @@ class SpanObjective(Section):
 
 
 class SpanQATask(EncoderTask[SpanClassifier]):
-    """Two classifications over the tokens of a window: the answer's first token and its last.
+    """Extractive question answering: two classifications over a window's tokens, of the answer's first and last one.
 
     Equation: L = − Σ_n (ln softmax(s_n)_{i_n} + ln softmax(e_n)_{j_n}); without an answer, i = j = [CLS]
     Source: Devlin et al. 2018, "BERT", Sections 4.2 and 4.3

@@ -49,7 +49,7 @@ class TextToTextObjective(Section):
 
 
 class TextToTextTask(Task[Seq2Seq]):
-    """Teacher forcing: predict all positions of the target at once, each from the ones before it.
+    """Text to text by teacher forcing: predict all positions of the target at once, each from the ones before it.
 
     Equation: L = − Σ_i ln P(t_i | t_<i, s)
     Source: Section 3 of "Attention Is All You Need"
