@@ -75,7 +75,7 @@ lint: $(VENV)/dev ## run ruff, mypy --strict, the import contract, the structure
 	$(BIN)/codespell
 
 docs: $(VENV)/dev ## build the documentation site in site/; requires npm
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) docs/web/node_modules dist site htmlcov demo.html coverage.xml .coverage .coverage.*

@@ -1,4 +1,4 @@
-"""MkDocs hooks: add the notebooks, link to repository files on GitHub, and typeset the equations of tables."""
+"""MkDocs hooks: add the notebooks, link to repository files on GitHub, and load nothing from other hosts."""
 
 import logging
 import re
@@ -44,3 +44,16 @@ def on_page_markdown(markdown, page, config, files):
         r"\]\((?:\.\./)+((?:src|tests|recipes|notebooks|examples|benchmarks|[A-Z]+\.md)[^)]*)\)", replace_link, markdown
     )
     return typeset_tables(linked)
+
+
+def on_page_content(html, page, config, files):
+    """Remove what a notebook's page would load from other hosts: MathJax, Mermaid and badges."""
+    if not page.file.src_uri.endswith(".ipynb"):
+        return html
+    html = re.sub(r"<script[^>]*>(?:(?!</script>).)*</script>", remove_foreign_script, html, flags=re.DOTALL)
+    return re.sub(r'<img alt="([^"]*)" src="https://[^>]*>', r"\1", html)
+
+
+def remove_foreign_script(match):
+    """Return a script of a notebook's page, or nothing if it configures or loads a library from another host."""
+    return "" if re.search(r"mathjax|mermaid|requirejs", match[0], re.IGNORECASE) else match[0]

@@ -22,8 +22,10 @@ CSS_URL = re.compile(r"""url\(\s*['"]?([^'")]+)|@import\s+['"]([^'"]+)""")
 
 
 def build(folder):
-    """Build the site as `make docs` does."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
+    """Build the site with the command of `make docs`."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    options = re.search(r"^\t\$\(BIN\)/mkdocs (build .*)$", makefile, re.MULTILINE)[1].split()
+    command = [sys.executable, "-m", "mkdocs", *options, "--site-dir", folder]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
