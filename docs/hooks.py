@@ -57,3 +57,8 @@ def on_page_content(html, page, config, files):
 def remove_foreign_script(match):
     """Return a script of a notebook's page, or nothing if it configures or loads a library from another host."""
     return "" if re.search(r"mathjax|mermaid|requirejs", match[0], re.IGNORECASE) else match[0]
+
+
+def on_post_page(output, page, config):
+    """Keep the theme from asking GitHub's API for the number of stars."""
+    return output.replace(' data-md-component="source"', "")

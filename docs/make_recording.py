@@ -15,7 +15,7 @@ from make_screenshots import PICTURES, TEXT, opened_browser
 from PIL import Image
 
 RECORDING = PICTURES / "recording.webp"
-WIDTH, HEIGHT = 960, 600
+WIDTH, HEIGHT = 960, 540
 COMMANDS = [
     'clearhead translate "Where can I buy a ticket?"',
     'clearhead trace "The bridge was closed." --model all-MiniLM-L6-v2 --attention 0.2',
@@ -43,10 +43,11 @@ class Recorder:
         self.frames.append(image)
         self.milliseconds.append(milliseconds)
 
-    def save(self, path):
-        """Write all frames as an endless animation."""
-        first, *others = self.frames
-        first.save(path, save_all=True, append_images=others, duration=self.milliseconds, loop=0, quality=70, method=6)
+    def save(self, path, first):
+        """Write all frames as an endless animation that starts at one of them, which is shown where nothing moves."""
+        image, *others = self.frames[first:] + self.frames[:first]
+        durations = self.milliseconds[first:] + self.milliseconds[:first]
+        image.save(path, save_all=True, append_images=others, duration=durations, loop=0, quality=70, method=6)
 
 
 def type_command(recorder, before, command, output):
@@ -102,8 +103,9 @@ def main():
         for command in COMMANDS:
             lines = type_command(recorder, lines, command, run(shlex.split(command)) + "\n")
         type_command(recorder, lines, VIEW, "")
+        first = len(recorder.frames) - 1
         record_page(recorder, path)
-        recorder.save(RECORDING)
+        recorder.save(RECORDING, first)
 
 
 if __name__ == "__main__":

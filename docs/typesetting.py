@@ -23,6 +23,22 @@ def typeset_tables(markdown):
 
 
 def inline_math(equation):
-    """Return an equation as MathML that Markdown keeps as it is."""
-    inline = mathml(equation).replace('display="block"', 'displaystyle="true"')
+    """Return an equation as MathML that Markdown keeps as it is. Lines break after its top-level commas."""
+    parts = (mathml(part).replace('display="block"', 'displaystyle="true"') for part in split(equation))
+    inline = " ".join(f'<span class="equation">{part}</span>' for part in parts)
     return inline.replace("|", "&#124;").replace("*", "&#42;").replace("_", "&#95;")
+
+
+def split(equation):
+    """Split an equation after commas, semicolons and colons outside brackets.
+
+    >>> split("Z = f(X, Y), n = 1; else 0")
+    ['Z = f(X, Y),', 'n = 1;', 'else 0']
+    """
+    parts, depth = [""], 0
+    for word in re.findall(r"\S+\s*", equation):
+        parts[-1] += word
+        depth += sum(word.count(bracket) for bracket in "([{") - sum(word.count(bracket) for bracket in ")]}")
+        if depth <= 0 and word.rstrip().endswith((",", ";", ":")):
+            parts.append("")
+    return [part.strip() for part in parts if part.strip()]

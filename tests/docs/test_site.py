@@ -146,7 +146,7 @@ def test_equations_are_rendered(tab, address, pages):
         assert "\\frac" not in text, name
     for name, selector, least in (
         ("notebooks/02_encoder_equations", ".katex", 80),
-        ("notebooks/01_encoder_parts", ".katex-display", 2),
+        ("notebooks/01_encoder_parts", ".katex-display", 1),
         ("paper", "td math", 40),
         ("reference", "math", 10),
     ):
