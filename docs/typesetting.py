@@ -25,8 +25,13 @@ def typeset_tables(markdown):
 def inline_math(equation):
     """Return an equation as MathML that Markdown keeps as it is. Lines break after its top-level commas."""
     parts = (mathml(part).replace('display="block"', 'displaystyle="true"') for part in split(equation))
-    inline = " ".join(f'<span class="equation">{part}</span>' for part in parts)
+    inline = " ".join(f'<span class="equation">{keep_brackets_low(part)}</span>' for part in parts)
     return inline.replace("|", "&#124;").replace("*", "&#42;").replace("_", "&#95;")
+
+
+def keep_brackets_low(math):
+    """Return MathML whose brackets grow around fractions only: without a mathematical font, they are always too tall."""
+    return math if "<mfrac>" in math else re.sub(r"<mo>([()\[\]{}])</mo>", r'<mo stretchy="false">\1</mo>', math)
 
 
 def split(equation):
