@@ -30,7 +30,7 @@ def inline_math(equation):
 
 
 def keep_brackets_low(math):
-    """Return MathML whose brackets grow around fractions only: without a mathematical font, they are always too tall."""
+    """Return MathML whose brackets grow around fractions only. Without a mathematical font, all others are too tall."""
     return math if "<mfrac>" in math else re.sub(r"<mo>([()\[\]{}])</mo>", r'<mo stretchy="false">\1</mo>', math)
 
 
