@@ -66,16 +66,16 @@ test-all: test ## run all tests
 coverage: $(VENV)/dev ## run all tests except the slow ones and report line coverage
 	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered --cov-report=xml --cov-report=html
 
-lint: $(VENV)/dev ## run ruff, mypy --strict, the import contract and the structure check
+lint: $(VENV)/dev ## run ruff, mypy --strict, the import contract, the structure check and the spelling check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_structure.py
+	$(BIN)/codespell -D - -D tools/spelling.txt
 
-docs: $(VENV)/dev ## build the documentation site in site/
-	$(PIP) -e ".[docs]"
-	$(BIN)/mkdocs build --strict --quiet
+docs: $(VENV)/dev ## build the documentation site in site/; requires npm
+	$(BIN)/mkdocs build --strict
 
 clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) dist site htmlcov demo.html coverage.xml .coverage .coverage.*
+	rm -rf $(VENV) docs/web/node_modules dist site htmlcov demo.html coverage.xml .coverage .coverage.*

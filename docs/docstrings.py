@@ -1,8 +1,9 @@
-"""Format docstrings for the site: equation and source on separate lines, examples as example sections."""
+"""Format docstrings for the site: typeset equations, sources on separate lines, examples as example sections."""
 
 import re
 
 import griffe
+from typesetting import inline_math  # found because MkDocs has loaded the hooks of this folder
 
 _CITATIONS = re.compile(r"^(?:(?:Equation|Source):.*\n?(?:[ ]{4,}.*\n?)*)+", re.MULTILINE)
 _CITATION = re.compile(r"^(Equation|Source):(.*(?:\n[ ]{4,}.*)*)", re.MULTILINE)
@@ -16,7 +17,7 @@ def convert(text: str) -> str:
         lines = []
         for name, text in _CITATION.findall(match[0]):
             text = " ".join(text.split())
-            lines.append(f"**{name}:** `{text}`" if name == "Equation" else f"**{name}:** {text}")
+            lines.append(f"**{name}:** {inline_math(text) if name == 'Equation' else text}")
         return "\n\n".join(lines) + "\n"
 
     def format_example(match: re.Match[str]) -> str:

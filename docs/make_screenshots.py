@@ -1,5 +1,6 @@
 """Take the screenshots for the README: python docs/make_screenshots.py (requires Chromium and playwright)."""
 
+import contextlib
 import shutil
 import sys
 import tempfile
@@ -25,15 +26,23 @@ def save_screenshot(page, name, selector):
     Image.open(path).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def main():
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
+@contextlib.contextmanager
+def opened_browser():
+    """Open Chromium, and close it at the end."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
         sys.exit("Chromium is not installed")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
+
+
+def main():
     PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, opened_browser() as chromium:
         path = Path(folder) / "page.html"
         write_page(collect.collect_checkpoint("tatoeba-en-de", TEXT), path)
-        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
         page = chromium.new_page(viewport={"width": 1100, "height": 4000}, color_scheme="light")
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready=yes]")
@@ -49,7 +58,6 @@ def main():
         page.set_viewport_size({"width": round(width) + 80, "height": 4000})
         page.locator("main").evaluate("main => { main.style.maxWidth = 'none'; }")
         save_screenshot(page, "beams", "#beams")
-        chromium.close()
 
 
 if __name__ == "__main__":
