@@ -17,6 +17,7 @@ from clearhead.data.file_formats import check_text_format
 from clearhead.data.lines import Errors, check_file, content_hash, open_bytes, strip_newline, text_lines
 from clearhead.data.parquet import check_parquet, parquet_rows
 from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, table_header
+from clearhead.io.atomic import check_not_input
 
 log = logging.getLogger(__name__)
 
@@ -116,9 +117,7 @@ class Corpus:
         Raises:
             ValueError: it is.
         """
-        for source in self.sources:
-            if source != "-" and output.exists() and output.samefile(source):
-                raise ValueError(f"{output} is also an input and would be overwritten; give another --output")
+        check_not_input(output, self.sources)
 
     def location(self, index: int) -> str:
         """Return the file and line of a text by its number from 0, reading the file again."""

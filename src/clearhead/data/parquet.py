@@ -1,11 +1,12 @@
 """Read columns of Parquet files row by row."""
 
+import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from clearhead.data.lines import Errors
-from clearhead.data.tables import Cells, Column, check_text, missing_column
+from clearhead.data.tables import Cells, Column, check_value, missing_column
 
 
 def check_parquet(source: str, columns: Sequence[Column], *, numbers: bool) -> None:
@@ -87,7 +88,9 @@ def parquet_rows(
             if batch is None:
                 return
             values = [
-                _values(batch.column(column.name), column) if column.name in available else [None] * batch.num_rows
+                _values(batch.column(column.name), column, source)
+                if column.name in available
+                else [None] * batch.num_rows
                 for column in columns
             ]
             for cells in zip(*values, strict=True):
@@ -97,18 +100,26 @@ def parquet_rows(
                 row_values = []
                 for value, column in zip(cells, columns, strict=True):
                     decoded = _decoded(value, column, where, errors, advice) if isinstance(value, bytes) else value
-                    row_values.append(_parquet_value(decoded, column, where, numbers))
+                    row_values.append(check_value(decoded, column, where, numbers))
                 yield where, row_values
 
 
-def _values(array: Any, column: Column) -> list[Any]:
+def _values(array: Any, column: Column, source: str) -> list[Any]:
     """Return the values of a column; texts as bytes if one of them is not UTF-8."""
     import pyarrow
 
     array = array.dictionary_decode() if pyarrow.types.is_dictionary(array.type) else array
     if column.any_type and not _is_text(array.type):
-        return array.to_pylist()  # type: ignore[no-any-return]
-    texts = array if _is_text(array.type) else array.cast(pyarrow.string())
+        # Python's dates have no nanoseconds and end with the year 9999
+        with contextlib.suppress(ValueError, OverflowError):
+            return array.to_pylist()  # type: ignore[no-any-return]
+    try:
+        texts = array if _is_text(array.type) else array.cast(pyarrow.string())
+    except pyarrow.ArrowException:
+        raise ValueError(
+            f"{source}: column {column.name!r} of type {array.type} has values that Python cannot represent; "
+            "convert it to text"
+        ) from None
     try:
         return texts.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
@@ -123,12 +134,6 @@ def _decoded(value: bytes, column: Column, where: str, errors: Errors, advice: s
             f"{where}: column {column.name!r} is not UTF-8 at byte {error.start + 1} "
             f"(0x{value[error.start]:02x}); {advice}"
         ) from None
-
-
-def _parquet_value(value: object, column: Column, where: str, numbers: bool) -> object:
-    if column.any_type or (value is None and column.optional):
-        return value
-    return check_text(value, f"{where}: column {column.name!r}", numbers)
 
 
 def _is_text(kind: Any) -> bool:

@@ -57,9 +57,9 @@ def summarize(
     """Summarize documents, one line per document. Longer documents are split between sentences."""
     if model is None:
         raise ValueError(_SUGGESTION)
-    documents = _documents(sources or ["-"], column)
     if output is not None:
-        lock_output(context, output)
+        lock_output(context, output, sources or [])
+    documents = _documents(sources or ["-"], column)
     from clearhead.finite import error_context
     from clearhead.pipelines.summarizer import summarize as summarize_text
     from clearhead.pipelines.text_to_text import TextToText
