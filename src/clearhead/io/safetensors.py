@@ -61,7 +61,7 @@ def weights_hash(tensors: Mapping[str, Tensor], start: bytes = b"") -> str:
     digest = hashlib.sha256(start)
     for name, tensor in tensors.items():
         digest.update(name.encode())
-        digest.update(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]
 
 
