@@ -1,15 +1,17 @@
 """Output files of commands: what they may replace, and values of other columns that JSON or Parquet cannot hold."""
 
 import datetime
+import gzip
 import json
 import os
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support import families, folders
 from support.command import clearhead, refused
-from support.overflow import strict_json, translator
+from support.overflow import everywhere, strict_json, translator
 
 from clearhead.io.locks import writer_lock
 
@@ -209,3 +211,36 @@ def test_no_output_of_a_model_that_overflows(tmp_path):
         assert str(tmp_path / "a.txt") in error
         assert (tmp_path / "out.txt").read_text() == "of an earlier run"
         assert sorted(os.listdir(tmp_path)) == ["a.txt", "model", "out.txt"]
+
+
+def test_trace_of_a_model_that_overflows_is_json(tmp_path, tiny_bert):
+    shutil.copytree(tiny_bert, tmp_path / "model")
+    everywhere(tmp_path / "model")
+    status, out, err = clearhead("trace", "hello", "-m", tmp_path / "model", "--json", "--values")
+    assert status == 0, err
+    values = [step.get("values", {}) for step in strict_json(out)]
+    assert any(None in statistics.values() for statistics in values)
+
+
+def test_empty_documents_are_reported(models, tmp_path):
+    summarize = ("summarize", "-m", models / "marian", *GENERATE)
+    (tmp_path / "a.txt").write_text(" \n")
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b""))
+    for name in ("a.txt", "a.txt.gz"):
+        status, _, err = clearhead(*summarize, tmp_path / name)
+        assert (status, err) == (0, f"clearhead: {tmp_path / name} contains no text\n")
+    assert clearhead(*summarize)[2] == "clearhead: standard input contains no text\n"
+
+
+def test_typed_texts_that_are_not_utf8(models):
+    latin1 = os.fsdecode(b"caf\xe9")
+    for arguments in (
+        ("translate", "-m", models / "marian", "hello", latin1),
+        ("classify", "-m", models / "classifier", "hello", latin1),
+        ("encode", "-m", models / "bert", "hello", latin1),
+        ("summarize", "-m", models / "marian", "hello", latin1),
+    ):
+        error = refused(*arguments)
+        assert "argument 2 is not UTF-8 at character 4; type it in a UTF-8 terminal, or give a UTF-8 file" in error
+    error = refused("answer", "-m", models / "bert", "--question", "who?", "--context", latin1)
+    assert "the text is not UTF-8 at character 4" in error
