@@ -115,6 +115,7 @@ def test_enabled_regularizer_is_disabled_and_enabled_again(data, tmp_path, name)
     assert toggled(off, name, on=True) == on
 
 
+@pytest.mark.slow
 def test_results_of_other_data_are_not_compared(data, tmp_path):
     shutil.copytree(data, tmp_path / "data")
     given = spec(tmp_path / "data", tmp_path, regularize={"dropout": 0.1})
