@@ -16,7 +16,7 @@ from support.tiny import make_bert
 from clearhead import TextEncoder
 from clearhead.corpus import ray_workers
 from clearhead.corpus.encode import EncodingStats, encode_corpus
-from clearhead.corpus.ray_shards import encode_shards
+from clearhead.corpus.ray_shards import _is_done, encode_shards
 from clearhead.corpus.ray_workers import EncodingJob
 from clearhead.data.corpus import Corpus
 from clearhead.runtime.vectors import EncodeOptions
@@ -258,3 +258,36 @@ def test_workers_receive_the_settings_of_the_driver(bert, tmp_path, monkeypatch)
     encoder = TextEncoder.from_pretrained(bert, precision="bfloat16", device="cpu")
     encode_shards([tmp_path / "a.txt"], tmp_path / "out", EncodingJob(bert.name, EncodeOptions()), encoder)
     assert (messages[0].model, messages[0].precision, messages[0].device) == (str(bert), "bfloat16", "cpu")
+
+
+def test_killed_worker_does_not_leave_an_output_with_an_older_description(bert, tmp_path, monkeypatch):
+    """The shard changes, its worker is killed after the rename of the output, and the shard changes back."""
+    shard, output = tmp_path / "a.txt", tmp_path / "a.parquet"
+    worker = ray_workers.Worker(job_of(bert))
+    worker.start()
+    shard.write_text("hello\n")
+    worker.encode(str(shard), str(output))
+    assert _is_done(Corpus([shard]), output)
+    shard.write_text("world\n")
+
+    def killed(*arguments, **options):
+        encode_corpus(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray_workers, "encode_corpus", killed)
+    with pytest.raises(KeyboardInterrupt):
+        worker.encode(str(shard), str(output))
+    shard.write_text("hello\n")
+    assert not _is_done(Corpus([shard]), output)
+    other = tmp_path / "other" / "a.txt"
+    other.parent.mkdir()
+    other.write_text("hello\n")
+    with pytest.raises(ValueError, match="was made from .*, and would be overwritten by"):
+        _is_done(Corpus([other]), output)
+
+
+def test_overwrite_is_refused_because_ray_resumes(bert, tmp_path):
+    (tmp_path / "a.txt").write_text("hello\n")
+    arguments = ("encode", tmp_path / "a.txt", "-m", bert, "--engine", "ray", "-o", tmp_path / "out")
+    error = refused(*arguments, "--overwrite")
+    assert f"--engine ray always resumes; to start from scratch, remove {tmp_path / 'out'}" in error

@@ -1,5 +1,6 @@
 """Vector files are written atomically."""
 
+import datetime
 import json
 import os
 import signal
@@ -10,7 +11,10 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from clearhead import TextEncoder
+from clearhead.corpus.encode import encode_corpus
 from clearhead.corpus.writers import PartFile, check_output
+from clearhead.data.corpus import Corpus
 from clearhead.io.atomic import atomic_file, atomic_folder
 
 TEXTS = ["plain", "", 'quote " and \\ and \n', "\u2028 😀 \x00"]
@@ -105,3 +109,53 @@ def test_sigkill_between_folder_renames_loses_nothing(tmp_path):
         raise ValueError("stop")
     assert [path.name for path in folder.iterdir()] == ["old.txt"]
     assert [path.name for path in tmp_path.iterdir()] == ["all"]
+
+
+@pytest.mark.parametrize(
+    ("windows", "column"),
+    [
+        ([2**60 + 1, 1.5], ["1152921504606846977", "1.5"]),  # their common type, double, cannot hold the first
+        ([7, 1.5], [7.0, 1.5]),
+        ([True, 3], ["true", "3"]),
+        ([None, 3], [None, 3]),
+        ([datetime.timedelta(days=1), "x"], ["86400000000", "x"]),
+        ([float("nan"), 2**53 + 1], ["nan", "9007199254740993"]),
+    ],
+)
+def test_kept_columns_whose_type_changes_between_windows(tmp_path, windows, column):
+    part = PartFile(tmp_path / "v.parquet", 5, ["id"])
+    part.open(0)
+    for number, value in enumerate(windows):
+        part.append([TEXTS[number]], VECTORS[number : number + 1], [{"id": value}])
+    part.finish(len(windows))
+    assert pyarrow.parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == column
+
+
+@pytest.mark.parametrize("other", ["v.npy.long.npy", "v.npy.abc2.npy"])
+def test_run_keeps_the_part_files_of_other_outputs(tiny_bert, tmp_path, other):
+    encoder = TextEncoder.from_pretrained(tiny_bert, precision="float32", device="cpu")
+
+    def interrupt(done, tokens, texts):
+        raise KeyboardInterrupt
+
+    (tmp_path / "a.txt").write_text("hello\nworld\n")
+    with pytest.raises(KeyboardInterrupt):
+        encode_corpus(encoder, Corpus([tmp_path / "a.txt"]), tmp_path / other, window_texts=1, on_step=interrupt)
+    encode_corpus(encoder, Corpus([tmp_path / "a.txt"]), tmp_path / "v.npy")
+    encode_corpus(encoder, Corpus([tmp_path / "a.txt"]), tmp_path / other, window_texts=1, resume=True)
+    assert (tmp_path / other).read_bytes() == (tmp_path / "v.npy").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "v.npy", other]
+
+
+def test_window_without_its_resume_file_is_not_announced(tiny_bert, tmp_path, monkeypatch, caplog):
+    encoder = TextEncoder.from_pretrained(tiny_bert, precision="float32", device="cpu")
+    (tmp_path / "a.txt").write_text("hello\nworld\n")
+
+    def full(path, data):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("clearhead.corpus.encode.write_json", full)
+    with pytest.raises(OSError, match="No space left"):
+        encode_corpus(encoder, Corpus([tmp_path / "a.txt"]), tmp_path / "v.npy", window_texts=1)
+    assert "--resume" not in caplog.text
+    assert os.listdir(tmp_path) == ["a.txt"]

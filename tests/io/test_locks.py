@@ -184,3 +184,25 @@ def test_unwritable_path_is_named(tmp_path):
         with pytest.raises(OSError, match=r"file/out|file'") as error, lock(tmp_path / "file" / "out"):
             pass
         assert str(tmp_path / "file") in str(error.value)
+
+
+def test_lock_file_of_another_user(tmp_path, monkeypatch):
+    """Its mode is 0o644: this user can lock and remove it, but not write it."""
+    output, lock_file = tmp_path / "out", tmp_path / ".out.lock"
+    opened = os.open
+
+    def open_as_another_user(path, flags, *mode):
+        if path == lock_file and lock_file.exists() and flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, flags, *mode)
+
+    with holding(output) as process:
+        monkeypatch.setattr(os, "open", open_as_another_user)
+        for lock in (writer_lock, folder_lock):
+            with pytest.raises(OutputBusyError, match=f"process {process.pid} since"), lock(output):
+                pass
+        process.kill()
+    assert lock_file.exists()
+    with writer_lock(output):  # the killed process does not keep this user from writing
+        assert json.loads(lock_file.read_text())["pid"] == os.getpid()
+    assert os.listdir(tmp_path) == []

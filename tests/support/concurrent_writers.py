@@ -91,20 +91,23 @@ def run_alone(output, *command):
 
 
 def encode(folder, generator, number):
-    """Race two `encode` commands, each with or without `--resume`."""
+    """Race two `encode` commands, each with or without `--resume` or `--overwrite`."""
     output = folder / f"v-{number}{generator.choice(['.npy', '.jsonl', '.parquet'])}"
     command = ["encode", folder / "texts.txt", "-m", folder / "bert", "-q", "--truncate-dim", 4, "-o", output]
     complete = folder / f"whole{output.suffix}"
     seconds = run_alone(complete, *command[:-1], complete)
-    if generator.random() < 0.5:  # start from the files of a killed run
+    flags = [["--resume"], ["--overwrite"]]
+    if generator.random() < 0.5:  # start from the files of a killed run, which are not discarded without a flag
         process = forks.start(*command, log=folder / "log")
         time.sleep(generator.uniform(0.2, 1.5))
         process.kill()
         process.join()
+    else:
+        flags.append([])
     if generator.random() < 0.3:
         output.write_bytes(complete.read_bytes())
-    resumes = [[*command, *(["--resume"] if generator.random() < 0.6 else [])] for _ in range(2)]
-    num_refused = check(race(resumes, generator, seconds))
+    commands = [[*command, *generator.choice(flags)] for _ in range(2)]
+    num_refused = check(race(commands, generator, seconds))
     assert same(output, complete)
     leftovers = [path.name for path in folder.iterdir() if path.name.startswith(f".{output.name}")]
     assert not leftovers, leftovers

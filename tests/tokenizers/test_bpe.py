@@ -180,3 +180,13 @@ def test_bad_input():
         with pytest.raises(ValueError, match=words):
             train(**({"texts": ["ab ab"], "vocab_size": 262} | given_))
     assert train(["ab ab"], vocab_size=262).backend.get_vocab_size() == 262
+
+
+def test_killed_process_leaves_no_tokenizer_without_its_settings(tmp_path, monkeypatch):
+    def killed(path, data):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("clearhead.tokenizers.tokenizer.write_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        trained().save(tmp_path, None)
+    assert not any(tmp_path.iterdir())

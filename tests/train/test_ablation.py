@@ -1,6 +1,7 @@
 """`clearhead ablate` compares the same training with and without each regularizer."""
 
 import json
+import shutil
 
 import pytest
 import yaml
@@ -112,3 +113,16 @@ def test_enabled_regularizer_is_disabled_and_enabled_again(data, tmp_path, name)
     off = toggled(on, name, on=False)
     assert not getattr(off.regularize, name)
     assert toggled(off, name, on=True) == on
+
+
+@pytest.mark.slow
+def test_results_of_other_data_are_not_compared(data, tmp_path):
+    shutil.copytree(data, tmp_path / "data")
+    given = spec(tmp_path / "data", tmp_path, regularize={"dropout": 0.1})
+    before = ablate(given, without=["dropout"])
+    lines = (tmp_path / "data" / "a.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "data" / "a.tsv").write_text("".join(lines[::-1]), encoding="utf-8")
+    with pytest.raises(ValueError, match="contains a run on other data, which has changed since"):
+        ablate(given, without=["dropout"], resume=True)
+    (tmp_path / "data" / "a.tsv").write_text("".join(lines), encoding="utf-8")
+    assert ablate(given, without=["dropout"], resume=True) == before

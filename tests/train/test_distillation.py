@@ -1,15 +1,19 @@
 """Distillation from a teacher's probabilities, hidden states and texts."""
 
 import json
+import shutil
 
 import pytest
 import yaml
 from support.command import refused, started
+from support.overflow import change_weights
+from support.training import trained_until
 from support.training_data import SIZES, recipe, write_data
 
 from clearhead import TextToText
 from clearhead.train.data.dataset import TokenizedDataset
-from clearhead.train.distillation import distill
+from clearhead.train.distillation import _TeacherOutputs, distill
+from clearhead.train.loop.checkpointing import STATE
 from clearhead.train.trainer import train
 
 
@@ -88,8 +92,6 @@ def test_student_trains_on_texts_of_its_teacher(data, teacher, tmp_path):
 
 
 def test_interrupted_texts_continue_to_the_same_file(data, teacher, tmp_path, monkeypatch):
-    from clearhead.train.distillation import _TeacherOutputs
-
     whole, cut = (
         _TeacherOutputs(tmp_path / name / "teacher.jsonl", student(data, teacher, tmp_path, sequence_level=True))
         for name in ("a", "b")
@@ -134,8 +136,6 @@ def test_run_does_not_resume_on_texts_of_another_teacher(data, teacher, tmp_path
 
 
 def test_texts_of_another_search_are_generated_again(data, teacher, tmp_path):
-    from clearhead.train.distillation import _TeacherOutputs
-
     path = tmp_path / "a" / "teacher.jsonl"
     _TeacherOutputs(path, student(data, teacher, tmp_path, sequence_level=True)).complete()
     path.write_text("")
@@ -160,11 +160,9 @@ def test_existing_run_keeps_its_texts(data, teacher, tmp_path):
 
 
 def test_run_resumes_after_an_interruption_of_its_teacher(data, teacher, tmp_path, monkeypatch):
-    from clearhead.train.distillation import _TeacherOutputs
-
     spec = student(data, teacher, tmp_path, sequence_level=True)
 
-    def interrupted(outputs, done):
+    def interrupted(outputs, teacher, done):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -190,3 +188,53 @@ def test_held_out_columns_are_read_by_their_names(data, teacher, tmp_path):
     assert len(TokenizedDataset(tmp_path / "student" / "data" / "validation")) == 32
     held_out = _lines(tmp_path / "student" / "data" / "held-out.jsonl")
     assert [row["target"] for row in held_out] == (data / "a.de").read_text(encoding="utf-8").splitlines()
+
+
+def other_teacher(teacher, folder):
+    """Copy a teacher to a folder, and return a function that changes the weights of the copy."""
+    shutil.copytree(teacher, folder)
+
+    def change():
+        change_weights(folder, lambda tensors: tensors.update({name: -tensor for name, tensor in tensors.items()}))
+
+    return change
+
+
+def test_run_does_not_resume_with_other_weights_of_its_teacher(data, teacher, tmp_path):
+    change = other_teacher(teacher, tmp_path / "teacher")
+    spec = student(data, tmp_path / "teacher", tmp_path)
+    often = {"validation": spec.validation.model_copy(update={"every": 1})}
+    spec = spec.model_copy(update=often)
+    trained_until(spec, lambda step: step == 3)
+    assert (tmp_path / "student" / STATE).exists()
+    change()
+    with pytest.raises(ValueError, match="teacher of the run in .*student has other weights now; resuming requires"):
+        train(spec, resume=True)
+    change()
+    assert train(spec, resume=True).finished
+
+
+def test_texts_do_not_continue_with_other_weights_of_the_teacher(data, teacher, tmp_path, monkeypatch):
+    change = other_teacher(teacher, tmp_path / "teacher")
+    outputs = _TeacherOutputs(
+        tmp_path / "a" / "teacher.jsonl", student(data, tmp_path / "teacher", tmp_path, sequence_level=True)
+    )
+    monkeypatch.setattr("clearhead.train.distillation._WINDOW", 11)
+    texts, calls = TextToText.generate, []
+
+    def interrupt(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return texts(*arguments, **options)
+
+    monkeypatch.setattr(TextToText, "generate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        outputs.complete()
+    change()
+    with pytest.raises(ValueError, match=r"teacher\.part holds texts of other weights of .*teacher; remove it and"):
+        outputs.complete()
+    change()
+    outputs.complete()
+    assert len(calls) == 4
+    assert len(_lines(outputs.path)) == 32

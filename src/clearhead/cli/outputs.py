@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from clearhead.io.atomic import atomic_file, check_writable
+from clearhead.io.atomic import atomic_file, check_not_input, check_writable, remove_leftovers
+from clearhead.io.json import finite_or_none
 from clearhead.io.locks import writer_lock
 
 if TYPE_CHECKING:
@@ -18,14 +19,22 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-def lock_output(context: typer.Context, output: Path) -> None:
+def lock_output(context: typer.Context, output: Path, inputs: Iterable[str | Path | None] = ()) -> None:
     """Check that a file can be written, and lock it against other processes until the command ends.
 
+    Args:
+        context: the command's context.
+        output: the file.
+        inputs: the files that the command reads; "-" is standard input.
+
     Raises:
-        ValueError: the path is a folder, its folder is missing or read-only, or another process writes the file.
+        ValueError: the path is a folder or an input, its folder is missing or read-only, or another process writes the
+            file.
     """
     check_writable(output)
+    check_not_input(output, inputs)
     context.with_resource(writer_lock(output))
+    remove_leftovers(output)
 
 
 @contextlib.contextmanager
@@ -91,8 +100,9 @@ def window_texts(corpus: "Corpus", default: int) -> int:
 
 
 def json_line(values: Mapping[str, Any], kept: Mapping[str, Any]) -> str:
-    """Return a JSON object in one line, with other columns of its text."""
-    return json.dumps({**kept, **values}, ensure_ascii=False, allow_nan=False, default=str)
+    """Return a JSON object in one line, with other columns of its text; their NaN and infinity are written as null."""
+    columns = {name: finite_or_none(value) for name, value in kept.items()}
+    return json.dumps({**columns, **values}, ensure_ascii=False, allow_nan=False, default=str)
 
 
 def kept_columns(keep: str | None, columns: Sequence[str], *, as_json: bool = True) -> list[str]:

@@ -1,7 +1,5 @@
 """Encode a corpus of any size to a file of vectors, and resume after an interruption."""
 
-import glob
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -15,8 +13,10 @@ from clearhead._version import __version__
 from clearhead.corpus.writers import PartFile, check_output
 from clearhead.data.corpus import Corpus
 from clearhead.finite import error_context
+from clearhead.io.atomic import remove_leftovers
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
+from clearhead.io.safetensors import weights_hash
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.runtime.streaming import WINDOW_TEXTS
 from clearhead.runtime.vectors import EncodedBatch, EncodeOptions
@@ -133,7 +133,7 @@ def _encode(
     settings = _settings(encoder, corpus, options, window_texts)
     part = PartFile(output, encoder.width(options.truncate_dim), corpus.keep)
     stats, size = _read_resume_file(resume_file, part, settings) if resume else (EncodingStats(), 0)
-    opened = False
+    opened, num_recorded = False, stats.texts
     try:
         bytes_read = 0
         texts = corpus.read(stats.texts)
@@ -153,6 +153,7 @@ def _encode(
                     "sha256": part.sha256,
                 },
             )
+            num_recorded = stats.texts
             on_step(corpus.bytes_read - bytes_read, batch.num_tokens, len(batch.texts))
             bytes_read = corpus.bytes_read
         if not opened:
@@ -161,10 +162,10 @@ def _encode(
         part.finish(stats.texts)
     except BaseException:
         part.close()
-        if opened and stats.texts == 0:
+        if opened and num_recorded == 0:
             part.remove()
-        elif stats.texts:
-            log.warning("%d texts are done; --resume continues there", stats.texts)
+        elif num_recorded:
+            log.warning("%d texts are done; --resume continues there", num_recorded)
         raise
     # in this order: a resume file without its part file would stop the next --resume
     resume_file.unlink(missing_ok=True)
@@ -189,9 +190,8 @@ def _open(part: PartFile, resume_file: Path, size: int) -> None:
     part.open(size)
     if size == 0:
         resume_file.unlink(missing_ok=True)
-    for name in (part.path.name, resume_file.name):
-        for stale in part.path.parent.glob(f".{glob.escape(name)}.????????.part"):
-            stale.unlink(missing_ok=True)
+    for path in (part.path, resume_file):
+        remove_leftovers(path)
 
 
 def _read_resume_file(resume_file: Path, part: PartFile, settings: dict[str, Any]) -> tuple[EncodingStats, int]:
@@ -255,9 +255,5 @@ def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, wind
 
 def fingerprint(encoder: TextEncoder) -> str:
     """Return a hash of weights, config and tokenizer. A folder name does not identify a model."""
-    digest = hashlib.sha256(repr((encoder.model.config, encoder.settings)).encode())
-    digest.update(encoder.tokenizer.as_json().encode())
-    for name, tensor in encoder.model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]
+    settings = repr((encoder.model.config, encoder.settings)) + encoder.tokenizer.as_json()
+    return weights_hash(encoder.model.state_dict(), settings.encode())

@@ -79,6 +79,8 @@ class Worker:
         """Encode a shard to its output, and write a description of the shard next to it."""
         corpus, path = self.job.corpus(shard), Path(output)
         source = corpus.describe()
+        if source_file(path).exists():  # a killed worker must not leave a new output with the description of the old
+            write_json(source_file(path), {"input": [[name, None] for name, _ in source]})
         try:
             stats = encode_corpus(self.encoder, corpus, path, self.job.options, resume=True, wait=_LOCK_SECONDS)
         except ResumeError as problem:  # another shard, torch, device or number of threads

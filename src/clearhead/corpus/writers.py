@@ -7,7 +7,6 @@ interrupted run can resume. The output itself is written atomically from the par
 import contextlib
 import importlib.util
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -16,6 +15,7 @@ import numpy as np
 
 from clearhead.data.corpus import check_keep
 from clearhead.io.atomic import HashedFile, atomic_file, check_writable, error_path, has_content
+from clearhead.io.json import finite_or_none
 from clearhead.runtime.vectors import Vectors
 
 COLUMNS = ("text", "embedding")
@@ -64,13 +64,9 @@ def json_lines(texts: Sequence[str], vectors: Vectors, kept: Kept) -> Iterator[s
     Other columns stand between the text and the vector.
     """
     for text, vector, values in zip(texts, vectors, kept, strict=True):
-        fields = {"text": text} | {name: _json_value(value) for name, value in values.items()}
+        fields = {"text": text} | {name: finite_or_none(value) for name, value in values.items()}
         line = json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str)
         yield f'{line[:-1]}, "embedding": [{", ".join(vector.astype(str))}]}}\n'
-
-
-def _json_value(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class PartFile:
@@ -203,7 +199,21 @@ def _common_type(part: IO[bytes], rows: int, name: str) -> Any:
         kind = pyarrow.unify_schemas(list(schemas), promote_options="permissive").field(name).type if schemas else None
     except pyarrow.ArrowTypeError:
         kind = None
-    return pyarrow.string() if kind is None or pyarrow.types.is_null(kind) else kind
+    if kind is None or pyarrow.types.is_null(kind):
+        return pyarrow.string()
+    # int64 and double have the common type double, which cannot hold every int64
+    holds_all = len(schemas) == 1 or all(_can_cast(batch.column(name), kind) for batch in _batches(part, rows))
+    return kind if holds_all else pyarrow.string()
+
+
+def _can_cast(array: Any, kind: Any) -> bool:
+    import pyarrow
+
+    try:
+        array.cast(kind)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+        return False
+    return True
 
 
 def _batches(part: IO[bytes], rows: int) -> Iterator[Any]:

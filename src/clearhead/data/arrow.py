@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.data.lines import Errors
-from clearhead.data.tables import Cells, Column, check_text, missing_column
+from clearhead.data.tables import Cells, Column, check_value, missing_column
 from clearhead.io.json import read_json
 
 SUFFIXES = (".parquet", ".arrow")
@@ -184,7 +184,7 @@ def arrow_rows(
             row_values = []
             for value, column in zip(cells, columns, strict=True):
                 decoded = _decoded(value, column, where, errors, advice) if isinstance(value, bytes) else value
-                row_values.append(_checked(decoded, column, where, allow_numbers))
+                row_values.append(check_value(decoded, column, where, allow_numbers))
             yield where, row_values
         share = end
 
@@ -320,10 +320,18 @@ def _values(batch: Any, column: Column, labels: Sequence[str] | None, source: st
         return [None] * batch.num_rows
     array = array.dictionary_decode() if pyarrow.types.is_dictionary(array.type) else array
     if column.any_type and not _is_text(array.type):
-        return array.to_pylist()  # type: ignore[no-any-return]
+        # Python's dates have no nanoseconds and end with the year 9999
+        with contextlib.suppress(ValueError, OverflowError):
+            return array.to_pylist()  # type: ignore[no-any-return]
     if labels and pyarrow.types.is_integer(array.type):
         return [_label(number, labels, f"{source}: column {column.name!r}") for number in array.to_pylist()]
-    texts = array if _is_text(array.type) else array.cast(pyarrow.string())
+    try:
+        texts = array if _is_text(array.type) else array.cast(pyarrow.string())
+    except pyarrow.ArrowException:
+        raise ValueError(
+            f"{source}: column {column.name!r} of type {array.type} has values that Python cannot represent; "
+            "convert it to text"
+        ) from None
     try:
         return texts.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
@@ -346,21 +354,3 @@ def _decoded(value: bytes, column: Column, where: str, errors: Errors, advice: s
             f"{where}: column {column.name!r} is not UTF-8 at byte {error.start + 1} "
             f"(0x{value[error.start]:02x}); {advice}"
         ) from None
-
-
-def _checked(value: object, column: Column, where: str, allow_numbers: bool) -> object:
-    if column.any_type or (value is None and column.optional):
-        return value
-    return check_text(value, f"{where}: column {column.name!r}", allow_numbers)
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow.types as kinds
-
-    return any(is_kind(kind) for is_kind in (kinds.is_string, kinds.is_large_string, kinds.is_string_view))
-
-
-def _is_number(kind: Any) -> bool:
-    import pyarrow.types as kinds
-
-    return any(is_kind(kind) for is_kind in (kinds.is_integer, kinds.is_floating, kinds.is_decimal))

@@ -18,6 +18,7 @@ from clearhead.data.arrow import arrow_rows, check_arrow, data_files
 from clearhead.data.file_formats import check_text_format
 from clearhead.data.lines import Errors, check_file, content_hash, open_bytes, strip_newline, text_lines
 from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, table_header
+from clearhead.io.atomic import check_not_input
 
 log = logging.getLogger(__name__)
 
@@ -117,9 +118,7 @@ class Corpus:
         Raises:
             ValueError: it is.
         """
-        for source in self.sources:
-            if source != "-" and output.exists() and output.samefile(source):
-                raise ValueError(f"{output} is also an input and would be overwritten; give another --output")
+        check_not_input(output, self.sources)
 
     def location(self, index: int) -> str:
         """Return the file and line of a text by its number from 0, reading the file again."""
@@ -217,6 +216,9 @@ class TypedTexts(Corpus):
     Args:
         texts: the texts.
 
+    Raises:
+        ValueError: a text is not UTF-8.
+
     >>> from clearhead.data.corpus import TypedTexts
     >>> list(TypedTexts(["Good morning!"]))
     ['Good morning!']
@@ -224,7 +226,7 @@ class TypedTexts(Corpus):
 
     def __init__(self, texts: Sequence[str]) -> None:
         super().__init__([])
-        self.texts = list(texts)
+        self.texts = [_check_typed(text, self.location(index)) for index, text in enumerate(texts)]
 
     @property
     def total_bytes(self) -> int | None:
@@ -333,20 +335,29 @@ def read_document(argument: str) -> str:
     """Return a file, or standard input for "-", as one text without its byte order mark; other arguments as they are.
 
     Raises:
-        ValueError: the file is missing or not UTF-8.
+        ValueError: the file is missing, or the text is not UTF-8.
 
     >>> from clearhead.data.corpus import read_document
     >>> read_document("It rained. We stayed.")
     'It rained. We stayed.'
     """
     if not is_file(argument):
-        return argument
+        return _check_typed(argument, "the text")
     with open_source(argument) as file:
         data: bytes = file.read()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{source_name(argument)} is not UTF-8: {error}; convert it, for example with iconv") from None
+
+
+def _check_typed(text: str, name: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:  # Python has replaced the bytes of the terminal by surrogates
+        fix = "type it in a UTF-8 terminal, or give a UTF-8 file"
+        raise ValueError(f"{name} is not UTF-8 at character {error.start + 1}; {fix}") from None
+    return text
 
 
 def source_name(source: str) -> str:

@@ -18,7 +18,7 @@ class Column:
     Args:
         name: its name, or its number from 0 if the table has no header.
         optional: whether a row may lack it; its value is then None.
-        any_type: whether its values are passed on as they are: numbers, lists, null ... Otherwise they are texts.
+        any_type: whether it may have other values than texts, as in `check_value`.
     """
 
     name: str | int
@@ -64,10 +64,7 @@ def json_rows(lines: Iterable[str], source: str, columns: Sequence[Column], *, a
 def _json_value(row: dict[str, object], column: Column, where: str, allow_numbers: bool) -> object:
     if column.name not in row and not column.optional:
         raise ValueError(f"{where}: {missing_column(column.name, list(row))}")
-    value = row.get(str(column.name))
-    if column.any_type or (value is None and column.optional):
-        return value
-    return check_text(value, f"{where}: column {column.name!r}", allow_numbers)
+    return check_value(row.get(str(column.name)), column, where, allow_numbers)
 
 
 def separated_rows(
@@ -203,3 +200,34 @@ def check_text(value: object, where: str, allow_numbers: bool = False) -> str:
     except UnicodeEncodeError:
         raise ValueError(f"{where} has half a surrogate pair, which is not valid Unicode") from None
     return value
+
+
+def check_value(value: object, column: Column, where: str, allow_numbers: bool = False) -> object:
+    """Return the value of a column if it is a text, or None in an optional column.
+
+    With `any_type`, every value is returned that can be written again. Lists and objects are returned as plain JSON
+    values, with null for NaN and infinity.
+
+    Args:
+        value: the value.
+        column: its column.
+        where: its file and line, for messages.
+        allow_numbers: whether the message suggests numbers too.
+
+    Raises:
+        ValueError: the value is not a text, not valid Unicode or nested too deeply.
+
+    >>> from clearhead.data.tables import Column, check_value
+    >>> check_value([1.5, float("nan")], Column("scores", any_type=True), "here")
+    [1.5, None]
+    """
+    name = f"{where}: column {column.name!r}"
+    if isinstance(value, list | tuple | dict) and column.any_type:
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+            return json.loads(check_text(text, name), parse_constant=lambda constant: None)
+        except RecursionError:
+            raise ValueError(f"{name} is nested too deeply") from None
+    if (column.any_type and not isinstance(value, str)) or (value is None and column.optional):
+        return value
+    return check_text(value, name, allow_numbers)

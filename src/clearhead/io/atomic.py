@@ -1,13 +1,14 @@
 """Write files and folders atomically."""
 
 import contextlib
+import glob
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 
 @contextlib.contextmanager
@@ -49,17 +50,59 @@ def check_writable(path: Path) -> None:
     """Check that a file can be written, before computing its contents.
 
     Raises:
-        ValueError: the path is a folder, or its folder is missing or not writable.
+        ValueError: the path is a folder, a device or a pipe, or its folder is missing or not writable.
 
     >>> import tempfile, pathlib; from clearhead.io.atomic import check_writable
     >>> check_writable(pathlib.Path(tempfile.mkdtemp()) / "a.txt")
     """
     if path.is_dir():
         raise ValueError(f"{path} is a folder; expected a file")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is a device or a pipe, which a file would replace; give a file")
     if not path.parent.is_dir():
         raise ValueError(f"{path}: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
         raise ValueError(f"{path}: the folder {path.parent} is not writable")
+
+
+def check_not_input(output: Path, inputs: Iterable[str | Path | None]) -> None:
+    """Check that an output is not one of the inputs.
+
+    Args:
+        output: the file.
+        inputs: the files that are read; None, "-" and missing files are skipped.
+
+    Raises:
+        ValueError: it is.
+
+    >>> import pathlib; from clearhead.io.atomic import check_not_input
+    >>> check_not_input(pathlib.Path("vectors.npy"), ["texts.txt"])
+    """
+    if any(source not in (None, "-") and _is_same(output, source) for source in inputs):
+        raise ValueError(f"{output} is also an input and would be overwritten; give another output")
+
+
+def _is_same(path: Path, other: Any) -> bool:
+    try:
+        return path.samefile(other)
+    except (OSError, ValueError):  # one of them is missing, or is a text in place of a path
+        return False
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove the temporary files that killed processes left next to a file. Hold its `locks.writer_lock`.
+
+    >>> import pathlib, tempfile; from clearhead.io.atomic import remove_leftovers
+    >>> remove_leftovers(pathlib.Path(tempfile.mkdtemp()) / "a.txt")
+    """
+    # a dot in place of a letter would be a file of another output, such as a.npy.long.npy
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.{_LETTER * 8}.part"):
+        if leftover.is_file():
+            leftover.unlink(missing_ok=True)
+
+
+_LETTER = "[a-z0-9_]"
+"""Pattern of the letters of `tempfile.mkstemp`."""
 
 
 @contextlib.contextmanager

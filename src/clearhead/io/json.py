@@ -1,6 +1,7 @@
 """Read and write the JSON files of a model folder."""
 
 import json
+import math
 import re
 import sys
 from pathlib import Path, PureWindowsPath
@@ -52,6 +53,16 @@ def json_error(error: Exception, text: str) -> str:
         return f"an integer has more than {limit} digits"
     line, column = text.count("\n", 0, match.start()) + 1, match.start() - text.rfind("\n", 0, match.start())
     return f"an integer has {len(match[0])} digits, more than {limit}: line {line} column {column}"
+
+
+def finite_or_none(value: Any) -> Any:
+    """Return None for NaN and infinity, which JSON does not have, and every other value as it is.
+
+    >>> from clearhead.io.json import finite_or_none
+    >>> finite_or_none(float("nan")), finite_or_none(1.5), finite_or_none("nan")
+    (None, 1.5, 'nan')
+    """
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: Path, data: object) -> None:

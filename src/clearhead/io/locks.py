@@ -94,7 +94,7 @@ def check_unlocked(folder: Path) -> None:
             continue
         output = path.parent if path.name == LOCK_NAME else path.with_name(path.name[1:].removesuffix(".lock"))
         with contextlib.suppress(FileNotFoundError, PermissionError):
-            handle = os.open(path, os.O_RDWR)
+            handle, _ = _open(path)
             try:
                 if not _try_lock(handle, output):
                     raise _busy(output, _read_holder(handle))
@@ -135,14 +135,17 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
     start, logged = time.monotonic(), False
     while True:
         with error_path(output):
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            handle, is_own = _open(path, os.O_CREAT)
         try:
             if _try_lock(handle, output):
                 # the previous writer removed its lock file: a lock on a removed file excludes no process
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(handle), path.stat()):
-                        _write_holder(handle)
-                        return handle
+                        if is_own:
+                            _write_holder(handle)
+                            return handle
+                        with error_path(output):
+                            path.unlink()
                 waited, holder = 0.0, None
             else:
                 waited, holder = time.monotonic() - start, _read_holder(handle)
@@ -156,6 +159,17 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
             log.info("waiting for %s, which writes %s", holder or "another process", output)
             logged = True
         time.sleep(_POLL_SECONDS if waited else 0)
+
+
+def _open(path: Path, create: int = 0) -> tuple[int, bool]:
+    """Open a lock file, and return whether this process can write it: the file of another user can only be locked."""
+    no_links = getattr(os, "O_NOFOLLOW", 0)
+    try:
+        return os.open(path, os.O_RDWR | create | no_links, 0o666), True
+    except PermissionError:
+        if not path.is_file():
+            raise
+        return os.open(path, os.O_RDONLY | no_links), False
 
 
 def _busy(output: Path, holder: str | None) -> OutputBusyError:

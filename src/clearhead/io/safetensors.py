@@ -1,8 +1,10 @@
 """Read and write tensors as safetensors files."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -43,6 +45,24 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors to a safetensors file atomically."""
     with atomic_file(path) as file:
         file.write(save(dict(tensors), metadata={"format": "pt"}))
+
+
+def weights_hash(tensors: Mapping[str, Tensor], start: bytes = b"") -> str:
+    """Return the first 16 digits of a SHA-256 of tensors and their names. The name of a folder does not identify them.
+
+    Args:
+        tensors: the tensors.
+        start: bytes to hash before them.
+
+    >>> import torch; from clearhead.io.safetensors import weights_hash
+    >>> weights_hash({"bias": torch.zeros(2)}) == weights_hash({"bias": torch.ones(2)})
+    False
+    """
+    digest = hashlib.sha256(start)
+    for name, tensor in tensors.items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -191,12 +191,14 @@ class Tokenizer(MultilingualTokenizer):
             folder: the model folder.
             max_length: the model_max_length in tokenizer_config.json; None to keep the current one.
         """
-        with atomic_file(folder / "tokenizer.json") as file:
-            file.write(self.as_json(pretty=True).encode("utf-8"))
         config = {"tokenizer_class": "PreTrainedTokenizerFast", **self.config}
         if max_length is not None:
             config["model_max_length"] = max_length
-        write_json(folder / "tokenizer_config.json", config)
+        with atomic_file(folder / "tokenizer.json") as file:
+            file.write(self.as_json(pretty=True).encode("utf-8"))
+            file.flush()
+            # before the rename: a tokenizer.json without settings would be loaded with the defaults
+            write_json(folder / "tokenizer_config.json", config)
 
 
 _ROLES = {

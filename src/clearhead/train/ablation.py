@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from clearhead.data.lines import content_hash
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import LOCK_NAME
@@ -18,6 +19,7 @@ from clearhead.train.loop.lightning_module import DivergedError
 from clearhead.train.recipe.errors import did_you_mean
 from clearhead.train.recipe.load import describe_differences, flatten, parse_recipe
 from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.sections import Files
 from clearhead.train.regularizers import ablations
 from clearhead.train.regularizers.early_stopping import LOWER_IS_BETTER
 from clearhead.train.trainer import ignore_step, run_lock, train
@@ -139,8 +141,11 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, on_step: OnStep) ->
     output = folder / name.replace(" ", "-") / f"seed-{seed}"
     result_file = output / "result.json"
     key = {key: value for key, value in flatten(recipe).items() if key not in ("output", "seed")}
+    hashes = [*_hashes(recipe.data.train), *_hashes(recipe.data.validation)]
     if result_file.is_file():
         saved = read_json(result_file)
+        if saved.get("data", hashes) != hashes:  # results of older versions have no hashes
+            raise ValueError(f"{output} contains a run on other data, which has changed since; choose another output")
         if differences := describe_differences(saved["recipe"], key):
             raise ValueError(
                 f"{output} contains a run of another recipe: {'; '.join(differences)}; choose another output"
@@ -149,8 +154,14 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, on_step: OnStep) ->
         return saved_scores
     scores = _train(_variant(recipe, folder, output, seed), output, name, on_step)
     output.mkdir(parents=True, exist_ok=True)
-    write_json(result_file, {"name": name, "seed": seed, "scores": scores, "recipe": key})
+    write_json(result_file, {"name": name, "seed": seed, "scores": scores, "recipe": key, "data": hashes})
     return scores
+
+
+def _hashes(files: Files | None) -> list[str | None]:
+    if files is None or isinstance(files, str):
+        return [] if files is None else [content_hash(Path(files))]
+    return [found for part in (files.values() if isinstance(files, dict) else files) for found in _hashes(part)]
 
 
 def _variant(recipe: Recipe, folder: Path, output: Path, seed: int) -> Recipe:

@@ -11,6 +11,7 @@ from typing import Any
 from clearhead.data.records import Records
 from clearhead.io.atomic import HashedFile, atomic_file, has_content
 from clearhead.io.json import read_json, write_json
+from clearhead.io.safetensors import weights_hash
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.device import choose_device
 from clearhead.train.distributed.process_group import ProcessGroup
@@ -111,13 +112,19 @@ class _TeacherOutputs:
         if self.path.is_file():
             return
         part, progress = self.path.with_suffix(".part"), self.path.with_suffix(".progress.json")
-        num_lines, size = _read_progress(part, progress)
+        num_lines, size, former = _read_progress(part, progress)
+        teacher, weights = self._load_teacher()
+        if former not in (None, weights):
+            raise ValueError(
+                f"{part} holds texts of other weights of {teacher.name}; remove it and {progress.name} to start again"
+            )
         file = HashedFile(part, size)
         try:
-            for lines in self._generate(num_lines):
+            for lines in self._generate(teacher, num_lines):
                 file.write(b"".join(lines))
                 num_lines += len(lines)
-                write_json(progress, {"lines": num_lines, "size": file.sync(), "sha256": file.sha256})
+                done = {"lines": num_lines, "size": file.sync(), "sha256": file.sha256, "teacher": weights}
+                write_json(progress, done)
                 log.info("the teacher has generated %d texts", num_lines)
         finally:
             file.close()
@@ -154,13 +161,19 @@ class _TeacherOutputs:
         as_json: dict[str, Any] = json.loads(json.dumps(key))
         return as_json
 
-    def _generate(self, num_done: int) -> Iterator[list[bytes]]:
-        """Yield windows of lines after the first `num_done`: each has a source and the teacher's text."""
-        settings, objective = self.recipe.regularize.distillation, self.recipe.objective
+    def _load_teacher(self) -> tuple[TextToText, str]:
+        """Return the teacher and a hash of its weights."""
+        settings = self.recipe.regularize.distillation
         assert settings is not None
         teacher = TextToText.from_pretrained(
             settings.teacher, precision=self.recipe.training.precision, device=self.recipe.training.device
         )
+        return teacher, weights_hash(teacher.model.state_dict())
+
+    def _generate(self, teacher: TextToText, num_done: int) -> Iterator[list[bytes]]:
+        """Yield windows of lines after the first `num_done`: each has a source and the teacher's text."""
+        settings, objective = self.recipe.regularize.distillation, self.recipe.objective
+        assert settings is not None
         rows = islice(_records(self.recipe, self.recipe.data.train), num_done, None)
         sources = (source_text(row.values) for row in rows)
         while window := list(islice(sources, _WINDOW)):
@@ -182,19 +195,21 @@ def _json_line(source: str, target: str) -> bytes:
     return (json.dumps({"source": source, "target": target}, ensure_ascii=False) + "\n").encode("utf-8")
 
 
-def _read_progress(part: Path, progress: Path) -> tuple[int, int]:
-    """Return the lines and bytes that an interrupted run of the teacher wrote; zeros if there was none.
+def _read_progress(part: Path, progress: Path) -> tuple[int, int, str | None]:
+    """Return the lines and bytes that an interrupted run of the teacher wrote, and the hash of the teacher's weights.
+
+    Zeros and None if there was none. Files of older versions have no hash.
 
     Raises:
         ValueError: the progress file does not match the part file.
     """
     if not progress.is_file():
-        return 0, 0
+        return 0, 0, None
     try:
         data = read_json(progress)
         lines, size = int(data["lines"]), int(data["size"])
         if has_content(part, size, data["sha256"]):
-            return lines, size
+            return lines, size, data.get("teacher")
     except (ValueError, KeyError, TypeError):
         pass
     raise ValueError(f"{part} does not match {progress.name}; remove both to start again")

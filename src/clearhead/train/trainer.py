@@ -19,6 +19,7 @@ from clearhead._version import __version__
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
 from clearhead.io.locks import folder_lock
+from clearhead.io.safetensors import weights_hash
 from clearhead.layers.dropout import use_fast_dropout
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.precision import choose_precision
@@ -132,6 +133,7 @@ def _train(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
     identity = _identity(recipe, inputs, device, processes)
     if saved is not None:
         saved.check_data(identity["data"])
+        saved.check_teacher(identity["teacher"])
     prepare_for_training(inputs.task.model, recipe)
     run = _assemble(recipe, inputs, identity, processes, on_step)
     if saved is not None:
@@ -207,6 +209,7 @@ def _identity(recipe: Recipe, inputs: _Inputs, device: str, processes: ProcessGr
             inputs.training.fingerprint(),
             None if validation is None else validation.fingerprint(),
         ],
+        "teacher": None if inputs.teacher is None else weights_hash(inputs.teacher.state_dict()),
         "threads": torch.get_num_threads() if device == "cpu" else None,
         "processes": processes.size,
     }

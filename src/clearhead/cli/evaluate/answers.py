@@ -53,7 +53,7 @@ def answers(
     if output is not None and model is None:
         raise ValueError("--output requires --model; with --predictions the answers are already in a file")
     if output is not None:
-        lock_output(context, output)
+        lock_output(context, output, [source])
     data = read_questions(source)
     if predictions is not None:
         predicted = read_predictions(predictions)

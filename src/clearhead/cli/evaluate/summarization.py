@@ -70,7 +70,7 @@ def summarization(
     require_package("rouge_score")
     if sum(choice is not None for choice in (model, hypotheses, baseline)) != 1:
         raise ValueError("give exactly one of --model, --hypotheses and --baseline")
-    texts.claim_output(context, output, hypotheses)
+    texts.claim_output(context, output, hypotheses, [source, *(reference or ())])
     data = _read_documents(source, reference, column, reference_column)
     if hypotheses is not None:
         (outputs,) = texts.read_aligned([hypotheses])

@@ -29,16 +29,18 @@ Output = Annotated[
 ]
 
 
-def claim_output(context: typer.Context, output: Path | None, hypotheses: Path | None) -> None:
+def claim_output(
+    context: typer.Context, output: Path | None, hypotheses: Path | None, inputs: Sequence[Path | None]
+) -> None:
     """Claim the output file.
 
     Raises:
-        ValueError: --hypotheses is given too, or the file cannot be written.
+        ValueError: --hypotheses is given too, the file is one of the inputs, or it cannot be written.
     """
     if output is not None and hypotheses is not None:
         raise ValueError("--output requires --model; with --hypotheses the outputs are already in a file")
     if output is not None:
-        lock_output(context, output)
+        lock_output(context, output, inputs)
 
 
 def read_aligned(files: Sequence[Path]) -> list[list[str]]:

@@ -68,7 +68,7 @@ def translation(
         raise ValueError(f"{'--join-repeated' if model is None else '--model'} requires the SOURCE file")
     if not reference:
         raise ValueError("give --reference")
-    texts.claim_output(context, output, hypotheses)
+    texts.claim_output(context, output, hypotheses, [source, *reference])
     inputs = [path for path in (source, hypotheses) if path is not None]
     columns = texts.read_aligned([*inputs, *reference])
     sources, references = columns[0] if source is not None else None, columns[len(inputs) :]

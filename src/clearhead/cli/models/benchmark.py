@@ -9,7 +9,7 @@ from clearhead.cli import options
 from clearhead.cli.outputs import lock_output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from clearhead.benchmark.runner import BenchmarkResult
 
@@ -49,7 +49,7 @@ def encode(
     from clearhead.data.corpus import Corpus
     from clearhead.pipelines.text_encoder import TextEncoder
 
-    _claim_outputs(context, json_file, plot)
+    _claim_outputs(context, texts or (), json_file, plot)
     num_threads = _num_threads(threads)
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     items = list(dict.fromkeys(islice(Corpus(texts), number))) if texts else work.synthetic(encoder, number, length)
@@ -84,7 +84,7 @@ def generate(
     from clearhead.benchmark import generate as work
     from clearhead.benchmark.runner import run_benchmark
 
-    _claim_outputs(context, json_file, plot)
+    _claim_outputs(context, (), json_file, plot)
     num_threads = _num_threads(threads)
     items = work.synthetic(model, number, length)
     result = run_benchmark(
@@ -117,7 +117,7 @@ def train(
     from clearhead.benchmark.runner import run_benchmark
     from clearhead.data.corpus import Corpus
 
-    _claim_outputs(context, json_file, plot)
+    _claim_outputs(context, (source, target), json_file, plot)
     num_threads = _num_threads(threads)
     sources, targets = (list(Corpus([str(path)])) for path in (source, target))
     if len(sources) != len(targets):
@@ -157,10 +157,10 @@ def _report(
         report.plot(plot, result.measurements, "tokens/s", f"{about['work']}: {about['model']}")
 
 
-def _claim_outputs(context: typer.Context, *outputs: Path | None) -> None:
+def _claim_outputs(context: typer.Context, inputs: "Iterable[str | Path]", *outputs: Path | None) -> None:
     for output in outputs:
         if output is not None:
-            lock_output(context, output)
+            lock_output(context, output, inputs)
 
 
 def _num_threads(requested: int | None) -> int:

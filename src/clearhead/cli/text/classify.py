@@ -37,8 +37,7 @@ def classify(
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
-        corpus.check_output(output)
-        lock_output(context, output)
+        lock_output(context, output, corpus.sources)
     from clearhead.pipelines.text_classifier import TextClassifier
     from clearhead.runtime.streaming import WINDOW_TEXTS
 

@@ -200,6 +200,8 @@ def _check_options(
     if engine is EngineOption.ray:
         if output is None or not corpus.sources:
             raise ValueError("--engine ray requires input files and a folder as --output")
+        if overwrite:
+            raise ValueError(f"--engine ray always resumes; to start from scratch, remove {output}")
     elif output is not None:
         check_output(output, corpus.keep)
     elif resume or overwrite:

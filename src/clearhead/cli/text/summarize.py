@@ -1,5 +1,6 @@
 """`clearhead summarize`: summarize documents."""
 
+import logging
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,8 @@ from clearhead.data.corpus import Corpus, is_file, is_table, read_document, sour
 if TYPE_CHECKING:
     from clearhead.generation.config import GenerationOptions
     from clearhead.pipelines.summarizer import Summary
+
+log = logging.getLogger(__name__)
 
 _SUGGESTION = (
     "summarize needs a model. For English news: --model sshleifer/distilbart-cnn-12-6, which is downloaded from the "
@@ -57,9 +60,9 @@ def summarize(
     """Summarize documents, one line per document. Longer documents are split between sentences."""
     if model is None:
         raise ValueError(_SUGGESTION)
-    documents = _documents(sources or ["-"], column)
     if output is not None:
-        lock_output(context, output)
+        lock_output(context, output, sources or [])
+    documents = _documents(sources or ["-"], column)
     from clearhead.finite import error_context
     from clearhead.pipelines.summarizer import summarize as summarize_text
     from clearhead.pipelines.text_to_text import TextToText
@@ -115,5 +118,8 @@ def _documents(arguments: Sequence[str], column: str | None) -> Iterable[tuple[s
             rows = enumerate(Corpus([source], column=column), start=1)
             documents += [(f"{source}, row {number}", text) for number, text in rows]
         else:
-            documents.append((source_name(source), read_document(source)))
+            document = read_document(source)
+            if not document.strip():
+                log.warning("%s contains no text", source_name(source))
+            documents.append((source_name(source), document))
     return documents

@@ -70,8 +70,7 @@ def translate(
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
-        corpus.check_output(output)
-        lock_output(context, output)
+        lock_output(context, output, [*corpus.sources, prefix])
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
     from clearhead.pipelines.text_to_text import WINDOW_TEXTS, TextToText
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.equations import equation_of
+from clearhead.io.json import finite_or_none
 
 NamedShape = tuple[tuple[str, int], ...]
 _CHUNK = 2**18
@@ -57,7 +58,7 @@ class Step:
         return "[" + ", ".join(f"{name}={size}" for name, size in self.shape) + "]"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the step as JSON values, with "values" if the step has statistics."""
+        """Return the step as JSON values, with "values" if the step has statistics; NaN and infinity are None."""
         data: dict[str, Any] = {
             "path": self.path,
             "operation": self.operation,
@@ -67,7 +68,7 @@ class Step:
             "parameters": self.parameters,
         }
         if self.values is not None:
-            data["values"] = vars(self.values)
+            data["values"] = {name: finite_or_none(value) for name, value in vars(self.values).items()}
         return data
 
 

@@ -89,6 +89,18 @@ class SavedRun:
                 "data"
             )
 
+    def check_teacher(self, weights: str | None) -> None:
+        """Check that the teacher has the same weights. Checkpoints of older versions contain no hash of them.
+
+        Raises:
+            ValueError: they changed.
+        """
+        if self.state["clearhead"].get("teacher", weights) != weights:
+            raise ValueError(
+                f"the teacher of the run in {self.recipe.output} has other weights now; resuming requires the same "
+                "teacher"
+            )
+
     def restore(self, callback: TrainingCallback) -> None:
         """Restore the callback's state."""
         callback.load_state_dict(self.state["callbacks"][callback.state_key])
