@@ -143,6 +143,31 @@ def test_fields_of_structs_are_columns(tmp_path):
         list(Corpus([tmp_path / "null.parquet"], column="translation.en"))
 
 
+def test_first_answers_of_squad_are_columns(tmp_path):
+    answers = [{"text": ["Ada", "Ada L."], "answer_start": [4, 4]}, {"text": [], "answer_start": []}]
+    kind = pyarrow.struct([("text", pyarrow.list_(pyarrow.string())), ("answer_start", pyarrow.list_(pyarrow.int32()))])
+    content = pyarrow.table(
+        {
+            "id": ["q1", "q2"],
+            "context": ["Did Ada?", "Yes."],
+            "question": ["Who?", "Why?"],
+            "answers": pyarrow.array(answers, kind),
+        }
+    )
+    write_stream(tmp_path / "a.arrow", content)
+    pyarrow.parquet.write_table(content, tmp_path / "a.parquet")
+    for name in ("a.arrow", "a.parquet"):
+        rows = list(Records(tmp_path / name, fields=["question", "context", "answer", "answer_start"]))
+        assert [tuple(row.values.values()) for row in rows] == [
+            ("Who?", "Did Ada?", "Ada", "4"),
+            ("Why?", "Yes.", "", "-1"),
+        ]
+    write_stream(tmp_path / "b.arrow", pyarrow.table({"answer": ["mine"], "answers": ["other"]}))
+    assert list(Corpus([tmp_path / "b.arrow"], column="answer")) == ["mine"]
+    with pytest.raises(ValueError, match="no column 'answer_start'"):
+        Corpus([tmp_path / "b.arrow"], column="answer_start")
+
+
 def test_progress_reaches_the_size_of_the_files(tmp_path):
     folder = save_to_disk(tmp_path / "films", shards=2)
     corpus, seen = Corpus([folder]), []

@@ -20,6 +20,9 @@ _FILE_MAGIC, _STREAM_END = b"ARROW1", b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(-[0-9a-f]+)?")
 """Name of a file with a part of a split, without its suffix."""
 
+_FIRST_ANSWER = {"answer": ("text", ""), "answer_start": ("answer_start", -1)}
+"""Columns of the first of SQuAD's answers: the list in the column `answers`, and the value without an answer."""
+
 _MISSING_LABEL = -1
 """Number that `datasets` writes for a label that is not known."""
 
@@ -122,7 +125,8 @@ def check_arrow(source: str, columns: Sequence[Column], *, allow_numbers: bool) 
 
     Args:
         source: the file.
-        columns: the columns to read. A dot selects a field of a column of structs, such as "translation.en".
+        columns: the columns to read. A dot selects a field of a column of structs, such as "translation.en". The
+            columns answer and answer_start of SQuAD are those of the first answer in the column `answers`.
         allow_numbers: whether numbers are accepted too.
 
     Raises:
@@ -244,12 +248,19 @@ def _batches(source: str, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
         # without these two arguments a whole row group is read ahead, which may be the whole file
         with pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20) as file:
             total, available = max(1, file.metadata.num_rows), file.schema_arrow.names
-            selected = {name if name in available else name.partition(".")[0] for name in names}
+            selected = {_container(file.schema_arrow, name) for name in names}
             for batch in file.iter_batches(batch_size=1024, columns=[name for name in available if name in selected]):
                 yield batch, (rows + batch.num_rows) / total
                 rows += batch.num_rows
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{source} is damaged after row {rows}: {error}") from None
+
+
+def _container(schema: Any, name: str) -> str:
+    """Return the column that contains a column of rows: itself, its column of structs, or SQuAD's answers."""
+    if name in schema.names:
+        return name
+    return "answers" if name in _FIRST_ANSWER else name.partition(".")[0]
 
 
 def _column_type(schema: Any, name: str) -> Any:
@@ -258,6 +269,9 @@ def _column_type(schema: Any, name: str) -> Any:
 
     if name in schema.names:
         return schema.field(name).type if schema.names.count(name) == 1 else None
+    if name in _FIRST_ANSWER:
+        kind = _column_type(schema, f"answers.{_FIRST_ANSWER[name][0]}") if "answers" in schema.names else None
+        return kind.value_type if kind is not None and pyarrow.types.is_list(kind) else None
     first, *fields = name.split(".")
     if schema.names.count(first) != 1:
         return None
@@ -288,6 +302,11 @@ def _column(batch: Any, name: str) -> Any:
         return None
     if name in batch.schema.names:
         return batch.column(name)
+    if name in _FIRST_ANSWER:
+        field, missing = _FIRST_ANSWER[name]
+        answers = pyarrow.compute.struct_field(batch.column("answers"), [field])
+        first_answers = [found[0] if found else missing for found in answers.to_pylist()]
+        return pyarrow.array(first_answers, answers.type.value_type)
     first, *fields = name.split(".")
     return pyarrow.compute.struct_field(batch.column(first), fields)
 
@@ -354,3 +373,15 @@ def _decoded(value: bytes, column: Column, where: str, errors: Errors, advice: s
             f"{where}: column {column.name!r} is not UTF-8 at byte {error.start + 1} "
             f"(0x{value[error.start]:02x}); {advice}"
         ) from None
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return any(is_kind(kind) for is_kind in (kinds.is_string, kinds.is_large_string, kinds.is_string_view))
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return any(is_kind(kind) for is_kind in (kinds.is_integer, kinds.is_floating, kinds.is_decimal))

@@ -88,7 +88,7 @@ class SpeedMeter:
 def format_duration(seconds: float) -> str:
     """Return a duration in its two largest units.
 
-    >>> [format_duration(seconds) for seconds in (0.4, 42, 200, 7260, 200_000)]
+    >>> [format_duration(seconds) for seconds in (0.4, 42.0, 200.0, 7260.0, 200_000.0)]
     ['0 s', '42 s', '3 min 20 s', '2 h 1 min', '2 d 7 h']
     """
     rounded = round(seconds)
