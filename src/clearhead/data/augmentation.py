@@ -202,7 +202,7 @@ def token_swapping(ids: Ids, generator: np.random.Generator, *, rate: float, pro
     position with this probability.
 
     Source:
-        Artetxe et al. 2018, Unsupervised Neural Machine Translation, section 3.1 (swaps of neighbouring words)
+        Artetxe et al. 2018, Unsupervised Neural Machine Translation, section 3.1 (swaps of neighboring words)
 
     Args:
         ids: the token ids of a text.
