@@ -86,7 +86,7 @@ def test_sections_explain_before_and_after(path):
     for heading in ("**You will learn**", "**You need**", "**Time**"):
         assert heading in title
     for number, cell in enumerate(cells):
-        if outputs_of({"cells": [cell]} if False else nbformat.from_dict({"cells": [cell]})):
+        if cell.get("outputs"):
             assert cells[number + 1].cell_type == "markdown", f"no text follows the output of cell {cell.id}"
 
 
@@ -97,8 +97,8 @@ def test_notebook_runs_and_gives_the_stored_outputs(path):
     fresh = tool("execute").run(path)
     assert not [output for output in outputs_of(fresh) if output.get("name") == "stderr"]
     found = notebook_outputs.differences(stored, fresh)
-    assert not found, f"the outputs stored in notebooks/{path.name} are out of date; run `make notebooks`\n" + "\n".join(
-        found
+    assert not found, (
+        f"the outputs stored in notebooks/{path.name} are out of date; run `make notebooks`\n" + "\n".join(found)
     )
 
 
