@@ -93,10 +93,10 @@ def test_sections_explain_before_and_after(path):
 @pytest.mark.slow
 @every_notebook
 def test_notebook_runs_and_gives_the_stored_outputs(path):
-    stored = nbformat.read(str(path), as_version=4)
+    before = nbformat.read(str(path), as_version=4)
     fresh = tool("execute").run(path)
     assert not [output for output in outputs_of(fresh) if output.get("name") == "stderr"]
-    found = notebook_outputs.differences(stored, fresh)
+    found = notebook_outputs.differences(before, fresh)
     assert not found, (
         f"the outputs stored in notebooks/{path.name} are out of date; run `make notebooks`\n" + "\n".join(found)
     )
@@ -112,3 +112,47 @@ def test_notebook_opens_in_colab(path):
     urls = tomllib.loads((NOTEBOOKS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
     assert f'package = "clearhead @ git+{urls["Repository"]}"\n' in "".join(first["source"])
     assert '"install", package, "matplotlib"]' in "".join(first["source"])
+
+
+def stored(text, *, picture=None):
+    """Return a notebook of one cell that printed a text and showed a picture."""
+    outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)]
+    if picture is not None:
+        outputs.append(nbformat.v4.new_output("display_data", data={"image/png": picture}))
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", id="one", outputs=outputs)])
+
+
+def png(color, size=(200, 100)):
+    """Return a base64-encoded picture: white, with a colored left half."""
+    image = Image.new("RGB", size, "white")
+    image.paste(color, (0, 0, size[0] // 2, size[1]))
+    file = io.BytesIO()
+    image.save(file, format="png")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "equal"),
+    [
+        ("loss 0.513 after 2.1 s", "loss  0.514 after 7 s", True),
+        ("difference 2e-07", "difference 6e-07", True),
+        ("[-0.001, 0.500]", "[ 0.000, 0.501]", True),
+        ("loss 0.513", "loss 0.613", False),
+        ("(2, 10, 512)", "(2, 12, 512)", False),
+        ("18,914,304 parameters", "18,914,305 parameters", False),
+        ("Meine Mutter", "Meine Großmutter", False),
+        ("one line", "one line\nand another", False),
+    ],
+)
+def test_texts_are_compared_up_to_times_and_last_digits(first, second, equal):
+    assert (notebook_outputs.differences(stored(first), stored(second)) == []) is equal
+
+
+def test_pictures_are_compared_by_size_and_look():
+    before = stored("", picture=png("navy"))
+    assert notebook_outputs.differences(before, stored("", picture=png("navy", (201, 100)))) == []
+    (found,) = notebook_outputs.differences(before, stored("", picture=png("white")))
+    assert "cell one: the pictures differ" in found
+    (found,) = notebook_outputs.differences(before, stored("", picture=png("navy", (300, 100))))
+    assert "pixels" in found
+    assert notebook_outputs.differences(before, stored("")) == ["cell one: stored 2 outputs, fresh 1"]
