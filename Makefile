@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VEN
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-parity test-browser test-slow test-all coverage lint docs clean
+.PHONY: help demo test test-unit test-parity test-browser test-slow test-all coverage lint docs notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -76,6 +76,9 @@ lint: $(VENV)/dev ## run ruff, mypy --strict, the import contract, the structure
 
 docs: $(VENV)/dev ## build the documentation site in site/; requires npm
 	$(BIN)/mkdocs build --strict
+
+notebooks: $(VENV)/dev ## run the notebooks and store their outputs
+	$(BIN)/python notebooks/execute.py
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) docs/web/node_modules dist site htmlcov demo.html coverage.xml .coverage .coverage.*

@@ -1,6 +1,6 @@
-"""Writes the repository's address, which stands in pyproject.toml, into the notebooks: their links, and what they install.
+"""Write the repository's URL from pyproject.toml into the notebooks: their Colab links and the package that they install.
 
-Usage: python notebooks/set_address.py
+Usage: python notebooks/set_address.py    (after a change of the URL in pyproject.toml)
 """
 
 import re
@@ -8,32 +8,32 @@ import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
-LINK = re.compile(r"https://colab\.research\.google\.com/github/[^)\"]*?/notebooks/")
-INSTALL = re.compile(r"(?<=package = \\\")clearhead[^\"\\]*")
+COLAB_URL = re.compile(r"https://colab\.research\.google\.com/github/[^)\"]*?/notebooks/")
+REQUIREMENT = re.compile(r"(?<=package = \\\")clearhead[^\"\\]*")
 
 
-def repository() -> str:
-    """The repository's address."""
+def repository_url() -> str:
+    """Return the repository's URL."""
     project = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return str(project["urls"]["Repository"])
 
 
-def link() -> str:
-    """Where Colab opens a notebook of the repository."""
-    colab = repository().replace("https://github.com", "https://colab.research.google.com/github")
+def colab_url() -> str:
+    """Return the URL at which Colab opens the notebooks folder."""
+    colab = repository_url().replace("https://github.com", "https://colab.research.google.com/github")
     return f"{colab}/blob/main/notebooks/"
 
 
-def install() -> str:
-    """What pip installs where the package is missing."""
-    return f"clearhead @ git+{repository()}"
+def requirement() -> str:
+    """Return the requirement that pip installs if Clearhead is missing."""
+    return f"clearhead @ git+{repository_url()}"
 
 
-def carried(text: str) -> str:
-    """A notebook's text with the address."""
-    return INSTALL.sub(install(), LINK.sub(link(), text))
+def with_address(text: str) -> str:
+    """Return the text of a notebook file with the current URL."""
+    return REQUIREMENT.sub(requirement(), COLAB_URL.sub(colab_url(), text))
 
 
 if __name__ == "__main__":
     for path in sorted(HERE.glob("*.ipynb")):
-        path.write_text(carried(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(with_address(path.read_text(encoding="utf-8")), encoding="utf-8")
