@@ -220,7 +220,7 @@ def machines() -> str:
 
 
 def targets() -> str:
-    """Return the targets with what was measured; missed targets are bold."""
+    """Return the targets and the measured values; missed targets are bold."""
     rows = []
     for goal in json.loads((REPORTS / "targets.json").read_text(encoding="utf-8")):
         for task in goal["reports"]:
@@ -259,7 +259,6 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "summary": lambda: summary(MAIN),
     "comparison": comparison,
     "machines": machines,
-    "memory": lambda: memory(MAIN),
     "targets": targets,
     "long targets": long_targets,
 }
@@ -268,6 +267,7 @@ for _processor in PROCESSORS:
         f"summary {_processor}": lambda processor=_processor: summary(processor),
         f"encoding {_processor}": lambda processor=_processor: encoding(processor),
         f"generation {_processor}": lambda processor=_processor: generation(processor),
+        f"memory {_processor}": lambda processor=_processor: memory(processor),
         f"training {_processor}": lambda processor=_processor: training(processor),
     }
 
@@ -285,7 +285,7 @@ def bars(processor: str) -> Iterator[tuple[str, list[Speedup | None]]]:
 
 
 def digest(processor: str) -> str:
-    """Return a digest of what a chart shows; the chart contains it, so that a test finds stale charts."""
+    """Return a digest of the speedups in a chart; the chart contains it, so a test can find stale charts."""
     return hashlib.sha256(repr(list(bars(processor))).encode()).hexdigest()
 
 
