@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md and README.md, and the charts, from the reports in docs/benchmarks.
+"""Write the tables of docs/performance*.md and README.md, and the charts, from the reports in docs/benchmarks.
 
 python docs/make_performance.py
 
@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 REPORTS = Path(__file__).parent / "benchmarks"
 IMAGES = Path(__file__).parent / "images"
-PAGES = (Path(__file__).parent / "performance.md", ROOT / "README.md")
+PAGES = (ROOT / "docs/performance.md", ROOT / "docs/performance-details.md", ROOT / "README.md")
 
 PROCESSORS = {
     "zen4": "AMD EPYC, Zen 4",
@@ -32,7 +32,7 @@ TASKS = {
     "encode-paragraphs": ("encode paragraphs", "sentence-transformers"),
     "generate-greedy": ("generate, greedy", "transformers"),
     "generate-4-beams": ("generate, 4 beams", "transformers"),
-    "train": ("train a small translator", "nn.Transformer"),
+    "train": ("train a translator", "nn.Transformer"),
 }
 """Each task with its row name and the PyTorch library that it is compared with."""
 
@@ -140,7 +140,7 @@ def summary(processor: str) -> str:
                 best = group.start + values.index(max(values))
                 cells[best] = f"**{cells[best]}**"
         rows.append([label, *cells])
-    return markdown(["task", *(f"{_library(library)}, {precision}" for library, precision in COLUMNS)], rows)
+    return markdown(["task", *(f"{_library(library)} {precision}" for library, precision in COLUMNS)], rows)
 
 
 def memory(processor: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables and charts of docs/performance.md and README.md match the reports in docs/benchmarks."""
+"""The tables and charts of docs/performance*.md and README.md match the reports in docs/benchmarks."""
 
 import importlib.util
 import json
