@@ -174,7 +174,7 @@ def encoding(processor: str) -> str:
     for name in captions.names:
         cosines = [report.data["cosines"].get(name) for report in (captions, paragraphs)]
         cosine = "–" if None in cosines else f"{min(cosines):.4f}"
-        rows.append([_code(name), *_speed(captions, name), *_speed(paragraphs, name), cosine])
+        rows.append([_row_name(name), *_speed(captions, name), *_speed(paragraphs, name), cosine])
     header = ["library", "captions, tokens/s", "speedup", "paragraphs, tokens/s", "speedup", "lowest cosine"]
     return markdown(header, rows)
 
@@ -185,7 +185,7 @@ def generation(processor: str) -> str:
     rows = []
     for name in greedy.names:
         same = greedy.data.get("same", {}).get(name, "–")
-        rows.append([name, *_speed(greedy, name), *_speed(beams, name), str(same)])
+        rows.append([_row_name(name), *_speed(greedy, name), *_speed(beams, name), str(same)])
     header = ["library", "greedy, tokens/s", "speedup", "4 beams, tokens/s", "speedup", "identical, greedy"]
     return markdown(header, rows)
 
@@ -193,14 +193,14 @@ def generation(processor: str) -> str:
 def long_targets() -> str:
     """Return throughput, speedup and memory of generating 128 tokens with 4 beams."""
     report = load("generate-128-tokens", "xeon-amx")
-    rows = [[name, *_speed(report, name), report.memory(name)] for name in report.names]
+    rows = [[_row_name(name), *_speed(report, name), report.memory(name)] for name in report.names]
     return markdown(["library", "tokens/s", "speedup", "peak MiB"], rows)
 
 
 def training(processor: str) -> str:
     """Return throughput, speedup and memory of training, for each library."""
     report = load("train", processor)
-    rows = [[_code(name), *_speed(report, name), report.memory(name), report.training_memory(name)]
+    rows = [[_row_name(name), *_speed(report, name), report.memory(name), report.training_memory(name)]
             for name in report.names]  # fmt: skip
     return markdown(["library", "tokens/s", "speedup", "peak MiB", "MiB for training"], rows)
 
@@ -248,9 +248,9 @@ def _library(name: str) -> str:
     return "Clearhead" if name == "clearhead" else name
 
 
-def _code(name: str) -> str:
+def _row_name(name: str) -> str:
     library, precision = name.rsplit(" ", 1)
-    return f"`{library}` {precision}" if library.startswith("nn.") else name
+    return f"`{library}` {precision}" if library.startswith("nn.") else f"{_library(library)} {precision}"
 
 
 def _speed(report: Report, name: str) -> list[str]:
