@@ -1,0 +1,85 @@
+"""The tables and charts of docs/performance*.md and README.md match the reports in docs/benchmarks."""
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BYTES = 60_000
+
+
+@pytest.fixture(scope="module")
+def maker():
+    spec = importlib.util.spec_from_file_location("make_performance", ROOT / "docs/make_performance.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tables_are_up_to_date(maker):
+    for path in maker.PAGES:
+        page = path.read_text(encoding="utf-8")
+        assert page == maker.with_tables(page), "run python docs/make_performance.py"
+
+
+def test_every_table_is_on_a_page_once(maker):
+    pages = "".join(path.read_text(encoding="utf-8") for path in maker.PAGES)
+    names = [match["name"] for match in maker.MARKED.finditer(pages)]
+    assert len(names) == len(set(names)) == len(re.findall("written by docs/make_performance.py -->", pages))
+    assert {"summary", "comparison", "machines", "targets"} <= set(names)
+    for kind in ("encoding", "generation", "training"):
+        assert {f"{kind} {processor}" for processor in maker.PROCESSORS} <= set(names)
+
+
+def test_charts_are_up_to_date_and_small(maker):
+    for name, processor in maker.CHARTS.items():
+        content = (maker.IMAGES / name).read_bytes()
+        assert maker.digest(processor).encode() in content, "run python docs/make_performance.py"
+        assert len(content) < BYTES
+
+
+def test_every_report_has_its_machine_and_its_date(maker):
+    reports = sorted(path for path in maker.REPORTS.glob("*.json") if path.name != "targets.json")
+    assert len(reports) >= len(maker.TASKS) * len(maker.PROCESSORS)
+    for path in reports:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", data["machine"]["date"])
+        assert data["machine"]["processor"]
+        whole = all("rates" in figure for figure in data["figures"])
+        assert whole or "note" in data, f"{path.name} has no rates and does not say why"
+
+
+def test_claims_of_the_first_screen(maker):
+    def median(task, processor, name):
+        speedup = maker.load(task, processor).speedup(name)
+        return speedup.median if speedup else 0.0
+
+    for processor in maker.PROCESSORS:
+        for task in maker.TASKS:
+            names = [name for name in maker.load(task, processor).names if name.endswith("float32")]
+            assert max(names, key=lambda name: median(task, processor, name)) == "clearhead float32", (task, processor)
+    for task in maker.TASKS:
+        names = maker.load(task, "xeon-amx").names
+        assert max(names, key=lambda name: median(task, "xeon-amx", name)) == "clearhead bfloat16", task
+    ahead = [
+        median(task, "xeon", "CTranslate2 int8") > median(task, "xeon", "clearhead float32") for task in maker.TASKS
+    ]
+    assert ahead == [True, False, True, True, False]
+
+
+def test_speedups(maker):
+    rates = maker.Report({"figures": [{"name": "a", "rates": [1, 2, 4]}, {"name": "b", "rates": [3, 4, 4]}]})
+    assert str(rates.speedup("b")) == "2.00 (1.00 to 3.00)"  # compared within rounds: 3, 2, 1
+    assert str(rates.speedup("a", over="b")) == "0.50 (0.33 to 1.00)"
+    assert rates.speedup("c") is None
+    kept = {"name": "b", "median": 30, "ratio": 2.9, "lowest": 2.8, "highest": 3.1}
+    figures = [{"name": "a", "median": 10}, kept, {"name": "c", "median": 15}]
+    summary = maker.Report({"figures": figures, "comparisons": {"b": {"c": 2.1}}})
+    assert str(summary.speedup("b")) == "2.90 (2.80 to 3.10)"
+    assert str(summary.speedup("b", over="c")) == "2.10"
+    assert str(summary.speedup("c")) == "1.50"
