@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.outputs import json_line, kept_columns, lock_output, window_texts, write_results
+from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, lock_output, window_texts, write_results
 from clearhead.cli.text.encode import ErrorsOption
 
 _FIELDS = ("label", "probability", "probabilities", "truncated")
@@ -38,6 +38,7 @@ def classify(
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
         corpus.check_output(output)
+        check_lines_output(output, as_json)
         lock_output(context, output)
     from clearhead.pipelines.text_classifier import TextClassifier
     from clearhead.runtime.streaming import WINDOW_TEXTS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.outputs import json_line, line_writer, lock_output, shows_progress
+from clearhead.cli.outputs import check_lines_output, json_line, line_writer, lock_output, shows_progress
 from clearhead.cli.text.translate import one_line, to_dict, warn_truncated
 from clearhead.data.corpus import Corpus, is_file, is_table, read_document, source_name, texts_of
 
@@ -25,7 +25,7 @@ _SUGGESTION = (
 Sources = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TEXT|FILE]...",
+        metavar="TEXT|FILE",
         help="Documents: texts, UTF-8 files with one document each, or tables with one in each row (.jsonl, .parquet, "
         ".csv, .tsv). Default, and for -: standard input.",
     ),
@@ -59,6 +59,7 @@ def summarize(
         raise ValueError(_SUGGESTION)
     documents = _documents(sources or ["-"], column)
     if output is not None:
+        check_lines_output(output, as_json)
         lock_output(context, output)
     from clearhead.finite import error_context
     from clearhead.pipelines.summarizer import summarize as summarize_text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.outputs import json_line, kept_columns, lock_output, window_texts, write_results
+from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, lock_output, window_texts, write_results
 from clearhead.cli.text.encode import ErrorsOption
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def translate(
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
         corpus.check_output(output)
+        check_lines_output(output, as_json)
         lock_output(context, output)
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
     from clearhead.pipelines.text_to_text import WINDOW_TEXTS, TextToText

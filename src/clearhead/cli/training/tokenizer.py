@@ -35,7 +35,9 @@ def train(
     context: typer.Context,
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Text files (UTF-8, one text per line), .jsonl or .parquet files."),
+        typer.Argument(
+            metavar="FILE...", help="Files: UTF-8 text with one text per line, .jsonl, .parquet, .csv or .tsv."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Output folder.")],
     vocab_size: Annotated[
