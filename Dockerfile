@@ -1,5 +1,4 @@
-# A server of the small translator and the default encoder. It has not been built where it was written: there was no
-# Docker there.
+# Serve the bundled translator and the default encoder. This file has not been built yet: Docker was not available.
 #
 #   docker build --tag clearhead .
 #   docker run --read-only --tmpfs /tmp --stop-timeout 30 --publish 127.0.0.1:8080:8080 clearhead
@@ -8,7 +7,7 @@ FROM python:3.12-slim AS build
 WORKDIR /build
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
-# torch without CUDA comes from PyTorch's index, and what it stands on from PyPI by the next line
+# torch without CUDA comes from PyTorch's index, and its dependencies from PyPI in the next line
 RUN python -m venv /app && \
     /app/bin/pip install --no-cache-dir --no-deps --index-url https://download.pytorch.org/whl/cpu torch==2.13.0 && \
     /app/bin/pip install --no-cache-dir --constraint constraints.txt ".[serve,seq2seq]" && \
@@ -17,11 +16,11 @@ RUN python -m venv /app && \
 FROM python:3.12-slim
 RUN useradd --system --no-create-home --uid 10001 clearhead
 COPY --from=build /app /app
-# by its number, so that Kubernetes sees that it is not root
+# a numeric id: Kubernetes can check that it is not root
 USER 10001
 ENV HOME=/tmp HF_HUB_OFFLINE=1
 EXPOSE 8080
-# it finishes what it has taken within 20 s; Docker's own 10 s would cut that off: --stop-timeout 30
+# accepted requests finish within 20 s; Docker kills after 10 s by default, so run with --stop-timeout 30
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=3s --start-period=60s \
     CMD ["/app/bin/python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/health/ready', timeout=2)"]

@@ -1,7 +1,11 @@
 """Check the names and values of options, and suggest the closest one."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:
@@ -33,6 +37,22 @@ def did_you_mean(value: object, known: Sequence[str]) -> str:
     """
     close = difflib.get_close_matches(str(value), known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def hide_keywords(function: F) -> F:
+    """Hide the parameter that collects unknown keywords from the signature that `help` shows.
+
+    >>> from clearhead.choices import hide_keywords
+    >>> @hide_keywords
+    ... def encode(text, **unknown): pass
+    >>> import inspect
+    >>> inspect.signature(encode)
+    <Signature (text)>
+    """
+    signature = inspect.signature(function)
+    named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    function.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
+    return function
 
 
 def refuse_unknown(

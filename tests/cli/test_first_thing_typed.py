@@ -99,6 +99,13 @@ REFUSED = {
     ),
     "--keep in plain lines": ((*TRANSLATE, "table.csv", "--column", "body", "--keep", "id"), "--keep requires --json"),
     "a missing file": ((*TRANSLATE, "speech.txt"), "no such file: speech.txt"),
+    "a text that looks like a file": ((*TRANSLATE, "and/or"), "If it is a text, send it to standard input"),
+    "translate to Parquet": (
+        (*TRANSLATE, "texts.txt", "-o", "out.parquet"),
+        "lines of text, or JSON lines with --json",
+    ),
+    "classify to CSV": ((*CLASSIFY, "texts.txt", "-o", "out.csv"), "not .csv"),
+    "summarize to JSON lines": ((*SUMMARIZE, "texts.txt", "-o", "out.jsonl"), "give --json to write JSON lines"),
     "a file and a text": ((*TRANSLATE, "Good morning", "texts.txt"), "give either files or texts"),
     "the input as output": ((*TRANSLATE, "texts.txt", "-o", "texts.txt"), "is also an input"),
     "summarize without a model": (("summarize", "It rained."), "--model sshleifer/distilbart-cnn-12-6"),

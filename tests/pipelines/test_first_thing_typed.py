@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.families import make
 
+import clearhead
 from clearhead import GenerationConfig, QuestionAnswerer, TextClassifier, TextEncoder, TextToText
 
 
@@ -89,6 +90,7 @@ WRONG_TEXTS = [
     ("b'Hello'", 'expected texts, got bytes. Decode them: data.decode("utf-8")'),
     ("{'a': 'Hello'}", "expected texts, got a dict. Pass its values: list(texts.values())"),
     ("{'Hello'}", "expected texts in an order, got a set. Pass a list"),
+    ("[b'Hello']", 'text 0 is a bytes; expected a string. Decode it: data.decode("utf-8")'),
     ("[['Hello', 'Hi']]", "text 0 is a list; expected a string"),
     ("['Hello', None]", "text 1 is a NoneType; expected a string. Missing values: drop them, or replace them"),
     ("['Hello', float('nan')]", "text 1 is a float; expected a string. Missing values: drop them, or replace them"),
@@ -125,6 +127,11 @@ REFUSED = [
     ('encoder.encode("x", output_value="token_embeddings")', TypeError, 'Use pooling="tokens"'),
     ('encoder.encode("x", device="cuda")', TypeError, "Choose the device when the model is loaded"),
     ('encoder.encode("x", normalise=True)', TypeError, "did you mean 'normalize'?"),
+    ('list(translator.generate_iter("Hi"))', ValueError, "got a single string. Put it in a list"),
+    ('next(encoder.stream("Hi"))', ValueError, "got a single string. Put it in a list"),
+    ('next(encoder.stream({"a": "Hi"}))', ValueError, "Pass its values"),
+    ('encoder.encode("x", normalize=False, normalize_embeddings=True)', ValueError, "normalize=False contradicts"),
+    ('translator.generate("x", show_progress_bar=True)', TypeError, "use `clearhead translate --output`"),
     ('encoder.encode("x", batch_size=0)', ValueError, "batch_size must be at least 1; got 0"),
     ('encoder.encode("x", convert_to_numpy=False)', ValueError, "convert_to_tensor=True"),
     ('encoder.encode(iter(["Hello", np.ones(3)]))', ValueError, "text 1 is a ndarray; expected a string"),
@@ -180,6 +187,11 @@ def test_help_shows_every_option(translator):
     from clearhead.generation.config import GenerationOptions
     from clearhead.pipelines import summarizer
 
+    assert {"normalize_embeddings", "batch_size"} <= inspect.signature(TextEncoder.encode).parameters.keys()
+    public = [getattr(clearhead, name) for name in clearhead.__all__]
+    methods = [method for kind in public if inspect.isclass(kind) for method in vars(kind).values()]
+    for function in filter(inspect.isfunction, (*public, *methods)):
+        assert not any(one.kind is one.VAR_KEYWORD for one in inspect.signature(function).parameters.values()), function
     for function in (translator.generate, translator.stream, translator.generate_iter, summarizer.summarize):
         parameters = inspect.signature(function).parameters
         assert GenerationOptions.__annotations__.keys() <= parameters.keys()

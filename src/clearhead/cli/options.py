@@ -35,7 +35,7 @@ SPAN_MODEL = (
 Texts = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TEXT|FILE]...",
+        metavar="TEXT|FILE",
         help="Texts, or files: UTF-8 text with one text per line, .jsonl, .parquet, .arrow, .csv or .tsv, or a "
         "folder of Hugging Face datasets. Default, and for -: standard input.",
     ),

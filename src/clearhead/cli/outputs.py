@@ -37,6 +37,18 @@ def lock_output(context: typer.Context, output: Path, inputs: Iterable[str | Pat
     remove_leftovers(output)
 
 
+def check_lines_output(output: Path, as_json: bool) -> None:
+    """Check that the extension of an output file fits lines of text, or JSON lines.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if output.suffix in (".parquet", ".npy", ".csv"):
+        raise ValueError(f"{output}: this command writes lines of text, or JSON lines with --json, not {output.suffix}")
+    if output.suffix == ".jsonl" and not as_json:
+        raise ValueError(f"{output}: give --json to write JSON lines")
+
+
 @contextlib.contextmanager
 def line_writer(output: Path | None) -> Iterator[Callable[[str], object]]:
     """Write lines to a file, which appears when the block ends without an error, or to standard output.

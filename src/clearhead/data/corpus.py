@@ -263,6 +263,9 @@ def texts_of(
     """
     files = [is_file(argument) for argument in arguments]
     if all(files):
+        for argument in arguments:
+            if argument != "-" and _kind(argument) not in _TEXT_SUFFIXES and not Path(argument).exists():
+                raise ValueError(f"no such file: {argument}. If it is a text, send it to standard input")
         return Corpus(arguments or ["-"], column=column, errors=errors, keep=keep)
     if any(files):
         text, file = arguments[files.index(False)], arguments[files.index(True)]

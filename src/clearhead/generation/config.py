@@ -26,6 +26,8 @@ _HINTS = {
     "src_lang": "Use source_lang",
     "tgt_lang": "Use target_lang",
     "truncation": "Long texts are truncated with a warning; strict=True raises an error instead",
+    "show_progress": "Count the outputs of generate_iter(), or use `clearhead translate --output`",
+    "show_progress_bar": "Count the outputs of generate_iter(), or use `clearhead translate --output`",
     "streamer": "Use stream() for one token at a time",
     "generator": "Use seed",
     "skip_special_tokens": "Outputs never contain special tokens; leave it out",

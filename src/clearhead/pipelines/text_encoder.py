@@ -14,7 +14,7 @@ from clearhead import checkpoints
 from clearhead.checkpoints import sentence_transformers
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.sentence_transformers import SentenceSettings
-from clearhead.choices import check_choice, refuse_unknown
+from clearhead.choices import check_choice, hide_keywords, refuse_unknown
 from clearhead.finite import error_context
 from clearhead.io import hub
 from clearhead.models.config import POOLINGS, Pooling
@@ -43,7 +43,6 @@ from clearhead.tokenizers.tokenizer import Tokenizer
 
 Texts = str | Iterable[str]
 """One text, or several in an order."""
-
 
 _ENCODE_HINTS = {
     "output_value": 'Use pooling="tokens" for one vector per token',
@@ -187,6 +186,7 @@ class TextEncoder(Pipeline[EncoderModel]):
         convert_to_tensor: Literal[True],
         **options: Unpack[EncodeKeywords],
     ) -> Tensor: ...
+    @hide_keywords
     def encode(
         self,
         texts: Texts,
@@ -245,8 +245,9 @@ class TextEncoder(Pipeline[EncoderModel]):
             "encode", unknown, ("pooling", "convert_to_tensor", *EncodeKeywords.__annotations__), _ENCODE_HINTS
         )
         listed, single = as_texts(texts)
-        if normalize_embeddings:
-            normalize = True
+        if normalize_embeddings and normalize is False:
+            raise ValueError("normalize=False contradicts normalize_embeddings=True; give one of them")
+        normalize = normalize_embeddings or normalize
         if not (convert_to_numpy or convert_to_tensor):
             raise ValueError("the result is an array, or a tensor with convert_to_tensor=True")
         if convert_to_tensor and pooling == "tokens":

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
+from clearhead.tokenizers.base import iterate_texts
+
 WINDOW_TEXTS = 4096
 """Number of texts of a stream that are sorted by length and computed together."""
 
@@ -16,12 +18,15 @@ Item = TypeVar("Item")
 def chunked(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     """Yield lists of up to `size` texts; a list ends early after eight million characters.
 
+    Raises:
+        ValueError: as in `check_texts`.
+
     >>> list(chunked(["a", "b", "c"], 2))
     [['a', 'b'], ['c']]
     """
     chunk: list[str] = []
     characters = 0
-    for text in texts:
+    for text in iterate_texts(texts):
         chunk.append(text)
         characters += len(text)
         if len(chunk) == size or characters >= _WINDOW_CHARACTERS:

@@ -1,7 +1,7 @@
 """Interface of tokenizers, and code that all of them share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -148,18 +148,23 @@ def check_texts(texts: Iterable[object]) -> list[str]:
     Raises:
         ValueError: the argument is a single string or no sequence of texts, or an item is not a string.
     """
+    return list(iterate_texts(texts))
+
+
+def iterate_texts(texts: Iterable[object]) -> Iterator[str]:
+    """Yield the texts of a stream, with the checks of `check_texts`."""
     if isinstance(texts, str):
         raise ValueError("expected a list of texts, got a single string. Put it in a list")
     if problem := _describe_wrong_texts(texts):
         raise ValueError(problem)
-    listed: list[str] = []
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             missing = text is None or (isinstance(text, float) and text != text)  # NaN is pandas' missing value
             fix = ". Missing values: drop them, or replace them with an empty string" if missing else ""
+            if isinstance(text, bytes | bytearray):
+                fix = '. Decode it: data.decode("utf-8")'
             raise ValueError(f"text {number} is a {type(text).__name__}; expected a string{fix}")
-        listed.append(text)
-    return listed
+        yield text
 
 
 def as_texts(texts: object) -> tuple[list[str], bool]:

@@ -24,7 +24,7 @@ D_MODEL, HIDDEN, HEADS, DROP, LAYERS = 512, 2048, 8, 0.1, 5
 
 
 def trace(
-    text: Annotated[str | None, typer.Argument(help="Text to run. Default: random numbers (30 x 200 x 512).")] = None,
+    text: Annotated[str | None, typer.Argument(help="Text to run. Default: random values (30 x 200 x 512).")] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -55,7 +55,7 @@ def trace(
 ) -> None:
     """Print every step of a forward pass: its equation, named shape and parameters.
 
-    Without arguments: an encoder with 5 layers (d_model 512, 8 heads, ffn_hidden 2048) on random numbers, seed 0.
+    Without arguments: an encoder with 5 layers (d_model 512, 8 heads, ffn_hidden 2048) on random values, seed 0.
     With a text: the same encoder on its whitespace-separated words, with random embeddings and sinusoidal positions.
     With --seq2seq: also a decoder of the same size on the target. Default target: the text.
     With --only: the steps of one part, such as one layer.

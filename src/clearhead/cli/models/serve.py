@@ -40,7 +40,7 @@ def serve(
     device: options.Device = "auto",
     queue_tokens: Annotated[
         int,
-        typer.Option(min=1, help="Maximum tokens in the queue, half of them for one client. Others get HTTP 429."),
+        typer.Option(min=1, help="Maximum tokens in the queue, half of them for one client. More get HTTP 429."),
     ] = 262_144,
     drain_seconds: Annotated[
         float, typer.Option(min=0, help="Time that accepted requests get to finish after SIGTERM.")

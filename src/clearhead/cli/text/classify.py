@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.outputs import json_line, kept_columns, lock_output, window_texts, write_results
+from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, lock_output, window_texts, write_results
 from clearhead.cli.text.encode import ErrorsOption
 
 _FIELDS = ("label", "probability", "probabilities", "truncated")
@@ -37,6 +37,7 @@ def classify(
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
+        check_lines_output(output, as_json)
         lock_output(context, output, corpus.sources)
     from clearhead.pipelines.text_classifier import TextClassifier
     from clearhead.runtime.streaming import WINDOW_TEXTS

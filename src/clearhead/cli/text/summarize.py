@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.outputs import json_line, line_writer, lock_output, shows_progress
+from clearhead.cli.outputs import check_lines_output, json_line, line_writer, lock_output, shows_progress
 from clearhead.cli.text.translate import one_line, to_dict, warn_truncated
 from clearhead.data.corpus import Corpus, is_file, is_table, read_document, source_name, texts_of
 
@@ -28,7 +28,7 @@ _SUGGESTION = (
 Sources = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TEXT|FILE]...",
+        metavar="TEXT|FILE",
         help="Documents: texts, UTF-8 files with one document each, or tables with one in each row (.jsonl, .parquet, "
         ".arrow, .csv, .tsv, or a folder of Hugging Face datasets). Default, and for -: standard input.",
     ),
@@ -61,6 +61,7 @@ def summarize(
     if model is None:
         raise ValueError(_SUGGESTION)
     if output is not None:
+        check_lines_output(output, as_json)
         lock_output(context, output, sources or [])
     documents = _documents(sources or ["-"], column)
     from clearhead.finite import error_context

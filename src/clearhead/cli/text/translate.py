@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.outputs import json_line, kept_columns, lock_output, window_texts, write_results
+from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, lock_output, window_texts, write_results
 from clearhead.cli.text.encode import ErrorsOption
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def translate(
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
+        check_lines_output(output, as_json)
         lock_output(context, output, [*corpus.sources, prefix])
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
     from clearhead.pipelines.text_to_text import WINDOW_TEXTS, TextToText

@@ -37,8 +37,8 @@ def train(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="Text files (UTF-8, one text per line), .jsonl, .parquet or .arrow files, or folders of Hugging Face "
-            "datasets.",
+            help="Files: UTF-8 text with one text per line, .jsonl, .parquet, .arrow, .csv or .tsv, or folders of "
+            "Hugging Face datasets.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Output folder.")],
