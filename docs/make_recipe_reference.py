@@ -24,14 +24,24 @@ PAGE = Path(__file__).parent / "recipe.md"
 TRAINING_PAGE = Path(__file__).parent / "training.md"
 TABLE_BEGIN = "<!-- regularizers: written by docs/make_recipe_reference.py -->\n\n"
 TABLE_END = "\n<!-- end of regularizers -->\n"
-HEAD = """# Every key of a recipe
+HEAD = """# Recipe keys
 
-A recipe is a YAML file of sections. `clearhead train recipe.yaml key=value …` changes keys from the command line, with
-dots between sections and keys: `training.steps=100`, `regularize.dropout.attention=0.1`, `data.train.source=my.en`.
-Unknown keys, values of a wrong type and incompatible keys are errors, reported before anything is computed. How to
-train a model: [training](training.md).
+This page lists every key of a recipe, with its values and its default. A recipe is a YAML file of sections:
 
-`docs/make_recipe_reference.py` writes this page from the classes in `src/clearhead/train`; a test compares them.
+```yaml
+task: classification
+output: runs/reviews
+data:
+  train: reviews-train.tsv
+  validation: reviews-valid.tsv
+training:
+  epochs: 40
+```
+
+`clearhead train recipe.yaml key=value …` changes keys from the command line, with dots between sections and keys:
+`training.steps=100`, `regularize.dropout.attention=0.1`, `data.train.source=my.en`. Unknown keys, values of a wrong
+type and incompatible keys are errors, reported before anything is computed. [Train a model](training.md) shows how to
+use recipes.
 """
 
 

@@ -1,6 +1,7 @@
 """Every command and Python block of the README and the documentation runs, and prints what the page shows.
 
-A line `<!-- not run: reason -->` above a block excludes it. In an output, `...` stands for anything.
+A line `<!-- not run: reason -->` above a block excludes it. A text block directly after a Python block is its output.
+In an output, `...` stands for anything.
 """
 
 import contextlib
@@ -27,22 +28,26 @@ PAGES = [
     "CONTRIBUTING.md",
     *sorted(str(path.relative_to(ROOT)) for folder in ("docs", "docs/guides") for path in (ROOT / folder).glob("*.md")),
 ]
-BLOCK = re.compile(r"^(<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<kind>[a-z]+)\n(?P<code>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"^(<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<kind>[a-z]+)\n(?P<code>.*?)^```$"
+    r"(?P<output>\n\n```text\n(?P<shown>.*?)^```$)?",
+    re.M | re.S,
+)
 SLOW = re.compile(r"clearhead (train|ablate|distill|serve|export|verify|benchmark|tokenizer)|runs/|train_bpe|fit\(")
 ARRANGED = {"pip", "make", "git", "docker", ".venv/bin/python"}
 """Commands that install, build or test the project: only their targets, extras and paths are checked."""
 
 
 def blocks(page):
-    """Yield (number, kind, code) of the blocks of a page that run."""
+    """Yield (number, kind, code, shown) of the blocks of a page that run; shown is the text block below, or None."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for number, match in enumerate(BLOCK.finditer(text), start=1):
         if match["reason"] is None and match["kind"] in ("console", "python"):
-            yield number, match["kind"], match["code"]
+            yield number, match["kind"], match["code"], match["shown"]
 
 
 def is_slow(page):
-    return any(SLOW.search(code) for _, _, code in blocks(page))
+    return any(SLOW.search(code) for _, _, code, _ in blocks(page))
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +58,7 @@ def workspace(tmp_path_factory, tiny_bert):
     (folder / "texts.txt").write_text("How do I reset my password?\nI forgot my login.\nWhere is my parcel?\n")
     (folder / "lines.txt").write_text("Good morning!\nWhere can I buy a ticket?\n")
     (folder / "report.txt").write_text("The bridge was closed by the mayor. The storm had damaged it.\n")
+    (folder / "labeled.tsv").write_text("text\tlabel\nI forgot my login.\tLABEL_0\nWhere is my parcel?\tLABEL_1\n")
     (folder / "table.csv").write_text('id,title,body\n1,Greeting,"Hello, world"\n2,Morning,Good morning\n')
     (folder / "shards").mkdir()
     rows = pyarrow.table({"id": [1, 2], "body": ["Hello, world", "Good morning"]})
@@ -143,11 +149,13 @@ def wait_for(address):
     raise AssertionError(f"{address} does not answer")
 
 
-def run_python(code, names, page):
-    """Run a block; a comment after `print(...)`, or in the lines after it, is its output."""
+def run_python(code, names, page, output):
+    """Run a block; the comments after `print(...)` are its output, or the text block below it."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(textwrap.dedent(code), page, "exec"), names)
+    if output is not None:
+        assert matches(output.splitlines(), printed.getvalue()), f"{page} prints:\n{printed.getvalue()}"
     shown = [line for match in re.finditer(r"^print\(.*?\)  # (.*)$", code, re.MULTILINE) for line in [match[1]]]
     if shown and len(shown) == len(re.findall(r"^print\(", code, re.MULTILINE)):
         assert matches(shown, printed.getvalue()), f"{page} prints:\n{printed.getvalue()}"
@@ -157,9 +165,9 @@ def run_python(code, names, page):
 def test_page_does_what_it_shows(page, workspace, monkeypatch):
     monkeypatch.chdir(workspace)
     names = {}
-    for number, kind, code in blocks(page):
+    for number, kind, code, shown in blocks(page):
         try:
-            run_console(code, workspace) if kind == "console" else run_python(code, names, page)
+            run_console(code, workspace) if kind == "console" else run_python(code, names, page, shown)
         except Exception as error:
             error.add_note(f"block {number} of {page}:\n{code}")
             raise

@@ -31,7 +31,13 @@ class Recipe(RecipeBase):
     Args:
         task: name of the training task.
         output: folder of the run and of the trained model.
-        data, tokenizer, model, regularize, optimizer, training, validation: section, see below.
+        data: training and validation data, a section below.
+        tokenizer: tokenizer to load or to train, a section below.
+        model: sizes of a new model, or a checkpoint, a section below.
+        regularize: regularizers, a section below.
+        optimizer: AdamW and its schedule, a section below.
+        training: duration, device and precision, a section below.
+        validation: evaluation during training, a section below.
         objective: settings of the task; its keys depend on the task.
         seed: seed of the initial weights, the data order and all random numbers.
 

@@ -146,8 +146,8 @@ class TrainingSection(Section):
     """Duration, device, precision and checkpoints.
 
     Args:
-        steps: number of updates. Either this or
-        epochs: number of passes over the data is required.
+        steps: number of updates. Required, unless epochs is set.
+        epochs: number of passes over the data. Required, unless steps is set.
         gradient_accumulation_steps: batches per update.
         precision: float32, bfloat16 (autocast; weights and updates stay in float32), or auto, which uses bfloat16 on
             processors with fast bfloat16 matmuls.

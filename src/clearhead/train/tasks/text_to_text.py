@@ -36,9 +36,10 @@ class TextToTextObjective(Section):
 
     Args:
         prefix: text before each source, such as "summarize: ".
-        source_lang, target_lang: languages, for multilingual models.
-        length_penalty, beam_size: defaults for generation, saved with the model. Without them the values of the
-            checkpoint in model.init_from apply, else 1 and 5.
+        source_lang: language of the sources, for multilingual models.
+        target_lang: language of the targets, for multilingual models.
+        length_penalty: default for generation, saved with the model. Defaults to that of model.init_from, else 1.
+        beam_size: default for generation, saved with the model. Defaults to that of model.init_from, else 5.
     """
 
     prefix: str = ""
