@@ -1,5 +1,6 @@
 """Output files of commands: what they may replace, and values of other columns that JSON or Parquet cannot hold."""
 
+import contextlib
 import datetime
 import gzip
 import json
@@ -13,6 +14,8 @@ from support import families, folders
 from support.command import clearhead, refused
 from support.overflow import everywhere, strict_json, translator
 
+from clearhead.cli.outputs import write_results
+from clearhead.data.corpus import Corpus
 from clearhead.io.locks import writer_lock
 
 GENERATE = ("--max-new-tokens", "4", "--beam-size", "1")
@@ -244,3 +247,28 @@ def test_typed_texts_that_are_not_utf8(models):
         assert "argument 2 is not UTF-8 at character 4; type it in a UTF-8 terminal, or give a UTF-8 file" in error
     error = refused("answer", "-m", models / "bert", "--question", "who?", "--context", latin1)
     assert "the text is not UTF-8 at character 4" in error
+
+
+def test_progress_moves_with_each_batch_and_ends_complete(tmp_path, monkeypatch):
+    """Texts are read in one window and computed in several batches; an empty text is in no batch."""
+    steps = []
+
+    @contextlib.contextmanager
+    def recorded(total, enabled, *, description):
+        yield lambda done, tokens, texts: steps.append((done, tokens, texts))
+
+    monkeypatch.setattr("clearhead.runtime.progress.token_progress", recorded)
+    path = tmp_path / "texts.txt"
+    path.write_text("one\ntwo\n\nthree\n")
+    corpus = Corpus([path])
+
+    def results(on_batch):
+        texts = list(corpus)
+        on_batch(2, 7)
+        assert 0 < sum(done for done, _, _ in steps) < path.stat().st_size
+        on_batch(1, 4)
+        yield from texts
+
+    written = write_results(corpus, tmp_path / "out.txt", results, lambda text, kept: text, description="")
+    assert list(written) == ["one", "two", "", "three"]
+    assert [sum(column) for column in zip(*steps, strict=True)] == [path.stat().st_size, 11, 4]

@@ -72,37 +72,43 @@ def line_writer(output: Path | None) -> Iterator[Callable[[str], object]]:
 def write_results(
     corpus: "Corpus",
     output: Path | None,
-    results: Iterable[Result],
+    results: Callable[[Callable[[int, int], None]], Iterable[Result]],
     to_line: Callable[[Result, Mapping[str, Any]], str],
     *,
     description: str,
-    num_tokens: Callable[[Result], int] = lambda result: 0,
 ) -> Iterator[Result]:
     """Write a line for each text of a corpus, with a progress bar, and yield its result.
 
     Args:
         corpus: the texts.
         output: the file; None for standard output.
-        results: the result of each text.
+        results: returns the result of each text. Its argument moves the progress bar: call it after each batch with the
+            number of its texts and tokens.
         to_line: returns the line of a result and of the columns kept with its text.
         description: text before the progress bar.
-        num_tokens: returns the number of tokens of a result, for the progress bar.
     """
     from clearhead.finite import error_context
     from clearhead.runtime.progress import token_progress
 
-    bytes_read = 0
+    bytes_shown = texts_shown = 0
     with (
         error_context(location=corpus.location),
         line_writer(output) as write,
         token_progress(corpus.total_bytes, shows_progress(output), description=description) as on_step,
     ):
-        for result in results:
+
+        def on_batch(texts: int, tokens: int) -> None:
+            nonlocal bytes_shown, texts_shown
+            share = texts / max(texts, corpus.texts_read - texts_shown)  # of the texts that were read with them
+            step = round(share * (corpus.bytes_read - bytes_shown))
+            on_step(step, tokens, texts)
+            bytes_shown, texts_shown = bytes_shown + step, texts_shown + texts
+
+        for result in results(on_batch):
             (kept,) = corpus.take_kept(1)
             write(to_line(result, kept))
-            on_step(corpus.bytes_read - bytes_read, num_tokens(result), 1)
-            bytes_read = corpus.bytes_read
             yield result
+        on_batch(corpus.texts_read - texts_shown, 0)  # empty texts are in no batch
 
 
 def window_texts(corpus: "Corpus", default: int) -> int:

@@ -62,7 +62,7 @@ class Corpus:
         self.sources = [file for source in sources for file in _files(str(source))]
         self.column, self.errors, self.keep = column, errors, list(keep)
         self._kept: deque[list[Any]] = deque()
-        self.bytes_read = 0
+        self.bytes_read = self.texts_read = 0
         self._starts: list[int] = []  # number of the first text of each source
         for source in self.sources:
             self._check(source)
@@ -84,18 +84,19 @@ class Corpus:
         return [[str(Path(source).resolve()), content_hash(Path(source))] for source in self.sources if source != "-"]
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the texts; `bytes_read` is the approximate progress."""
+        """Yield the texts; `bytes_read` and `texts_read` are the progress, the bytes approximately."""
         return self.read()
 
     def read(self, start: int = 0) -> Iterator[str]:
-        """Yield the texts from number `start` on; `bytes_read` is the approximate progress."""
-        self.bytes_read, self._starts = 0, []
+        """Yield the texts from number `start` on; progress as in `__iter__`."""
+        self.bytes_read, self.texts_read, self._starts = 0, start, []
         self._kept.clear()
         bytes_before = number = 0
         for source in self.sources:
             self._starts.append(number)
             for text in self._texts(source):
                 if number >= start:
+                    self.texts_read = number + 1
                     yield text
                 else:
                     self._kept.clear()

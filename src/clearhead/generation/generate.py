@@ -1,6 +1,6 @@
 """Generate the outputs of sources of any number and length, in batches, with the search strategy of the config."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -32,7 +32,10 @@ def strategy_for(config: GenerationConfig) -> SearchStrategy:
 
 
 def generate(
-    model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig
+    model: GenerationModel,
+    sources: Sequence[EncodedSource],
+    config: GenerationConfig,
+    on_batch: Callable[[int, int], object] = lambda sources, tokens: None,
 ) -> list[list[Hypothesis]]:
     """Return the outputs of each source, best first, in the order of the sources.
 
@@ -40,6 +43,7 @@ def generate(
         model: the model, in evaluation mode.
         sources: the sources.
         config: the options.
+        on_batch: called after each batch with its number of sources and the number of tokens of their best outputs.
 
     Raises:
         ValueError: lengths that leave no room for a new token; a search that does not fit the memory.
@@ -53,6 +57,7 @@ def generate(
             hypotheses = strategy.search(model, [sources[index] for index in batch], config)
         for index, best in zip(batch, hypotheses, strict=True):
             outputs[index] = best
+        on_batch(len(batch), sum(len(outputs[index][0].ids) for index in batch))
     return outputs
 
 

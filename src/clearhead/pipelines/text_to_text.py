@@ -29,7 +29,7 @@ from clearhead.runtime.device import choose_device
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.onnx import OnnxSeq2Seq
 from clearhead.runtime.precision import choose_precision
-from clearhead.runtime.streaming import chunked
+from clearhead.runtime.streaming import chunked, with_prefixes
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import TextTokenizer, as_texts
 
@@ -235,6 +235,7 @@ class TextToText(Pipeline[Seq2Seq]):
         strict: bool = False,
         window: int = WINDOW_TEXTS,
         label: Callable[[int], str] = "text {}".format,
+        on_batch: Callable[[int, int], object] = lambda texts, tokens: None,
         **options: Unpack[GenerationOptions],
     ) -> Iterator[Generated]:
         """Generate outputs for a stream of texts, in order.
@@ -243,21 +244,13 @@ class TextToText(Pipeline[Seq2Seq]):
             texts, source_lang, target_lang, prefixes, strict, options: as in `generate`.
             window: number of texts that are read and computed together.
             label: returns the name of a text in messages, from its index.
+            on_batch: called after each batch with the number of its texts and of their new tokens.
         """
         config = self.generation_config.updated(**options)
-        remaining_prefixes = None if prefixes is None else iter(prefixes)
         done = 0
-        for chunk in chunked(texts, window):
-            chunk_prefixes = None
-            if remaining_prefixes is not None:
-                chunk_prefixes = list(itertools.islice(remaining_prefixes, len(chunk)))
-                if len(chunk_prefixes) < len(chunk):
-                    missing = label(done + len(chunk_prefixes))
-                    raise ValueError(f"each text has a prefix, which may be empty; {missing} has none")
-            yield from self._generate(chunk, config, (source_lang, target_lang), chunk_prefixes, strict, done, label)
+        for chunk, own in with_prefixes(chunked(texts, window), prefixes, label):
+            yield from self._generate(chunk, config, (source_lang, target_lang), own, strict, done, label, on_batch)
             done += len(chunk)
-        if remaining_prefixes is not None and next(remaining_prefixes, None) is not None:
-            raise ValueError(f"each text has a prefix; there are {done} texts and more prefixes")
 
     @show_generation_options
     def stream(
@@ -340,7 +333,6 @@ class TextToText(Pipeline[Seq2Seq]):
         Raises:
             ContextOverflowError: the prefix leaves no room for a text.
         """
-
         return self._preparation().split(text, prefix, max_length)
 
     def _preparation(self) -> SourcePreparation:
@@ -374,6 +366,7 @@ class TextToText(Pipeline[Seq2Seq]):
         strict: bool,
         first: int = 0,
         label: Callable[[int], str] | None = None,
+        on_batch: Callable[[int, int], object] = lambda texts, tokens: None,
     ) -> list[Generated]:
         """Return the outputs of texts, in their order; with a label, each truncated text is reported."""
         preparation = self._preparation()
@@ -383,7 +376,8 @@ class TextToText(Pipeline[Seq2Seq]):
             name = (label or "text {}".format)(first + index)
             preparation.check(prepared[index], name, config, strict=strict, truncation=strict or label is not None)
         with self._name_text(texts, first), error_context(index=filled.__getitem__):
-            hypotheses = iter(generate(self.inference_model, [prepared[index].source for index in filled], config))
+            sources = [prepared[index].source for index in filled]
+            hypotheses = iter(generate(self.inference_model, sources, config, on_batch))
         return [EMPTY if text.empty else self._decoded(text, next(hypotheses), config) for text in prepared]
 
     def _decoded(self, text: PreparedText, hypotheses: Sequence[Hypothesis], config: GenerationConfig) -> Generated:

@@ -1,7 +1,8 @@
 """Split a stream of texts into chunks, and prepare the next chunk in the background."""
 
+import itertools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -34,6 +35,36 @@ def chunked(texts: Iterable[str], size: int) -> Iterator[list[str]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
+
+
+def with_prefixes(
+    chunks: Iterable[list[str]], prefixes: Iterable[str] | None, label: Callable[[int], str]
+) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Yield each chunk of texts with as many prefixes; without prefixes, with None.
+
+    Args:
+        chunks: the chunks.
+        prefixes: one prefix per text, or None.
+        label: returns the name of a text in messages, from its index.
+
+    Raises:
+        ValueError: there are fewer or more prefixes than texts.
+
+    >>> list(with_prefixes([["a", "b"], ["c"]], ["x", "y", "z"], "text {}".format))
+    [(['a', 'b'], ['x', 'y']), (['c'], ['z'])]
+    """
+    if prefixes is None:
+        yield from ((chunk, None) for chunk in chunks)
+        return
+    remaining, done = iter(prefixes), 0
+    for chunk in chunks:
+        own = list(itertools.islice(remaining, len(chunk)))
+        if len(own) < len(chunk):
+            raise ValueError(f"each text has a prefix, which may be empty; {label(done + len(own))} has none")
+        yield chunk, own
+        done += len(chunk)
+    if next(remaining, None) is not None:
+        raise ValueError(f"each text has a prefix; there are {done} texts and more prefixes")
 
 
 def prefetch(items: Iterator[Item]) -> Iterator[Item]:

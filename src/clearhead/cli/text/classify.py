@@ -1,13 +1,17 @@
 """`clearhead classify`: classify texts."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearhead.cli import options
 from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, lock_output, window_texts, write_results
 from clearhead.cli.text.encode import ErrorsOption
+
+if TYPE_CHECKING:
+    from clearhead.pipelines.text_classifier import Classification
 
 _FIELDS = ("label", "probability", "probabilities", "truncated")
 """Fields of a JSON line."""
@@ -43,7 +47,12 @@ def classify(
     from clearhead.runtime.streaming import WINDOW_TEXTS
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
-    results = classifier.stream(corpus, window=window_texts(corpus, WINDOW_TEXTS))
+
+    def results(on_batch: Callable[[int, int], None]) -> Iterator["Classification"]:
+        for result in classifier.stream(corpus, window=window_texts(corpus, WINDOW_TEXTS)):
+            on_batch(1, 0)
+            yield result
+
     written = write_results(
         corpus,
         output,

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +78,8 @@ def translate(
 
     translator = TextToText.from_pretrained(model, precision=precision.value, device=device, runtime=runtime.value)
     translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
-    outputs = translator.generate_iter(
+    generate_iter = partial(
+        translator.generate_iter,
         corpus,
         prefixes=prefixes,
         source_lang=source_lang,
@@ -94,10 +96,9 @@ def translate(
     written = write_results(
         corpus,
         output,
-        outputs,
+        lambda on_batch: generate_iter(on_batch=on_batch),
         lambda result, kept: json_line(to_dict(result), kept) if as_json else _line(result),
         description="translating",
-        num_tokens=lambda result: len(result.token_ids),
     )
     complete = [result.complete for result in written]
     warn_truncated(complete.count(False), len(complete))
