@@ -108,7 +108,7 @@ def write_results(
             (kept,) = corpus.take_kept(1)
             write(to_line(result, kept))
             yield result
-        on_batch(corpus.texts_read - texts_shown, 0)  # empty texts are in no batch
+        on_step(corpus.bytes_read - bytes_shown, 0, corpus.texts_read - texts_shown)  # empty texts are in no batch
 
 
 def window_texts(corpus: "Corpus", default: int) -> int:
