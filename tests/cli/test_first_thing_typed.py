@@ -68,6 +68,11 @@ ANSWERED = {
     "summarize a text": ((*SUMMARIZE, "It rained all day. We stayed at home."), "", 1),
     "summarize a file": ((*SUMMARIZE, "texts.txt"), "", 1),
     "summarize a table": ((*SUMMARIZE, "table.jsonl", "--column", "body"), "", 2),
+    "summarize and keep columns": (
+        (*SUMMARIZE, "table.jsonl", "--column", "body", "--json", "--keep", "id,title"),
+        "",
+        2,
+    ),
     "summarize a pipe": (SUMMARIZE, "It rained.\nWe stayed.\n", 1),
 }
 COLUMNS = "table.csv has the columns 'id', 'title', 'body'. Choose the texts with --column NAME"
@@ -152,6 +157,21 @@ def test_failed_run_keeps_the_previous_output(folder, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"good\n\xff\n")
     refused(*TRANSLATE, tmp_path / "bad.txt", "-o", tmp_path / "out.txt", cwd=folder)
     assert (tmp_path / "out.txt").read_text() == "previous\n"
+
+
+def test_summaries_keep_columns(folder):
+    arguments = ("table.jsonl", "--column", "body", "--json", "--keep", "id,tags")
+    status, out, err = clearhead(*SUMMARIZE, *arguments, cwd=folder)
+    assert status == 0, err
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [(row["id"], row["tags"], row["source"]) for row in rows] == [
+        (1, ["x"], "table.jsonl, row 1"),
+        (2, [], "table.jsonl, row 2"),
+    ]
+    error = refused(*SUMMARIZE, "texts.txt", "--json", "--keep", "id", cwd=folder)
+    assert "texts.txt has no columns; --keep is for" in error
+    error = refused(*SUMMARIZE, "table.jsonl", "--column", "body", "--json", "--keep", "parts", cwd=folder)
+    assert "already has a column 'parts'" in error
 
 
 def test_kept_columns_stay_with_their_texts(folder, tmp_path):

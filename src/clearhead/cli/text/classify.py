@@ -41,8 +41,8 @@ def classify(
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
-        check_lines_output(output, as_json)
         lock_output(context, output, corpus.sources)
+        check_lines_output(output, as_json)
     from clearhead.pipelines.text_classifier import TextClassifier
     from clearhead.runtime.streaming import WINDOW_TEXTS
 

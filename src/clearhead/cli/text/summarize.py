@@ -2,13 +2,13 @@
 
 import logging
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.outputs import check_lines_output, json_line, line_writer, lock_output, shows_progress
+from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, line_writer, lock_output, shows_progress
 from clearhead.cli.text.translate import one_line, to_dict, warn_truncated
 from clearhead.data.corpus import Corpus, is_file, is_table, read_document, source_name, texts_of
 
@@ -23,6 +23,16 @@ _SUGGESTION = (
     "Hugging Face Hub once (1.2 GB). For other texts: a folder or Hub id of a BART, Pegasus, T5 or mBART model that "
     "was trained for summarization"
 )
+_FIELDS = ("text", "source", "tokens", "parts")
+"""Fields of a JSON line."""
+
+
+class _Document(NamedTuple):
+    """A text with its name in messages and the columns that are kept with it."""
+
+    name: str
+    text: str
+    kept: Mapping[str, Any]
 
 
 Sources = Annotated[
@@ -45,6 +55,7 @@ def summarize(
     model: Model = None,
     output: options.Output = None,
     column: options.Column = None,
+    keep: options.Keep = None,
     beam_size: options.BeamSize = None,
     source_lang: options.SourceLang = None,
     target_lang: options.TargetLang = None,
@@ -60,10 +71,11 @@ def summarize(
     """Summarize documents, one line per document. Longer documents are split between sentences."""
     if model is None:
         raise ValueError(_SUGGESTION)
+    names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     if output is not None:
-        check_lines_output(output, as_json)
         lock_output(context, output, sources or [])
-    documents = _documents(sources or ["-"], column)
+        check_lines_output(output, as_json)
+    documents = _documents(sources or ["-"], column, names)
     from clearhead.finite import error_context
     from clearhead.pipelines.summarizer import summarize as summarize_text
     from clearhead.pipelines.text_to_text import TextToText
@@ -81,46 +93,48 @@ def summarize(
         line_writer(output) as write,
         token_progress(None, shows_progress(output), description="summarizing") as on_step,
     ):
-        for name, document in documents:
+        for name, text, kept in documents:
             with error_context(location=[name].__getitem__):
                 summary = summarize_text(
-                    summarizer, document, source_lang=source_lang, target_lang=target_lang, **generation
+                    summarizer, text, source_lang=source_lang, target_lang=target_lang, **generation
                 )
             if len(summary.parts) > 1:
                 limit = f"the model's limit of {summarizer.max_length:,}"
                 split = f"split between sentences into {len(summary.parts)} parts"
                 typer.echo(f"{name}: {summary.tokens:,} tokens exceed {limit}; {split}", err=True)
-            write(_json_line(name, summary) if as_json else one_line(summary.text))
+            write(_json_line(name, summary, kept) if as_json else one_line(summary.text))
             on_step(1, sum(len(part.token_ids) for part in summary.parts), 1)
             parts += len(summary.parts)
             truncated += sum(not part.complete for part in summary.parts)
     warn_truncated(truncated, parts)
 
 
-def _json_line(name: str, summary: "Summary") -> str:
+def _json_line(name: str, summary: "Summary", kept: Mapping[str, Any]) -> str:
     parts = [to_dict(part) for part in summary.parts]
-    return json_line({"text": summary.text, "source": name, "tokens": summary.tokens, "parts": parts}, {})
+    return json_line({"text": summary.text, "source": name, "tokens": summary.tokens, "parts": parts}, kept)
 
 
-def _documents(arguments: Sequence[str], column: str | None) -> Iterable[tuple[str, str]]:
-    """Return each document with a name for messages. Files are read at once, so that a missing one is found early."""
+def _documents(arguments: Sequence[str], column: str | None, keep: Sequence[str]) -> Iterable[_Document]:
+    """Return each document. Files are read at once, so that a missing one is found early."""
     if not all(map(is_file, arguments)):
-        texts = texts_of(arguments, column=column)
-        return [(texts.location(index), text) for index, text in enumerate(texts)]
+        texts = texts_of(arguments, column=column, keep=keep)
+        return [_Document(texts.location(index), text, {}) for index, text in enumerate(texts)]
     if arguments == ["-"] and sys.stdin is not None and sys.stdin.isatty():
-        return ((source_name("-"), line) for line in Corpus(["-"]))
-    if column is not None and not any(map(is_table, arguments)):
+        return (_Document(source_name("-"), line, {}) for line in Corpus(["-"]))
+    if (column is not None or keep) and not any(map(is_table, arguments)):
+        option = "--keep" if column is None else "--column"
         raise ValueError(
-            f"{arguments[0]} has no columns; --column is for .jsonl, .parquet, .arrow, .csv and .tsv files"
+            f"{arguments[0]} has no columns; {option} is for .jsonl, .parquet, .arrow, .csv and .tsv files"
         )
-    documents: list[tuple[str, str]] = []
+    documents: list[_Document] = []
     for source in arguments:
         if is_table(source):
-            rows = enumerate(Corpus([source], column=column), start=1)
-            documents += [(f"{source}, row {number}", text) for number, text in rows]
+            corpus = Corpus([source], column=column, keep=keep)
+            rows = enumerate(corpus, start=1)
+            documents += [_Document(f"{source}, row {number}", text, *corpus.take_kept(1)) for number, text in rows]
         else:
             document = read_document(source)
             if not document.strip():
                 log.warning("%s contains no text", source_name(source))
-            documents.append((source_name(source), document))
+            documents.append(_Document(source_name(source), document, {}))
     return documents

@@ -71,8 +71,8 @@ def translate(
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
-        check_lines_output(output, as_json)
         lock_output(context, output, [*corpus.sources, prefix])
+        check_lines_output(output, as_json)
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
     from clearhead.pipelines.text_to_text import WINDOW_TEXTS, TextToText
 
