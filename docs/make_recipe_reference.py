@@ -34,8 +34,13 @@ output: runs/reviews
 data:
   train: reviews-train.tsv
   validation: reviews-valid.tsv
+model:
+  init_from: all-MiniLM-L6-v2     # without it, a new model of the family's default size is trained
+optimizer:
+  learning_rate: 0.00005          # for fine-tuning; the default is for training from scratch
+  warmup_steps: 100
 training:
-  epochs: 40
+  epochs: 3
 ```
 
 `clearhead train recipe.yaml key=value …` changes keys from the command line, with dots between sections and keys:

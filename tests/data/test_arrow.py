@@ -68,6 +68,15 @@ def test_numbered_parquet_files_are_one_split(tmp_path):
     assert labeled(tmp_path / "train") == EXPECTED
 
 
+def test_parts_of_other_programs_are_one_split(tmp_path):
+    for number in range(3):
+        pyarrow.parquet.write_table(table(ROWS[number : number + 1]), tmp_path / f"part-0000{number}-c0.snappy.parquet")
+    assert [path.name[:10] for path in data_files(tmp_path)] == ["part-00000", "part-00001", "part-00002"]
+    (tmp_path / "part-00002-c0.snappy.parquet").rename(tmp_path / "test.parquet")
+    with pytest.raises(ValueError, match="has the splits"):
+        data_files(tmp_path)
+
+
 def test_missing_files_are_named(tmp_path):
     shards(tmp_path / "hub", "train", 3)
     (tmp_path / "hub" / "train-00001-of-00003.parquet").unlink()

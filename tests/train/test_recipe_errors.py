@@ -61,7 +61,7 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
         ({"regularize__weight_decay": float("nan")}, "regularize.weight_decay is nan: it should be a finite number"),
         ({"regularize__label_smoothing": 1.0}, "regularize.label_smoothing is 1.0: it should be less than 1"),
         ({"seed": -1}, "seed is -1"),
-        ({"training__epochs": 2}, "training: exactly one of steps and epochs"),
+        ({"training__epochs": 2}, "training: exactly one of steps and epochs is required; both are set"),
         ({"validation__metrics": ["bleu"]}, "validation.metrics: require data.validation"),
         ({"validation__monitor": "bleu"}, "validation.monitor: requires data.validation"),
         ({"training__final_weights": "best"}, "training.final_weights: best requires data.validation"),

@@ -17,6 +17,8 @@ SUFFIXES = (".parquet", ".arrow")
 _FILE_MAGIC, _STREAM_END = b"ARROW1", b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """First bytes of an Arrow file with a footer, and last bytes of an Arrow stream (Arrow's IPC format)."""
 
+_NUMBERED = re.compile(r"\d+|part[-_.]?\d+([-_.].*)?")
+"""Names of files that only have a number, as other programs write them (part-00000): they are those of one split."""
 _SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(-[0-9a-f]+)?")
 """Name of a file with a part of a split, without its suffix."""
 
@@ -95,8 +97,7 @@ def _parquet_splits(folder: Path) -> dict[str, list[Path]]:
         splits: dict[str, list[Path]] = {}
         for path in sorted(place.glob("*.parquet")):
             name = _SHARD.fullmatch(path.stem)
-            # files that only have numbers are those of one split
-            split = name["split"] if name else place.name if path.stem.isdecimal() else path.stem
+            split = name["split"] if name else place.name if _NUMBERED.fullmatch(path.stem) else path.stem
             splits.setdefault(split, []).append(path)
         if splits:
             return splits

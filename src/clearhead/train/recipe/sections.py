@@ -174,8 +174,10 @@ class TrainingSection(Section):
 
     @model_validator(mode="after")
     def _check_one_duration(self) -> "TrainingSection":
-        if (self.steps is None) == (self.epochs is None):
-            raise ValueError("exactly one of steps and epochs is required")
+        if self.steps is None and self.epochs is None:
+            raise ValueError("exactly one of steps and epochs is required; none is set")
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("exactly one of steps and epochs is required; both are set. Set the other one to null")
         return self
 
 
