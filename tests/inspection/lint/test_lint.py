@@ -393,7 +393,7 @@ def test_eager_model_does_not_change_later_models():
 
 
 def test_refuses_batch_without_source():
-    with pytest.raises(ValueError, match=r"no source.*got words\."):
+    with pytest.raises(ValueError, match=r"as the source.*got words\. Rename"):
         lint(encoder(), {"words": IDS})
 
 

@@ -41,7 +41,10 @@ def input_names(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, str]:
     target = next((name for name in TARGETS if name in batch and is_target.get(name, True)), None)
     source = next((name for name in _SOURCES if name in batch and name != target), None)
     if source is None:
-        raise ValueError(f"The batch has no source. Expected one of {', '.join(_SOURCES)}; got {', '.join(batch)}.")
+        raise ValueError(
+            f"lint recognizes no argument of the batch as the source. Expected one of {', '.join(_SOURCES)}; got "
+            f"{', '.join(batch)}. Rename the argument of forward, or wrap the model in a module that uses such a name."
+        )
     return {"source": source} | ({} if target is None else {"target": target})
 
 
