@@ -17,6 +17,7 @@ import tomllib
 import urllib.request
 from pathlib import Path
 
+import jaxtyping
 import pyarrow.parquet
 import pytest
 from support import families, folders
@@ -149,10 +150,20 @@ def wait_for(address):
     raise AssertionError(f"{address} does not answer")
 
 
+@contextlib.contextmanager
+def shape_checks_off():
+    """Run the library as its users do: torch.compile cannot compile the shape checks of the tests."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
 def run_python(code, names, page, output):
     """Run a block; the comments after `print(...)` are its output, or the text block below it."""
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed), shape_checks_off():
         exec(compile(textwrap.dedent(code), page, "exec"), names)
     if output is not None:
         assert matches(output.splitlines(), printed.getvalue()), f"{page} prints:\n{printed.getvalue()}"

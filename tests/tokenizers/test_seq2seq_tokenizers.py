@@ -232,7 +232,9 @@ def test_bilingual_marian_has_no_language_tokens(tmp_path):
     ours, _ = pair("marian", tmp_path)
     assert ours.languages == ()
     assert ours.for_languages(None, None).forced_bos_token_id is None
-    with pytest.raises(ValueError, match="has no language tokens; leave out source 'en' and target 'de'"):
+    with pytest.raises(
+        ValueError, match="translates between fixed languages; leave out source_lang=.en. and target_lang=.de."
+    ):
         ours.for_languages("en", "de")
 
 

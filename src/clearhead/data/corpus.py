@@ -237,6 +237,7 @@ class TypedTexts(Corpus):
         return [["argument", text] for text in self.texts]
 
     def read(self, start: int = 0) -> Iterator[str]:
+        self.texts_read = len(self.texts)
         return iter(self.texts[start:])
 
     def location(self, index: int) -> str:
@@ -265,7 +266,9 @@ def texts_of(
     files = [is_file(argument) for argument in arguments]
     if all(files):
         for argument in arguments:
-            if argument != "-" and _kind(argument) not in _TEXT_SUFFIXES and not Path(argument).exists():
+            path = Path(argument)
+            in_folder = path.parent != Path() and path.parent.is_dir()  # FOLDER/SPLIT of a dataset is not a path
+            if argument != "-" and _kind(argument) not in _TEXT_SUFFIXES and not path.exists() and not in_folder:
                 raise ValueError(f"no such file: {argument}. If it is a text, send it to standard input")
         return Corpus(arguments or ["-"], column=column, errors=errors, keep=keep)
     if any(files):

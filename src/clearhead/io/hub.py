@@ -25,6 +25,14 @@ _HUB_FILES = [
 _HUB_PICKLES = ["pytorch_model*.bin"]
 
 
+def is_model(argument: str) -> bool:
+    """Return whether an argument names a model on this machine: a folder with a config.json, or a default model."""
+    try:
+        return argument in (DEFAULT_MODEL, TRANSLATOR) or Path(argument, "config.json").is_file()
+    except (OSError, ValueError):  # too long for a path, or with a null character
+        return False
+
+
 def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     """Return the folder of a model.
 
@@ -94,5 +102,6 @@ def _from_hub(name: str, revision: str | None) -> Path:
     except Exception as error:  # errors of the Hub and of several HTTP libraries
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
-            f"{name!r} is not a local folder, and it could not be downloaded from the Hugging Face Hub: {reason}"
+            f"{name!r} is not a local folder, and it could not be downloaded from the Hugging Face Hub: {reason}. "
+            f"Check the name, or give a local folder. The bundled translator is {TRANSLATOR!r}"
         ) from None

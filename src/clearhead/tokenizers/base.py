@@ -112,9 +112,9 @@ class MultilingualTokenizer(ABC):
         """
         if self.scheme is None or not self._language_ids:
             if source is not None or target is not None:
-                raise ValueError(
-                    f"this model's tokenizer has no language tokens; leave out source {source!r} and target {target!r}"
-                )
+                given = {"source_lang": source, "target_lang": target}
+                names = " and ".join(f"{name}={code!r}" for name, code in given.items() if code is not None)
+                raise ValueError(f"this model translates between fixed languages; leave out {names}")
             return LanguageConfiguredTokenizer(self._with_languages(None, None), None, None, None, None)
         source, target = self.scheme.choose_languages(self._language_ids, self.config, source, target)
         language_id = self._language_ids[target] if self.scheme.forces_target else None

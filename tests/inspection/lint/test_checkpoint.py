@@ -64,6 +64,12 @@ def test_batch_is_padded_with_any_texts(tiny_bert, texts):
     assert f"in {len(texts) + 2} texts of {2 if texts == [''] else 3} to 24 tokens" in err
 
 
+@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", TRANSLATOR, "folder"])
+def test_model_among_the_texts_is_refused(name, tiny_bert):
+    name = str(tiny_bert) if name == "folder" else name
+    assert f"{name} is a model, but arguments are texts. Choose the model with --model {name}" in refused("lint", name)
+
+
 def test_refuses_missing_model():
     assert "no-such-model" in refused("lint", "--model", "/tmp/no-such-model")
 

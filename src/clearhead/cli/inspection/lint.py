@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from clearhead.cli import options
+from clearhead.io.hub import is_model
 
 
 def lint(
@@ -23,6 +24,9 @@ def lint(
     """
     from dataclasses import asdict
 
+    for text in texts or []:
+        if is_model(text):
+            raise ValueError(f"{text} is a model, but arguments are texts. Choose the model with --model {text}")
     from clearhead.inspection.lint.checkpoint import lint_checkpoint
 
     report = lint_checkpoint(model, texts or [])
