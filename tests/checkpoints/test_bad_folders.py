@@ -335,7 +335,7 @@ def test_hub_model_is_downloaded_by_id(tiny_bert, monkeypatch):
     assert requests["name"] == "someone/some-model"
     assert requests["revision"] == "main"
     assert not any("bin" in pattern for pattern in requests["patterns"])  # safetensors were there
-    with pytest.raises(ValueError, match="Hub: the connection broke\. Check the name"):
+    with pytest.raises(ValueError, match=r"Hub: the connection broke\. Check the name"):
         hub.resolve_model("someone/broken")
     monkeypatch.setattr(hub, "_packaged_default", lambda: None)
     hub.resolve_model("all-MiniLM-L6-v2")
