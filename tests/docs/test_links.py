@@ -26,10 +26,11 @@ def markdown(path):
 
 
 def anchors(path):
-    """Return the anchors of a file's headings, as GitHub and MkDocs make them."""
+    """Return the anchors of a file's headings, as GitHub and MkDocs make them, and those of its API entries."""
     text = path.read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    entries = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    return set(entries) | {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def broken(path):
