@@ -278,7 +278,7 @@ def test_compiled_encoder_decoder_equals_eager(tmp_path):
 @pytest.mark.slow
 def test_command_writes_certificate_next_to_weights(tmp_path):
     families.make("bert", tmp_path)
-    status, out, err = clearhead("verify", tmp_path)
+    status, out, err = clearhead("verify", tmp_path, "--write")
     assert status == 0, err
     assert "parity with transformers" in out
     compiled = next(line for line in out.splitlines() if line.startswith("compiled = eager"))
