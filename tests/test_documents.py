@@ -9,6 +9,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -175,6 +176,7 @@ def run_python(code, names, page, output):
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * is_slow(page)) for page in PAGES])
 def test_page_does_what_it_shows(page, workspace, monkeypatch):
     monkeypatch.chdir(workspace)
+    shutil.rmtree(workspace / "runs", ignore_errors=True)  # several pages train the same recipe
     names = {}
     for number, kind, code, shown in blocks(page):
         try:
