@@ -108,7 +108,7 @@ def test_tiny_run_and_resume_by_command(tmp_path):
     run("train", "translation", *short, folder=tmp_path / "run")
     whole = (tmp_path / "run" / "model.safetensors").read_bytes()
     out = run("train", "translation", *short, "--resume", folder=tmp_path / "run")
-    assert "average weights: steps 2 and 4  loss" in out
+    assert "average weights: steps 2 and 4 of 4  loss" in out
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == whole
     assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
     with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
