@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pyarrow.parquet
 import pytest
-from support import families, folders
 from support.command import COMMAND, clearhead, refused, started
+from support.models import families, folders
 
 from clearhead.cli.text import classify as classify_command
 from clearhead.cli.text import translate as translate_command

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from support.command import COMMAND, clearhead, refused
-from support.training import tiny, trained_until, write_tiny
+from support.data.training import tiny, trained_until, write_tiny
 
 from clearhead import TextEncoder
 from clearhead.data.corpus import Corpus

@@ -10,9 +10,9 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import families, folders
 from support.command import clearhead, refused
-from support.overflow import everywhere, strict_json, translator
+from support.models import families, folders
+from support.models.overflow import everywhere, strict_json, translator
 
 from clearhead.cli.outputs import write_results
 from clearhead.data.corpus import Corpus

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.command import COMMAND, refused, started
-from support.tiny import make_bert
+from support.models.tiny import make_bert
 
 from clearhead import TextEncoder
 from clearhead.corpus import ray_workers

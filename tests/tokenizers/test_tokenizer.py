@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tiny import VOCABULARY
+from support.models.tiny import VOCABULARY
 from transformers import BertTokenizer
 
 from clearhead.data.batching import token_batches

@@ -6,9 +6,9 @@ import shutil
 import pytest
 import yaml
 from support.command import refused, started
-from support.overflow import change_weights
-from support.training import trained_until
-from support.training_data import SIZES, recipe, write_data
+from support.data.training import trained_until
+from support.data.training_data import SIZES, recipe, write_data
+from support.models.overflow import change_weights
 
 from clearhead import TextToText
 from clearhead.train.data.dataset import TokenizedDataset

@@ -5,7 +5,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.linting import (
+from support.lint.examples import (
     BERT,
     MARIAN,
     PAD,
@@ -17,7 +17,7 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
-from support.linting_torch_nn import LengthFirstEncoder, LengthFirstTransformer, Pooled
+from support.lint.torch_nn import LengthFirstEncoder, LengthFirstTransformer, Pooled
 from torch import nn
 
 from clearhead import Decoder, Seq2Seq, Seq2SeqConfig, lint, masks
