@@ -18,11 +18,8 @@ from clearhead.train.trainer import train
 
 ROOT = Path(__file__).parents[3]
 TINY = ROOT / "recipes" / "tiny"
-OF_DATA_SETS = [
-    *("banking77.yaml", "multi30k-ablation.yaml", "multi30k-en-de.yaml", "multi30k-further.yaml", "scitldr.yaml"),
-    *("squad-answers.yaml", "squad-spans.yaml", "sst2.yaml", "stsb.yaml", "tatoeba-en-de.yaml", "wikipedia.yaml"),
-]
-RECIPES = sorted({path.name for path in (ROOT / "recipes").glob("*.yaml")} - set(OF_DATA_SETS))
+RECIPES = sorted(path.name for path in (ROOT / "recipes").glob("*.yaml"))
+OF_DATA_SETS = sorted(path.name for path in (ROOT / "recipes" / "datasets").glob("*.yaml"))
 OPENED_BY = {
     "translation": TextToText,
     "summarization": TextToText,
@@ -64,7 +61,7 @@ def test_every_task_has_a_recipe_and_a_tiny_recipe():
 @pytest.mark.parametrize(
     ("folder", "name"),
     [(folder, name) for folder in ("recipes", "recipes/tiny") for name in RECIPES]
-    + [("recipes", name) for name in OF_DATA_SETS],
+    + [("recipes/datasets", name) for name in OF_DATA_SETS],
 )
 def test_recipe_is_read_and_stays_within_the_checkout(folder, name):
     path = ROOT / folder / name

@@ -1,6 +1,6 @@
 """Compute the memory and communication of a training step on many GPUs, for the paper's base and big models.
 
-Usage: python benchmarks/scaling.py [--json FILE]
+Usage: python benchmarks/scale/scaling.py [--json FILE]
 
 Nothing is trained. Parameters are counted on the meta device. Activations are measured on this machine with a small
 batch in bfloat16 autocast, and scaled to the batch size. The rest is arithmetic; docs/scaling.md lists the formulas and

@@ -1,6 +1,6 @@
 """Measure the peak memory of encoding growing corpora, and check that a killed and resumed run writes the same bytes.
 
-Usage: python benchmarks/corpus.py LINES.txt [--sizes 10000,100000] [--kills 5] [--json FILE] [--plot FILE]
+Usage: python benchmarks/scale/corpus.py LINES.txt [--sizes 10000,100000] [--kills 5] [--json FILE] [--plot FILE]
 
 LINES.txt has one text per line. Each run is a separate `clearhead encode` process with the default model. A size that
 is given twice runs twice.

@@ -1,6 +1,6 @@
 """Compare the translations of the bundled translator with those of other libraries that load the same weights.
 
-Usage: python benchmarks/translator.py SOURCE [--lines 200] [--model FOLDER] [--json FILE]
+Usage: python benchmarks/accuracy/translator.py SOURCE [--lines 200] [--model FOLDER] [--json FILE]
 
 SOURCE has one sentence per line. The first LINES distinct sentences are translated greedily and with 5 beams in
 float32, by Clearhead, by transformers' MarianMTModel and by CTranslate2. CTranslate2 stops beam search by another rule.

@@ -1,6 +1,6 @@
 """Measure the effect of a missing transpose in multi-head attention (docs/paper.md).
 
-Usage: python benchmarks/lost_transpose.py
+Usage: python benchmarks/accuracy/lost_transpose.py
 """
 
 import torch

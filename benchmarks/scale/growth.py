@@ -1,11 +1,11 @@
 """Measure how throughput and memory change with text length, batch size, beams and threads.
 
-Usage: python benchmarks/growth.py [length] [batch] [beams] [threads] [--rounds 5] [--json FILE] [--plot FILE]
+Usage: python benchmarks/scale/growth.py [length] [batch] [beams] [threads] [--rounds 5] [--json FILE] [--plot FILE]
 
 The models have real sizes and random weights, and the texts are synthetic. Encoders have all-MiniLM-L6-v2's size and
 rotary positions: one attends to the whole text in every layer, and one has windows of 64 tokens on each side in two of
 three layers, like ModernBERT. Beams use Marian's base size. Each point runs in its own process, interleaved by rounds.
-The memory of a point is the peak of its process minus the loaded model. For growing corpora, see benchmarks/corpus.py.
+The memory of a point is the peak of its process minus the loaded model. For growing corpora, see corpus.py.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Simple baselines for the trained models of docs/results.md.
 
-Usage: python benchmarks/baselines.py classification TRAIN TEST
-       python benchmarks/baselines.py answers DEV.json
+Usage: python benchmarks/accuracy/baselines.py classification TRAIN TEST
+       python benchmarks/accuracy/baselines.py answers DEV.json
 
 classification: predict the most frequent label of TRAIN, or the label with the nearest mean vector in TRAIN. The
 vectors are those of all-MiniLM-L6-v2 without fine-tuning. Files are .tsv (text, label, no header) or .csv (text,label).

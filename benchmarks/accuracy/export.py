@@ -1,6 +1,6 @@
 """Compare exported models, opened by other libraries, with the original model on real sentences.
 
-Usage: python benchmarks/export.py MODEL... TEXTS [--references FILE] [--number 200] [--json FILE]
+Usage: python benchmarks/accuracy/export.py MODEL... TEXTS [--references FILE] [--number 200] [--json FILE]
 
 MODEL is the name or folder of a model, such as all-MiniLM-L6-v2 or tatoeba-en-de. TEXTS has one text per line; the
 references file has the translations of these lines. For encoders, the benchmark reports the largest absolute error, and

@@ -1,6 +1,7 @@
 """Encode a sharded corpus on Ray while killing workers, and compare every row with a run without Ray.
 
-Usage: python benchmarks/cluster.py LINES.txt [--number 100000] [--shards 20] [--workers 2] [--kills 2] [--json FILE]
+Usage: python benchmarks/scale/cluster.py LINES.txt [--number 100000] [--shards 20] [--workers 2] [--kills 2]
+       [--json FILE]
 
 LINES.txt has one text per line. The default model runs in float32. Workers are killed with SIGKILL while they encode.
 """

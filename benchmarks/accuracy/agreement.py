@@ -1,6 +1,6 @@
 """Compare all-MiniLM-L6-v2 in Clearhead with sentence-transformers: distances, correlations, and batch invariance.
 
-Usage: python benchmarks/agreement.py PAIRS.csv [--json FILE]
+Usage: python benchmarks/accuracy/agreement.py PAIRS.csv [--json FILE]
 
 PAIRS.csv has the columns text, text, score. The first 400 texts are also encoded one by one.
 """
