@@ -36,7 +36,7 @@ def test_only_lf_and_crlf_end_a_line(tmp_path):
 def test_invalid_utf8_names_the_line(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\nb\xffd\n")
-    with pytest.raises(ValueError, match=r"a\.txt, line 2: not UTF-8 at byte 2 of the line \(0xff\)"):
+    with pytest.raises(ValueError, match=r"a\.txt, line 2: not UTF-8 at byte 2 \(0xff\)"):
         list(Corpus([path]))
     assert list(Corpus([path], errors="replace")) == ["good", "b\ufffdd"]
 

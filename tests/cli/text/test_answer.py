@@ -61,7 +61,7 @@ def test_bad_input_is_a_one_line_error(folder, context, tmp_path, tiny_bert):
     ask = ["answer", "-m", folder, "--question", QUESTION, "--context"]
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     assert "the context of pair 0 is empty" in refused(*ask, "-")
-    assert "latin.txt is not UTF-8" in refused(*ask, tmp_path / "latin.txt")
+    assert "latin.txt: not UTF-8" in refused(*ask, tmp_path / "latin.txt")
     assert "no such file" in refused(*ask, tmp_path / "nowhere.txt")
     for question, words in (("", "is empty"), ("a " * 50, "shorten the question")):
         assert words in refused("answer", "-m", folder, "--question", question, "--context", context)
