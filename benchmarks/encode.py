@@ -223,14 +223,13 @@ def main():
     for name, share in shares.items():
         print(f"{name}: {share:.0%} of the throughput of a large matmul on this machine")
     packages = ("clearhead", "torch", "transformers", "sentence-transformers", "onnxruntime", "ctranslate2")
-    hardware = hardware_info(args.threads, packages)
     about = {
         "texts": len(texts),
         "tokens": total,
         "cosines": cosines,
         "matmul_rates": rates,
         "shares": shares,
-        "machine": hardware,
+        "machine": hardware_info(args.threads, packages),
     }
     print(json.dumps({key: about[key] for key in ("matmul_rates", "machine")}))
     if args.json:

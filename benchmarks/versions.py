@@ -54,7 +54,8 @@ def start(source: Path, args: argparse.Namespace) -> subprocess.Popen[str]:
 
 def ask(process: subprocess.Popen[str], work: str) -> tuple[float, str]:
     """Return the seconds and the hash of the output of one run."""
-    assert process.stdin and process.stdout
+    assert process.stdin
+    assert process.stdout
     process.stdin.write(work + "\n")
     process.stdin.flush()
     seconds, digest = json.loads(process.stdout.readline())

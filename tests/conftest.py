@@ -65,7 +65,7 @@ def minilm():
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory):
     """Folder of a tiny random BERT, created by transformers."""
-    from support.tiny import make_bert
+    from support.models.tiny import make_bert
 
     return make_bert(tmp_path_factory.mktemp("tiny-bert"))
 

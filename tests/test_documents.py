@@ -21,8 +21,8 @@ from pathlib import Path
 import jaxtyping
 import pyarrow.parquet
 import pytest
-from support import families, folders
-from support.seq2seq import make
+from support.models import families, folders
+from support.models.seq2seq import make
 
 ROOT = Path(__file__).parent.parent
 PAGES = [

@@ -1,4 +1,4 @@
-"""Check the structure of the package: import circles, and the sizes of folders, files and functions.
+"""Check import circles in the package, and the sizes of folders, files and functions in all code.
 
 Run from the repository root: ``python tools/check_structure.py``. With ``--report`` it prints the findings and exits
 with 0. Imports count wherever they are: at the top of a module, inside functions and under ``TYPE_CHECKING``.
@@ -8,7 +8,7 @@ import argparse
 import ast
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 SOURCE = Path("src")
@@ -37,7 +37,13 @@ PLUGIN_FOLDERS = frozenset(
 OPEN_FOLDERS = PLUGIN_FOLDERS | {"."}
 """Folders without a limit: those of plug-ins, and the package itself, whose folders the import contract orders."""
 
-UNCOUNTED_NAMES = frozenset({"__init__.py", "__pycache__", "py.typed"})
+OTHER_CODE: dict[Path, frozenset[str]] = {
+    Path("tests"): frozenset({"."}),  # mirrors the package
+    **dict.fromkeys((Path("benchmarks"), Path("recipes"), Path("tools")), frozenset()),
+}
+"""Folders with code outside the package, and their subfolders without a limit of entries."""
+
+UNCOUNTED_NAMES = frozenset({"__init__.py", "__pycache__", "conftest.py", "py.typed"})
 
 
 def module_name(path: Path, source: Path = SOURCE) -> str:
@@ -136,37 +142,50 @@ def function_lengths(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.name, lines
 
 
-def oversized_folders(package: Path) -> Iterator[str]:
-    """Yield a finding for each folder with too many files and subfolders."""
-    for folder in sorted({package, *(path.parent for path in package.rglob("*.py"))}):
+def oversized_folders(root: Path, open_folders: Container[str]) -> Iterator[str]:
+    """Yield a finding for each folder of Python and YAML files with too many entries.
+
+    Args:
+        root: the folder to search.
+        open_folders: folders without a limit, relative to the root.
+    """
+    for folder in sorted({root, *(path.parent for path in root.rglob("*") if path.suffix in {".py", ".yaml"})}):
         entries = [
             path
             for path in folder.iterdir()
             if path.name not in UNCOUNTED_NAMES and (path.is_file() or any(path.rglob("*")))
         ]
-        if len(entries) > MAX_ENTRIES and folder.relative_to(package).as_posix() not in OPEN_FOLDERS:
+        if len(entries) > MAX_ENTRIES and folder.relative_to(root).as_posix() not in open_folders:
             yield f"{folder}: {len(entries)} entries, at most {MAX_ENTRIES} are allowed"
 
 
-def oversized_files(package: Path) -> Iterator[str]:
-    """Yield a finding for each file and function that is too long, and one if the median file is."""
-    lengths = []
-    for path in sorted(package.rglob("*.py")):
+def oversized_files(root: Path) -> Iterator[str]:
+    """Yield a finding for each file and function that is too long."""
+    for path in sorted(root.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        lengths.append(text.count("\n"))
-        if lengths[-1] >= MAX_FILE_LINES:
-            yield f"{path}: {lengths[-1]} lines, fewer than {MAX_FILE_LINES} are allowed"
+        length = text.count("\n")
+        if length >= MAX_FILE_LINES:
+            yield f"{path}: {length} lines, fewer than {MAX_FILE_LINES} are allowed"
         for name, lines in function_lengths(ast.parse(text)):
             if lines >= MAX_FUNCTION_LINES:
                 yield f"{path}: {name} has {lines} lines, fewer than {MAX_FUNCTION_LINES} are allowed"
-    if statistics.median(lengths) >= MAX_MEDIAN_LINES:
-        yield f"{package}: the median file has {statistics.median(lengths)} lines, allowed: {MAX_MEDIAN_LINES}"
 
 
-def findings(source: Path = SOURCE) -> list[str]:
+def oversized_median(package: Path) -> Iterator[str]:
+    """Yield a finding if the median file of the package is too long."""
+    median = statistics.median(path.read_text(encoding="utf-8").count("\n") for path in package.rglob("*.py"))
+    if median >= MAX_MEDIAN_LINES:
+        yield f"{package}: the median file has {median} lines, fewer than {MAX_MEDIAN_LINES} are allowed"
+
+
+def findings() -> list[str]:
     """Return all violations, as messages."""
-    circles = [f"import circle: {', '.join(circle)}" for circle in import_circles(import_graph(source))]
-    return [*circles, *oversized_folders(source / PACKAGE), *oversized_files(source / PACKAGE)]
+    package = SOURCE / PACKAGE
+    messages = [f"import circle: {', '.join(circle)}" for circle in import_circles(import_graph())]
+    messages += oversized_median(package)
+    for root, open_folders in {package: OPEN_FOLDERS, **OTHER_CODE}.items():
+        messages += [*oversized_folders(root, open_folders), *oversized_files(root)]
+    return messages
 
 
 def main() -> int:

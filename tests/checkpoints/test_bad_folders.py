@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.tiny import make_bert
+from support.models.tiny import make_bert
 
 from clearhead import TextEncoder
 from clearhead.checkpoints import load_encoder
@@ -368,7 +368,7 @@ def test_tokens_without_embedding_are_refused(folder):
 
 
 def test_tokenizer_with_gaps_in_its_ids_trains(folder, tmp_path):
-    from support.training_data import recipe, write_data
+    from support.data.training_data import recipe, write_data
 
     from clearhead.train.tasks.registry import create_task
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.folders import marian, plain
+from support.models.folders import marian, plain
 
 from clearhead import TextEncoder, TextToText
 
@@ -93,7 +93,7 @@ def test_separate_target_vocabulary(tmp_path):
 
 def test_special_token_without_embedding_is_a_warning(tmp_path, caplog):
     """Like <mask> of facebook/bart-large-cnn, whose config.json has one token fewer than its tokenizer."""
-    from support.tiny import VOCABULARY, make_bert
+    from support.models.tiny import VOCABULARY, make_bert
 
     make_bert(tmp_path)
     path = tmp_path / "tokenizer.json"

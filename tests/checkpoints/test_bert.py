@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from support.tiny import make_bert
+from support.models.tiny import make_bert
 from transformers import AutoModel, AutoTokenizer, BertForMaskedLM, BertForSequenceClassification
 
 from clearhead import EncoderConfig, EncoderModel, TextEncoder, masks

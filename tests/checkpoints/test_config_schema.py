@@ -8,9 +8,9 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.families import FAMILIES as ENCODERS
-from support.families import NAMES
-from support.seq2seq import KINDS
+from support.models.families import FAMILIES as ENCODERS
+from support.models.families import NAMES
+from support.models.seq2seq import KINDS
 
 from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, masks
 from clearhead.checkpoints import ENCODER_FAMILIES, SEQ2SEQ_FAMILIES, load_encoder, load_seq2seq

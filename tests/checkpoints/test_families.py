@@ -9,7 +9,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from support.families import FAMILIES, NAMES, make
+from support.models.families import FAMILIES, NAMES, make
 
 from clearhead import TextClassifier, TextEncoder, masks
 from clearhead.checkpoints import load_classifier, load_encoder, load_span_classifier

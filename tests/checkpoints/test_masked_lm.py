@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from support.families import FAMILIES, NAMES, make
+from support.models.families import FAMILIES, NAMES, make
 
 from clearhead import EncoderModel, MaskedLanguageModel, masks
 from clearhead.checkpoints import ENCODER_FAMILIES as OURS

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from support.families import FAMILIES, make
+from support.models.families import FAMILIES, make
 
 from clearhead import EncoderModel, masks
 from clearhead.checkpoints import ENCODER_FAMILIES as OURS

@@ -9,7 +9,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from support.seq2seq import FAMILIES, KINDS, make
+from support.models.seq2seq import FAMILIES, KINDS, make
 
 from clearhead import masks
 from clearhead.checkpoints import load_encoder, load_seq2seq

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.command import clearhead, refused
-from support.training import tiny as tiny_recipe
-from support.training import trained_until, write_tiny
+from support.data.training import tiny as tiny_recipe
+from support.data.training import trained_until, write_tiny
 
 ADVICE = ("weights_only", "add_safe_globals", "safe_globals", "arbitrary code execution", "Re-running", "trusted")
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 import transformers
-from support.families import make as make_encoder
-from support.seq2seq import KINDS, make
+from support.models.families import make as make_encoder
+from support.models.seq2seq import KINDS, make
 from torch.nn import functional
 
 from clearhead import masks

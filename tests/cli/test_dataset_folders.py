@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 from support.command import clearhead, refused
-from support.dataset_folders import save_dict, shards
+from support.data.dataset_folders import save_dict, shards
 
 ROWS = [("a fine film", 1), ("a dull film", 0), ("such a fine day", 1), ("such a dull day", 0)] * 8
 TEXTS = [text for text, _ in ROWS]

@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
-from support import folders, forks
+from support import forks
 from support.command import clearhead, refused
-from support.families import make
+from support.models import folders
+from support.models.families import make
 
 from clearhead.metrics.bleu import translation_scores
 from clearhead.metrics.classification import classification_scores

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pyarrow.parquet
 import pytest
-from support import families, folders
 from support.command import COMMAND, clearhead, refused, started
 
 from clearhead.cli.text import classify as classify_command
@@ -21,13 +20,11 @@ TABLE = 'id,title,body\n1,A,"Hello, world"\n2,B,Good morning\n'
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, tiny_bert):
-    """A folder with models and a table in each format."""
+def folder(tmp_path_factory, models):
+    """Folder with links to models, and a table in each format."""
     folder = tmp_path_factory.mktemp("typed")
-    (folder / "bert").symlink_to(tiny_bert)
-    (folder / "marian").mkdir()
-    folders.marian(folder / "marian", lively=True)
-    families.make("bert", folder / "classifier", "ForSequenceClassification")
+    for model in models.iterdir():
+        (folder / model.name).symlink_to(model)
     (folder / "table.csv").write_text(TABLE)
     (folder / "table.tsv").write_text("id\ttitle\tbody\n1\tA\tHello, world\n2\tB\tGood morning\n")
     rows = [

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from support.command import COMMAND, clearhead, refused
-from support.training import tiny, trained_until, write_tiny
+from support.data.training import tiny, trained_until, write_tiny
 
 from clearhead import TextEncoder
 from clearhead.data.corpus import Corpus
@@ -176,7 +176,7 @@ def test_parquet_with_broken_utf8(tmp_path, tiny_bert, kind):
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pa.table({"text": column}), path, store_schema=True)
     message = refused("encode", path, "-m", tiny_bert)
-    assert f"{path}, row 3: column 'text' is not UTF-8 at byte 4 (0xe9); use --errors replace" in message
+    assert f"{path}, row 3, column 'text': not UTF-8 at byte 4 (0xe9); use --errors replace" in message
     message = refused("tokenizer", "train", path, "-o", tmp_path / "t", "--vocab-size", 300)
     assert "row 3" in message
     if kind == pa.string():

@@ -13,8 +13,8 @@ import typer
 import yaml
 from support import forks
 from support.command import refused
-from support.seq2seq import make
-from support.training import spec as training_recipe
+from support.data.training import spec as training_recipe
+from support.models.seq2seq import make
 
 from clearhead.cli.main import app
 from clearhead.io.locks import LOCK_NAME, folder_lock, writer_lock

@@ -10,26 +10,14 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import families, folders
 from support.command import clearhead, refused
-from support.overflow import everywhere, strict_json, translator
+from support.models.overflow import everywhere, strict_json, translator
 
 from clearhead.cli.outputs import write_results
 from clearhead.data.corpus import Corpus
 from clearhead.io.locks import writer_lock
 
 GENERATE = ("--max-new-tokens", "4", "--beam-size", "1")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory, tiny_bert):
-    folder = tmp_path_factory.mktemp("outputs")
-    (folder / "bert").symlink_to(tiny_bert)
-    (folder / "marian").mkdir()
-    folders.marian(folder / "marian", lively=True)
-    families.make("bert", folder / "classifier", "ForSequenceClassification")
-    return folder
-
 
 # a command, and the input that is also its output
 INPUTS = {

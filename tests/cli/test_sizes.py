@@ -9,9 +9,9 @@ import pytest
 import torch
 import yaml
 from support.command import refused, started
-from support.folders import marian
-from support.tiny import make_bert
-from support.training import spec
+from support.data.training import spec
+from support.models.folders import marian
+from support.models.tiny import make_bert
 
 from clearhead import EncoderConfig, Seq2SeqConfig, TextEncoder, TextToText, watch
 from clearhead.checkpoints.schema.model_size import model_bytes

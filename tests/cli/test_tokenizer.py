@@ -4,8 +4,8 @@ import json
 
 import torch
 from support.command import clearhead, refused, started
-from support.seq2seq import make
-from support.spm import ENGLISH, GERMAN
+from support.models.seq2seq import make
+from support.models.spm import ENGLISH, GERMAN
 from transformers import AutoTokenizer
 
 from clearhead.tokenizers.bpe import tokens_per_word, train_bpe

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.command import COMMAND, refused, started
-from support.tiny import make_bert
+from support.models.tiny import make_bert
 
 from clearhead import TextEncoder
 from clearhead.corpus import ray_workers
@@ -143,6 +143,8 @@ def test_invalid_options_are_reported_before_encoding(bert, tmp_path):
     assert "b.parquet" in message_of(tmp_path / "a.txt", tmp_path / "b.parquet", *ray, "--output", out)
     assert "c.parquet" in message_of(tmp_path / "a.txt", tmp_path / "c.parquet", *ray, "--output", out)
     assert "holds Parquet files that no run wrote" in message_of(tmp_path / "a.txt", *ray, "--output", tmp_path)
+    own = (tmp_path / "b.parquet", "--column", "body", "--output", tmp_path)
+    assert "b.parquet is also an input" in message_of(*own, *ray)
     assert "standard input cannot be a shard" in message_of("-", *ray, "--output", out)
     assert not out.exists()
 

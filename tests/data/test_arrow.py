@@ -6,7 +6,7 @@ import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
-from support.dataset_folders import ROWS, save_dict, save_to_disk, shards, table, write_stream
+from support.data.dataset_folders import ROWS, save_dict, save_to_disk, shards, table, write_stream
 
 from clearhead.data.arrow import data_files
 from clearhead.data.corpus import Corpus, is_table, texts_of

@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from support import site as sites
 from support.once import once
-from support.site import Page, css_addresses, is_foreign
+from support.pages import site as sites
+from support.pages.site import Page, css_addresses, is_foreign
 
 pytestmark = pytest.mark.slow
 

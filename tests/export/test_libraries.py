@@ -8,9 +8,10 @@ import pytest
 import sentence_transformers
 import torch
 import transformers
-from support import families, folders, forks
+from support import forks
 from support.command import clearhead, refused, started
-from support.tiny import make_bert
+from support.models import families, folders
+from support.models.tiny import make_bert
 
 from clearhead import TextEncoder, TextToText
 from clearhead.export import libraries as formats

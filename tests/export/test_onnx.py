@@ -10,9 +10,10 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from support import families, folders, forks
+from support import forks
 from support.command import clearhead, refused
-from support.tiny import make_bert
+from support.models import families, folders
+from support.models.tiny import make_bert
 
 from clearhead import TextEncoder, TextToText
 from clearhead.export import example_inputs

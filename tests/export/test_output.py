@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.command import clearhead, refused
-from support.tiny import make_bert
+from support.models.tiny import make_bert
 
 TO = ("--to", "transformers")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.seq2seq import FAMILIES, make
+from support.models.seq2seq import FAMILIES, make
 
 from clearhead import GenerationConfig
 from clearhead.checkpoints import load_seq2seq

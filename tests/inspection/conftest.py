@@ -1,7 +1,7 @@
 """Fixtures for tests of the page."""
 
 import pytest
-from support.page import TEXT
+from support.pages.page import TEXT
 
 from clearhead.inspection.report import collect
 from clearhead.inspection.report.html import write_page

@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 import torch
-from support import families, seq2seq
 from support.command import clearhead, refused, started
+from support.models import families, seq2seq
 
 from clearhead import checkpoints, verify
 from clearhead.checkpoints.encoder_family import EncoderFamily

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from support import families, seq2seq
+from support.models import families, seq2seq
 
 from clearhead import (
     CrossAttention,

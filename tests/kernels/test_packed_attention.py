@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.families import FAMILIES, make
+from support.models.families import FAMILIES, make
 
 from clearhead import masks, scaled_dot_product
 from clearhead.checkpoints import load_encoder

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from support.families import make
+from support.models.families import make
 
 import clearhead
 from clearhead import GenerationConfig, QuestionAnswerer, TextClassifier, TextEncoder, TextToText

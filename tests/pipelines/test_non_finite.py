@@ -5,10 +5,10 @@ import shutil
 
 import numpy as np
 import pytest
-from support import families, overflow
 from support.command import clearhead, refused
-from support.folders import marian
-from support.tiny import make_bert
+from support.models import families, overflow
+from support.models.folders import marian
+from support.models.tiny import make_bert
 
 from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
 from clearhead.finite import NonFiniteError, check_finite

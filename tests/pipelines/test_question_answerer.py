@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.families import FAMILIES, make
+from support.models.families import FAMILIES, make
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertTokenizerFast
 
 from clearhead import QuestionAnswerer

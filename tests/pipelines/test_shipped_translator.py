@@ -46,7 +46,14 @@ def test_model_card_names_weights_and_training_data():
     card = (FOLDER / "MODEL_CARD.md").read_text(encoding="utf-8")
     digest = hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
     assert re.findall(r"\b[0-9a-f]{64}\b", card) == [digest]
-    for phrase in ("CC BY 2.0", "tatoeba.org", "manythings.org/anki", "recipes/tatoeba-en-de.yaml", "BLEU", "chrF"):
+    for phrase in (
+        "CC BY 2.0",
+        "tatoeba.org",
+        "manythings.org/anki",
+        "recipes/datasets/tatoeba-en-de.yaml",
+        "BLEU",
+        "chrF",
+    ):
         assert phrase in card
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from support.command import clearhead, refused, started
-from support.families import make
+from support.models.families import make
 from transformers import AutoTokenizer
 
 from clearhead import TextClassifier

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import folders
+from support.models import folders
 from transformers import AutoTokenizer
 
 from clearhead import Generated, TextToText

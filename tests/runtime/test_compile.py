@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.families import make
+from support.models.families import make
 
 from clearhead import TextEncoder
 from clearhead.runtime import compile

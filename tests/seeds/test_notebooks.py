@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from PIL import Image
-from support import notebook_outputs
+from support.pages import notebook_outputs
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))

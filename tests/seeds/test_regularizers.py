@@ -3,7 +3,7 @@
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.training_data import recipe, write_data
+from support.data.training_data import recipe, write_data
 
 from clearhead.train.regularizers import REGULARIZERS
 from clearhead.train.trainer import train

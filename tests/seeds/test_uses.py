@@ -1,8 +1,8 @@
 """T3.8: translation, summarization and question answering with checkpoints of their families."""
 
 import pytest
-from support import folders
-from support.families import make
+from support.models import folders
+from support.models.families import make
 
 from clearhead import QuestionAnswerer, TextToText
 from clearhead.pipelines.summarizer import summarize

@@ -4,9 +4,9 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
-from support.folders import bart
-from support.tiny import VOCABULARY, make_bert
-from support.training_data import recipe
+from support.data.training_data import recipe
+from support.models.folders import bart
+from support.models.tiny import VOCABULARY, make_bert
 
 from clearhead import checkpoints
 from clearhead.train.trainer import train

@@ -1,8 +1,8 @@
 """Folders of tiny models to serve."""
 
 import pytest
-from support import families
-from support.folders import marian
+from support.models import families
+from support.models.folders import marian
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,8 @@ import concurrent.futures
 
 import httpx
 import pytest
-from support import families, overflow, served
+from support import served
+from support.models import families, overflow
 
 
 @pytest.fixture(scope="module")

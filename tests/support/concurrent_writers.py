@@ -193,8 +193,8 @@ def prepare(folder):
     """Write the models, texts and recipe for the races."""
     import yaml
 
-    from support.tiny import make_bert
-    from support.training import spec
+    from support.data.training import spec
+    from support.models.tiny import make_bert
 
     make_bert(folder / "bert")
     make_bert(folder / "other", seed=1, hidden_size=64)

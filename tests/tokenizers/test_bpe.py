@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.spm import ENGLISH, GERMAN, TEXTS
+from support.models.spm import ENGLISH, GERMAN, TEXTS
 from transformers import AutoTokenizer
 
 from clearhead.checkpoints import load_tokenizer

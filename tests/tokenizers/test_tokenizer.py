@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tiny import VOCABULARY
+from support.models.tiny import VOCABULARY
 from transformers import BertTokenizer
 
 from clearhead.data.batching import token_batches
@@ -36,7 +36,7 @@ def test_only_lf_and_crlf_end_a_line(tmp_path):
 def test_invalid_utf8_names_the_line(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\nb\xffd\n")
-    with pytest.raises(ValueError, match=r"a\.txt, line 2: not UTF-8 at byte 2 of the line \(0xff\)"):
+    with pytest.raises(ValueError, match=r"a\.txt, line 2: not UTF-8 at byte 2 \(0xff\)"):
         list(Corpus([path]))
     assert list(Corpus([path], errors="replace")) == ["good", "b\ufffdd"]
 

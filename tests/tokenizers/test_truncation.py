@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import spm
-from support.tiny import make_bert
+from support.models import spm
+from support.models.tiny import make_bert
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support import forks
-from support.training import outcome, write_data, write_tiny
+from support.data.training import outcome, write_data, write_tiny
 
 
 @pytest.fixture(scope="module")

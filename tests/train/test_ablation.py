@@ -6,7 +6,7 @@ import shutil
 import pytest
 import yaml
 from support.command import clearhead, refused, started
-from support.training_data import recipe, write_data
+from support.data.training_data import recipe, write_data
 
 from clearhead.train.ablation import ablate, toggled
 from clearhead.train.regularizers import ablations

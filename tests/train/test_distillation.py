@@ -6,9 +6,9 @@ import shutil
 import pytest
 import yaml
 from support.command import refused, started
-from support.overflow import change_weights
-from support.training import trained_until
-from support.training_data import SIZES, recipe, write_data
+from support.data.training import trained_until
+from support.data.training_data import SIZES, recipe, write_data
+from support.models.overflow import change_weights
 
 from clearhead import TextToText
 from clearhead.train.data.dataset import TokenizedDataset
@@ -91,6 +91,23 @@ def test_student_trains_on_texts_of_its_teacher(data, teacher, tmp_path):
     assert "validation: 32 examples" in err
 
 
+def interrupt_after_window(outputs, monkeypatch):
+    """Write the first 11 texts of a teacher, and interrupt the next window; return the list of windows."""
+    monkeypatch.setattr("clearhead.train.distillation._WINDOW", 11)
+    generate, windows = TextToText.generate, []
+
+    def interrupt(*arguments, **options):
+        windows.append(arguments)
+        if len(windows) == 2:
+            raise KeyboardInterrupt
+        return generate(*arguments, **options)
+
+    monkeypatch.setattr(TextToText, "generate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        outputs.complete()
+    return windows
+
+
 def test_interrupted_texts_continue_to_the_same_file(data, teacher, tmp_path, monkeypatch):
     whole, cut = (
         _TeacherOutputs(tmp_path / name / "teacher.jsonl", student(data, teacher, tmp_path, sequence_level=True))
@@ -98,19 +115,7 @@ def test_interrupted_texts_continue_to_the_same_file(data, teacher, tmp_path, mo
     )
     whole.complete()
     cut.path.parent.mkdir()
-    monkeypatch.setattr("clearhead.train.distillation._WINDOW", 11)
-    texts, calls = TextToText.generate, []
-
-    def interrupt(*arguments, **options):
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return texts(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TextToText, "generate", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            cut.complete()
+    interrupt_after_window(cut, monkeypatch)
     part = cut.path.with_suffix(".part")
     written = part.read_bytes()
     assert written.count(b"\n") == 11
@@ -219,22 +224,11 @@ def test_texts_do_not_continue_with_other_weights_of_the_teacher(data, teacher, 
     outputs = _TeacherOutputs(
         tmp_path / "a" / "teacher.jsonl", student(data, tmp_path / "teacher", tmp_path, sequence_level=True)
     )
-    monkeypatch.setattr("clearhead.train.distillation._WINDOW", 11)
-    texts, calls = TextToText.generate, []
-
-    def interrupt(*arguments, **options):
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return texts(*arguments, **options)
-
-    monkeypatch.setattr(TextToText, "generate", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        outputs.complete()
+    windows = interrupt_after_window(outputs, monkeypatch)
     change()
     with pytest.raises(ValueError, match=r"teacher\.part holds texts of other weights of .*teacher; remove it and"):
         outputs.complete()
     change()
     outputs.complete()
-    assert len(calls) == 4
+    assert len(windows) == 4
     assert len(_lines(outputs.path)) == 32

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 import transformers
-from support.training_data import recipe, write_data
+from support.data.training_data import recipe, write_data
 
 from clearhead import TextToText
 from clearhead.train.trainer import train

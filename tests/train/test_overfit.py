@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 import transformers
-from support.training_data import SIZES, recipe, write_data
+from support.data.training_data import SIZES, recipe, write_data
 
 from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText, checkpoints
 from clearhead.data.records import Records

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from support import forks
-from support.training import KILLED, losses, metrics, outcome, same, tiny, weights, write_tiny
+from support.data.training import KILLED, losses, metrics, outcome, same, tiny, weights, write_tiny
 
 from clearhead.train.distributed.process_group import ProcessGroup
 from clearhead.train.trainer import train

@@ -13,7 +13,7 @@ from clearhead._version import __version__
 from clearhead.corpus.writers import PartFile, check_output
 from clearhead.data.corpus import Corpus
 from clearhead.finite import error_context
-from clearhead.io.atomic import remove_leftovers
+from clearhead.io.atomic import check_not_input, remove_leftovers
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 from clearhead.io.safetensors import weights_hash
@@ -95,7 +95,7 @@ def encode_corpus(
     check_output(output, corpus.keep)
     if resume and not corpus.can_reread:
         raise ValueError("standard input and pipes cannot be resumed, because they cannot be read twice; give a file")
-    corpus.check_output(output)
+    check_not_input(output, corpus.sources)
     with writer_lock(output, wait=wait):
         if not resume and not overwrite:
             _check_no_interrupted_run(output)

@@ -11,6 +11,7 @@ from clearhead.corpus.encode import EncodingStats, fingerprint
 from clearhead.corpus.ray_workers import EncodingJob, RayPool, source_file
 from clearhead.corpus.writers import check_output
 from clearhead.data.corpus import Corpus
+from clearhead.io.atomic import check_not_input
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import folder_lock
 from clearhead.pipelines.text_encoder import TextEncoder
@@ -118,8 +119,7 @@ def _outputs(shards: Sequence[str | Path], output: Path) -> dict[str, Path]:
         target = output.resolve() / f"{Path(name).stem}.parquet"
         if target in sources:
             raise ValueError(f"{sources[target]} and {shard} would both be written to {target}; rename one of them")
-        if target == Path(shard).resolve():
-            raise ValueError(f"{target} is also an input and would be overwritten; give another --output")
+        check_not_input(target, [shard])
         sources[target] = shard
         outputs[str(Path(shard).resolve())] = target
     return outputs

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearhead.data.lines import Errors
+from clearhead.data.lines import Errors, encoding_error
 from clearhead.data.tables import Cells, Column, check_value, missing_column
 from clearhead.io.json import read_json
 
@@ -370,10 +370,7 @@ def _decoded(value: bytes, column: Column, where: str, errors: Errors, advice: s
     try:
         return value.decode("utf-8", errors)
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{where}: column {column.name!r} is not UTF-8 at byte {error.start + 1} "
-            f"(0x{value[error.start]:02x}); {advice}"
-        ) from None
+        raise encoding_error(error, f"{where}, column {column.name!r}", advice) from None
 
 
 def _is_text(kind: Any) -> bool:

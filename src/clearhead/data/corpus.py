@@ -16,9 +16,8 @@ from clearhead.choices import check_choice
 from clearhead.data.arrow import SUFFIXES as ARROW_SUFFIXES
 from clearhead.data.arrow import arrow_rows, check_arrow, data_files
 from clearhead.data.file_formats import check_text_format
-from clearhead.data.lines import Errors, check_file, content_hash, open_bytes, strip_newline, text_lines
+from clearhead.data.lines import Errors, check_file, content_hash, encoding_error, open_bytes, strip_newline, text_lines
 from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, table_header
-from clearhead.io.atomic import check_not_input
 
 log = logging.getLogger(__name__)
 
@@ -112,14 +111,6 @@ class Corpus:
         if not self.keep:
             return [{}] * count
         return [dict(zip(self.keep, self._kept.popleft(), strict=True)) for _ in range(count)]
-
-    def check_output(self, output: Path) -> None:
-        """Check that an output is not one of the sources.
-
-        Raises:
-            ValueError: it is.
-        """
-        check_not_input(output, self.sources)
 
     def location(self, index: int) -> str:
         """Return the file and line of a text by its number from 0, reading the file again."""
@@ -355,7 +346,7 @@ def read_document(argument: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{source_name(argument)} is not UTF-8: {error}; convert it, for example with iconv") from None
+        raise encoding_error(error, source_name(argument), "convert it, for example with iconv") from None
 
 
 def _check_typed(text: str, name: str) -> str:

@@ -145,10 +145,27 @@ def text_lines(
         try:
             yield line.decode(encoding, errors)
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{name}, line {number}: not {encoding.upper()} at byte {error.start + 1} of the line "
-                f"(0x{line[error.start]:02x}); {advice}"
-            ) from None
+            raise encoding_error(error, f"{name}, line {number}", advice, encoding) from None
+
+
+def encoding_error(error: UnicodeDecodeError, where: str, advice: str, encoding: str = "utf-8") -> ValueError:
+    """Return the error about bytes that are invalid in an encoding.
+
+    Args:
+        error: the error of `bytes.decode`.
+        where: the file, and the line or the row and column.
+        advice: how to fix it.
+        encoding: the encoding.
+
+    >>> from clearhead.data.lines import encoding_error
+    >>> try:
+    ...     b"caf\\xe9".decode()
+    ... except UnicodeDecodeError as error:
+    ...     encoding_error(error, "a.txt, line 1", "convert the file")
+    ValueError('a.txt, line 1: not UTF-8 at byte 4 (0xe9); convert the file')
+    """
+    byte = error.object[error.start]
+    return ValueError(f"{where}: not {encoding.upper()} at byte {error.start + 1} (0x{byte:02x}); {advice}")
 
 
 def strip_newline(line: str) -> str:

@@ -34,7 +34,7 @@ def is_fast_forward(q: Tensor) -> bool:
 def _has_fast_fused_bfloat16() -> bool:
     """Return whether the CPU has AMX, with which the fused kernel is faster in bfloat16 at every length.
 
-    It is faster in float32 too, but there padding would change a result by about 1e-6.
+    The fused kernel is faster in float32, too, but there padding would change its results by about 1e-6.
     """
     return cpu.has("amx_bf16")
 
@@ -45,7 +45,10 @@ def _supports(call: AttentionCall) -> bool:
 
 
 def _is_short(call: AttentionCall) -> bool:
-    """Return whether queries and keys are so few that the fused kernel is slower, two to eight times for 10 to 60."""
+    """Return whether queries and keys are so few that the fused kernel is slower.
+
+    It takes two to eight times as long for 10 to 60 tokens.
+    """
     if call.needs_grad:
         return max(call.queries, call.keys) <= MAX_LENGTH_WITH_GRAD
     return is_fast_forward(call.q) and max(call.queries, call.keys) <= MAX_LENGTH

@@ -20,7 +20,7 @@ class LinearConverter(Protocol):
     """Interface of objects that replace the linear layers of a model for inference."""
 
     def supports(self, device: torch.device) -> bool:
-        """Return whether its layers run on a device, and are correct there."""
+        """Return whether the new layers run on a device, with correct results."""
 
     def convert(self, module: nn.Module, *, small_batch: bool = False) -> dict[int, nn.Module]:
         """Return the replacement of each layer of a module, keyed by the layer's `id`.
@@ -45,7 +45,7 @@ def _never(device: torch.device) -> bool:
 
 @dataclass(frozen=True)
 class Precision:
-    """A precision: the dtype of a model's layers and the converter of its linear layers.
+    """Dtype of a model's layers, and the converter of its linear layers.
 
     Args:
         name: the name that users give, such as "bfloat16".

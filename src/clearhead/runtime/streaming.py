@@ -20,7 +20,7 @@ def chunked(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     """Yield lists of up to `size` texts; a list ends early after eight million characters.
 
     Raises:
-        ValueError: as in `check_texts`.
+        ValueError: the argument is a single string, or an item is not a string.
 
     >>> list(chunked(["a", "b", "c"], 2))
     [['a', 'b'], ['c']]
@@ -40,7 +40,7 @@ def chunked(texts: Iterable[str], size: int) -> Iterator[list[str]]:
 def with_prefixes(
     chunks: Iterable[list[str]], prefixes: Iterable[str] | None, label: Callable[[int], str]
 ) -> Iterator[tuple[list[str], list[str] | None]]:
-    """Yield each chunk of texts with as many prefixes; without prefixes, with None.
+    """Yield each chunk of texts with its prefixes, or with None if there are none.
 
     Args:
         chunks: the chunks.

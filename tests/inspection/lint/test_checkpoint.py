@@ -4,9 +4,9 @@ import json
 import shutil
 
 import pytest
-from support import folders
 from support.command import clearhead, refused, started
-from support.tiny import VOCABULARY
+from support.models import folders
+from support.models.tiny import VOCABULARY
 
 from clearhead.inspection.lint.checkpoint import lint_checkpoint
 from clearhead.models import heads

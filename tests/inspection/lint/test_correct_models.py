@@ -5,7 +5,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.linting import (
+from support.lint.examples import (
     BERT,
     MARIAN,
     PAD,
@@ -17,7 +17,7 @@ from support.linting import (
     torch_encoder,
     torch_transformer,
 )
-from support.linting_torch_nn import LengthFirstEncoder, LengthFirstTransformer, Pooled
+from support.lint.torch_nn import LengthFirstEncoder, LengthFirstTransformer, Pooled
 from torch import nn
 
 from clearhead import Decoder, Seq2Seq, Seq2SeqConfig, lint, masks
@@ -63,31 +63,58 @@ def dense_mask(keep, fill):
 
 def correct_call(kind, keep, target_keep, fill):
     """Return a model, a batch and arguments about padding without a mistake."""
-    (rows, longest), longest_target = keep.shape, target_keep.shape[1]
     ids, target = (torch.where(kept, torch.randint(3, 20, kept.shape), PAD) for kept in (keep, target_keep))
     start = target_keep & (target_keep.cumsum(dim=1) == 1)
     target = torch.where(start, PAD, target)  # the start token of these models
-    x, y = torch.randn(rows, longest, 8), torch.randn(rows, longest_target, 8)
-    causal = nn.Transformer.generate_square_subsequent_mask(longest_target)
-    theirs = {"input_ids": ids, "attention_mask": keep.long()}
-    both = theirs | {"decoder_input_ids": target, "decoder_attention_mask": target_keep.long()}
-    known = {"keep": keep, "target_keep": target_keep}
+    for calls in (correct_ours, correct_torch, correct_around_torch, correct_transformers):
+        if call := calls(kind, keep, target_keep, ids, target, fill):
+            return call
+    raise AssertionError(kind)
+
+
+def vectors(keep, target_keep):
+    """Return random vectors for each position of the source and the target."""
+    return torch.randn(*keep.shape, 8), torch.randn(*target_keep.shape, 8)
+
+
+def correct_ours(kind, keep, target_keep, ids, target, fill):
+    """Return a correct call of a model of this library."""
     match kind:
         case "ours":
             return encoder(), {"ids": ids, "mask": dense_mask(keep, fill)}, {}
         case "our seq2seq":
-            batch = {
-                "ids": ids,
-                "target_ids": target,
-                "mask": masks.padding(keep),
-                "target_mask": masks.padding(target_keep),
-            }
-            return Seq2Seq(Seq2SeqConfig(**SIZES)), batch, {}
+            both = {"mask": masks.padding(keep), "target_mask": masks.padding(target_keep)}
+            return Seq2Seq(Seq2SeqConfig(**SIZES)), {"ids": ids, "target_ids": target} | both, {}
         case "our decoder":
-            batch = {"x": y, "memory": x, "mask": masks.causal(longest_target), "memory_mask": dense_mask(keep, fill)}
-            return Decoder(8, 12, 2, 0.1, 2), batch, known | {"target_keep": torch.ones_like(target_keep)}
+            x, y = vectors(keep, target_keep)
+            batch = {"x": y, "memory": x, "mask": masks.causal(y.shape[1]), "memory_mask": dense_mask(keep, fill)}
+            return Decoder(8, 12, 2, 0.1, 2), batch, {"keep": keep, "target_keep": torch.ones_like(target_keep)}
+
+
+def correct_torch(kind, keep, target_keep, ids, target, fill):
+    """Return a correct call of a module of torch.nn."""
+    x, y = vectors(keep, target_keep)
+    padding = torch_mask(keep, fill)
+    known = {"keep": keep, "target_keep": target_keep}
+    causal = nn.Transformer.generate_square_subsequent_mask(y.shape[1])
+    match kind:
         case "torch.nn":
-            return torch_encoder(), {"src": x, "src_key_padding_mask": torch_mask(keep, fill)}, {"keep": keep}
+            return torch_encoder(), {"src": x, "src_key_padding_mask": padding}, {"keep": keep}
+        case "torch.nn transformer":
+            batch = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+            batch |= {"tgt_key_padding_mask": torch_mask(target_keep, fill)}
+            return torch_transformer(), {"src": x, "tgt": y, "tgt_mask": causal, **batch}, known
+        case "one attention":
+            return attention()(), {"query": x, "key": x, "value": x, "key_padding_mask": padding}, {"keep": keep}
+        case "one causal attention":
+            return attention()(), {"query": y, "key": y, "value": y, "attn_mask": causal, "need_weights": False}, {}
+        case "one cross-attention":
+            return attention()(), {"query": y, "key": x, "value": x, "key_padding_mask": padding}, known
+
+
+def correct_around_torch(kind, keep, target_keep, ids, target, fill):
+    """Return a correct call of a model of torch.nn modules that embeds ids and derives its masks from them."""
+    match kind:
         case "around torch.nn":
             return LengthFirstEncoder(), {"src": ids}, {}
         case "a mean" | "a maximum" | "a maximum, the length first":
@@ -99,13 +126,14 @@ def correct_call(kind, keep, target_keep, fill):
             return LengthFirstEncoder(pooled=True), {"src": ids}, {}
         case "around torch.nn transformer":
             return LengthFirstTransformer(), {"src": ids, "tgt": torch.where(target == PAD, 2, target)}, {"keep": keep}
-        case "torch.nn transformer":
-            padding = {
-                "src_key_padding_mask": torch_mask(keep, fill),
-                "memory_key_padding_mask": torch_mask(keep, fill),
-            }
-            padding |= {"tgt_key_padding_mask": torch_mask(target_keep, fill)}
-            return torch_transformer(), {"src": x, "tgt": y, "tgt_mask": causal, **padding}, known
+
+
+def correct_transformers(kind, keep, target_keep, ids, target, fill):
+    """Return a correct call of a model of transformers."""
+    rows, longest = keep.shape
+    theirs = {"input_ids": ids, "attention_mask": keep.long()}
+    both = theirs | {"decoder_input_ids": target, "decoder_attention_mask": target_keep.long()}
+    match kind:
         case "bert":
             dense = {} if fill is None else {"attention_mask": dense_mask(keep, fill).expand(rows, 1, longest, longest)}
             return transformers.BertModel(BERT), theirs | dense, {}
@@ -129,17 +157,6 @@ def correct_call(kind, keep, target_keep, fill):
             return transformers.T5ForConditionalGeneration(T5), both, {}
         case "pooled":
             return transformers.BertForSequenceClassification(BERT), theirs, {}
-        case "one attention":
-            return (
-                attention()(),
-                {"query": x, "key": x, "value": x, "key_padding_mask": torch_mask(keep, fill)},
-                {"keep": keep},
-            )
-        case "one causal attention":
-            return attention()(), {"query": y, "key": y, "value": y, "attn_mask": causal, "need_weights": False}, {}
-        case "one cross-attention":
-            return attention()(), {"query": y, "key": x, "value": x, "key_padding_mask": torch_mask(keep, fill)}, known
-    raise AssertionError(kind)
 
 
 @pytest.mark.parametrize("kind", CORRECT)

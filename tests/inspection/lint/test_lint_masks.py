@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 import torch
-from support.linting import (
+from support.lint.examples import (
     ATTENDED,
     CAUSAL,
     FULL,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.linting import ATTENDED, INVERTED, KEEP
+from support.lint.examples import ATTENDED, INVERTED, KEEP
 
 from clearhead import lint_masks
 from clearhead.inspection.lint import rule as registry

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from support.page import unpacked, weights
+from support.pages.page import unpacked, weights
 
 from clearhead import EncoderModel, Seq2Seq, TextEncoder, TextToText
 from clearhead.inspection.report import collect

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from support import seq2seq, spm
 from support.command import clearhead
-from support.page import TEXT, weights
+from support.models import seq2seq, spm
+from support.pages.page import TEXT, weights
 
 from clearhead import TextEncoder
 from clearhead.inspection.attention.head import head_attention

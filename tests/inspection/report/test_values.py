@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 import torch
-from support import families, folders
-from support.page import TEXT, results, tooltips, unpacked, weights
+from support.models import families, folders
+from support.pages.page import TEXT, results, tooltips, unpacked, weights
 from transformers import BertTokenizerFast
 
 from clearhead import Seq2Seq, TextEncoder, TextToText, watch

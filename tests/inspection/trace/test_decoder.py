@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support import seq2seq
+from support.models import seq2seq
 
 from clearhead import (
     CrossAttention,

@@ -1,0 +1,141 @@
+"""Tokenizer files of encoder–decoders: which class they select, and errors that name the file."""
+
+import importlib.util
+import json
+
+import pytest
+from support.models import spm
+from support.models.spm import TYPES, pair
+
+from clearhead.checkpoints import load_tokenizer
+from clearhead.tokenizers import languages
+from clearhead.tokenizers.sentencepiece import SentencePieceTokenizer
+from clearhead.tokenizers.tokenizer import Tokenizer
+
+
+@pytest.mark.parametrize("written", ["TokenizersBackend", "class with Fast", None])
+@pytest.mark.parametrize("family", ["mbart", "mbart50", "nllb"])
+def test_families_with_the_same_model_type(tmp_path, family, written):
+    reference = spm.theirs(family)
+    reference.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config["tokenizer_class"] = f"{type(reference).__name__}Fast" if written == "class with Fast" else written
+    spm.write_json(tmp_path / "tokenizer_config.json", config)
+    ours = load_tokenizer(tmp_path, TYPES.get(family, family))
+    assert ours.encode(["The bridge"])[0].ids == reference("The bridge")["input_ids"]
+
+
+def test_config_json_may_name_the_tokenizer_class(tmp_path):
+    spm.plain("mbart50", tmp_path, tokenizer_class=None)
+    assert len(load_tokenizer(tmp_path, "mbart").languages) == len(languages.MBART_CODES)
+    spm.write_json(tmp_path / "config.json", {"tokenizer_class": "MBart50Tokenizer"})
+    assert len(load_tokenizer(tmp_path, "mbart").languages) == len(languages.MBART50_CODES)
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("marian", "target.spm"),
+        ("marian", "source.spm"),
+        ("marian", "vocab.json"),
+        ("marian-separate", "target_vocab.json"),
+        ("m2m_100", "sentencepiece.bpe.model"),
+        ("t5", "spiece.model"),
+        ("nllb", "sentencepiece.bpe.model"),
+    ],
+)
+def test_error_names_missing_file(tmp_path, family, name):
+    pair(family, tmp_path)
+    (tmp_path / name).unlink()
+    kind = family.split("-")[0]
+    with pytest.raises(ValueError, match=f"has no {name}; its tokenizer needs .*{name}.*or a tokenizer.json"):
+        load_tokenizer(tmp_path, TYPES.get(kind, kind))
+
+
+@pytest.mark.parametrize("data", [b"", b"no model", None])
+def test_error_names_broken_sentencepiece_model(tmp_path, data):
+    spm.marian(tmp_path)
+    path = tmp_path / "target.spm"
+    path.write_bytes(path.read_bytes()[:1000] if data is None else data)
+    with pytest.raises(ValueError, match=r"target\.spm is truncated, or not a sentencepiece model"):
+        load_tokenizer(tmp_path, "marian")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("vocab.json", {"</s>": 0, "<unk>": "1"}, "gives '<unk>' the id '1'"),
+        ("vocab.json", {"</s>": 0}, "vocab.json has no <unk>"),
+        ("vocab.json", {"<unk>": 0}, "vocab.json has no </s>"),
+        ("vocab.json", [1], "JSON list"),
+        ("tokenizer_config.json", {"eos_token": 3}, "has a special token 3"),
+        ("tokenizer_config.json", {"additional_special_tokens": [["x"]]}, r"has a special token \['x'\]"),
+    ],
+)
+def test_invalid_marian_files(tmp_path, name, data, words):
+    spm.write_json(spm.marian(tmp_path) / name, data)
+    with pytest.raises(ValueError, match=words):
+        load_tokenizer(tmp_path, "marian")
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "words"),
+    [
+        ("t5", {"extra_ids": "many"}, "extra_ids='many'"),
+        ("pegasus", {"offset": 0}, "offset=0; only 103 is supported"),
+        ("m2m_100", {"language_codes": "mine"}, "language_codes='mine'. Use one of: m2m100, wmt21"),
+    ],
+)
+def test_invalid_tokenizer_configs(tmp_path, family, config, words):
+    pair(family, tmp_path)
+    spm.write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": None} | config)
+    with pytest.raises(ValueError, match=words):
+        load_tokenizer(tmp_path, family)
+
+
+def test_without_sentencepiece_the_extra_is_named(tmp_path, monkeypatch):
+    spm.marian(tmp_path)
+    original = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "sentencepiece" else original(name))
+    with pytest.raises(ValueError, match=r'source\.spm needs sentencepiece: pip install "clearhead\[seq2seq\]"'):
+        load_tokenizer(tmp_path, "marian")
+
+
+@pytest.mark.parametrize(("value", "expected"), [(512, 512), (10**30, None), (True, None), (None, None)])
+def test_maximum_length(tmp_path, value, expected):
+    assert load_tokenizer(spm.marian(tmp_path, model_max_length=value), "marian").max_length == expected
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_barts_plain_files(tmp_path, prefix):
+    theirs = spm.bart_theirs(spm.bart(tmp_path, add_prefix_space=prefix), add_prefix_space=prefix)
+    ours = load_tokenizer(tmp_path, "bart")
+    for text in spm.TEXTS:
+        assert ours.encode([text])[0].ids == theirs(text)["input_ids"]
+    (tmp_path / "merges.txt").write_text("a b c d\n")
+    with pytest.raises(ValueError, match=r"vocab\.json and merges\.txt are not a byte-level BPE"):
+        load_tokenizer(tmp_path, "bart")
+    (tmp_path / "merges.txt").unlink()
+    with pytest.raises(ValueError, match="no vocab.json with a merges.txt"):
+        load_tokenizer(tmp_path, "bart")
+
+
+def test_special_tokens_of_the_config(tmp_path):
+    backend = spm.theirs("t5").backend_tokenizer
+    data = json.loads(backend.to_str())
+    data["added_tokens"] = []
+    spm.write_json(tmp_path / "tokenizer.json", data)
+    spm.write_json(tmp_path / "special_tokens_map.json", {"eos_token": "</s>", "pad_token": {"content": "<pad>"}})
+    ours = load_tokenizer(tmp_path, "t5")
+    assert isinstance(ours, Tokenizer)
+    assert ours.special_ids == {0, 1}
+    assert ours.ids_to_tokens(ours.encode(["a<pad>"])[0].ids)[-2:] == ["<pad>", "</s>"]
+
+
+def test_tokenizer_of_an_encoder(tiny_bert):
+    ours = load_tokenizer(tiny_bert, "bert")
+    assert isinstance(ours, Tokenizer)
+    assert not isinstance(ours, SentencePieceTokenizer)
+    assert ours.encode(["Hello, worlds"]) == Tokenizer.from_folder(tiny_bert).encode(["Hello, worlds"])
+    assert ours.decode(ours.encode(["Hello, worlds"])[0].ids) == "hello, worlds"
+    assert ours.languages == ()

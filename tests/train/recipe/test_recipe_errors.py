@@ -1,0 +1,307 @@
+"""Errors in a recipe or its data are reported in one line, before anything is computed."""
+
+import os
+import re
+import subprocess
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+import yaml
+from support.command import COMMAND, refused, started
+from support.data.training_data import recipe, write_data
+
+from clearhead.train.recipe.load import parse_recipe, read_recipe
+from clearhead.train.recipe.recipe import Recipe
+from clearhead.train.recipe.renamed import RENAMED_KEYS
+from clearhead.train.tasks.predictions import TokenPredictions
+from clearhead.train.tasks.registry import TASKS
+from clearhead.train.trainer import train
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def changed(**changes):
+    """Return a recipe as in YAML, with keys set (section__key) or removed (...)."""
+    spec = {"task": "text-to-text", "output": "run", "data": {"train": "a.tsv"}, "training": {"steps": 3}}
+    if changes.get("task") is ...:
+        del spec["task"], changes["task"]
+    for key, value in changes.items():
+        *sections, last = key.split("__")
+        inner = spec
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner.pop(last, None) if value is ... else inner.update({last: value})
+    return spec
+
+
+TEACHER = {"teacher": "a", "hidden_weight": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"taks": "x"}, "unknown key taks; did you mean task?"),
+        ({"data__trian": "x"}, "unknown key data.trian; did you mean train?"),
+        ({"regularize__droput": 0.1}, "unknown key regularize.droput; did you mean dropout?"),
+        ({"regularize__dropout": {"residul": 0.1}}, "unknown key regularize.dropout.residul; did you mean residual?"),
+        ({"regularize__distillation": {"temprature": 1}}, "distillation.temprature; did you mean temperature?"),
+        ({"objective": {"prefx": "a"}}, "unknown key objective.prefx; did you mean prefix?"),
+        ({"task": ...}, "task is required"),
+        ({"data__train": ...}, "data.train is required"),
+        ({"data__train": ["a", 3]}, "data.train.1 is 3: expected a string"),
+        ({"data__max_length": "long"}, "data.max_length is 'long': expected an integer"),
+        ({"training__steps": 1.5}, "training.steps is 1.5: expected an integer"),
+        ({"regularize__layer_norm": "maybe"}, "regularize.layer_norm is 'maybe': expected true or false"),
+        ({"regularize__r_drop": True}, "regularize.r_drop: expected a value, got true"),
+        ({"regularize__early_stopping": True}, "regularize.early_stopping: expected a value, got true"),
+        ({"regularize__weight_decay": float("nan")}, "regularize.weight_decay is nan: it should be a finite number"),
+        ({"regularize__label_smoothing": 1.0}, "regularize.label_smoothing is 1.0: it should be less than 1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"training__epochs": 2}, "training: exactly one of steps and epochs is required; both are set"),
+        ({"validation__metrics": ["bleu"]}, "validation.metrics: require data.validation"),
+        ({"validation__monitor": "bleu"}, "validation.monitor: requires data.validation"),
+        ({"training__final_weights": "best"}, "training.final_weights: best requires data.validation"),
+        ({"regularize__early_stopping": {}}, "regularize.early_stopping: requires data.validation"),
+        ({"regularize__r_drop": 1, "regularize__dropout": False}, "regularize.r_drop: compares two passes"),
+        ({"model__init_from": "a", "model__init_encoder_from": "b"}, "model: init_from initializes the whole model"),
+        (
+            {"model__init_from": "a", "model__d_model": 8},
+            "model.d_model: is determined by the checkpoint in model.init_from",
+        ),
+        ({"model__init_from": "a", "tokenizer__path": "b"}, "tokenizer: is part of the checkpoint in model.init_from"),
+        (
+            {"task": "classification", "model__init_encoder_from": "b"},
+            "model.init_encoder_from: requires an encoder–decoder",
+        ),
+        (
+            {"task": "classification", "model__decoder_num_layers": 2},
+            "model.decoder_num_layers: requires an encoder–decoder",
+        ),
+        (
+            {"task": "classification", "regularize__distillation": TEACHER},
+            "hidden_weight: requires a task that predicts tokens",
+        ),
+        (
+            {"task": "masked-language-model", "regularize__augmentation": {"token_replacement": 0.1}},
+            "use objective.mask_rate instead",
+        ),
+        (
+            {"task": "span-answers", "regularize__augmentation": {"local_shuffle": 2}},
+            "local_shuffle: moves the tokens of the answer",
+        ),
+        (
+            {"task": "sentence-embeddings", "regularize__r_drop": 1.0},
+            "r_drop: requires a task that predicts classes or tokens",
+        ),
+        ({"task": "sentence-embeddings", "objective": {"score_range": [1, 1]}}, "score_range must increase"),
+    ],
+)
+def test_wrong_recipe_is_refused(changes, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        parse_recipe(changed(**changes), "r.yaml")
+    assert str(error.value).startswith("r.yaml: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [{"label_smoothing": 0.1}, {"r_drop": 1.0}, {"distillation": {"teacher": "t", "hidden_weight": 1.0}}],
+)
+def test_kind_of_predictions_decides_which_regularizers_a_new_task_allows(section, monkeypatch):
+    toy = replace(TASKS["sentence-embeddings"], name="toy")
+    monkeypatch.setitem(TASKS, "toy", toy)
+    data = changed(task="toy", **{f"regularize__{key}": value for key, value in section.items()})
+    with pytest.raises(ValueError, match=r"requires a task that predicts .*tokens, not toy"):
+        parse_recipe(data, "r.yaml")
+    monkeypatch.setitem(TASKS, "toy", replace(toy, predicts=TokenPredictions))
+    assert parse_recipe(data, "r.yaml").task == "toy"
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED_KEYS.items())
+def test_renamed_key_is_refused_with_its_new_name(tmp_path, old, new):
+    *sections, last = old.split(".")
+    message = re.escape(f"r.yaml: {old} was renamed to {new}")
+    with pytest.raises(ValueError, match=message):
+        parse_recipe(changed(**{"__".join([*sections, last]): 1}), "r.yaml")
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        read_recipe(tmp_path / "r.yaml", [f"{old}=1"])
+    section = Recipe
+    for name in new.split("."):
+        field = section.model_fields[name].annotation
+        section = next((kind for kind in (field, *get_args(field)) if hasattr(kind, "model_fields")), None)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.steps", "expected key=value"),
+        ("=3", "expected key=value"),
+        ("training.stps=3", "unknown key training.stps; did you mean steps?"),
+        ("task.x=3", "task is 'text-to-text' in the recipe, not a section"),
+        ("training.steps=[1,", "the value is not YAML"),
+    ],
+)
+def test_wrong_override_is_refused(tmp_path, override, message):
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_recipe(tmp_path / "r.yaml", [override])
+
+
+@pytest.mark.parametrize(
+    "text", ["a: " + "[" * 5000 + "]" * 5000, "".join(f"{'  ' * level}a:\n" for level in range(2000))], ids=["[", "a:"]
+)
+def test_too_deeply_nested_yaml_is_a_one_line_error(tmp_path, text):
+    path = tmp_path / "deep.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert f"{path} is nested too deeply" in refused("train", path)
+    path.write_text(yaml.safe_dump(changed()), encoding="utf-8")
+    message = refused("train", path, "data.columns=" + "[" * 5000)
+    assert "'data.columns=[[[" in message
+    assert "nested too deeply" in message
+    assert len(message) < 300
+
+
+def test_values_that_yaml_cannot_build_are_a_one_line_error(tmp_path):
+    path = tmp_path / "date.yaml"
+    path.write_text("seed: 2020-13-45", encoding="utf-8")
+    assert f"{path} is not YAML: month must be in 1..12" in refused("train", path)
+
+
+def test_overrides_are_yaml(tmp_path):
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
+    spec = read_recipe(
+        tmp_path / "r.yaml",
+        [
+            "training.steps=null",
+            "training.epochs=2",
+            "regularize.dropout.residual=0.3",
+            "objective.prefix='a=b: '",
+            "optimizer.betas=[0.9, 0.99]",
+        ],
+    )
+    assert (spec.training.steps, spec.training.epochs, spec.regularize.dropout.residual) == (None, 2, 0.3)
+    assert (spec.objective.prefix, spec.optimizer.betas) == ("a=b: ", (0.9, 0.99))
+
+
+WRONG_DATA = [
+    ("text-to-text", {"source": "one\ntwo\n", "target": "eins\n"}, {}, "has 1 lines, but"),
+    ("text-to-text", {"source": "one\n\n", "target": "eins\nzwei\n"}, {"strict": True}, "source, line 2: no tokens"),
+    (
+        "text-to-text",
+        {"source": "one\n" + "red " * 99 + "\n", "target": "a\nb\n"},
+        {"strict": True, "batch_tokens": 50},
+        "source, line 2: longer than the batch limit of 50 tokens",
+    ),
+    (
+        "text-to-text",
+        {"source": "a\na\n", "target": "a\n" + "b " * 99 + "\n"},
+        {"strict": True, "max_target_length": 9},
+        "source, line 2: the target has",
+    ),
+    ("text-to-text", {"source": "\n \n", "target": "a\nb\n"}, {}, "no examples are left to train on (2: no tokens)"),
+    (
+        "span-answers",
+        "who\tred dog\tdog\t3\n",
+        {},
+        "line 1: the context does not contain the answer 'dog' at character 3",
+    ),
+    ("span-answers", "who\tred\tred\t0\n \tred\tred\t0\n", {"strict": True}, "rows.tsv, line 2: no tokens"),
+    (
+        "span-answers",
+        "who\tred\tred\t0\n" + "who " * 60 + "\tred\tred\t0\n",
+        {"strict": True, "max_length": 20},
+        "rows.tsv, line 2: the question of pair 0 has",
+    ),
+    ("sentence-embeddings", "a\tb\t7\n", {}, "line 1: the score 7.0 is outside objective.score_range, 0.0 to 5.0"),
+    ("sentence-embeddings", "a\tb\thigh\n", {}, "line 1: the score is 'high'; expected a number"),
+]
+
+
+@pytest.mark.parametrize(("task", "texts", "spec", "message"), WRONG_DATA)
+def test_wrong_data_is_refused_with_its_location(data, tmp_path, task, texts, spec, message):
+    if isinstance(texts, dict):
+        files = {field: str(tmp_path / field) for field in texts}
+        for field, text in texts.items():
+            (tmp_path / field).write_text(text, encoding="utf-8")
+    else:
+        files = str(tmp_path / "rows.tsv")
+        (tmp_path / "rows.tsv").write_text(texts, encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        train(recipe(data, task, tmp_path / "run", data={"train": files} | spec))
+
+
+def test_unusable_questions_are_skipped_and_counted(data, tmp_path, caplog):
+    caplog.set_level("INFO", logger="clearhead.train")
+    file = tmp_path / "rows.tsv"
+    file.write_text("red\tred dog\tdog\t4\n \tred\tred\t0\nred\t \t\t-1\n" + "red " * 60 + "\tred\tred\t0\n", "utf-8")
+    spec = {"train": str(file), "validation": str(file), "max_length": 20}
+    assert train(recipe(data, "span-answers", tmp_path / "run", data=spec)).finished
+    assert re.search(r"training: 1 examples, \d+ tokens; skipped: 2: no tokens, 1: question too long", caplog.text)
+
+
+def test_unknown_label_is_refused(data, tmp_path):
+    (tmp_path / "held.tsv").write_text("red dog\tshrt\n", encoding="utf-8")
+    spec = recipe(data, "classification", tmp_path / "run", data={"validation": str(tmp_path / "held.tsv")})
+    with pytest.raises(ValueError, match=r"line 1: unknown label 'shrt'; did you mean short\?"):
+        train(spec)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"validation": {"monitor": "blue", "metrics": ["bleu"]}},
+            "validation.monitor is 'blue', which is not computed; did you mean bleu?",
+        ),
+        ({"model": {"architecture": "maran"}}, "model.architecture is 'maran'; did you mean marian?"),
+        ({"training": {"device": "gpu9"}}, "device 'gpu9' cannot be used"),
+    ],
+)
+def test_unknown_values_are_refused_before_the_data_is_read(data, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        train(recipe(data, "text-to-text", tmp_path / "run", held_out=True, **changes))
+    assert not (tmp_path / "run" / "data").exists()
+
+
+def _written(files, folder, **sections):
+    path = folder / "recipe.yaml"
+    spec = recipe(files, "text-to-text", folder / "run", **sections)
+    path.write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
+    return path
+
+
+def test_command_prints_one_line_for_a_recipe_error(data, tmp_path):
+    (tmp_path / "broken.yaml").write_text("a: [1,\n b: 2", encoding="utf-8")
+    assert "is not YAML" in refused("train", tmp_path / "broken.yaml")
+    assert "did you mean steps?" in refused("train", _written(data, tmp_path), "training.stps=3")
+
+
+@pytest.mark.slow
+def test_skipped_and_truncated_examples_are_counted(data, tmp_path):
+    rows = {"source": "one\n\n" + "red " * 99 + "\ntwo\n", "target": "eins\nzwei\nrot\n" + "b " * 99 + "\n"}
+    files = {field: str(tmp_path / field) for field in rows}
+    for field, text in rows.items():
+        (tmp_path / field).write_text(text, encoding="utf-8")
+    status, _, err = started(
+        "train", _written(data, tmp_path, data={"train": files, "max_length": 20, "max_target_length": 20})
+    )
+    assert status == 0, err
+    skipped = "skipped: 1: no tokens, 1: target too long; truncated: 1"
+    assert re.search(rf"training: 2 examples, \d+ tokens; {skipped}", err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["lightning", "matplotlib", "tensorboard", "yaml"])
+def test_error_names_missing_library_and_extra(data, tmp_path, missing):
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{missing!r}] = None\n", encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [COMMAND, "train", str(_written(data, tmp_path))]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.endswith('pip install "clearhead[train]"\n'), done.stderr

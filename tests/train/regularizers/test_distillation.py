@@ -1,0 +1,100 @@
+"""The loss with a teacher, and teachers that do not fit."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.data.training_data import (
+    batch_of,
+    kl,
+    logits_of,
+    module_of,
+    predict,
+    ready,
+    recipe,
+    save_teacher,
+    write_data,
+)
+from torch.nn import functional
+
+from clearhead.train.regularizers.distillation import distillation_loss
+from clearhead.train.tasks.predictions import task_loss
+
+
+def test_teacher_never_sees_padding(data, tmp_path):
+    folder = save_teacher(data, tmp_path)
+    spec = {"teacher": str(folder), "weight": 1.0}
+    module, examples = module_of(data, attention_masking=False, distillation=spec)
+    batch = batch_of(module, examples)
+    student = predict(module, batch, mask_padding=False)
+    expected = module.task.predict(module._teacher[0], batch, mask_padding=True)
+    torch.testing.assert_close(module._loss(batch), distillation_loss(student, expected, 2.0))
+
+
+@pytest.mark.parametrize("task", ["text-to-text", "masked-language-model", "classification", "span-answers"])
+@pytest.mark.parametrize(("weight", "temperature"), [(0.0, 2.0), (0.3, 2.0), (1.0, 1.0)])
+def test_distillation_is_the_formula(data, tmp_path, task, weight, temperature):
+    spec = {"teacher": str(save_teacher(data, tmp_path, task)), "weight": weight, "temperature": temperature}
+    module, examples = module_of(data, task, distillation=spec)
+    batch = batch_of(module, examples)
+    mine, theirs = predict(module, batch), module.task.predict(module._teacher[0], batch, mask_padding=True)
+    own = functional.cross_entropy(logits_of(mine).double(), mine.targets_N, reduction="sum")
+    divergence = temperature**2 * kl(logits_of(theirs) / temperature, logits_of(mine) / temperature)
+    assert divergence > 1e-3
+    expected = (1 - weight) * own + weight * divergence
+    torch.testing.assert_close(module._loss(batch).double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_with_weight_one_a_student_predicts_as_its_teacher(data, tmp_path):
+    module, examples = module_of(data, distillation={"teacher": str(save_teacher(data, tmp_path)), "weight": 1.0})
+    batch = batch_of(module, examples[:2])
+    random_targets = torch.randint_like(batch["targets"], 5, 200)
+    batch = replace(batch, tensors={**batch.tensors, "targets": random_targets})
+    teacher = module._teacher[0]
+    before = {name: parameter.clone() for name, parameter in teacher.named_parameters()}
+    expected = logits_of(module.task.predict(teacher, batch, mask_padding=True))
+    first = kl(expected, logits_of(predict(module, batch)))
+    optimizer = torch.optim.Adam(module.model.parameters(), 0.01)
+    for _ in range(60):
+        optimizer.zero_grad()
+        module._loss(batch).backward()
+        optimizer.step()
+    assert kl(expected, logits_of(predict(module, batch))) < 0.05 * first
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+    assert all(torch.equal(parameter, before[name]) for name, parameter in teacher.named_parameters())
+    assert not any(name.startswith("_teacher") for name, _ in module.named_parameters())
+
+
+def test_hidden_loss_is_the_distance_of_hidden_states(data, tmp_path):
+    spec = {"teacher": str(save_teacher(data, tmp_path)), "weight": 0.0, "hidden_weight": 0.5}
+    module, examples = module_of(data, distillation=spec)
+    batch = batch_of(module, examples)
+    mine, theirs = predict(module, batch), module.task.predict(module._teacher[0], batch, mask_padding=True)
+    distance = (mine.hidden_ND - theirs.hidden_ND).square().mean(-1).sum()
+    torch.testing.assert_close(module._loss(batch), task_loss(mine) + 0.5 * distance)
+
+
+def test_teacher_of_another_width_is_refused_with_a_hidden_weight(data, tmp_path):
+    spec = {"teacher": str(save_teacher(data, tmp_path, d_model=32)), "hidden_weight": 1.0}
+    with pytest.raises(ValueError, match="hidden states of width 32, this model of width 16"):
+        module_of(data, distillation=spec)
+    module_of(data, distillation=spec | {"hidden_weight": 0.0})
+
+
+def test_teacher_with_other_tokens_is_refused(data, tmp_path):
+    other = write_data(tmp_path, examples=3)
+    folder = save_teacher(other, tmp_path)
+    with pytest.raises(ValueError, match="has other tokens than this model"):
+        module_of(data, distillation={"teacher": str(folder)})
+
+
+def test_teacher_with_other_labels_is_refused(data, tmp_path):
+    folder = save_teacher(data, tmp_path, "classification")
+    spec = recipe(
+        data,
+        "classification",
+        objective={"labels": ["short", "long"]},
+        regularize={"distillation": {"teacher": str(folder)}},
+    )
+    with pytest.raises(ValueError, match=r"has the labels long, short, this model has short, long"):
+        ready(spec, data / "run")
