@@ -137,7 +137,7 @@ def project_memory(
 def append_kv(cached: Float[Tensor, "B H M K"], new: Float[Tensor, "B H L K"]) -> Float[Tensor, "B H T K"]:
     """Append the keys (or values) of new tokens to the cached ones; a decoder computes each key once.
 
-    Equation: K_{≤t} = [K_{<t}; K_t]; V likewise
+    Equation: K_{≤t} = [K_{<t}; K_t], V_{≤t} = [V_{<t}; V_t]
     Source: Section 3.2.3: a position attends to none after it, so that later tokens never change its keys and values
     """
     return torch.cat([cached, new], dim=2)
@@ -146,7 +146,7 @@ def append_kv(cached: Float[Tensor, "B H M K"], new: Float[Tensor, "B H L K"]) -
 def split_heads(x: Float[Tensor, "B L D"], num_heads: int) -> Float[Tensor, "B H L K"]:
     """Split the model width into heads, and move the head axis before the positions.
 
-    Equation: Q → (Q_1, …, Q_h), d_k = d_model / h; K and V likewise
+    Equation: Q → (Q_1, …, Q_h), d_k = d_model / h; same for K and V
     Source: Section 3.2.2
     """
     return x.reshape(*x.shape[:2], num_heads, x.shape[-1] // num_heads).transpose(1, 2)
