@@ -37,15 +37,24 @@ def scaled_dot_product(
         Values (B, H, L, d_v) and weights (B, H, L, M). Both are zeros for a query that may attend to no key.
 
     Raises:
-        ValueError: a mask of a wrong shape or dtype.
+        ValueError: q, k, v or the mask of a wrong shape, or a mask of a wrong dtype.
 
     >>> import torch; from clearhead import scaled_dot_product
     >>> values, attention = scaled_dot_product(*torch.rand(3, 2, 8, 10, 64).unbind())
     """
+    _check_shapes(q, k, v)
     # kernels accumulate in 32 bits: an oracle in 16 bits would be less exact than they are
     exact = torch.promote_types(q.dtype, torch.float32)
     weights = softmax(masked(scores(q.to(exact), k.to(exact), scale=scale), mask))
     return weighted_sum(weights, v.to(exact)).to(v.dtype), weights.to(q.dtype)
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
+    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            "Expected q (batch, heads, queries, d_k), k (batch, heads, keys, d_k) and v (batch, heads, keys, d_v); got "
+            f"{tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}. Without heads, add an axis: q[:, None]."
+        )
 
 
 def scores(
