@@ -47,7 +47,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html, page, config, files):
-    """Remove what a notebook's page would load from other hosts: MathJax, Mermaid and badges."""
+    """Remove scripts and images that the page of a notebook would load from other hosts."""
     if not page.file.src_uri.endswith(".ipynb"):
         return html
     html = re.sub(r"<script[^>]*>(?:(?!</script>).)*</script>", remove_foreign_script, html, flags=re.DOTALL)
@@ -55,7 +55,7 @@ def on_page_content(html, page, config, files):
 
 
 def remove_foreign_script(match):
-    """Return a script of a notebook's page, or nothing if it configures or loads a library from another host."""
+    """Return the script, or an empty string if it loads or configures a library from another host."""
     return "" if re.search(r"mathjax|mermaid|requirejs", match[0], re.IGNORECASE) else match[0]
 
 

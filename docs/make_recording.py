@@ -22,7 +22,7 @@ COMMANDS = [
 ]
 VIEW = f'clearhead view "{TEXT}" --open'
 TYPED = 6
-"""Characters of a command that appear from one frame to the next."""
+"""Number of characters typed per frame."""
 
 TERMINAL = """<style>
   body { margin: 0; background: #1b1f27; color: #e6e6e6; font: 17px/1.5 "DejaVu Sans Mono", monospace; }
@@ -32,26 +32,26 @@ TERMINAL = """<style>
 
 
 class Recorder:
-    """Frames of a browser tab, and how long each is shown."""
+    """Screenshots of a browser tab and their durations."""
 
     def __init__(self, tab):
         self.tab, self.frames, self.milliseconds = tab, [], []
 
     def show(self, milliseconds):
-        """Add what the tab shows now."""
+        """Add a screenshot with its duration."""
         image = Image.open(io.BytesIO(self.tab.screenshot())).convert("RGB")
         self.frames.append(image)
         self.milliseconds.append(milliseconds)
 
     def save(self, path, first):
-        """Write all frames as an endless animation that starts at one of them, which is shown where nothing moves."""
+        """Save an endless animation that starts at frame `first`, which viewers without animation show."""
         image, *others = self.frames[first:] + self.frames[:first]
         durations = self.milliseconds[first:] + self.milliseconds[:first]
         image.save(path, save_all=True, append_images=others, duration=durations, loop=0, quality=70, method=6)
 
 
 def type_command(recorder, before, command, output):
-    """Type a command after earlier lines, and show its output. Return all lines."""
+    """Type a command below the earlier lines, show its output, and return all lines."""
     for end in range(0, len(command) + TYPED, TYPED):
         write(recorder.tab, f"{before}<b>$</b> {escape(command[:end])}█")
         recorder.show(90)
@@ -88,7 +88,7 @@ def record_page(recorder, path):
 
 
 def run(command):
-    """Return what a command prints."""
+    """Run a command and return its standard output."""
     words = [str(Path(sys.executable).with_name("clearhead")), *command[1:]]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 

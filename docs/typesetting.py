@@ -23,14 +23,14 @@ def typeset_tables(markdown):
 
 
 def inline_math(equation):
-    """Return an equation as MathML that Markdown keeps as it is. Lines break after its top-level commas."""
+    """Convert an equation to inline MathML with escaped Markdown characters; lines break after top-level commas."""
     parts = (mathml(part).replace('display="block"', 'displaystyle="true"') for part in split(equation))
     inline = " ".join(f'<span class="equation">{keep_brackets_low(part)}</span>' for part in parts)
     return inline.replace("|", "&#124;").replace("*", "&#42;").replace("_", "&#95;")
 
 
 def keep_brackets_low(math):
-    """Return MathML whose brackets grow around fractions only. Without a mathematical font, all others are too tall."""
+    """Stretch brackets only around fractions: without a mathematical font, other stretched brackets are too tall."""
     return math if "<mfrac>" in math else re.sub(r"<mo>([()\[\]{}])</mo>", r'<mo stretchy="false">\1</mo>', math)
 
 

@@ -219,6 +219,12 @@ def test_trace_of_the_full_size_encoder():
     assert sum(step["parameters"] for step in steps) == 5 * (4 * 512 * 512 + 4 * 512 + 2 * 512 * 2048 + 2560 + 4 * 512)
 
 
+def test_trace_of_a_part_names_the_parameters_of_the_model():
+    status, out, _ = clearhead("trace", "hello world", "--only", "encoder.layers.0")
+    assert status == 0
+    assert "18 steps in float32. The model has 15,762,944 parameters." in out
+
+
 def test_trace_of_a_text_and_of_a_model(tiny_bert):
     status, out, _ = clearhead("trace", "hello world this is a test", "--json", "--values")
     steps = json.loads(out)

@@ -1,5 +1,6 @@
 """Explicit attention against its definition, and every fast kernel against explicit attention."""
 
+import inspect
 import math
 
 import pytest
@@ -237,3 +238,11 @@ def test_blockwise_attention_equals_explicit_attention(queries, window):
     mask = masks.Mask(length=1030, keep_BM=keep, causal=True, window=window)
     expected, _ = scaled_dot_product(q, k, v, mask)
     torch.testing.assert_close(scaled_dot_product_attention(q, k, v, mask), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v"), [((3, 8), (3, 8), (3, 8)), ((1, 2, 3, 8), (1, 2, 5, 7), (1, 2, 5, 8)), ((1, 2, 3, 8), (1, 2, 5, 8), (1, 2, 4, 8))]
+)  # fmt: skip
+def test_wrong_shapes_are_named(q, k, v):
+    with pytest.raises(ValueError, match=r"Expected q \(batch, heads, queries, d_k\).*got \(.*3, 8\)"):
+        inspect.unwrap(scaled_dot_product)(torch.zeros(q), torch.zeros(k), torch.zeros(v))  # without type checks

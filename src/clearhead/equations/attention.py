@@ -37,15 +37,24 @@ def scaled_dot_product(
         Values (B, H, L, d_v) and weights (B, H, L, M). Both are zeros for a query that may attend to no key.
 
     Raises:
-        ValueError: a mask of a wrong shape or dtype.
+        ValueError: q, k, v or the mask of a wrong shape, or a mask of a wrong dtype.
 
     >>> import torch; from clearhead import scaled_dot_product
     >>> values, attention = scaled_dot_product(*torch.rand(3, 2, 8, 10, 64).unbind())
     """
+    _check_shapes(q, k, v)
     # kernels accumulate in 32 bits: an oracle in 16 bits would be less exact than they are
     exact = torch.promote_types(q.dtype, torch.float32)
     weights = softmax(masked(scores(q.to(exact), k.to(exact), scale=scale), mask))
     return weighted_sum(weights, v.to(exact)).to(v.dtype), weights.to(q.dtype)
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
+    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            "Expected q (batch, heads, queries, d_k), k (batch, heads, keys, d_k) and v (batch, heads, keys, d_v); got "
+            f"{tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}. Without heads, add an axis: q[:, None]."
+        )
 
 
 def scores(
@@ -137,7 +146,7 @@ def project_memory(
 def append_kv(cached: Float[Tensor, "B H M K"], new: Float[Tensor, "B H L K"]) -> Float[Tensor, "B H T K"]:
     """Append the keys (or values) of new tokens to the cached ones; a decoder computes each key once.
 
-    Equation: K_{≤t} = [K_{<t}; K_t]; V likewise
+    Equation: K_{≤t} = [K_{<t}; K_t], V_{≤t} = [V_{<t}; V_t]
     Source: Section 3.2.3: a position attends to none after it, so that later tokens never change its keys and values
     """
     return torch.cat([cached, new], dim=2)
@@ -146,7 +155,7 @@ def append_kv(cached: Float[Tensor, "B H M K"], new: Float[Tensor, "B H L K"]) -
 def split_heads(x: Float[Tensor, "B L D"], num_heads: int) -> Float[Tensor, "B H L K"]:
     """Split the model width into heads, and move the head axis before the positions.
 
-    Equation: Q → (Q_1, …, Q_h), d_k = d_model / h; K and V likewise
+    Equation: Q → (Q_1, …, Q_h), d_k = d_model / h; same for K and V
     Source: Section 3.2.2
     """
     return x.reshape(*x.shape[:2], num_heads, x.shape[-1] // num_heads).transpose(1, 2)

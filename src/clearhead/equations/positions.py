@@ -29,7 +29,7 @@ def concatenated_sinusoids(
 ) -> Float[Tensor, "length d_model"]:
     """Return sinusoidal positions in two halves, all sines and then all cosines, as in Marian and fairseq.
 
-    Equation: PE(i, j) = sin(i / 10000^(j/n)), PE(i, ⌈d/2⌉ + j) = cos(same); n = d/2, or d/2 − 1 with last
+    Equation: PE(i, j) = sin(a), PE(i, ⌈d/2⌉ + j) = cos(a), a = i / 10000^(j/n), n = d/2 or d/2 − 1
     Source: Junczys-Dowmunt et al. 2018, "Marian", and Ott et al. 2019, "fairseq", in the authors' code
 
     Args:

@@ -91,7 +91,7 @@ class SelfAttentionCache:
 class CrossAttentionCache:
     """The keys and values of cross-attention, computed at the first step and reused at all others.
 
-    Equation: K⁽ᵗ⁾ = K⁽¹⁾, V⁽ᵗ⁾ = V⁽¹⁾: computed at the first step, read at the others
+    Equation: K⁽ᵗ⁾ = K⁽¹⁾, V⁽ᵗ⁾ = V⁽¹⁾: computed at the first step, then reused
     Source: Section 3.2.3 of "Attention Is All You Need": they come from the encoder's output, which does not change
 
     >>> import torch; from clearhead import CrossAttentionCache

@@ -86,8 +86,7 @@ class EncoderModel(nn.Module):
         mask: MaskLike = None,
         token_types: Int[Tensor, "B L"] | None = None,
     ) -> Float[Tensor, "B L D"]:
-        if ids.ndim != 2 or ids.is_floating_point():
-            raise ValueError(f"Expected integer ids of shape (batch, length), got {ids.dtype} of {tuple(ids.shape)}.")
+        check_ids(ids)
         batch, length = ids.shape
         longest = max(mask.lengths) if isinstance(mask, masks.Mask) and mask.lengths else length
         if longest > self.config.max_len:
@@ -105,6 +104,16 @@ class EncoderModel(nn.Module):
             return torch.cat([positions_after_padding(part, self.config.pad_id) for part in parts], dim=1)
         positions = None if mask is None else mask.positions()
         return None if positions is None else positions.to(ids.device)
+
+
+def check_ids(ids: object) -> None:
+    """Raise a ValueError unless the ids are a tensor of integers (batch, length)."""
+    if not isinstance(ids, Tensor):
+        raise ValueError(
+            f"Expected a tensor of ids (batch, length), got a {type(ids).__name__}. Use torch.tensor(ids)."
+        )
+    if ids.ndim != 2 or ids.is_floating_point():
+        raise ValueError(f"Expected integer ids of shape (batch, length), got {ids.dtype} of {tuple(ids.shape)}.")
 
 
 def init_weights(model: nn.Module, embedding_width: int, std: float | None) -> None:

@@ -19,7 +19,7 @@ from clearhead.layers.embedding import (
 )
 from clearhead.layers.norm import LayerNorm
 from clearhead.models.config import Seq2SeqConfig
-from clearhead.models.encoder import init_weights
+from clearhead.models.encoder import check_ids, init_weights
 from clearhead.stacks.decoder import Decoder
 from clearhead.stacks.encoder import Encoder
 
@@ -185,8 +185,7 @@ class Seq2Seq(nn.Module):
 
     def _check(self, ids: Tensor, mask: MaskLike, heads: int, past: int) -> masks.Mask | None:
         """Check ids and mask, which is over the tokens in the cache, too; return the mask."""
-        if ids.ndim != 2 or ids.is_floating_point():
-            raise ValueError(f"Expected integer ids of shape (batch, length), got {ids.dtype} of {tuple(ids.shape)}.")
+        check_ids(ids)
         batch, length = ids.shape
         keys = past + length
         longest = max(mask.lengths) if isinstance(mask, masks.Mask) and mask.lengths else keys

@@ -153,7 +153,7 @@ RESULT = {"folder": Path("run"), "step": 12, "finished": True, "stopped_early": 
 @pytest.mark.parametrize(
     ("weights", "steps", "scores", "line"),
     [
-        ("best", [9], {"loss": 1.25, "macro_f1": 80.0}, "best weights: step 9 of 12  loss 1.2500  macro f1 80.0000"),
+        ("best", [9], {"loss": 1.25, "macro_f1": 80.0}, "best weights: step 9 of 12  loss 1.2500  macro f1 80.00"),
         ("last", [12], {}, "last weights: step 12"),
         ("average", [8, 10, 12], {"loss": 1.0}, "average weights: steps 8, 10 and 12 of 12  loss 1.0000"),
         ("last", [], {}, "step 12, no weights yet"),

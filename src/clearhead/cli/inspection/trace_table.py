@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "B batch, L length, Lq queries, Lk keys, D d_model, H heads, d_k and d_v width of a head, "
-    "F hidden width of the feed-forward"
+    "F width inside the feed-forward network"
 )
 # explained only if a step has the dimension
 EXTRA_LEGEND = {
@@ -52,7 +52,9 @@ def print_steps(console: "Console", title: str, passes: "Sequence[ForwardPass]",
     dimensions = {name for step in steps for name, _ in step.shape}
     legend = ", ".join([LEGEND, *(text for name, text in EXTRA_LEGEND.items() if name in dimensions)])
     console.print(Rule(style="dim"))
-    console.print(Text(f"{len(steps)} steps, {parameters:,} parameters, {types}. {legend}.", style="dim"))
+    console.print(
+        Text(f"{len(steps)} steps in {types}. The model has {parameters:,} parameters. {legend}.", style="dim")
+    )
 
 
 def _print_step(console: "Console", step: "Step", row: Sequence[str], widths: Sequence[int]) -> None:

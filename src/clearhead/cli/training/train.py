@@ -55,8 +55,9 @@ def train(
 def print_result(result: "TrainingResult") -> None:
     """Print which weights a run kept and their scores, and exit with status 130 if it was interrupted."""
     if _is_rank_zero():
-        scores = [f"{name.replace('_', ' ')} {value:.4f}" for name, value in result.scores.items()]
-        typer.echo("  ".join([str(result.folder), _kept_weights(result), *scores]))
+        from clearhead.train.loop.metrics_logger import format_scores
+
+        typer.echo("  ".join(filter(None, [str(result.folder), _kept_weights(result), format_scores(result.scores)])))
         if not result.finished:
             typer.echo(f"clearhead: stopped at step {result.step}; continue with --resume", err=True)
     if not result.finished:

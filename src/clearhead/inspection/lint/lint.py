@@ -39,11 +39,12 @@ def lint(
             a pipeline such as `TextEncoder`, pass its `model`.
         batch: the arguments of the model by name. The padding checks need padded rows. `labels` of transformers'
             encoder–decoders are shifted right to a target, as in transformers.
-        keep: real source tokens, as bools or as 0 and 1. By default, the ids that differ from the model's padding id.
+        keep: real source tokens, as bools or as 0 and 1. By default, the ids that differ from the model's padding id,
+            or all tokens if the model has none.
         target_keep: real target tokens, in the same form.
 
     Returns:
-        The findings; an empty list for a correct call.
+        The findings; an empty list for a correct call. One mistake can hide another: fix it, then run lint again.
 
     Raises:
         ValueError: the model is not a module, the batch is not a mapping, `keep` has another form, the batch has no

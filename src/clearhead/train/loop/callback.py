@@ -13,7 +13,7 @@ from clearhead.finite import NonFiniteError
 from clearhead.train.data.dataloader import MicroBatch
 from clearhead.train.loop.checkpointing import FORMAT, CheckpointManager, is_finite
 from clearhead.train.loop.lightning_module import DivergedError, TrainingModule
-from clearhead.train.loop.metrics_logger import MetricsLogger
+from clearhead.train.loop.metrics_logger import MetricsLogger, format_scores
 from clearhead.train.loop.speed import SpeedMeter, format_duration
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.regularizers.early_stopping import ImprovementTracker, is_better
@@ -204,11 +204,11 @@ class TrainingCallback(lightning.Callback):
         return best
 
     def _log_validation(self, best: bool, samples: list[str]) -> None:
+        scores = {_column(name): value for name, value in self.scores.items()}
         if self.metrics_logger is not None:
-            self.metrics_logger.log(self.step, {_column(name): value for name, value in self.scores.items()})
+            self.metrics_logger.log(self.step, scores)
             self.metrics_logger.flush()
-        listed = "  ".join(f"{_column(name).replace('_', ' ')} {value:.4f}" for name, value in self.scores.items())
-        log.info("step %d  %s%s", self.step, listed, "  (best)" if best else "")
+        log.info("step %d  %s%s", self.step, format_scores(scores), "  (best)" if best else "")
         for line in samples:
             log.info("%s", line)
         if self.stopped_early:

@@ -13,6 +13,21 @@ COLUMNS = ("step", "epoch", "loss", "learning_rate", "gradient_norm", "tokens_pe
 
 Row = dict[str, float | int]
 
+_SMALL = ("loss", "validation_loss", "spearman", "pearson")
+"""Scores that are not percentages."""
+
+
+def format_scores(scores: Mapping[str, float]) -> str:
+    """Return scores with their names: percentages with two decimals, losses and correlations with four.
+
+    >>> from clearhead.train.loop.metrics_logger import format_scores
+    >>> format_scores({"loss": 0.25, "macro_f1": 80.0})
+    'loss 0.2500  macro f1 80.00'
+    """
+    return "  ".join(
+        f"{name.replace('_', ' ')} {value:.{4 if name in _SMALL else 2}f}" for name, value in scores.items()
+    )
+
 
 class MetricsLogger:
     """Log one row per logged step and one per validation.

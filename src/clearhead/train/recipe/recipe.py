@@ -26,7 +26,7 @@ else:
 
 
 class Recipe(RecipeBase):
-    """Settings of a training run; `read_recipe` also checks that they are compatible.
+    """Settings of a training run.
 
     Args:
         task: name of the training task.

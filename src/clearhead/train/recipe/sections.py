@@ -40,12 +40,12 @@ class DataSection(Section):
     """Training and validation data.
 
     Args:
-        train: training examples. Either one or more files with columns (.tsv, .csv, .jsonl, .parquet, .arrow, or
-            SQuAD's .json) or a folder of Hugging Face datasets, or for each field of the task files with one text per
+        train: training examples. Files with columns (.tsv, .csv, .jsonl, .parquet, .arrow or SQuAD's .json), or a
+            folder of Hugging Face datasets. A mapping gives each field of the task its own files, with one text per
             line.
         validation: held-out examples in the same format. Required for validation.
-        columns: column of each field, by name or by number from 0. Defaults to the field's name; in .csv and .tsv files
-            without these names in the first line, to the columns in order.
+        columns: column of each field, by name or by number from 0. Defaults to the field's name. A .csv or .tsv file
+            without these names in its first line has the fields in order.
         encoding: encoding of text files.
         max_length: longest text in tokens, including special tokens; longer texts are truncated and counted. The
             model's own limit applies if it is lower.
@@ -92,8 +92,14 @@ class ModelSection(Section):
         freeze: parts that are not trained: encoder, decoder, embeddings.
         architecture: model family in whose format the model is saved, such as marian, bart, t5, bert or roberta.
             Defaults to marian for an encoder–decoder and bert for an encoder.
-        d_model, ffn_hidden, num_heads, num_layers, decoder_num_layers, max_len, activation, initializer_range: as in
-            `Seq2SeqConfig`. Defaults to the family's value.
+        d_model: width of the token vectors. Defaults to the value of the model family, as the sizes below do.
+        ffn_hidden: width inside the feed-forward network.
+        num_heads: attention heads per layer.
+        num_layers: layers of the encoder, and of the decoder unless decoder_num_layers is set.
+        decoder_num_layers: layers of the decoder. Defaults to num_layers.
+        max_len: longest input in tokens.
+        activation: nonlinearity of the feed-forward network.
+        initializer_range: standard deviation of the initial weights.
     """
 
     init_from: str | None = None

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-_SOURCES = ("ids", "input_ids", "src", "memory", "inputs_embeds", "value", "x")
-TARGETS = ("target_ids", "decoder_input_ids", "tgt", "decoder_inputs_embeds", "query", "x")
+_SOURCES = ("ids", "input_ids", "src", "source", "source_ids", "memory", "inputs_embeds", "value", "x")
+TARGETS = ("target_ids", "decoder_input_ids", "tgt", "target", "decoder_inputs_embeds", "query", "x")
 """Names of the target among the arguments of a model."""
 
 
@@ -37,6 +37,7 @@ def input_names(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, str]:
     is_target = {
         "x": "memory" in arguments,
         "query": batch.get("query") is not batch.get("value"),  # self-attention has one sequence
+        "target": getattr(batch.get("target"), "ndim", 0) >= 2,  # fewer dimensions: labels
     }
     target = next((name for name in TARGETS if name in batch and is_target.get(name, True)), None)
     source = next((name for name in _SOURCES if name in batch and name != target), None)
