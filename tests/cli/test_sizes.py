@@ -83,6 +83,13 @@ def test_beams_of_a_report(folders, tmp_path, beams):
         assert "GiB are available" in line
 
 
+def test_repeated_elements_in_a_pickle(tmp_path):
+    torch.save({"a": torch.zeros(1).expand(10**12)}, tmp_path / "pytorch_model.bin")
+    line = too_large("convert", tmp_path)
+    assert f"{tmp_path}: a copy of all tensors of the pickle needs at least 3,725.3 GiB of memory" in line
+    assert not (tmp_path / "model.safetensors").exists()
+
+
 @pytest.mark.slow
 def test_options(folders):
     line = too_large("translate", "--model", folders / "marian", "--beam-size", 10**7)
