@@ -17,7 +17,7 @@ _TRUNCATE_ADVICE = "set truncate to true to cut it"
 _CHARACTERS_PER_TOKEN = 4
 """Used to estimate the length of a text before it is tokenized."""
 _MAX_COUNTED_TOKENS = 4096
-"""Number of tokens to which a text over the limit of the model is counted for the error message."""
+"""The error message for a text over the model's limit counts at most this many tokens."""
 
 Body = TypeVar("Body", bound=RequestBody)
 PipelineT = TypeVar("PipelineT")
@@ -112,7 +112,7 @@ def estimate_tokens(texts: Sequence[str], limit: int | None = None) -> int:
 
 
 def tokenized_length(limit: int | None, *, truncate: bool) -> int | None:
-    """Return the number of tokens to which a text is tokenized; None for no limit.
+    """Return the maximum number of tokens of a tokenized text; None for no limit.
 
     Args:
         limit: maximum number of tokens of the model; None for no limit.
