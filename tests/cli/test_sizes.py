@@ -74,6 +74,22 @@ def test_beams_in_generation_config_json(folders, tmp_path, beams):
     assert "num_beams in generation_config.json" in line
 
 
+@pytest.mark.parametrize("beams", [10**6, 2**31])
+def test_beams_of_a_report(folders, tmp_path, beams):
+    folder = changed(folders / "marian", tmp_path / "model", "generation_config.json", num_beams=beams)
+    for arguments in (("--model", folder), ("--model", folders / "marian", "--beam-size", beams)):
+        line = too_large("view", "hello", "--output", tmp_path / "view.html", *arguments)
+        assert f"{beams} beams over" in line
+        assert "GiB are available" in line
+
+
+def test_repeated_elements_in_a_pickle(tmp_path):
+    torch.save({"a": torch.zeros(1).expand(10**12)}, tmp_path / "pytorch_model.bin")
+    line = too_large("convert", tmp_path)
+    assert f"{tmp_path}: a copy of all tensors of the pickle needs at least 3,725.3 GiB of memory" in line
+    assert not (tmp_path / "model.safetensors").exists()
+
+
 @pytest.mark.slow
 def test_options(folders):
     line = too_large("translate", "--model", folders / "marian", "--beam-size", 10**7)

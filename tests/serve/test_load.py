@@ -116,3 +116,36 @@ def test_long_document_alternates_with_other_requests(folders, path, body):
         assert embed(server.address).status_code == 200
         assert not long.done()
         assert long.result().status_code == 200, long.result().text
+
+
+SLOWLY_PREPARED = """
+import time
+from clearhead.serve.handlers import HANDLERS
+for handler in HANDLERS:
+    def prepare(self, body, before=handler.prepare):
+        time.sleep(1.0)
+        return before(self, body)
+    handler.prepare = prepare
+"""
+
+
+@pytest.mark.slow
+def test_texts_over_the_limit_use_the_queue_while_they_are_counted(folders):
+    texts = ["long " * 199_999] * 4
+    bodies = {
+        "/v1/embeddings": {"model": "bert", "input": texts},
+        "/classify": {"text": texts},
+        "/translate": {"text": texts, "max_new_tokens": 1},
+    }
+    models = {name: folders / name for name in ("bert", "classifier", "marian")}
+    with (
+        served.server(models, before=SLOWLY_PREPARED, queue_tokens=40_000) as server,
+        concurrent.futures.ThreadPoolExecutor(5) as pool,
+    ):
+        for path, body in bodies.items():
+
+            def post(body, url=server.address + path):
+                return httpx.post(url, json=body, timeout=60).status_code
+
+            assert sorted(set(pool.map(post, [body] * 5))) == [400, 429]
+            assert set(pool.map(post, [body | {"truncate": True}] * 5)) == {200}

@@ -8,6 +8,7 @@ from torch import Tensor
 from clearhead.io.locks import writer_lock
 from clearhead.io.pickle import read_pickle
 from clearhead.io.safetensors import shards, write_weights
+from clearhead.memory import check_memory
 
 
 def convert(folder: Path) -> Path:
@@ -19,7 +20,8 @@ def convert(folder: Path) -> Path:
         The new file.
 
     Raises:
-        ValueError: the file is missing, or contains anything other than tensors; or model.safetensors exists already.
+        ValueError: the file is missing, or contains anything other than tensors; model.safetensors exists already; the
+            tensors do not fit the memory.
     """
     if not folder.is_dir():
         raise ValueError(f"no such model folder: {folder}")
@@ -32,6 +34,12 @@ def convert(folder: Path) -> Path:
             tensors |= _read_pickle(path)
         if not tensors:
             raise ValueError(f"{folder}: the pickle contains no tensors")
+        # a small file can hold a huge tensor that repeats one element
+        check_memory(
+            sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
+            f"{folder}: a copy of all tensors of the pickle",
+            "Ask the publisher for model.safetensors, or convert on a machine with more memory.",
+        )
         # tied tensors share memory in a pickle, but not in a safetensors file
         write_weights(target, {name: tensor.clone().contiguous() for name, tensor in tensors.items()})
     return target

@@ -49,8 +49,8 @@ def generate(
         ValueError: lengths that leave no room for a new token; a search that does not fit the memory.
         NonFiniteError: the log-probabilities of a source hold NaN.
     """
+    check_search(model, sources, config)
     strategy = strategy_for(config)
-    _check_memory(model, sources, config, strategy)
     outputs: list[list[Hypothesis]] = [[] for _ in sources]
     for batch in _batches(model, sources, strategy.rows_per_source(config)):
         with torch.inference_mode(), error_context(index=batch.__getitem__):
@@ -63,9 +63,8 @@ def generate(
 
 def stream(model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig) -> Iterator[NextToken]:
     """Yield the tokens of all targets, each as soon as it is chosen; arguments and errors as in `generate`."""
-    strategy = strategy_for(config)
-    _check_memory(model, sources, config, strategy)
-    yield from strategy.stream(model, sources, config)
+    check_search(model, sources, config)
+    yield from strategy_for(config).stream(model, sources, config)
 
 
 def _batches(model: GenerationModel, sources: Sequence[EncodedSource], rows_per_source: int) -> Iterator[list[int]]:
@@ -84,15 +83,13 @@ def _batches(model: GenerationModel, sources: Sequence[EncodedSource], rows_per_
                 yield [indices[position] for position in batch[first : first + max_sources]]
 
 
-def _check_memory(
-    model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig, strategy: SearchStrategy
-) -> None:
+def check_search(model: GenerationModel, sources: Sequence[EncodedSource], config: GenerationConfig) -> None:
     """Check that a single source fits the memory, by a lower bound of the memory of its first steps.
 
     Raises:
         ValueError: it does not fit, or there are more beams than tokens in the vocabulary.
     """
-    sizes, beams = model.config, config.beam_size
+    strategy, sizes, beams = strategy_for(config), model.config, config.beam_size
     layers, vocabulary = sizes.decoder_num_layers or sizes.num_layers, sizes.target_vocab_size or sizes.vocab_size
     scores = 4 * vocabulary * strategy.score_copies
     cache = 2 * 4 * layers * sizes.d_model * 2  # keys and values of two tokens in each layer

@@ -1,6 +1,8 @@
 """Limits on bodies, unread responses and connections, with a real server."""
 
 import contextlib
+import json
+import shutil
 import socket
 import time
 from urllib.parse import urlsplit
@@ -136,3 +138,13 @@ def test_connections_stay_within_the_limit_of_open_files(folders):
         for one in connections:
             one.close()
         assert "out of system resource" not in server.log_text()
+
+
+@pytest.mark.parametrize("beams", [10**6, 2**31])
+def test_report_with_too_many_beams_is_400(folders, tmp_path, beams):
+    folder = shutil.copytree(folders / "marian", tmp_path / "marian")
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": beams}))
+    with served.server({"marian": folder}) as server:
+        response = httpx.post(f"{server.address}/view", json={"text": "hello"}, timeout=60)
+        assert response.status_code == 400
+        assert "this server takes 262,144 at a time" in response.json()["error"]["message"]

@@ -48,6 +48,7 @@ AMBIGUOUS = {
     "no host": b"GET /health/live HTTP/1.1\r\n\r\n",
     "another version": head("/health/live", method="GET", version="2.0"),
     "large headers": head("/health/live", *(f"x-{number}: {'a' * 100}" for number in range(500)), method="GET"),
+    "many headers": head("/health/live", *["x:"] * 100, method="GET"),
     "a continuation line": head("/health/live", "x: a\r\n b", method="GET"),
     "a folded coding": head(PATH, "transfer-encoding:\r\n chunked") + b"0\r\n\r\n",
     "tiny chunks": head(PATH, "transfer-encoding: chunked") + b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n",
@@ -81,6 +82,26 @@ def test_costly_blanks_do_not_delay_other_requests(server, sent):
         for _ in range(60):  # each took seconds
             sockets.enter_context(connect(server.address)).sendall(sent)
         assert httpx.get(f"{server.address}/health/live", timeout=20).status_code == 200
+
+
+def test_many_chunks_do_not_delay_other_requests(folders):
+    slow = """
+import time
+from clearhead.serve.http.framing import StrictConnection
+next_event = StrictConnection.next_event
+def slowed(self):
+    event = next_event(self)
+    time.sleep(0.005 if hasattr(event, "chunk_start") else 0.0)
+    return event
+StrictConnection.next_event = slowed
+"""
+    chunks = 4000 * (b"40\r\n" + b"x" * 64 + b"\r\n")  # 20 s
+    with (
+        served.server({"bert": folders / "bert"}, before=slow, api_keys=["key-0123456789-key"]) as server,
+        connect(server.address) as one,
+    ):
+        one.sendall(head(PATH, "transfer-encoding: chunked") + chunks)
+        assert httpx.get(f"{server.address}/health/live", timeout=4).status_code == 200
 
 
 def test_equal_lengths_chunks_and_pipelined_requests_are_answered(server):

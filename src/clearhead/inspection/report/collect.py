@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from clearhead.finite import NonFiniteError, error_context
 from clearhead.generation.beam import beam_search
 from clearhead.generation.config import GenerationConfig
+from clearhead.generation.generate import check_search
 from clearhead.generation.greedy import greedy_search
 from clearhead.generation.logits_processors import logits_processors
 from clearhead.generation.state import Hypothesis
@@ -153,6 +154,7 @@ def _search(
 ) -> tuple[beam_tree.RecordedDecoding, list[Hypothesis]]:
     """Search the output of a prepared text; return the recorded search and the outputs, best first."""
     model, prompt = pipeline.model, prepared.source.decoder_prefix
+    check_search(model, [prepared.source], settings)
     ids, keep = torch.tensor([prepared.source.ids]), torch.ones(1, len(prepared.source.ids), dtype=torch.bool)
     recorded = beam_tree.RecordedDecoding(settings.beam_size, model, ids, keep, torch.tensor([prompt]))
     limit, ends = settings.max_target_length(len(prompt), model.config.max_len), resolve_eos_ids(model, settings)

@@ -16,6 +16,8 @@ from clearhead.tokenizers.base import TextTokenizer, Tokens
 _TRUNCATE_ADVICE = "set truncate to true to cut it"
 _CHARACTERS_PER_TOKEN = 4
 """Used to estimate the length of a text before it is tokenized."""
+_MAX_COUNTED_TOKENS = 4096
+"""The error message for a text over the model's limit counts at most this many tokens."""
 
 Body = TypeVar("Body", bound=RequestBody)
 PipelineT = TypeVar("PipelineT")
@@ -109,6 +111,16 @@ def estimate_tokens(texts: Sequence[str], limit: int | None = None) -> int:
     return sum(counts) if limit is None else sum(min(count, limit) for count in counts)
 
 
+def tokenized_length(limit: int | None, *, truncate: bool) -> int | None:
+    """Return the maximum number of tokens of a tokenized text; None for no limit.
+
+    Args:
+        limit: maximum number of tokens of the model; None for no limit.
+        truncate: whether longer texts are truncated. Otherwise their length is part of the error message.
+    """
+    return limit if truncate or limit is None else max(limit, _MAX_COUNTED_TOKENS)
+
+
 def count_tokens(
     tokenizer: TextTokenizer, texts: Sequence[str], limit: int | None, *, truncate: bool, advice: str = _TRUNCATE_ADVICE
 ) -> list[int]:
@@ -124,7 +136,7 @@ def count_tokens(
     Raises:
         InvalidRequestError: a text is too long and `truncate` is False.
     """
-    tokens = tokenizer.encode(texts, limit if truncate else None)
+    tokens = tokenizer.encode(texts, tokenized_length(limit, truncate=truncate))
     if not truncate:
         check_lengths(tokens, limit, advice)
     return [len(row.ids) if limit is None else min(len(row.ids), limit) for row in tokens]
@@ -134,6 +146,7 @@ def check_lengths(tokens: Sequence[Tokens], limit: int | None, advice: str = _TR
     """Raise an InvalidRequestError for the first text that exceeds a limit, with advice for the client."""
     for index, row in enumerate(tokens):
         if limit is not None and len(row.ids) > limit:
+            count = f"more than {len(row.ids)}" if row.truncated else len(row.ids)
             raise InvalidRequestError(
-                f"text {index}: the text has {len(row.ids)} tokens; this model takes at most {limit}; {advice}"
+                f"text {index}: the text has {count} tokens; this model takes at most {limit}; {advice}"
             )

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.runtime.vectors import EncodeOptions
-from clearhead.serve.handlers.base import Handler, PreparedRequest, check_lengths, estimate_tokens
+from clearhead.serve.handlers.base import Handler, PreparedRequest, check_lengths, estimate_tokens, tokenized_length
 from clearhead.serve.http.errors import InvalidRequestError
 from clearhead.serve.schemas import Integer, ModelName, RequestBody, Text, TextList, TokenIdLists, TokenIds, Truncate
 from clearhead.tokenizers.base import Tokens
@@ -87,7 +87,8 @@ class EmbedHandler(Handler[EmbeddingsRequest, TextEncoder]):
         if body.dimensions is not None and body.dimensions > width:
             raise InvalidRequestError(f"dimensions is {body.dimensions}; this model's vectors have {width} dimensions")
         limit = self._max_length
-        return estimate_tokens(body.texts, limit) + sum(min(len(ids), limit) for ids in body.token_ids)
+        num_tokens = estimate_tokens(body.texts, tokenized_length(limit, truncate=body.truncate))
+        return num_tokens + sum(min(len(ids), limit) for ids in body.token_ids)
 
     def prepare(self, body: EmbeddingsRequest) -> PreparedRequest:
         """Tokenize the texts, or check the token ids. Each input becomes one job."""
@@ -99,9 +100,10 @@ class EmbedHandler(Handler[EmbeddingsRequest, TextEncoder]):
             tokens = self.pipeline.tokenize(texts)
             rows = [_truncate(row, self._max_length, special_ids) for row in rows]
         else:
-            # without truncation, so that the error can state the real length
+            # beyond the model's limit, so that the error can state the real length
             prompt = self.pipeline.settings.prompt_text(None)
-            tokens = self.pipeline.tokenizer.encode([prompt + text for text in texts])
+            length = tokenized_length(self._max_length, truncate=False)
+            tokens = self.pipeline.tokenizer.encode([prompt + text for text in texts], length)
         tokens += [Tokens(row, truncated=False) for row in rows]
         check_lengths(tokens, self._max_length)
         options = (("truncate_dim", body.dimensions),) if body.dimensions else ()

@@ -13,8 +13,6 @@ from clearhead.serve.http.errors import InvalidRequestError
 from clearhead.serve.pages import web_pages
 from clearhead.serve.schemas import OptionalModel, RequestBody
 
-_BEAMS = 4
-
 
 class ViewRequest(RequestBody):
     """A text to inspect."""
@@ -60,5 +58,5 @@ class ViewHandler(Handler[ViewRequest, TextEncoder | TextToText]):
         return HTMLResponse(results[0], headers=web_pages.security_headers(web_pages.report_policy()))
 
     def _cost(self, num_tokens: int) -> int:
-        beams = _BEAMS if isinstance(self.pipeline, TextToText) else 0
+        beams = self.pipeline.generation_config.beam_size if isinstance(self.pipeline, TextToText) else 0
         return num_tokens + beams * (2 * num_tokens + 16)

@@ -7,6 +7,8 @@ import h11
 
 MAX_HEADER_BYTES = 32 * 1024
 """Maximum size of the request line and headers."""
+_MAX_HEADERS = 100
+"""Maximum number of headers. Each header is costly to parse."""
 _MAX_LINE_BYTES = 1024
 """Maximum size of an incomplete line before a chunk, or of incomplete trailers."""
 _SMALL_CHUNK = 64
@@ -72,11 +74,13 @@ class StrictConnection(h11.Connection):
         return len(self.trailing_data[0]) if self.their_state is h11.SEND_BODY else 0
 
     def _check_header_bytes(self, data: bytes) -> None:
-        """Check the size and the blanks of the headers before h11 parses them."""
+        """Check the size, the number and the blanks of the headers before h11 parses them."""
         end = _BLANK_LINE.search(data)
         headers = data[: end.start()] if end else data
         if len(headers) > MAX_HEADER_BYTES:
             raise h11.RemoteProtocolError("the headers are too large", 431)
+        if headers.count(b"\n") > _MAX_HEADERS:
+            raise h11.RemoteProtocolError("there are too many headers", 431)
         if _COSTLY.search(headers):
             raise h11.RemoteProtocolError("continuation lines and long runs of blanks are not supported")
 

@@ -1,6 +1,7 @@
 """uvicorn's HTTP protocol with limits on connections, slow headers and unread responses."""
 
 import asyncio
+import contextlib
 import socket
 from typing import Any
 
@@ -12,7 +13,10 @@ from clearhead.serve.http.framing import StrictConnection
 from clearhead.serve.metrics import Metrics
 
 _SLICE = 4096
-"""Bytes that h11 parses at a time. It checks the size of a line only while the line is incomplete."""
+"""Bytes that h11 parses at a time. It checks the size of a line only while the line is incomplete.
+
+asyncio also reads no more at a time, so that the chunks of one body do not delay all other connections.
+"""
 _RESET_SECONDS = 0.2
 """Interval at which a half-closed connection is checked for a reset."""
 
@@ -79,6 +83,8 @@ class BoundedHTTPProtocol(H11Protocol):
             return
         # `pause_writing` must report every unread byte: small responses could otherwise be held forever
         transport.set_write_buffer_limits(high=0)
+        with contextlib.suppress(AttributeError):  # another event loop than asyncio's
+            transport.max_size = _SLICE
         self._start_header_timer()
 
     def data_received(self, data: bytes) -> None:
