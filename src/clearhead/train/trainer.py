@@ -239,6 +239,8 @@ def _assemble(
     callback = TrainingCallback(recipe, checkpoints, validate, lambda: sample_predictions(task), identity, on_step)
     loader.stop_requested = lambda: callback.stop_requested
     sharded = recipe.training.fsdp and processes.size > 1
+    if recipe.training.fsdp and not sharded:
+        log.warning("training.fsdp shards only over several processes, which torchrun starts; this run has one")
     module = TrainingModule(task, recipe, loader.total_steps, inputs.teacher, sharded)
     return _Run(recipe, folder, task, loader, module, callback, checkpoints, processes)
 
