@@ -50,7 +50,7 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
         ({"validation__metrics": "bleu"}, "validation.metrics is 'bleu': expected a list, such as [a, b]"),
         (
             {"model__init_from": "a", "model__d_model": 8, "model__num_heads": 2},
-            "model.d_model, model.num_heads: determined by the checkpoint in model.init_from; remove from the recipe, or "
+            "model.d_model, model.num_heads: determined by the checkpoint in model.init_from; remove these keys, or "
             "replace the section on the command line: 'model={init_from: a}'",
         ),
         (

@@ -38,7 +38,7 @@ def _model_conflicts(recipe: RecipeBase) -> Iterator[Conflict]:
         given = [name for name in _SIZES if getattr(model, name) is not None and name != _FREE_SIZES.get(key)]
         if given:
             names, source = ", ".join(f"model.{name}" for name in given), getattr(model, key)
-            reason = f"determined by the checkpoint in model.{key}; remove from the recipe, or replace the section"
+            reason = f"determined by the checkpoint in model.{key}; remove these keys, or replace the section"
             yield names, f"{reason} on the command line: 'model={{{key}: {source}}}'"
         if recipe.tokenizer != type(recipe.tokenizer)():
             reason = f"the checkpoint in model.{key} has its own; remove the section"
