@@ -37,7 +37,7 @@ data:
 model:
   init_from: all-MiniLM-L6-v2     # without it, a new model of the family's default size is trained
 optimizer:
-  learning_rate: 0.00005          # for fine-tuning; the default is for training from scratch
+  learning_rate: 0.00003          # with init_from, the defaults are for fine-tuning
   warmup_steps: 100
 training:
   epochs: 3

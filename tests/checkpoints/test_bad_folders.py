@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from support.models.tiny import make_bert
 
 from clearhead import TextEncoder
-from clearhead.checkpoints import load_encoder
+from clearhead.checkpoints import load_encoder, load_seq2seq
 from clearhead.checkpoints.convert import convert
 from clearhead.io import hub
 
@@ -376,3 +376,10 @@ def test_tokenizer_with_gaps_in_its_ids_trains(folder, tmp_path):
     change_json(tmp_path / "encoder" / "tokenizer.json", lambda data: data["model"]["vocab"].update({"zebra": 400}))
     task = create_task(recipe(tmp_path, "masked-language-model"), tmp_path)
     assert task.config.vocab_size == 401
+
+
+@pytest.mark.parametrize("load", [load_encoder, load_seq2seq])
+def test_run_without_a_model_is_named(tmp_path, load):
+    (tmp_path / "recipe.yaml").write_text("task: classification")
+    with pytest.raises(ValueError, match="is a training run that has not saved a model yet; continue it with --resume"):
+        load(tmp_path)

@@ -60,7 +60,9 @@ def test_warning_for_a_small_vocabulary(tmp_path):
     status, out, err = clearhead(*train)  # log messages appear on standard error only here
     size = Tokenizer.from_folder(tmp_path / "out").backend.get_vocab_size()
     assert (status, err.count("\n")) == (0, 1)
-    assert f"gave a vocabulary of {size} tokens instead of 9000: no other pair occurs 2 times" in err
+    assert (
+        f"too few for a vocabulary of 9000 tokens: it has {size}, because no other pair of tokens occurs 2 times" in err
+    )
     assert out.startswith(f"{size} tokens, ")
     assert int(clearhead(*train, "--min-frequency", 1)[1].split()[0]) > size
 

@@ -103,8 +103,32 @@ def test_plain_lines_are_one_field(tmp_path):
             gzip.compress(b"one\r\r\n\ntwo\r") if name.endswith("gz") else b"one\r\r\n\ntwo\r"
         )
         assert values(Records(tmp_path / name, fields=["text"])) == [("one\r",), ("",), ("two\r",)]
-    refused("one text a line, but expected 2 fields: text, label", tmp_path / "a.txt")
+    refused("one text per line, but expected 2 fields: text, label", tmp_path / "a.txt")
     refused("has no columns", tmp_path / "a.txt", ["text"], columns={"text": 0})
+
+
+def test_pattern_selects_all_matching_files_in_order(tmp_path):
+    for name in ("b-2.tsv", "b-1.tsv", "c.tsv"):
+        (tmp_path / name).write_text(f"{name}\tx\n")
+    assert values(Records(tmp_path / "b-*.tsv", fields=FIELDS)) == [("b-1.tsv", "x"), ("b-2.tsv", "x")]
+    mixed = Records([tmp_path / "c.tsv", str(tmp_path / "b-[12].tsv")], fields=FIELDS)
+    assert [text for text, _ in values(mixed)] == ["c.tsv", "b-1.tsv", "b-2.tsv"]
+    (tmp_path / "[d].tsv").write_text("literal\tx\n")  # a name of an existing file is no pattern
+    assert values(Records(tmp_path / "[d].tsv", fields=FIELDS)) == [("literal", "x")]
+    refused(r"no file matches .*/e-\*\.tsv", tmp_path / "e-*.tsv")
+
+
+def test_pattern_in_parallel_files(tmp_path):
+    for name in ("1.en", "2.en", "1.de", "2.de"):
+        (tmp_path / name).write_text(f"{name}\n")
+    source = {"source": tmp_path / "*.en", "target": tmp_path / "*.de"}
+    assert values(Records(source, fields=["source", "target"])) == [("1.en", "1.de"), ("2.en", "2.de")]
+
+
+def test_home_folder_in_a_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.txt").write_text("one\n")
+    assert values(Records("~/a.txt", fields=["text"])) == [("one",)]
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
@@ -178,7 +202,7 @@ def test_bad_sources_are_refused_at_once(tmp_path):
     at_once("encoding 'rot13' is unknown", tmp_path / "a.tsv", encoding="rot13")
     at_once("encoding 'utf-16' cannot be read line by line", tmp_path / "a.tsv", encoding="utf-16")
     at_once(
-        "no field 'labell'; the fields are: text, label; did you mean 'label'",
+        "no field 'labell'; did you mean 'label'",
         tmp_path / "a.tsv",
         columns={"labell": 1},
     )
@@ -188,7 +212,7 @@ def test_bad_sources_are_refused_at_once(tmp_path):
     at_once("a.tsv is a table", {"text": tmp_path / "a.tsv"}, ["text"])
     (tmp_path / "a.txt").write_text("a")
     at_once("no file for the field 'label'", {"text": tmp_path / "a.txt"})
-    at_once("no field 'txt'; the fields are: text", {"txt": tmp_path / "a.txt"}, ["text"])
+    at_once("no field 'x'; the fields are: text", {"x": tmp_path / "a.txt"}, ["text"])
     at_once("leave `columns` out", {"text": tmp_path / "a.txt"}, ["text"], columns={"text": 0})
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "label": [True]}), tmp_path / "a.parquet")
     at_once("column 'label' has type bool; expected text or numbers", tmp_path / "a.parquet")

@@ -159,7 +159,7 @@ def test_errors_of_invalid_configs_say_how_to_fix_them():
         ({"decoder_layer_drop": 1.5}, "decoder_layer_drop"),
         ({"eps": 0.0}, "eps must be above 0"),
         ({"initializer_range": -1.0}, "initializer_range"),
-        ({"num_heads": 3}, "divisible by num_heads, where no head_dim is given.*num_heads=3"),
+        ({"num_heads": 3}, "divisible by num_heads unless head_dim is set.*num_heads=3"),
         ({"decoder_num_heads": 3}, "num_heads=3"),
         ({"target_vocab_size": 12}, "share_embeddings=False gives each its own"),
         ({"max_len": None}, "sinusoidal positions need a max_len"),

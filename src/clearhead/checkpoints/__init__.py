@@ -1,5 +1,7 @@
 """Load and save checkpoints of other libraries: encoders, encoder–decoders, heads and tokenizers."""
 
+import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -24,6 +26,8 @@ from clearhead.models.seq2seq import Seq2Seq
 from clearhead.tokenizers.auto import TokenizerFormat, tokenizer_from_folder
 from clearhead.tokenizers.base import TextTokenizer
 
+log = logging.getLogger(__name__)
+
 Family = TypeVar("Family")
 
 
@@ -38,7 +42,7 @@ def checkpoint_type(folder: Path) -> CheckpointType:
     """
     if not (folder / "config.json").is_file():
         return "encoder"
-    if str(read_json(folder / "config.json").get("model_type")) in SEQ2SEQ_FAMILIES:
+    if str(_read_config(folder).get("model_type")) in SEQ2SEQ_FAMILIES:
         return "seq2seq"
     named = architecture(folder)
     if named.endswith("ForSequenceClassification"):
@@ -48,7 +52,7 @@ def checkpoint_type(folder: Path) -> CheckpointType:
 
 def architecture(folder: Path) -> str:
     """Return the class that transformers opens a folder with, from config.json; "" if it has none."""
-    return str((read_json(folder / "config.json").get("architectures") or [""])[0])
+    return str((_read_config(folder).get("architectures") or [""])[0])
 
 
 def load_encoder(
@@ -111,7 +115,8 @@ def load_seq2seq(
 ) -> tuple[Seq2Seq, Seq2SeqFamily]:
     """Return the encoder–decoder in a folder, and its family; errors as in `load_encoder`."""
     family = get_seq2seq_family(folder)
-    return family.load(folder, read_json(folder / "config.json"), configure), family
+    _warn_if_interrupted(folder)
+    return family.load(folder, _read_config(folder), configure), family
 
 
 def load_tokenizer(folder: Path, model_type: str) -> TextTokenizer:
@@ -140,7 +145,7 @@ def get_seq2seq_family(folder: Path) -> Seq2SeqFamily:
     Raises:
         ValueError: config.json is missing, or its model type is not that of a supported encoder–decoder.
     """
-    model_type = read_json(folder / "config.json").get("model_type")
+    model_type = _read_config(folder).get("model_type")
     if isinstance(model_type, str) and model_type in ENCODER_FAMILIES:
         raise ValueError(
             f"{folder} holds a {model_type} model, which is an encoder without a decoder. To generate text, use an "
@@ -150,13 +155,14 @@ def get_seq2seq_family(folder: Path) -> Seq2SeqFamily:
 
 
 def _encoder_family(folder: Path) -> tuple[EncoderFamily, dict[str, Any]]:
-    data = read_json(folder / "config.json")
+    data = _read_config(folder)
     model_type = data.get("model_type")
     if isinstance(model_type, str) and model_type in SEQ2SEQ_FAMILIES:
         raise ValueError(
             f"{folder} holds a {model_type} model, an encoder–decoder; expected an encoder: "
             f"{', '.join(ENCODER_FAMILIES)}"
         )
+    _warn_if_interrupted(folder)
     return _find_family(folder, model_type, ENCODER_FAMILIES), data
 
 
@@ -167,3 +173,21 @@ def _find_family(folder: Path, model_type: object, families: Mapping[str, Family
             f"Use one of: {', '.join(families)}"
         )
     return families[model_type]
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """Return the contents of config.json.
+
+    Raises:
+        ValueError: the file is missing or broken. The message names a training run that has not saved a model yet.
+    """
+    if not (folder / "config.json").exists() and (folder / "recipe.yaml").exists():
+        raise ValueError(f"{folder} is a training run that has not saved a model yet; continue it with --resume")
+    return read_json(folder / "config.json")
+
+
+def _warn_if_interrupted(folder: Path) -> None:
+    """Log a warning if a folder holds the model of an interrupted training run."""
+    with contextlib.suppress(ValueError):  # most models have no such file, and it is not needed
+        if read_json(folder / "training.json").get("finished") is False:
+            log.warning("%s is the model of an interrupted training run; train --resume continues the run", folder)

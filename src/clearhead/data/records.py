@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import glob
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,25 @@ class Row:
     location: str
 
 
+def matching_files(path: str | Path) -> list[Path]:
+    """Return the files that match a pattern with `*`, `?` or `[...]`, sorted; a path without a pattern is returned.
+
+    Raises:
+        ValueError: no file matches.
+
+    >>> from clearhead.data.records import matching_files
+    >>> matching_files("train.tsv")
+    [PosixPath('train.tsv')]
+    """
+    path = Path(path).expanduser()
+    if not glob.has_magic(str(path)) or path.exists():
+        return [path]
+    matches = sorted(map(Path, glob.glob(str(path), recursive=True)))
+    if not matches:
+        raise ValueError(f"no file matches {path}")
+    return matches
+
+
 class Records:
     """Rows of one or several files, in order; they can be iterated many times.
 
@@ -47,8 +67,9 @@ class Records:
     - One or several files with all fields; the file extension determines the format. .tsv: columns separated by tabs,
       without quoting. .csv: fields may be quoted. .jsonl: one object a line. .parquet, .arrow: a table. .json: SQuAD
       format, with the columns question, context, answer and answer_start (of the first answer; "" and "-1" without
-      one). Other extensions: one field, one text a line.
+      one). Other extensions: one field, one text per line.
     - A folder that Hugging Face `datasets` wrote, as in `data_files`.
+    - A pattern, such as "train-*.jsonl": all matching files, sorted by name. `**` also matches subfolders.
 
     All text files may be gzipped (.gz).
 
@@ -227,7 +248,7 @@ class Records:
             raise ValueError(f"all fields must have equally many files; {numbers}")
         for path in self._all_files():
             if _kind(path) in (".csv", ".tsv", ".json", ".jsonl", *ARROW_SUFFIXES):
-                raise ValueError(f"{path} is a table, but expected one text a line. Pass a table alone")
+                raise ValueError(f"{path} is a table, but expected one text per line. Pass a table alone")
 
     def _check_columns(self) -> None:
         for field in self.columns:
@@ -273,7 +294,7 @@ class Records:
         required = self._required() or self.fields
         if len(required) != 1:
             raise ValueError(
-                f"{path} has one text a line, but expected {len(required)} fields: {', '.join(required)}. "
+                f"{path} has one text per line, but expected {len(required)} fields: {', '.join(required)}. "
                 "Use a file for each, or a .tsv, .csv, .jsonl or .parquet file"
             )
 
@@ -291,10 +312,10 @@ def _squad_value(question: SquadQuestion, column: Column, where: str) -> str | N
 
 
 def _paths(files: Paths) -> list[Path]:
-    paths = [Path(files)] if isinstance(files, str | Path) else [Path(file) for file in files]
+    paths = [files] if isinstance(files, str | Path) else files
     if not paths:
         raise ValueError("there are no files; expected at least one")
-    return paths
+    return [match for path in paths for match in matching_files(path)]
 
 
 def _kind(path: Path) -> str:
@@ -303,4 +324,4 @@ def _kind(path: Path) -> str:
 
 def _unknown(field: str, fields: Sequence[str]) -> str:
     nearest = difflib.get_close_matches(field, fields, n=1)
-    return f"{field!r}; the fields are: {', '.join(fields)}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")
+    return f"{field!r}; " + (f"did you mean {nearest[0]!r}?" if nearest else f"the fields are: {', '.join(fields)}")

@@ -154,7 +154,10 @@ def _find_column(header: list[str], column: Column, source: str) -> int:
         raise ValueError(f"{source} has {count} columns named {column.name!r}; expected one")
     if column.optional:
         return -1
-    raise ValueError(f"{source}: {missing_column(column.name, header)} (the names in its first line)")
+    raise ValueError(
+        f"{source}: {missing_column(column.name, header)} (the names in its first line). In a file without names, "
+        "choose columns by number, from 0"
+    )
 
 
 def _expected_columns(needed: int, most: int | None, header: list[str]) -> str:

@@ -101,6 +101,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
         raise ValueError(f"{name!r} is neither a folder nor a model id of the Hub: {error}") from None
     except Exception as error:  # errors of the Hub and of several HTTP libraries
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = reason.removeprefix("Got: ")
         raise ValueError(
             f"{name!r} is not a local folder, and it could not be downloaded from the Hugging Face Hub: {reason}. "
             f"Check the name, or give a local folder. The bundled translator is {TRANSLATOR!r}"

@@ -222,7 +222,7 @@ class Seq2SeqConfig:
         for heads in (self.num_heads, self.decoder_num_heads or 1):
             if self.head_dim is None and self.d_model % heads:
                 raise ValueError(
-                    f"d_model must be divisible by num_heads, where no head_dim is given; got d_model={self.d_model}, "
+                    f"d_model must be divisible by num_heads unless head_dim is set; got d_model={self.d_model}, "
                     f"num_heads={heads}"
                 )
         if self.share_embeddings and self.target_vocab_size not in (None, self.vocab_size):

@@ -18,5 +18,10 @@ def choose_device(device: str) -> torch.device:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+        if reason.startswith(
+            ("Expected one of ", "Invalid device string")
+        ):  # torch lists the names of devices that exist nowhere
+            reason = "expected auto, cpu, cuda, mps or another device of PyTorch"
+        raise ValueError(f"device {device!r} cannot be used: {reason}") from None
     return chosen

@@ -80,8 +80,11 @@ def train_bpe(
             f"{num_reserved} tokens are special tokens and bytes. Use {num_reserved + len(pieces)} or more"
         )
     if num_reserved + len(pieces) < vocab_size:
-        message = "the texts gave a vocabulary of %d tokens instead of %d: no other pair occurs %d times"
-        log.warning(message, num_reserved + len(pieces), vocab_size, min_frequency)
+        log.warning(
+            "the texts are too few for a vocabulary of %d tokens: it has %d, because no other pair of tokens occurs "
+            "%d times",
+            *(vocab_size, num_reserved + len(pieces), min_frequency),
+        )
     tokens = [*first, *_BYTES, *pieces, *last]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     assert len(vocabulary) == len(tokens)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.data.lines import content_hash
+from clearhead.data.records import matching_files
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import LOCK_NAME
@@ -160,7 +161,7 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, on_step: OnStep) ->
 
 def _hashes(files: Files | None) -> list[str | None]:
     if files is None or isinstance(files, str):
-        return [] if files is None else [content_hash(Path(files))]
+        return [] if files is None else [content_hash(path) for path in matching_files(files)]
     return [found for part in (files.values() if isinstance(files, dict) else files) for found in _hashes(part)]
 
 

@@ -106,6 +106,8 @@ def run_lock(recipe: Recipe) -> Iterator[None]:
         yield
         return
     folder = Path(recipe.output)
+    if folder.is_file():
+        raise ValueError(f"output is {folder}, a file; expected a folder")
     with folder_lock(folder):
         try:
             yield
@@ -237,6 +239,8 @@ def _assemble(
     callback = TrainingCallback(recipe, checkpoints, validate, lambda: sample_predictions(task), identity, on_step)
     loader.stop_requested = lambda: callback.stop_requested
     sharded = recipe.training.fsdp and processes.size > 1
+    if recipe.training.fsdp and not sharded:
+        log.warning("training.fsdp shards only over several processes, which torchrun starts; this run has one")
     module = TrainingModule(task, recipe, loader.total_steps, inputs.teacher, sharded)
     return _Run(recipe, folder, task, loader, module, callback, checkpoints, processes)
 
@@ -252,6 +256,14 @@ def _log_plan(run: _Run) -> None:
     count = torch.get_num_threads()
     threads = f" with {count} thread{'s' if count > 1 else ''}" if device.type == "cpu" else ""
     log.info("run: %s steps on %s in %s%s", f"{total_steps:,}", device, precision, threads)
+    optimizer = recipe.optimizer
+    log.info(
+        "optimizer: peak learning rate %g, %s schedule, %d warmup steps%s",
+        *(optimizer.learning_rate, optimizer.schedule, warmup_steps(optimizer, total_steps)),
+        "" if recipe.model.init_from is None else f", fine-tuning {recipe.model.init_from}",
+    )
+    if run.callback.step:
+        log.info("resuming %s after step %s of %s", run.folder, f"{run.callback.step:,}", f"{total_steps:,}")
     if recipe.training.steps is None:
         _warn_of_shorter_warmup(recipe, total_steps)
 
@@ -330,16 +342,21 @@ def _save_final_model(run: _Run) -> tuple[str, list[int], dict[str, float]]:
         return final, steps, {}
     checkpoints.load(task.model, steps)
     task.model.to("cpu").eval()
+    scores = callback.scores
+    if callback.validate is not None and steps != [callback.validated_step]:
+        scores = callback.validate()
+    finished = callback.is_finished(run.loader.total_steps)
+    result = {"finished": finished, "step": callback.step, "weights": final, "of_steps": steps, "scores": scores}
+    if not finished:  # before the model, so that an interrupted one is always marked
+        write_json(folder / "training.json", result)
     if run.recipe.regularize.layer_norm:
         task.save(folder)
     else:
         log.warning(
             "no model format supports a model without layer norms; its weights are only in %s", checkpoints.folder
         )
-    scores = callback.scores
-    if callback.validate is not None and steps != [callback.validated_step]:
-        scores = callback.validate()
-    write_json(folder / "training.json", {"step": callback.step, "weights": final, "of_steps": steps, "scores": scores})
+    if finished:
+        write_json(folder / "training.json", result)
     return final, steps, scores
 
 

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from support import forks
 from support.data.training import outcome, same, write_tiny
 
+from clearhead.checkpoints import load_seq2seq
 from clearhead.train.loop.checkpointing import is_finite, read_state
 
 WRITTEN = "could not write the checkpoint ({}); the previous checkpoint is intact"
@@ -21,6 +22,13 @@ def ended(folder, name, *arguments, hook=None, **changes):
         "train", write_tiny(folder, name, **changes), *arguments, log=folder / f"{name}.txt", hook=hook
     )
     return status, log.splitlines(), folder / name
+
+
+def loading_message(run, caplog):
+    """Return what loading the model of a run logs."""
+    caplog.clear()
+    load_seq2seq(run)
+    return caplog.text
 
 
 def step_of(run):
@@ -39,16 +47,19 @@ def step_of(run):
         pytest.param(signal.SIGTERM, 11, 6, marks=pytest.mark.slow),
     ],
 )
-def test_signal_stops_after_the_step(folder, whole, sent, batch, step):
+def test_signal_stops_after_the_step(folder, whole, sent, batch, step, caplog):
     name = f"signal-{sent}-{batch}"
     status, log, run = ended(folder, name, hook=partial(forks.send_signal_at_batch, batch, sent))
     assert (status, log[-1]) == (130, f"clearhead: stopped at step {step}; continue with --resume")
     assert "clearhead: stopping after this step" in log
     assert step_of(run) == step
     assert (run / "model.safetensors").exists()
+    assert f"{run} is the model of an interrupted training run" in loading_message(run, caplog)
     status, log, run = ended(folder, name, "--resume")
     assert status == 0
+    assert f"clearhead: resuming {run} after step {step} of 12" in log
     same(outcome(run), whole)
+    assert not loading_message(run, caplog)
 
 
 def terminate_while_collecting():

@@ -36,6 +36,7 @@ def test_piped_run_logs_sizes_estimate_steps_and_samples(folder):
     assert re.fullmatch(r"training: 48 examples, \d,\d{3} tokens", start[1])
     assert re.fullmatch(r"model: [\d,]+ parameters, 1 \+ 1 layers, width 16, vocabulary of \d+", start[2])
     assert start[3] == "run: 12 steps on cpu in float32 with 1 thread"
+    assert start[4] == "optimizer: peak learning rate 0.003, inverse-square-root schedule, 4 warmup steps"
     steps = [line for line in lines if re.match(r"step \d+ of 12  ", line)]
     assert [int(line.split()[1]) for line in steps] == [1, 5, 10, 12]
     assert re.fullmatch(r"step 1 of 12  loss \d\.\d{4}  learning rate 0.00075", steps[0])
@@ -48,6 +49,15 @@ def test_piped_run_logs_sizes_estimate_steps_and_samples(folder):
     assert len(validations) == 2
     for number in validations:
         assert [line.split()[0] for line in lines[number + 1 : number + 10]] == ["source", "output", "expected"] * 3
+
+
+def test_fsdp_in_one_process_is_reported(folder):
+    recipe = write_tiny(
+        folder, "one-process", training__steps=6, training__fsdp=True, regularize__gradient_clipping=0.5
+    )
+    status, log = forks.run("train", recipe, "-q", log=folder / "one-process.txt")
+    assert status == 0, log
+    assert "training.fsdp shards only over several processes, which torchrun starts; this run has one" in log
 
 
 def test_quiet_run_logs_nothing(folder):

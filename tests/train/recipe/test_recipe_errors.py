@@ -45,6 +45,18 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
     ("changes", "message"),
     [
         ({"taks": "x"}, "unknown key taks; did you mean task?"),
+        ({"learning_rate": 1}, "unknown key learning_rate; did you mean optimizer.learning_rate?"),
+        ({"model": None}, "model is null: expected a mapping"),
+        ({"validation__metrics": "bleu"}, "validation.metrics is 'bleu': expected a list, such as [a, b]"),
+        (
+            {"model__init_from": "a", "model__d_model": 8, "model__num_heads": 2},
+            "model.d_model, model.num_heads: determined by the checkpoint in model.init_from; remove these keys, or "
+            "replace the section on the command line: 'model={init_from: a}'",
+        ),
+        (
+            {"task": "classification", "regularize__distillation": {"teacher": "t", "sequence_level": True}},
+            "sequence_level: requires a task that generates text, not classification",
+        ),
         ({"data__trian": "x"}, "unknown key data.trian; did you mean train?"),
         ({"regularize__droput": 0.1}, "unknown key regularize.droput; did you mean dropout?"),
         ({"regularize__dropout": {"residul": 0.1}}, "unknown key regularize.dropout.residul; did you mean residual?"),
@@ -61,7 +73,7 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
         ({"regularize__weight_decay": float("nan")}, "regularize.weight_decay is nan: it should be a finite number"),
         ({"regularize__label_smoothing": 1.0}, "regularize.label_smoothing is 1.0: it should be less than 1"),
         ({"seed": -1}, "seed is -1"),
-        ({"training__epochs": 2}, "training: exactly one of steps and epochs is required; both are set"),
+        ({"training__epochs": 2}, "training: steps and epochs are both set; exactly one is required"),
         ({"validation__metrics": ["bleu"]}, "validation.metrics: require data.validation"),
         ({"validation__monitor": "bleu"}, "validation.monitor: requires data.validation"),
         ({"training__final_weights": "best"}, "training.final_weights: best requires data.validation"),
@@ -70,9 +82,9 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
         ({"model__init_from": "a", "model__init_encoder_from": "b"}, "model: init_from initializes the whole model"),
         (
             {"model__init_from": "a", "model__d_model": 8},
-            "model.d_model: is determined by the checkpoint in model.init_from",
+            "model.d_model: determined by the checkpoint in model.init_from",
         ),
-        ({"model__init_from": "a", "tokenizer__path": "b"}, "tokenizer: is part of the checkpoint in model.init_from"),
+        ({"model__init_from": "a", "tokenizer__path": "b"}, "tokenizer: the checkpoint in model.init_from has its own"),
         (
             {"task": "classification", "model__init_encoder_from": "b"},
             "model.init_encoder_from: requires an encoder–decoder",
@@ -119,6 +131,31 @@ def test_kind_of_predictions_decides_which_regularizers_a_new_task_allows(sectio
         parse_recipe(data, "r.yaml")
     monkeypatch.setitem(TASKS, "toy", replace(toy, predicts=TokenPredictions))
     assert parse_recipe(data, "r.yaml").task == "toy"
+
+
+def test_task_that_generates_allows_sequence_level_distillation(monkeypatch):
+    data = changed(task="toy", regularize__distillation={"teacher": "t", "sequence_level": True})
+    monkeypatch.setitem(TASKS, "toy", replace(TASKS["classification"], name="toy", generates=True))
+    assert parse_recipe(data, "r.yaml").regularize.distillation.sequence_level
+
+
+def test_init_from_changes_the_defaults_of_the_optimizer():
+    scratch = parse_recipe(changed(), "r.yaml").optimizer
+    assert (scratch.learning_rate, scratch.betas, scratch.eps, scratch.schedule) == (
+        *(5e-4, (0.9, 0.98), 1e-9),
+        "inverse-square-root",
+    )
+    tuned = parse_recipe(changed(model__init_from="a"), "r.yaml").optimizer
+    assert (tuned.learning_rate, tuned.betas, tuned.eps, tuned.schedule) == (5e-5, (0.9, 0.999), 1e-8, "linear")
+    chosen = parse_recipe(changed(model__init_from="a", optimizer__learning_rate=5e-4), "r.yaml").optimizer
+    assert (chosen.learning_rate, chosen.schedule) == (5e-4, "linear")
+    half = parse_recipe(changed(model__init_encoder_from="a"), "r.yaml").optimizer
+    assert half == scratch  # the new half needs a high rate
+
+
+def test_override_with_a_pattern_is_text(tmp_path):
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
+    assert read_recipe(tmp_path / "r.yaml", ["data.train=*.tsv"]).data.train == "*.tsv"
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_KEYS.items())
@@ -259,13 +296,21 @@ def test_unknown_label_is_refused(data, tmp_path):
             "validation.monitor is 'blue', which is not computed; did you mean bleu?",
         ),
         ({"model": {"architecture": "maran"}}, "model.architecture is 'maran'; did you mean marian?"),
-        ({"training": {"device": "gpu9"}}, "device 'gpu9' cannot be used"),
+        ({"model": {"architecture": "bert"}}, "'bert', which this task cannot train; available: bart, "),
+        ({"training": {"device": "gpu9"}}, "device 'gpu9' cannot be used: expected auto, cpu, cuda, mps or another"),
     ],
 )
 def test_unknown_values_are_refused_before_the_data_is_read(data, tmp_path, changes, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         train(recipe(data, "text-to-text", tmp_path / "run", held_out=True, **changes))
     assert not (tmp_path / "run" / "data").exists()
+
+
+def test_output_that_is_a_file_is_refused(data, tmp_path):
+    (tmp_path / "run").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match="output is .*run, a file; expected a folder"):
+        train(recipe(data, "text-to-text", tmp_path / "run"))
+    assert (tmp_path / "run").read_text(encoding="utf-8") == "mine"
 
 
 def _written(files, folder, **sections):

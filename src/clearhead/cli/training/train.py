@@ -42,7 +42,9 @@ def train(
     The other commands and transformers can load the output folder. Ctrl-C stops after the current step. --resume then
     gives the same weights as a run without the interruption.
 
-    Data-parallel training: torchrun --nproc_per_node 2 --no-python clearhead train ...
+    The folder recipes/ of the repository has an example for each task, and docs/recipe.md lists all keys.
+
+    Data-parallel training: torchrun --nproc-per-node=2 --no-python clearhead train ...
     """
     parsed = read_recipe(recipe, overrides)
     from clearhead.train.trainer import train as run_training

@@ -35,8 +35,11 @@ def _model_conflicts(recipe: RecipeBase) -> Iterator[Conflict]:
     for key in ("init_from", "init_encoder_from", "init_decoder_from"):
         if getattr(model, key) is None:
             continue
-        for name in _SIZES:
-            if getattr(model, name) is not None and name != _FREE_SIZES.get(key):
-                yield f"model.{name}", f"is determined by the checkpoint in model.{key}; remove it"
+        given = [name for name in _SIZES if getattr(model, name) is not None and name != _FREE_SIZES.get(key)]
+        if given:
+            names, source = ", ".join(f"model.{name}" for name in given), getattr(model, key)
+            reason = f"determined by the checkpoint in model.{key}; remove these keys, or replace the section"
+            yield names, f"{reason} on the command line: 'model={{{key}: {source}}}'"
         if recipe.tokenizer != type(recipe.tokenizer)():
-            yield "tokenizer", f"is part of the checkpoint in model.{key}; remove it"
+            reason = f"the checkpoint in model.{key} has its own; remove the section"
+            yield "tokenizer", f"{reason}, or empty it on the command line: 'tokenizer={{}}'"

@@ -26,7 +26,7 @@ def format_error(error: ValidationError, schema: type[BaseModel], prefix: tuple[
     path = _path(detail)
     key = ".".join([*prefix, *path])
     if detail["type"] == "extra_forbidden":
-        return f"unknown key {key}{did_you_mean(path[-1], list(_section_at(schema, path[:-1]).model_fields))}"
+        return f"unknown key {key}{_known_key(schema, path)}"
     if detail["type"] == "missing":
         return f"{key} is required"
     message = detail["msg"].removeprefix("Value error, ")
@@ -38,7 +38,18 @@ def format_error(error: ValidationError, schema: type[BaseModel], prefix: tuple[
         for other in error.errors()
         if other["input"] is detail["input"]
     )
-    return f"{key} is {detail['input']!r}: {' or '.join(expected)}"
+    value = "null" if detail["input"] is None else repr(detail["input"])
+    return f"{key} is {value}: {' or '.join(expected)}"
+
+
+def _known_key(schema: type[BaseModel], path: Sequence[str]) -> str:
+    """Return the suggestion for an unknown key; at the top level, also the section that has this key."""
+    if len(path) == 1:
+        for name in schema.model_fields:
+            section = _section_at(schema, [name])
+            if section is not schema and path[0] in section.model_fields:
+                return f"; did you mean {name}.{path[0]}?"
+    return did_you_mean(path[-1], list(_section_at(schema, path[:-1]).model_fields))
 
 
 def _most_useful(details: Sequence[ErrorDetails]) -> ErrorDetails:
@@ -63,7 +74,7 @@ _EXPECTED = {
     "float_parsing": "expected a number",
     "bool_type": "expected true or false",
     "bool_parsing": "expected true or false",
-    "list_type": "expected a list",
+    "list_type": "expected a list, such as [a, b]",
     "dict_type": "expected a mapping",
     "model_type": "expected a mapping",
     "model_attributes_type": "expected a mapping",

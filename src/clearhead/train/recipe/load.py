@@ -68,7 +68,10 @@ def _validate(data: Mapping[str, Any]) -> Recipe:
         raise ValueError(format_error(error, Recipe, ())) from None
     if recipe.task not in TASKS:
         raise ValueError(f"task is {recipe.task!r}{did_you_mean(recipe.task, list(TASKS))}")
-    return recipe.model_copy(update={"objective": _objective(TASKS[recipe.task], recipe.objective)})
+    changes = {"objective": _objective(TASKS[recipe.task], recipe.objective)}
+    if recipe.model.init_from is not None:
+        changes["optimizer"] = recipe.optimizer.for_fine_tuning()
+    return recipe.model_copy(update=changes)
 
 
 def _objective(task: TaskEntry, value: object) -> object:
@@ -84,7 +87,7 @@ def _objective(task: TaskEntry, value: object) -> object:
 
 def _check(recipe: Recipe) -> Recipe:
     task = TASKS[recipe.task]
-    of_regularizers = regularizer_conflicts(recipe, task.predicts)
+    of_regularizers = regularizer_conflicts(recipe, task)
     for key, reason in chain(section_conflicts(recipe), task.conflicts(recipe), of_regularizers):
         raise ValueError(f"{key}: {reason}")
     return recipe
@@ -130,13 +133,17 @@ def _override(data: dict[str, Any], override: str) -> None:
     key, sign, text = override.partition("=")
     if not sign or not key:
         raise ValueError(f"{override!r} is not an override: expected key=value, such as training.steps=100")
-    value = _parse_yaml(text, f"{override[:_MAX_SHOWN]!r}: the value")
+    # * starts a YAML alias, which an override cannot have, but also a pattern of files
+    value = text if text.startswith("*") else _parse_yaml(text, f"{override[:_MAX_SHOWN]!r}: the value")
     *sections, last = key.split(".")
     for section in sections:
         inner = data.get(section)
         if inner is None:
             inner = data[section] = {}
         if not isinstance(inner, dict):
-            raise ValueError(f"{override!r}: {section} is {inner!r} in the recipe, not a section")
+            raise ValueError(
+                f"{override!r}: {section} is {inner!r} in the recipe, not a section. Set all keys of the section at "
+                f"once: {section}={{key: value, ...}}"
+            )
         data = inner
     data[last] = value

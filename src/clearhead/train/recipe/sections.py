@@ -28,7 +28,7 @@ class Section(BaseModel):
     def _reject_true(cls, value: object, info: Any) -> object:
         # pydantic converts true to 1, which would turn a regularizer on at full strength
         if value is True and cls.model_fields[info.field_name].annotation is not bool:
-            raise ValueError("expected a value, got true; write the value instead")
+            raise ValueError("expected a value, got true, which selects no value; docs/recipe.md lists the values")
         return value
 
 
@@ -42,7 +42,7 @@ class DataSection(Section):
     Args:
         train: training examples. Files with columns (.tsv, .csv, .jsonl, .parquet, .arrow or SQuAD's .json), or a
             folder of Hugging Face datasets. A mapping gives each field of the task its own files, with one text per
-            line.
+            line. A pattern such as data/train-*.jsonl selects all matching files, sorted by name.
         validation: held-out examples in the same format. Required for validation.
         columns: column of each field, by name or by number from 0. Defaults to the field's name. A .csv or .tsv file
             without these names in its first line has the fields in order.
@@ -133,10 +133,12 @@ class OptimizerSection(Section):
     """AdamW (Loshchilov and Hutter 2019) and its learning rate schedule.
 
     Args:
-        learning_rate: peak learning rate, reached after the warmup.
-        betas: decay rates of Adam's two moments.
-        eps: term that keeps Adam from dividing by 0.
-        schedule: inverse-square-root (the paper's), linear or cosine decay to 0, or constant.
+        learning_rate: peak learning rate, reached after the warmup. Defaults to 5e-05 with model.init_from, because
+            fine-tuning needs a lower rate.
+        betas: decay rates of Adam's two moments. Defaults to [0.9, 0.999] with model.init_from.
+        eps: term that keeps Adam from dividing by 0. Defaults to 1e-08 with model.init_from.
+        schedule: inverse-square-root (the paper's), linear or cosine decay to 0, or constant. Defaults to linear with
+            model.init_from.
         warmup_steps: number of steps of linear increase from 0. If the run has no more steps than this, a tenth of its
             steps.
     """
@@ -146,6 +148,13 @@ class OptimizerSection(Section):
     eps: Annotated[float, Field(gt=0)] = 1e-9
     schedule: Literal["inverse-square-root", "linear", "cosine", "constant"] = "inverse-square-root"
     warmup_steps: Annotated[int, Field(ge=0)] = 0
+
+    def for_fine_tuning(self) -> "OptimizerSection":
+        """Return the section with the defaults for fine-tuning in all keys that were not set."""
+        # the usual values for BERT (Devlin et al. 2018, Appendix A.3, without its warmup)
+        defaults = {"learning_rate": 5e-5, "betas": (0.9, 0.999), "eps": 1e-8, "schedule": "linear"}
+        unset = {key: value for key, value in defaults.items() if key not in self.model_fields_set}
+        return self.model_copy(update=unset)
 
 
 class TrainingSection(Section):
@@ -181,9 +190,12 @@ class TrainingSection(Section):
     @model_validator(mode="after")
     def _check_one_duration(self) -> "TrainingSection":
         if self.steps is None and self.epochs is None:
-            raise ValueError("exactly one of steps and epochs is required; none is set")
+            raise ValueError("exactly one of steps and epochs is required; neither is set")
         if self.steps is not None and self.epochs is not None:
-            raise ValueError("exactly one of steps and epochs is required; both are set. Set the other one to null")
+            raise ValueError(
+                "steps and epochs are both set; exactly one is required. Remove one, or set it to null, such as "
+                "training.steps=null on the command line"
+            )
         return self
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clearhead.train.recipe.sections import RecipeBase
 from clearhead.train.regularizers.attention_masking import ATTENTION_MASKING
 from clearhead.train.regularizers.augmentation import AUGMENTATION
-from clearhead.train.regularizers.base import Conflicts, LossInputs, Regularizer
+from clearhead.train.regularizers.base import Conflicts, LossInputs, Regularizer, TaskTraits
 from clearhead.train.regularizers.distillation import DISTILLATION
 from clearhead.train.regularizers.dropout import DROPOUT, LAYER_DROP
 from clearhead.train.regularizers.early_stopping import EARLY_STOPPING
@@ -18,7 +18,7 @@ from clearhead.train.regularizers.label_smoothing import LABEL_SMOOTHING
 from clearhead.train.regularizers.layer_norm import LAYER_NORM
 from clearhead.train.regularizers.r_drop import R_DROP
 from clearhead.train.regularizers.weight_decay import L2_PENALTY, WEIGHT_DECAY
-from clearhead.train.tasks.predictions import Prediction, task_loss
+from clearhead.train.tasks.predictions import task_loss
 
 REGULARIZERS: tuple[Regularizer, ...] = (
     *(DROPOUT, LAYER_DROP, ATTENTION_MASKING, LAYER_NORM),
@@ -54,10 +54,10 @@ def ablations() -> dict[str, Regularizer]:
     return {entry.ablation.name or entry.name: entry for entry in REGULARIZERS if entry.ablation}
 
 
-def regularizer_conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
+def regularizer_conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
     """Yield the recipe keys that are incompatible with a regularizer, and why; arguments as in `Regularizer`."""
     for entry in REGULARIZERS:
-        yield from entry.conflicts(recipe, predicts)
+        yield from entry.conflicts(recipe, task)
 
 
 def config_changes(regularize: Any) -> Mapping[str, float]:

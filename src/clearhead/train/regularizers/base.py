@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -11,6 +11,17 @@ from clearhead.train.tasks.predictions import Prediction
 
 Conflicts = Iterator[tuple[str, str]]
 """Pairs of a recipe key and the reason why it is not allowed."""
+
+
+@runtime_checkable
+class TaskTraits(Protocol):
+    """Properties of a registered task that regularizers depend on; `TaskEntry` explains them."""
+
+    @property
+    def predicts(self) -> type[Prediction]: ...
+
+    @property
+    def generates(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,7 @@ class Ablation:
     name: str = ""
 
 
-def _no_conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
+def _no_conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
     yield from ()
 
 
@@ -60,7 +71,7 @@ class Regularizer:
         equation, without, source, code: cells of the table in docs/training.md: the effect when on and when off, the
             publication, and the file that computes it.
         ablation: how an ablation switches it.
-        conflicts: recipe, kind of predictions of its task -> recipe keys that it is incompatible with, and why.
+        conflicts: recipe, traits of its task -> recipe keys that it is incompatible with, and why.
         config: value -> fields of the model's config.
         prepare: changes the built model; called with the model and the value.
         loss: replaces the loss of a batch; called with the inputs and a function that returns the loss without this
@@ -79,7 +90,7 @@ class Regularizer:
     source: str
     code: str
     ablation: Ablation | None
-    conflicts: Callable[[RecipeBase, type[Prediction]], Conflicts] = _no_conflicts
+    conflicts: Callable[[RecipeBase, TaskTraits], Conflicts] = _no_conflicts
     config: Callable[[Any], Mapping[str, float]] | None = None
     prepare: Callable[[nn.Module, Any], None] | None = None
     loss: Callable[[LossInputs, Callable[[], Tensor]], Tensor] | None = None

@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.equations import losses
 from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss
 from clearhead.train.recipe.sections import Count, RecipeBase, Section
-from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, false_to_none
+from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, TaskTraits, false_to_none
 from clearhead.train.tasks.predictions import ClassPredictions, EmbeddingPredictions, Prediction, TokenPredictions
 
 
@@ -78,13 +78,13 @@ def _loss(inputs: LossInputs, loss: Callable[[], Tensor]) -> Tensor:
     return total
 
 
-def _conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
+def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
     settings: Distillation | None = recipe.regularize.distillation
     if settings is None:
         return
-    if settings.sequence_level and recipe.task != "text-to-text":
-        yield "regularize.distillation.sequence_level", f"requires the task text-to-text, not {recipe.task}"
-    if settings.hidden_weight and predicts is not TokenPredictions:
+    if settings.sequence_level and not task.generates:
+        yield "regularize.distillation.sequence_level", f"requires a task that generates text, not {recipe.task}"
+    if settings.hidden_weight and task.predicts is not TokenPredictions:
         yield "regularize.distillation.hidden_weight", f"requires a task that predicts tokens, not {recipe.task}"
 
 

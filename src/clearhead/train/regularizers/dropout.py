@@ -6,8 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator
 
 from clearhead.train.recipe.sections import Probability, RecipeBase, Section
-from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer
-from clearhead.train.tasks.predictions import Prediction
+from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer, TaskTraits
 
 
 class Dropout(Section):
@@ -57,7 +56,7 @@ DROPOUT = Regularizer(
 )
 
 
-def _layer_drop_conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
+def _layer_drop_conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
     if recipe.training.fsdp and recipe.regularize.layer_drop:
         yield (
             "training.fsdp",

@@ -6,8 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from clearhead.train.recipe.sections import Count, RecipeBase, Section
-from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer, false_to_none
-from clearhead.train.tasks.predictions import Prediction
+from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer, TaskTraits, false_to_none
 
 LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
 """Metrics that improve downwards; all others improve upwards."""
@@ -54,7 +53,7 @@ class ImprovementTracker:
         return self._settings is not None and self.num_bad >= self._settings.patience
 
 
-def _conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
+def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
     if recipe.regularize.early_stopping is not None and recipe.data.validation is None:
         yield "regularize.early_stopping", "requires data.validation"
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from torch import Tensor
 
 from clearhead.train.recipe.sections import Probability, RecipeBase
-from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer
-from clearhead.train.tasks.predictions import EmbeddingPredictions, Prediction, task_loss
+from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, TaskTraits
+from clearhead.train.tasks.predictions import EmbeddingPredictions, task_loss
 
 
-def _conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
-    if predicts is EmbeddingPredictions and recipe.regularize.label_smoothing:
+def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
+    if task.predicts is EmbeddingPredictions and recipe.regularize.label_smoothing:
         yield "regularize.label_smoothing", f"requires a task that predicts classes or tokens, not {recipe.task}"
 
 

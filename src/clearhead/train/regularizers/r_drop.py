@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.equations import losses
 from clearhead.kernels.linear_cross_entropy import linear_r_drop
 from clearhead.train.recipe.sections import RecipeBase
-from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer
+from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, TaskTraits
 from clearhead.train.tasks.predictions import (
     ClassPredictions,
     EmbeddingPredictions,
@@ -45,11 +45,11 @@ def _loss(inputs: LossInputs, loss: Callable[[], Tensor]) -> Tensor:
     return r_drop_loss(inputs.prediction, inputs.predict(), section.label_smoothing, section.r_drop)
 
 
-def _conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
+def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
     section = recipe.regularize
     if not section.r_drop:
         return
-    if predicts is EmbeddingPredictions:
+    if task.predicts is EmbeddingPredictions:
         yield "regularize.r_drop", f"requires a task that predicts classes or tokens, not {recipe.task}"
     if not any(section.dropout.model_dump().values()):
         yield "regularize.r_drop", "compares two passes with different dropout; all dropout rates are 0"

@@ -8,8 +8,7 @@ from torch import nn
 
 from clearhead.equations import losses
 from clearhead.train.recipe.sections import OptimizerSection, RecipeBase
-from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer
-from clearhead.train.tasks.predictions import Prediction
+from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer, TaskTraits
 
 
 def decayed_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -57,7 +56,7 @@ WEIGHT_DECAY = Regularizer(
 )
 
 
-def _penalty_conflicts(recipe: RecipeBase, predicts: type[Prediction]) -> Conflicts:
+def _penalty_conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
     if recipe.training.fsdp and recipe.regularize.l2_penalty:
         yield "training.fsdp", "is incompatible with regularize.l2_penalty; use regularize.weight_decay instead"
 

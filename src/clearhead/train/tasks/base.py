@@ -138,6 +138,8 @@ class TaskEntry:
             recipe.
         create: recipe, folder of the run -> task with its initialized model.
         conflicts: yields recipe keys that the task does not allow, and why.
+        generates: whether the model generates its targets, so that a teacher can write them (sequence-level
+            distillation).
     """
 
     name: str
@@ -145,6 +147,7 @@ class TaskEntry:
     predicts: type[Prediction]
     create: Callable[[Recipe, Path], Task[Any]]
     conflicts: Callable[[RecipeBase], Iterator[tuple[str, str]]] = _no_conflicts
+    generates: bool = False
 
 
 def pad(sequences: Iterable[Sequence[int] | np.ndarray], value: int) -> Int[Tensor, "B L"]:

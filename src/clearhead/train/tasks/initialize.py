@@ -193,6 +193,9 @@ def get_family(name: str, families: Mapping[str, F]) -> F:
         ValueError: the task has no such architecture.
     """
     if name not in families:
+        if name in checkpoints.ENCODER_FAMILIES or name in checkpoints.SEQ2SEQ_FAMILIES:  # bert is no misspelled bart
+            available = ", ".join(families)
+            raise ValueError(f"model.architecture is {name!r}, which this task cannot train; available: {available}")
         raise ValueError(f"model.architecture is {name!r}{did_you_mean(name, list(families))}")
     return families[name]
 

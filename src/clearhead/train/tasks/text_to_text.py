@@ -300,4 +300,4 @@ _METRICS: dict[str, tuple[tuple[str, ...], Callable[[Sequence[str], Sequence[str
 }
 """Metrics of a recipe's validation.metrics: names of the scores, and the function that computes them."""
 
-TASK = TaskEntry("text-to-text", TextToTextObjective, TokenPredictions, TextToTextTask.from_recipe)
+TASK = TaskEntry("text-to-text", TextToTextObjective, TokenPredictions, TextToTextTask.from_recipe, generates=True)
