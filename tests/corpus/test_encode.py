@@ -109,17 +109,8 @@ def test_input_error_is_reported_after_earlier_outputs(encoder):
 def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop):
     whole = encode_corpus(encoder, Corpus([corpus]), tmp_path / f"whole-{name}", window_texts=12)
     assert whole == EncodingStats(100, sum(len(t.ids) for t in encoder.tokenize(sentences(100))), 0)
-    calls = 0
-
-    def interrupt(done, tokens, texts):
-        nonlocal calls
-        calls += 1
-        if calls == stop:
-            raise KeyboardInterrupt
-
     output = tmp_path / name
-    with pytest.raises(KeyboardInterrupt):
-        encode_corpus(encoder, Corpus([corpus]), output, window_texts=12, on_step=interrupt)
+    interrupted(encoder, Corpus([corpus]), output, windows=stop)
     assert not output.exists()
     # bytes of a killed write after the last complete row
     with (tmp_path / f".{name}.part").open("ab") as part:
@@ -131,10 +122,11 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop
         output,
         window_texts=12,
         resume=True,
-        on_step=lambda done, tokens, texts: records.append(tokens),
+        on_step=lambda done, tokens, texts: records.append((tokens, texts)),
     )
     assert counts == whole
-    assert len(records) == 9 - stop
+    assert len([tokens for tokens, _ in records if tokens]) == 9 - stop
+    assert sum(texts for _, texts in records) == 100 - 12 * stop
     assert output.read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
     assert sorted(os.listdir(tmp_path)) == sorted(["texts.txt", name, f"whole-{name}"])
 
@@ -155,12 +147,34 @@ def test_resumed_run_keeps_the_columns_of_each_text(encoder, tmp_path, name):
         assert [(row["id"], row["text"]) for row in written] == [(str(row["id"]), row["text"]) for row in rows]
 
 
-def interrupted(encoder, corpus, output, options=None):
+def interrupted(encoder, corpus, output, options=None, windows=1):
+    """Stop a run in the window after the given number of windows of 12 texts, one batch each."""
+    calls = 0
+
     def interrupt(done, tokens, texts):
-        raise KeyboardInterrupt
+        nonlocal calls
+        calls += 1
+        if calls > windows:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         encode_corpus(encoder, corpus, output, options, window_texts=12, on_step=interrupt)
+
+
+def test_progress_moves_with_each_batch_and_ends_with_all_bytes(encoder, corpus, tmp_path):
+    steps = []
+    encode_corpus(
+        encoder,
+        Corpus([corpus]),
+        tmp_path / "v.npy",
+        EncodeOptions(batch_tokens=64),
+        on_step=lambda done, tokens, texts: steps.append((done, tokens, texts)),
+    )
+    *batches, _ = steps
+    assert len(batches) > 5  # in one window
+    assert all(0 < done < corpus.stat().st_size and texts for done, _, texts in batches)
+    assert sum(done for done, _, _ in steps) == corpus.stat().st_size
+    assert sum(texts for _, _, texts in steps) == 100
 
 
 def test_resume_with_another_model_option_or_input_is_refused(encoder, corpus, tmp_path, minilm):

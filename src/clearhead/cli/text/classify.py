@@ -1,17 +1,13 @@
 """`clearhead classify`: classify texts."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from clearhead.cli import options
 from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, lock_output, window_texts, write_results
 from clearhead.cli.text.encode import ErrorsOption
-
-if TYPE_CHECKING:
-    from clearhead.pipelines.text_classifier import Classification
 
 _FIELDS = ("label", "probability", "probabilities", "truncated")
 """Fields of a JSON line."""
@@ -48,15 +44,10 @@ def classify(
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
 
-    def results(on_batch: Callable[[int, int], None]) -> Iterator["Classification"]:
-        for result in classifier.stream(corpus, window=window_texts(corpus, WINDOW_TEXTS)):
-            on_batch(1, 0)
-            yield result
-
     written = write_results(
         corpus,
         output,
-        results,
+        lambda on_batch: classifier.stream(corpus, window=window_texts(corpus, WINDOW_TEXTS), on_batch=on_batch),
         lambda result, kept: (
             json_line(asdict(result), kept) if as_json else f"{result.label}\t{result.probability:.4f}"
         ),
