@@ -18,5 +18,8 @@ def choose_device(device: str) -> torch.device:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+        if reason.startswith("Expected one of"):  # followed by the names of all backends of torch
+            reason = "expected auto, cpu, cuda, cuda:1, mps or another device of torch"
+        raise ValueError(f"device {device!r} cannot be used: {reason}") from None
     return chosen

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.outputs import json_line, lock_output
+from clearhead.io.atomic import atomic_file
 
 if TYPE_CHECKING:
     from clearhead.metrics.classification import ClassificationScores
 
 
 def classification(
+    context: typer.Context,
     source: Annotated[
         Path,
         typer.Argument(
@@ -41,6 +44,15 @@ def classification(
             '"label"; in .csv and .tsv files without a header the second of two columns.'
         ),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.jsonl",
+            help="Write text, label, predicted label and its probability of each row as JSON lines.",
+        ),
+    ] = None,
     encoding: Annotated[str, typer.Option(help="Encoding of the file, such as latin-1.")] = "utf-8",
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
@@ -50,6 +62,10 @@ def classification(
     from clearhead.data.records import Records
     from clearhead.metrics.classification import check_labels, classification_scores, label_of
 
+    if output is not None:
+        if output.suffix != ".jsonl":
+            raise ValueError(f"{output}: the predictions are JSON lines; the name must end in .jsonl")
+        lock_output(context, output, [source])
     names = {"text": column, "label": label_column}
     columns = {field: int(name) if name.isdecimal() else name for field, name in names.items() if name is not None}
     columns = columns or _columns_of_recipe(model)
@@ -64,8 +80,14 @@ def classification(
         raise ValueError("this is a multi-label model; accuracy requires exactly one label per text")
     check_labels(labels, classifier.labels, [row.location for row in rows])
     with error_context(location=lambda index: rows[index].location):
-        predicted = [result.label for result in classifier.stream(row.values["text"] for row in rows)]
-    scores = classification_scores(predicted, labels, labels=classifier.labels)
+        predicted = list(classifier.stream(row.values["text"] for row in rows))
+    if output is not None:
+        with atomic_file(output) as file:
+            for row, label, result in zip(rows, labels, predicted, strict=True):
+                found = {"predicted": result.label, "probability": result.probability}
+                line = json_line({"text": row.values["text"], "label": label, **found}, {})
+                file.write(f"{line}\n".encode())
+    scores = classification_scores([result.label for result in predicted], labels, labels=classifier.labels)
     typer.echo(json.dumps(asdict(scores), ensure_ascii=False, allow_nan=False) if as_json else _table(scores))
 
 

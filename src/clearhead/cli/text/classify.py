@@ -21,7 +21,7 @@ def classify(
     sources: options.Texts = None,
     output: options.Output = None,
     column: options.Column = None,
-    keep: options.Keep = None,
+    keep: options.KeepInJson = None,
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
     errors: Annotated[
