@@ -182,7 +182,7 @@ def test_sentences_are_translated_one_by_one(folder, tmp_path):
     _, alone, _ = clearhead(*TRANSLATE, "Hello there.", "How are you?", "", "Dr. No is here.", cwd=folder)
     parts = [[part["text"] for part in row["parts"]] for row in rows]
     assert [len(part) for part in parts] == [2, 1, 1]
-    assert sum(parts, []) == alone.splitlines()
+    assert [text for part in parts for text in part] == alone.splitlines()
     assert [row["text"] for row in rows] == [" ".join(part) for part in parts]
     assert "several sentences" not in err  # only the bundled model is known to be trained on single sentences
     _, lines, _ = clearhead(*TRANSLATE, tmp_path / "texts.txt", "--split-sentences", cwd=folder)

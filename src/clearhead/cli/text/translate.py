@@ -99,9 +99,7 @@ def translate(
 
     translator = TextToText.from_pretrained(model, precision=precision.value, device=device, runtime=runtime.value)
     translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
-    beams = translator.generation_config.updated(beam_size=beam_size).beam_size
-    if n_best > beams:
-        raise ValueError(f"--n-best {n_best} requires {n_best} beams; the search has {beams}. Add --beam-size {n_best}")
+    _check_n_best(n_best, translator.generation_config.updated(beam_size=beam_size).beam_size)
     generate_iter = partial(
         translator.generate_iter,
         prefixes=prefixes,
@@ -118,18 +116,36 @@ def translate(
     if split_sentences:
         complete = _write_by_sentence(corpus, output, generate_iter, as_json)
     else:
-        watched = _WatchedTexts(corpus)
-        written = write_results(
-            corpus,
-            output,
-            lambda on_batch: generate_iter(watched, label=corpus.location, on_batch=on_batch),
-            lambda result, kept: json_line(to_dict(result), kept) if as_json else _line(result),
-            description="translating",
-        )
-        complete = [result.complete for result in written]
-        if model == options.TRANSLATOR:
-            watched.warn()
+        complete = _write(corpus, output, generate_iter, as_json, warn_sentences=model == options.TRANSLATOR)
     warn_truncated(complete.count(False), len(complete))
+
+
+def _check_n_best(n_best: int, beams: int) -> None:
+    if n_best > beams:
+        raise ValueError(f"--n-best {n_best} requires {n_best} beams; the search has {beams}. Add --beam-size {n_best}")
+
+
+def _write(
+    corpus: "Corpus",
+    output: Path | None,
+    generate_iter: "Callable[..., Iterator[Generated]]",
+    as_json: bool,
+    *,
+    warn_sentences: bool,
+) -> list[bool]:
+    """Write the outputs, text by text; return whether each is complete."""
+    watched = _WatchedTexts(corpus)
+    written = write_results(
+        corpus,
+        output,
+        lambda on_batch: generate_iter(watched, label=corpus.location, on_batch=on_batch),
+        lambda result, kept: json_line(to_dict(result), kept) if as_json else _line(result),
+        description="translating",
+    )
+    complete = [result.complete for result in written]
+    if warn_sentences:
+        watched.warn()
+    return complete
 
 
 def _write_by_sentence(
