@@ -116,8 +116,6 @@ REFUSED = {
         ("translate", "-m", "marian", "Hello. You.", "--n-best", "2", "--split-sentences"),
         "--split-sentences cannot be used with --n-best",
     ),
-    "no beams": (("translate", "Hello", "--beam-size", "0"), "Invalid value for '--beam-size': 0"),
-    "a wrong command": (("translat", "Hello"), "-h lists the commands"),
     "a missing file": ((*TRANSLATE, "speech.txt"), "no such file: speech.txt"),
     "a text that looks like a file": ((*TRANSLATE, "and/or"), "If it is a text, send it to standard input"),
     "translate to Parquet": (
@@ -150,6 +148,12 @@ def test_what_cannot_be_answered_is_refused_with_the_fix(folder, what):
     before = sorted(folder.iterdir())
     assert words in refused(*arguments, cwd=folder)
     assert sorted(folder.iterdir()) == before
+
+
+def test_wrong_command_lists_the_commands():
+    status, out, err = started("translat", "Hello")
+    assert (status, out) == (2, "")
+    assert err.endswith("Did you mean 'translate', 'train'; clearhead -h lists the commands\n")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the completion is for the shell that runs the command")
