@@ -126,6 +126,10 @@ REFUSED = {
     "summarize to JSON lines": ((*SUMMARIZE, "texts.txt", "-o", "out.jsonl"), "give --json to write JSON lines"),
     "a file and a text": ((*TRANSLATE, "Good morning", "texts.txt"), "give either files or texts"),
     "the input as output": ((*TRANSLATE, "texts.txt", "-o", "texts.txt"), "is also an input"),
+    "classify without a model": (
+        ("classify", "It rained."),
+        "--model distilbert/distilbert-base-uncased-finetuned-sst",
+    ),
     "summarize without a model": (("summarize", "It rained."), "--model sshleifer/distilbart-cnn-12-6"),
     "answer without a model": (("answer", "--question", "Who?", "--context", "It was I."), "--model distilbert/"),
     "--resume and --overwrite": ((*ENCODE, "texts.txt", "-o", "v.npy", "--resume", "--overwrite"), "not both"),
@@ -153,7 +157,7 @@ def test_what_cannot_be_answered_is_refused_with_the_fix(folder, what):
 def test_wrong_command_lists_the_commands():
     status, out, err = started("translat", "Hello")
     assert (status, out) == (2, "")
-    assert err.endswith("Did you mean 'translate', 'train'; clearhead -h lists the commands\n")
+    assert err.endswith("Did you mean 'translate', 'train'? clearhead -h lists the commands\n")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the completion is for the shell that runs the command")

