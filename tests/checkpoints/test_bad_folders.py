@@ -295,6 +295,11 @@ def test_models_that_do_not_exist(name, words):
     assert "\n" not in str(error.value)
 
 
+def test_exported_graphs_are_not_weights(folder):
+    (folder / "model.safetensors").rename(folder / "encoder_model.onnx")
+    refused(folder, "holds ONNX graphs, not weights", "--runtime onnx")
+
+
 def test_file_is_not_a_model(tmp_path):
     (tmp_path / "model.bin").write_text("")
     with pytest.raises(ValueError, match="is a file"):

@@ -154,6 +154,11 @@ def test_what_cannot_be_answered_is_refused_with_the_fix(folder, what):
     assert sorted(folder.iterdir()) == before
 
 
+def test_no_texts_have_no_summary(folder):
+    status, out, err = clearhead("encode", "-m", "bert", stdin=b"", cwd=folder)
+    assert (status, out, err) == (0, "", "clearhead: standard input contains no texts\n")
+
+
 def test_wrong_command_lists_the_commands():
     status, out, err = started("translat", "Hello")
     assert (status, out) == (2, "")

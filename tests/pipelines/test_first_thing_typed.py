@@ -130,6 +130,7 @@ REFUSED = [
     ('encoder.encode("x", normalise=True)', TypeError, "did you mean 'normalize'?"),
     ('translator.generate("Hi", num_return_sequences=3)', ValueError, "need return_details=True"),
     ('translator.generate("Hi", n_best=3)', TypeError, "Use num_return_sequences with return_details=True"),
+    ('type(encoder).from_pretrained(device="gpu")', ValueError, "'gpu' cannot be used: expected auto, cpu, cuda"),
     ('list(translator.generate_iter("Hi"))', ValueError, "got a single string. Put it in a list"),
     ('next(encoder.stream("Hi"))', ValueError, "got a single string. Put it in a list"),
     ('next(encoder.stream({"a": "Hi"}))', ValueError, "Pass its values"),
