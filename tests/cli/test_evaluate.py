@@ -252,11 +252,24 @@ def test_evaluate_a_classifier(classifier, tmp_path):
     assert [line.split()[0] for line in out.splitlines()[3:]] == ["good", "bad", "odd"]
 
 
+def test_evaluate_classification_writes_predictions(classifier, tmp_path):
+    (tmp_path / "a.csv").write_text('text,label\n"hello, world",good\nthe bridge,odd\n')
+    output = tmp_path / "predictions.jsonl"
+    arguments = ("evaluate", "classification", tmp_path / "a.csv", "-m", classifier)
+    status, out, err = clearhead(*arguments, "--output", output)
+    assert status == 0, err
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [(row["text"], row["label"]) for row in rows] == [("hello, world", "good"), ("the bridge", "odd")]
+    correct = sum(row["label"] == row["predicted"] for row in rows)
+    assert out.startswith(f"accuracy {50 * correct:.2f}")
+    assert "must end in .jsonl" in refused(*arguments, "--output", tmp_path / "predictions.csv")
+
+
 def test_evaluate_classification_errors(classifier, tmp_path):
     for name, content, columns, message in [
         ("a.tsv", "x\tgood\ny\tgoo\n", [], "line 2: no label 'goo'; the nearest is 'good' of 3"),
         ("a.tsv", "x\tgood\ny\n", [], "line 2"),
-        ("a.tsv", "text\tkind\nx\tgood\n", [], "line 1 contains the name of a field, but no column label"),
+        ("a.tsv", "text\tkind\nx\tgood\n", [], "line 1 looks like a header, but it has no column label"),
         ("a.csv", "said,label\nx,good\n", ["--label-column", "label"], "no column 'text'"),
         ("a.csv", 'x,"good\n', [], "line 1"),
         ("a.tsv", "", [], "is empty"),

@@ -37,6 +37,8 @@ def folder(tmp_path_factory, models):
     )
     (folder / "texts.txt").write_text("Hello, world\nGood morning\n")
     (folder / "named.csv").write_text("id,text\n1,Hello\n")
+    (folder / "semicolons.csv").write_text("id;text\n1;Hello\n")
+    (folder / "rows.json").write_text('[{"text": "Hello"}]')
     return folder
 
 
@@ -100,6 +102,17 @@ REFUSED = {
         "with --keep, write .jsonl or .parquet",
     ),
     "--keep in plain lines": ((*TRANSLATE, "table.csv", "--column", "body", "--keep", "id"), "--keep requires --json"),
+    "a table with semicolons": ((*ENCODE, "semicolons.csv", "--column", "text"), "separated by semicolons; convert"),
+    "a table with semicolons, without --column": ((*CLASSIFY, "semicolons.csv"), "separated by semicolons; convert"),
+    "a JSON document": ((*ENCODE, "rows.json"), "expected a .jsonl file"),
+    "more outputs than beams": (
+        (*TRANSLATE, "Hello", "--n-best", "3"),
+        "--n-best 3 requires 3 beams; the search has 1. Add --beam-size 3",
+    ),
+    "--split-sentences with several outputs": (
+        ("translate", "-m", "marian", "Hello. You.", "--n-best", "2", "--split-sentences"),
+        "--split-sentences cannot be used with --n-best",
+    ),
     "a missing file": ((*TRANSLATE, "speech.txt"), "no such file: speech.txt"),
     "a text that looks like a file": ((*TRANSLATE, "and/or"), "If it is a text, send it to standard input"),
     "translate to Parquet": (
@@ -110,6 +123,10 @@ REFUSED = {
     "summarize to JSON lines": ((*SUMMARIZE, "texts.txt", "-o", "out.jsonl"), "give --json to write JSON lines"),
     "a file and a text": ((*TRANSLATE, "Good morning", "texts.txt"), "give either files or texts"),
     "the input as output": ((*TRANSLATE, "texts.txt", "-o", "texts.txt"), "is also an input"),
+    "classify without a model": (
+        ("classify", "It rained."),
+        "--model distilbert/distilbert-base-uncased-finetuned-sst",
+    ),
     "summarize without a model": (("summarize", "It rained."), "--model sshleifer/distilbart-cnn-12-6"),
     "answer without a model": (("answer", "--question", "Who?", "--context", "It was I."), "--model distilbert/"),
     "--resume and --overwrite": ((*ENCODE, "texts.txt", "-o", "v.npy", "--resume", "--overwrite"), "not both"),
@@ -134,6 +151,17 @@ def test_what_cannot_be_answered_is_refused_with_the_fix(folder, what):
     assert sorted(folder.iterdir()) == before
 
 
+def test_no_texts_have_no_summary(folder):
+    status, out, err = clearhead("encode", "-m", "bert", stdin=b"", cwd=folder)
+    assert (status, out, err) == (0, "", "clearhead: standard input contains no texts\n")
+
+
+def test_wrong_command_lists_the_commands():
+    status, out, err = started("translat", "Hello")
+    assert (status, out) == (2, "")
+    assert err.endswith("Did you mean 'translate', 'train'? clearhead -h lists the commands\n")
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the completion is for the shell that runs the command")
 def test_completion_is_shown_for_the_shell_that_runs_the_command():
     script = f"{COMMAND} --show-completion; true"  # `; true`: bash stays the parent process
@@ -154,6 +182,28 @@ def test_failed_run_keeps_the_previous_output(folder, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"good\n\xff\n")
     refused(*TRANSLATE, tmp_path / "bad.txt", "-o", tmp_path / "out.txt", cwd=folder)
     assert (tmp_path / "out.txt").read_text() == "previous\n"
+
+
+def test_sentences_are_translated_one_by_one(folder, tmp_path):
+    (tmp_path / "texts.txt").write_text("Hello there. How are you?\n\nDr. No is here.\n")
+    status, out, err = clearhead(*TRANSLATE, tmp_path / "texts.txt", "--split-sentences", "--json", cwd=folder)
+    assert status == 0, err
+    rows = [json.loads(line) for line in out.splitlines()]
+    _, alone, _ = clearhead(*TRANSLATE, "Hello there.", "How are you?", "", "Dr. No is here.", cwd=folder)
+    parts = [[part["text"] for part in row["parts"]] for row in rows]
+    assert [len(part) for part in parts] == [2, 1, 1]
+    assert [text for part in parts for text in part] == alone.splitlines()
+    assert [row["text"] for row in rows] == [" ".join(part) for part in parts]
+    assert "several sentences" not in err  # only the bundled model is known to be trained on single sentences
+    _, lines, _ = clearhead(*TRANSLATE, tmp_path / "texts.txt", "--split-sentences", cwd=folder)
+    assert lines.splitlines() == [row["text"] for row in rows]
+
+
+def test_translator_of_single_sentences_reports_several():
+    _, _, err = clearhead("translate", "Good morning. It is raining.", "--beam-size", "1")
+    assert "1 text has several sentences; this model was trained on single sentences" in err
+    _, _, err = clearhead("translate", "Good morning!", "--beam-size", "1")
+    assert err == ""
 
 
 def test_summaries_keep_columns(folder):

@@ -21,7 +21,7 @@ from clearhead.io.locks import LOCK_NAME, folder_lock, writer_lock
 
 READERS = {
     *("answer", "serve", "trace", "lint"),
-    *("evaluate similarity", "evaluate classification"),
+    "evaluate similarity",
 }
 """Commands that write to standard output alone."""
 
@@ -43,6 +43,7 @@ FILES = {
     "benchmark train": ("{0}/texts.txt {0}/texts.txt --rounds 1 --json {1}.json", "out.json"),
     "evaluate translation": ("{0}/texts.txt -r {0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
     "evaluate summarization": ("{0}/texts.txt -r {0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
+    "evaluate classification": ("{0}/labels.tsv -m {0}/bert -o {1}.jsonl", "out.jsonl"),
     "evaluate answers": ("{0}/squad.json -m {0}/bert -o {1}.json", "out.json"),
 }
 FOLDERS = {
@@ -80,6 +81,7 @@ def folder(tmp_path_factory, tiny_bert):
     torch.save({"weight": torch.ones(2)}, folder / "pickled" / "pytorch_model.bin")
     squad = {"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "1", "question": "a", "answers": []}]}]}]}
     (folder / "squad.json").write_text(json.dumps({"version": "v2.0", **squad}))
+    (folder / "labels.tsv").write_text("hello\tgood\nyou\tbad\n")
     recipe = training_recipe(folder)
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     recipe["regularize"]["distillation"] = {"teacher": str(folder / "marian"), "sequence_level": True}

@@ -106,7 +106,7 @@ def test_samples(folders):
     translator = TextToText.from_pretrained(folders / "marian", precision="float32", device="cpu")
     for texts in (["hello"], ["hello", "world"]):
         with pytest.raises(ValueError, match=f"{10**10} samples over"):
-            translator.generate(texts, do_sample=True, num_return_sequences=10**10)
+            translator.generate(texts, do_sample=True, num_return_sequences=10**10, return_details=True)
 
 
 def test_memory_check_of_a_batch_of_texts(folders, monkeypatch):

@@ -65,6 +65,22 @@ def test_input_error_is_reported_after_earlier_outputs(encoder):
         next(windows)
 
 
+def test_progress_moves_with_each_batch_and_ends_with_all_bytes(encoder, corpus, tmp_path):
+    steps = []
+    encode_corpus(
+        encoder,
+        Corpus([corpus]),
+        tmp_path / "v.npy",
+        EncodeOptions(batch_tokens=64),
+        on_step=lambda done, tokens, texts: steps.append((done, tokens, texts)),
+    )
+    *batches, _ = steps
+    assert len(batches) > 5  # in one window
+    assert all(0 < done < corpus.stat().st_size and texts for done, _, texts in batches)
+    assert sum(done for done, _, _ in steps) == corpus.stat().st_size
+    assert sum(texts for _, _, texts in steps) == 100
+
+
 def test_input_is_never_overwritten(encoder, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "hello"}\n\n')

@@ -19,6 +19,7 @@ from clearhead.corpus.encode import EncodingStats, encode_corpus
 from clearhead.corpus.ray_shards import _is_done, encode_shards
 from clearhead.corpus.ray_workers import EncodingJob
 from clearhead.data.corpus import Corpus
+from clearhead.runtime.streaming import WINDOW_TEXTS
 from clearhead.runtime.vectors import EncodeOptions
 
 WORDS = ["hello", "world", "this", "is", "test", "the", "old", "bridge", "was", "closed", "after", "storm"]
@@ -183,8 +184,13 @@ def test_partial_output_of_another_shard_is_restarted(bert, tmp_path):
     shard.write_text("hello\n" * 9000, encoding="utf-8")
     output.parent.mkdir()
 
+    computed = 0
+
     def stop(done, tokens, texts):
-        raise KeyboardInterrupt
+        nonlocal computed
+        computed += texts
+        if computed > WINDOW_TEXTS:  # the first window is recorded
+            raise KeyboardInterrupt
 
     encoder = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
     with pytest.raises(KeyboardInterrupt):

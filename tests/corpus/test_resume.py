@@ -25,17 +25,8 @@ from clearhead.runtime.vectors import EncodeOptions
 def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop):
     whole = encode_corpus(encoder, Corpus([corpus]), tmp_path / f"whole-{name}", window_texts=12)
     assert whole == EncodingStats(100, sum(len(t.ids) for t in encoder.tokenize(sentences(100))), 0)
-    calls = 0
-
-    def interrupt(done, tokens, texts):
-        nonlocal calls
-        calls += 1
-        if calls == stop:
-            raise KeyboardInterrupt
-
     output = tmp_path / name
-    with pytest.raises(KeyboardInterrupt):
-        encode_corpus(encoder, Corpus([corpus]), output, window_texts=12, on_step=interrupt)
+    interrupted(encoder, Corpus([corpus]), output, windows=stop)
     assert not output.exists()
     # bytes of a killed write after the last complete row
     with (tmp_path / f".{name}.part").open("ab") as part:
@@ -47,10 +38,11 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop
         output,
         window_texts=12,
         resume=True,
-        on_step=lambda done, tokens, texts: records.append(tokens),
+        on_step=lambda done, tokens, texts: records.append((tokens, texts)),
     )
     assert counts == whole
-    assert len(records) == 9 - stop
+    assert len([tokens for tokens, _ in records if tokens]) == 9 - stop
+    assert sum(texts for _, texts in records) == 100 - 12 * stop
     assert output.read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
     assert sorted(os.listdir(tmp_path)) == sorted(["texts.txt", name, f"whole-{name}"])
 

@@ -226,7 +226,7 @@ def test_bad_sources_are_refused_at_once(tmp_path):
         ("a.tsv", "a\tb\nc\n", "line 2 has 1 column; expected 2", None),
         ("a.tsv", "a\tb\nc\td\te\n", "line 2 has 3 columns; expected 2", None),
         ("a.tsv", "a\tb\n", "line 1 has 2 columns; expected column 4, counted from 0", {"text": 0, "label": 4}),
-        ("a.csv", "text,category\na,b\n", "line 1 contains the name of a field, but no column label", None),
+        ("a.csv", "text,category\na,b\n", "line 1 looks like a header, but it has no column label", None),
         (
             "a.csv",
             "text,lable\na,b\n",

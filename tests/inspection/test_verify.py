@@ -303,3 +303,13 @@ def test_refuses_missing_model_folder_and_reference(tmp_path):
         verify("no/no-such-model")
     with pytest.raises(ValueError, match="must be \"transformers\"; got 'jax'"):
         verify("all-MiniLM-L6-v2", reference="jax")
+
+
+def test_each_check_is_reported_when_it_is_done(tiny_bert, monkeypatch):
+    events = []
+    bfloat16 = checks.Checks._bfloat16
+    monkeypatch.setattr(checks.Checks, "_bfloat16", lambda self: events.append("bfloat16 starts") or bfloat16(self))
+    certificate = verify(tiny_bert, on_check=lambda check: events.append(check.name))
+    names = [check.name for check in certificate.checks]
+    start = names.index("bfloat16")
+    assert events == [*names[:start], "bfloat16 starts", *names[start:]]

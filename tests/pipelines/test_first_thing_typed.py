@@ -87,6 +87,7 @@ WRONG_TEXTS = [
     ("None", "expected a text or a list of texts, got None"),
     ("7", "expected a text or a list of texts, got int"),
     ("numpy.array('Hello')", "expected a text or a list of texts, got ndarray"),
+    ("pathlib.Path('a.txt')", "expected a text or a list of texts, got a path. Read the file: path.read_text()"),
     ("b'Hello'", 'expected texts, got bytes. Decode them: data.decode("utf-8")'),
     ("{'a': 'Hello'}", "expected texts, got a dict. Pass its values: list(texts.values())"),
     ("{'Hello'}", "expected texts in an order, got a set. Pass a list"),
@@ -96,7 +97,7 @@ WRONG_TEXTS = [
     ("['Hello', float('nan')]", "text 1 is a float; expected a string. Missing values: drop them, or replace them"),
 ]
 SCRIPT = """
-import numpy
+import numpy, pathlib
 from clearhead import TextEncoder, TextToText
 for call in (TextEncoder.from_pretrained().encode, TextToText.from_pretrained().generate):
     for texts in ({}):
@@ -127,6 +128,9 @@ REFUSED = [
     ('encoder.encode("x", output_value="token_embeddings")', TypeError, 'Use pooling="tokens"'),
     ('encoder.encode("x", device="cuda")', TypeError, "Choose the device when the model is loaded"),
     ('encoder.encode("x", normalise=True)', TypeError, "did you mean 'normalize'?"),
+    ('translator.generate("Hi", num_return_sequences=3)', ValueError, "need return_details=True"),
+    ('translator.generate("Hi", n_best=3)', TypeError, "Use num_return_sequences with return_details=True"),
+    ('type(encoder).from_pretrained(device="gpu")', ValueError, "'gpu' cannot be used: expected auto, cpu, cuda"),
     ('list(translator.generate_iter("Hi"))', ValueError, "got a single string. Put it in a list"),
     ('next(encoder.stream("Hi"))', ValueError, "got a single string. Put it in a list"),
     ('next(encoder.stream({"a": "Hi"}))', ValueError, "Pass its values"),

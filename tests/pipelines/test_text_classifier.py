@@ -87,3 +87,13 @@ def test_the_command(pair, tmp_path, tiny_bert):
     assert set(output) == {"label", "probability", "probabilities", "truncated"}
     assert sum(output["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     assert "has no classifier.weight" in refused("classify", "-m", tiny_bert, stdin=b"a\n")
+
+
+def test_stream_reports_each_batch(pair):
+    folder, _ = pair
+    classifier = TextClassifier.from_pretrained(folder, precision="float32", device="cpu")
+    batches = []
+    list(classifier.stream(TEXTS * 4, batch_tokens=16, on_batch=lambda texts, tokens: batches.append((texts, tokens))))
+    assert len(batches) > 4
+    assert sum(texts for texts, _ in batches) == 16
+    assert sum(tokens for _, tokens in batches) == sum(len(text.ids) for text in classifier.tokenizer.encode(TEXTS)) * 4

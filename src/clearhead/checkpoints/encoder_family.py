@@ -158,7 +158,8 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         head_tensors = {name: tensors.pop(name) for name in schema.rows if isinstance(name, str) and name in tensors}
         output = next(str(name) for name, ours in schema.rows.items() if ours == "out.weight")
         if output not in head_tensors:
-            raise ValueError(f"{source} has no {output}; {task} needs the head of a {schema.architecture}")
+            purpose = {"span": "question answering"}.get(task, task)
+            raise ValueError(f"{source} has no {output}; {purpose} needs the head of a {schema.architecture}")
         encoder_tensors = self.without_prefix(tensors, source)
         config = configure(self._checked_config(folder, data, encoder_tensors, source))
         config_file = str(folder / "config.json")

@@ -91,7 +91,9 @@ def _as_one_line() -> Iterator[None]:
         message = error.format_message().replace("Value error, ", "").rstrip(".")
         choice = re.search(r"'([^']*)' is not one of (.*)", message)
         hint = did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2])) if choice else ""
-        raise UsageError(f"{message}{hint}; {command} -h lists the options") from None
+        listed = "commands" if "such command" in message else "options"
+        end = " " if message.endswith("?") else "; "
+        raise UsageError(f"{message}{hint}{end}{command} -h lists the {listed}") from None
 
 
 app = typer.Typer(

@@ -54,14 +54,22 @@ Keep = Annotated[
     str | None,
     typer.Option(metavar="COLUMNS", help="Other columns to copy to JSON lines and Parquet, separated by commas."),
 ]
-BeamSize = Annotated[int | None, typer.Option(help="Number of beams. Default: the setting of the model, else 5.")]
+KeepInJson = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMNS", help="With --json: other columns to copy to each line, separated by commas."),
+]
+BeamSize = Annotated[
+    int | None, typer.Option(min=1, help="Number of beams. Default: the setting of the model, else 5.")
+]
 MaxNewTokens = Annotated[
-    int | None, typer.Option(help="Maximum length of an output in tokens. Default: the setting of the model, else 256.")
+    int | None,
+    typer.Option(min=1, help="Maximum length of an output in tokens. Default: the setting of the model, else 256."),
 ]
 SourceLang = Annotated[str | None, typer.Option(help="Language of the input, for multilingual models.")]
 TargetLang = Annotated[str | None, typer.Option(help="Language of the output, for multilingual models.")]
 MinNewTokens = Annotated[
-    int | None, typer.Option(help="Minimum length of an output in tokens. Default: the setting of the model, else 0.")
+    int | None,
+    typer.Option(min=0, help="Minimum length of an output in tokens. Default: the setting of the model, else 0."),
 ]
 LengthPenalty = Annotated[
     float | None,

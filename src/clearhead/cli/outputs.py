@@ -88,27 +88,19 @@ def write_results(
         description: text before the progress bar.
     """
     from clearhead.finite import error_context
-    from clearhead.runtime.progress import token_progress
+    from clearhead.runtime.progress import BatchProgress, token_progress
 
-    bytes_shown = texts_shown = 0
     with (
         error_context(location=corpus.location),
         line_writer(output) as write,
         token_progress(corpus.total_bytes, shows_progress(output), description=description) as on_step,
     ):
-
-        def on_batch(texts: int, tokens: int) -> None:
-            nonlocal bytes_shown, texts_shown
-            share = texts / max(texts, corpus.texts_read - texts_shown)  # of the texts that were read with them
-            step = round(share * (corpus.bytes_read - bytes_shown))
-            on_step(step, tokens, texts)
-            bytes_shown, texts_shown = bytes_shown + step, texts_shown + texts
-
-        for result in results(on_batch):
+        progress = BatchProgress(corpus, on_step)
+        for result in results(progress.on_batch):
             (kept,) = corpus.take_kept(1)
             write(to_line(result, kept))
             yield result
-        on_step(corpus.bytes_read - bytes_shown, 0, corpus.texts_read - texts_shown)  # empty texts are in no batch
+        progress.finish()
 
 
 def window_texts(corpus: "Corpus", default: int) -> int:

@@ -18,6 +18,7 @@ from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 from clearhead.io.safetensors import weights_hash
 from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.runtime.progress import BatchProgress
 from clearhead.runtime.streaming import WINDOW_TEXTS
 from clearhead.runtime.vectors import EncodedBatch, EncodeOptions
 
@@ -82,7 +83,7 @@ def encode_corpus(
         overwrite: discard an interrupted run, if there is one.
         wait: seconds to wait for another process that writes the same output.
         window_texts: number of texts per window.
-        on_step: called with the bytes read, and the tokens and texts computed, since the last call.
+        on_step: called after each batch with its bytes, approximately, tokens and texts.
 
     Raises:
         OutputBusyError: another process writes the same output.
@@ -134,10 +135,12 @@ def _encode(
     part = PartFile(output, encoder.width(options.truncate_dim), corpus.keep)
     stats, size = _read_resume_file(resume_file, part, settings) if resume else (EncodingStats(), 0)
     opened, num_recorded = False, stats.texts
+    progress = BatchProgress(corpus, on_step)
+    progress.skip(stats.texts)
     try:
-        bytes_read = 0
         texts = corpus.read(stats.texts)
-        for batch in locate_errors(encoder.stream(texts, options, window=window_texts), corpus, stats.texts):
+        batches = encoder.stream(texts, options, window=window_texts, on_batch=progress.on_batch)
+        for batch in locate_errors(batches, corpus, stats.texts):
             if not opened:  # not earlier: a run that fails at its first text must not delete an interrupted one
                 _open(part, resume_file, size)
                 opened = True
@@ -154,12 +157,11 @@ def _encode(
                 },
             )
             num_recorded = stats.texts
-            on_step(corpus.bytes_read - bytes_read, batch.num_tokens, len(batch.texts))
-            bytes_read = corpus.bytes_read
         if not opened:
             _open(part, resume_file, size)
             opened = True
         part.finish(stats.texts)
+        progress.finish()
     except BaseException:
         part.close()
         if opened and num_recorded == 0:

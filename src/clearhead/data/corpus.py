@@ -16,8 +16,17 @@ from clearhead.choices import check_choice
 from clearhead.data.arrow import SUFFIXES as ARROW_SUFFIXES
 from clearhead.data.arrow import arrow_rows, check_arrow, data_files
 from clearhead.data.file_formats import check_text_format
-from clearhead.data.lines import Errors, check_file, content_hash, encoding_error, open_bytes, strip_newline, text_lines
-from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, table_header
+from clearhead.data.lines import (
+    Errors,
+    check_file,
+    check_not_json,
+    content_hash,
+    encoding_error,
+    open_bytes,
+    strip_newline,
+    text_lines,
+)
+from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, separator_hint, table_header
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +166,7 @@ class Corpus:
 
     def _check(self, source: str) -> None:
         if source != "-":
-            check_file(Path(source))
+            check_not_json(check_file(Path(source)))
         kind = _kind(source)
         if kind in ARROW_SUFFIXES:
             check_arrow(source, self._columns(), allow_numbers=False)
@@ -174,14 +183,14 @@ class Corpus:
             return
         with open_bytes(Path(source)) as file:
             header = table_header(text_lines(file, source, errors=self.errors, advice=_ADVICE), source, commas=commas)
-        if self.column is None and header and DEFAULT_COLUMN not in header:
+        if self.column is None and header and DEFAULT_COLUMN not in header and not separator_hint(header):
             raise ValueError(
                 f"{source} has the columns {', '.join(map(repr, header))}. Choose the texts with --column NAME, or "
                 "with --column NUMBER (from 0) if the first row is not a header"
             )
         for column in self._columns() if header else ():
             if column.name not in header:
-                raise ValueError(f"{source}: {missing_column(column.name, header)} (the names in its first line)")
+                raise ValueError(f"{source}: {missing_column(column.name, header)}")
 
     def _lines(self, file: Iterable[bytes], name: str) -> Iterator[str]:
         compressed = isinstance(file, GzipFile)  # its bytes are not those of the file

@@ -17,19 +17,37 @@ _FIRST = 1024
 """Number of bytes that determine the format of a file."""
 
 
-def check_file(path: Path) -> None:
-    """Check that a path is a file.
+def check_file(path: Path) -> Path:
+    """Return a path if it is a file.
 
     Raises:
         ValueError: the path does not exist, or is a folder.
 
     >>> import tempfile, pathlib; from clearhead.data.lines import check_file
-    >>> check_file(pathlib.Path(tempfile.mkstemp()[1]))
+    >>> check_file(pathlib.Path(tempfile.mkstemp()[1])).exists()
+    True
     """
     if not path.exists():
         raise ValueError(f"no such file: {path}")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; expected a text file")
+    return path
+
+
+def check_not_json(path: Path) -> None:
+    """Check that a file of texts is not one JSON document, whose lines are not texts.
+
+    Raises:
+        ValueError: it is, by its name.
+
+    >>> import pathlib; from clearhead.data.lines import check_not_json
+    >>> check_not_json(pathlib.Path("texts.jsonl"))
+    """
+    if path.name.removesuffix(".gz").endswith(".json"):
+        raise ValueError(
+            f"{path} is JSON; expected a .jsonl file with one object per line. Convert a list of objects with "
+            f"`jq -c '.[]' {path}`, or rename the file if each line is an object"
+        )
 
 
 def content_hash(path: Path) -> str | None:

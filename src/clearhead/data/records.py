@@ -210,8 +210,8 @@ class Records:
             if number == 0 and any(value == field for value, field in zip(values, self.fields, strict=True)):
                 missing = ", ".join(field for field in self._required() if field not in values)
                 raise ValueError(
-                    f"{where} contains the name of a field, but no column {missing}. If it is a header, choose the "
-                    "column of each field by name; if not, by number from 0"
+                    f"{where} looks like a header, but it has no column {missing}. Choose the column of each field by "
+                    "name, or by number from 0 if the line is not a header"
                 )
             yield where, values
 

@@ -4,14 +4,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 # closing marks belong to the sentence; Chinese and Japanese have no space after a full stop
-_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])[”』」]*\s*|\s*\n\s*\n\s*")
+_TITLES = r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bProf\.)"
+_END = re.compile(rf"{_TITLES}(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])[”』」]*\s*|\s*\n\s*\n\s*")
 
 
 def sentences(text: str) -> list[str]:
     """Return the sentences of a text, in order, without the whitespace between them.
 
     A sentence ends at a full stop, question mark, exclamation mark or ellipsis before whitespace, and at an empty line.
-    So an abbreviation before a space also ends a sentence.
+    A title such as "Dr." does not end one, but other abbreviations before a space do.
 
     >>> from clearhead.data.sentences import sentences
     >>> sentences('It rained. "Did it?" It did.')

@@ -154,9 +154,11 @@ def _find_column(header: list[str], column: Column, source: str) -> int:
         raise ValueError(f"{source} has {count} columns named {column.name!r}; expected one")
     if column.optional:
         return -1
+    missing = f"{source}: {missing_column(column.name, header)}"
+    if separator_hint(header):
+        raise ValueError(missing)
     raise ValueError(
-        f"{source}: {missing_column(column.name, header)} (the names in its first line). In a file without names, "
-        "choose columns by number, from 0"
+        f"{missing} (the names in its first line). In a file without names, choose columns by number, from 0"
     )
 
 
@@ -175,9 +177,28 @@ def missing_column(name: str | int, names: Sequence[str]) -> str:
     >>> from clearhead.data.tables import missing_column
     >>> missing_column("txt", ["text", "label"])
     "no column 'txt'; it has: text, label; did you mean 'text'?"
+    >>> missing_column("text", ["id\\ttext"])
+    "no column 'text': the columns seem to be separated by tabs; rename the file to end in .tsv"
     """
+    if separator := separator_hint(names):
+        return f"no column {name!r}: {separator}"
     nearest = difflib.get_close_matches(str(name), names, n=1)
     return f"no column {name!r}; it has: {', '.join(names)}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")
+
+
+def separator_hint(names: Sequence[str]) -> str:
+    """Return how to read a header that has one column because it has another separator; "" for other headers.
+
+    >>> from clearhead.data.tables import separator_hint
+    >>> separator_hint(["id", "text"])
+    ''
+    """
+    if len(names) == 1 and ";" in names[0]:
+        fix = "convert them to commas, for example with pandas: read_csv(FILE, sep=';').to_csv(OTHER, index=False)"
+        return f"the columns seem to be separated by semicolons; {fix}"
+    if len(names) == 1 and "\t" in names[0]:
+        return "the columns seem to be separated by tabs; rename the file to end in .tsv"
+    return ""
 
 
 def check_text(value: object, where: str, allow_numbers: bool = False) -> str:

@@ -17,6 +17,7 @@ MAX_LENGTH_PENALTY = 30
 """Beyond it, the power of a length overflows; useful penalties lie between −2 and 3."""
 
 _HINTS = {
+    "n_best": "Use num_return_sequences with return_details=True; each result lists its outputs in n_best",
     "batch_size": "Batches are formed by tokens, and results do not depend on them; leave it out",
     "num_beam_groups": "Diverse beam search is not supported; use do_sample=True for varied outputs",
     "diversity_penalty": "Diverse beam search is not supported; use do_sample=True for varied outputs",

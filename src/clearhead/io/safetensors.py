@@ -38,6 +38,10 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
             f"{folder} has pickled weights only, and unpickling can run any code. "
             f"Run `clearhead convert {folder}`, which reads them safely and writes model.safetensors"
         )
+    if any(folder.glob("*model.onnx")):
+        raise ValueError(
+            f"{folder} holds ONNX graphs, not weights. Run a translator with `clearhead translate --runtime onnx`"
+        )
     raise ValueError(f"{folder} has no weights: no model.safetensors and no model.safetensors.index.json")
 
 

@@ -1,6 +1,6 @@
 """Classify texts with a trained encoder."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
@@ -147,13 +147,19 @@ class TextClassifier(Pipeline[EncoderClassifier]):
         return results[0] if single else results
 
     def stream(
-        self, texts: Iterable[str], *, batch_tokens: int | None = None, window: int = WINDOW_TEXTS
+        self,
+        texts: Iterable[str],
+        *,
+        batch_tokens: int | None = None,
+        window: int = WINDOW_TEXTS,
+        on_batch: Callable[[int, int], object] = lambda texts, tokens: None,
     ) -> Iterator[Classification]:
         """Classify a stream of texts, which is never held in memory as a whole.
 
         Args:
             texts, batch_tokens: as in `classify`.
             window: number of texts that are read and computed together.
+            on_batch: called after each batch with the number of its texts and tokens.
         """
 
         def tokenized() -> Iterator[tuple[list[str], list[Tokens]]]:
@@ -163,18 +169,24 @@ class TextClassifier(Pipeline[EncoderClassifier]):
         done = 0
         for chunk, tokens in prefetch(tokenized()):
             with error_context(index=done.__add__):
-                classifications = self._classify(chunk, tokens, batch_tokens)
+                classifications = self._classify(chunk, tokens, batch_tokens, on_batch)
             yield from classifications
             done += len(chunk)
 
     def _classify(
-        self, texts: Sequence[str], tokens: Sequence[Tokens], batch_tokens: int | None
+        self,
+        texts: Sequence[str],
+        tokens: Sequence[Tokens],
+        batch_tokens: int | None,
+        on_batch: Callable[[int, int], object] = lambda texts, tokens: None,
     ) -> list[Classification]:
         with error_context(text=texts.__getitem__, model=self.name, precision=self.precision.name):
-            rows = self._probabilities(tokens, batch_tokens)
+            rows = self._probabilities(tokens, batch_tokens, on_batch)
         return [self._classification(row, text.truncated) for row, text in zip(rows.tolist(), tokens, strict=True)]
 
-    def _probabilities(self, tokens: Sequence[Tokens], batch_tokens: int | None) -> Tensor:
+    def _probabilities(
+        self, tokens: Sequence[Tokens], batch_tokens: int | None, on_batch: Callable[[int, int], object]
+    ) -> Tensor:
         """Return the probabilities (n, number of labels) of texts."""
         rows = torch.empty(len(tokens), len(self.labels))
         exclusive = self.model.head_config.problem == "single_label_classification" and len(self.labels) > 1
@@ -185,6 +197,7 @@ class TextClassifier(Pipeline[EncoderClassifier]):
                 logits = self.inference_model.logits(hidden, keep).float().cpu()
             check_finite(logits.numpy(), "logits", batch.indices)  # the sigmoid of infinity is finite
             rows[batch.indices] = logits.softmax(dim=-1) if exclusive else logits.sigmoid()
+            on_batch(len(batch.indices), batch.num_tokens)
         return rows
 
     def _classification(self, row: list[float], truncated: bool) -> Classification:

@@ -28,6 +28,7 @@ from clearhead.runtime.process import trim_memory
 from clearhead.runtime.progress import token_progress
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
 from clearhead.runtime.vectors import (
+    ENCODE_HINTS,
     EncodedBatch,
     EncodeKeywords,
     EncodeOptions,
@@ -43,19 +44,6 @@ from clearhead.tokenizers.tokenizer import Tokenizer
 
 Texts = str | Iterable[str]
 """One text, or several in an order."""
-
-_ENCODE_HINTS = {
-    "output_value": 'Use pooling="tokens" for one vector per token',
-    "prompt_name": "Use prompt, which takes the name or the text of a prompt",
-    "device": "Choose the device when the model is loaded: TextEncoder.from_pretrained(..., device=...)",
-    "precision": "Choose the precision when the model is loaded: TextEncoder.from_pretrained(..., precision=...)",
-    "pool": "Use `clearhead encode --engine ray` for several machines",
-    "num_proc": "All threads of PyTorch are used; see torch.set_num_threads",
-    "return_tensors": "Use convert_to_tensor=True",
-    "truncation": "Texts are truncated at max_length, and a warning counts them",
-}
-"""Keywords of other libraries that this library names differently or does not have."""
-
 
 _Vectors = NDArray[Any] | Tensor | Sequence[NDArray[Any] | Tensor]
 
@@ -242,7 +230,7 @@ class TextEncoder(Pipeline[EncoderModel]):
         ((384,), (2, 384))
         """
         refuse_unknown(
-            "encode", unknown, ("pooling", "convert_to_tensor", *EncodeKeywords.__annotations__), _ENCODE_HINTS
+            "encode", unknown, ("pooling", "convert_to_tensor", *EncodeKeywords.__annotations__), ENCODE_HINTS
         )
         listed, single = as_texts(texts)
         if normalize_embeddings and normalize is False:
@@ -265,7 +253,7 @@ class TextEncoder(Pipeline[EncoderModel]):
             token_progress(total, show_progress or bool(show_progress_bar)) as on_step,
             error_context(text=listed.__getitem__),
         ):
-            vectors = self.encode_tokens(tokens, options, lambda count: on_step(count, count))
+            vectors = self.encode_tokens(tokens, options, lambda texts, count: on_step(count, count, texts))
         result = vectors[0] if single else vectors
         return torch.from_numpy(result) if convert_to_tensor else result
 
@@ -318,7 +306,12 @@ class TextEncoder(Pipeline[EncoderModel]):
         return "Split them" + (f", or set max_length (up to {longest})" if limit < longest else "")
 
     def stream(
-        self, texts: Iterable[str], options: EncodeOptions | None = None, *, window: int = WINDOW_TEXTS
+        self,
+        texts: Iterable[str],
+        options: EncodeOptions | None = None,
+        *,
+        window: int = WINDOW_TEXTS,
+        on_batch: Callable[[int, int], object] = lambda texts, tokens: None,
     ) -> Iterator[EncodedBatch]:
         """Encode a stream of texts, which is never held in memory as a whole.
 
@@ -329,6 +322,7 @@ class TextEncoder(Pipeline[EncoderModel]):
             texts: any iterable of strings.
             options: arguments of `encode`; pooling "tokens" is not supported.
             window: number of texts in a window.
+            on_batch: called after each batch of a window with the number of its texts and tokens.
 
         Yields:
             The vectors of a window, in the order of the texts.
@@ -347,7 +341,7 @@ class TextEncoder(Pipeline[EncoderModel]):
         done = 0
         for chunk, tokens in prefetch(tokenized()):
             with error_context(index=done.__add__, text=chunk.__getitem__):
-                vectors = cast(Vectors, self.encode_tokens(tokens, options))
+                vectors = cast(Vectors, self.encode_tokens(tokens, options, on_batch))
             done += len(chunk)
             trim_memory()
             num_tokens, num_truncated = sum(len(text.ids) for text in tokens), sum(text.truncated for text in tokens)
@@ -357,14 +351,14 @@ class TextEncoder(Pipeline[EncoderModel]):
         self,
         tokens: Sequence[Tokens],
         options: EncodeOptions | None = None,
-        on_step: Callable[[int], None] = lambda tokens: None,
+        on_batch: Callable[[int, int], object] = lambda texts, tokens: None,
     ) -> Vectors | list[Vectors]:
         """Encode tokenized texts, as `encode`.
 
         Args:
             tokens: texts from `tokenize`.
             options: arguments of `encode`.
-            on_step: called after each batch with its number of tokens.
+            on_batch: called after each batch with the number of its texts and tokens.
 
         Raises:
             NonFiniteError: as in `encode`.
@@ -382,7 +376,7 @@ class TextEncoder(Pipeline[EncoderModel]):
             return self.tokenizer.decode(tokens[index].ids)
 
         batches = hidden_states(
-            self.inference_model, tokens, options.batch_tokens, self.model.config, self.device, on_step
+            self.inference_model, tokens, options.batch_tokens, self.model.config, self.device, on_batch
         )
         with error_context(text=decode, model=self.name, precision=self.precision.name):
             if pooling == "tokens":

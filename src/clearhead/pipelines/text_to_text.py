@@ -196,7 +196,7 @@ class TextToText(Pipeline[Seq2Seq]):
             prefixes: forced beginning of each output, or of the only one; "" for none. Spaces at its end are removed,
                 and a warning names a prefix that the tokenizer cannot represent.
             strict: raise an error for a text that is too long, or for a prefix that cannot be represented.
-            return_details: return `Generated` objects instead of strings.
+            return_details: return `Generated` objects instead of strings; required for num_return_sequences above 1.
             options: beam_size (5 if the checkpoint sets none), max_new_tokens, length_penalty, do_sample and the other
                 options of `GenerationConfig`. The checkpoint's values are the defaults.
 
@@ -214,6 +214,8 @@ class TextToText(Pipeline[Seq2Seq]):
         """
         listed, single = as_texts(texts)
         config = self.generation_config.updated(**options)
+        if not return_details and (options.get("num_return_sequences") or 1) > 1:
+            raise ValueError("several outputs per text need return_details=True; each result lists them in n_best")
         own_prefixes = None if prefixes is None else as_texts(prefixes)[0]
         if own_prefixes is not None and len(own_prefixes) != len(listed):
             counts = f"{len(listed)} texts and {len(own_prefixes)} prefixes"

@@ -19,9 +19,7 @@ def choose_device(device: str) -> torch.device:
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        if reason.startswith(
-            ("Expected one of ", "Invalid device string")
-        ):  # torch lists the names of devices that exist nowhere
-            reason = "expected auto, cpu, cuda, mps or another device of PyTorch"
+        if reason.startswith(("Expected one of ", "Invalid device string")):  # followed by all backends of torch
+            reason = "expected auto, cpu, cuda, cuda:1, mps or another device of PyTorch"
         raise ValueError(f"device {device!r} cannot be used: {reason}") from None
     return chosen

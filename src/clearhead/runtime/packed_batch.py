@@ -113,14 +113,14 @@ def hidden_states(
     batch_tokens: int | None,
     config: EncoderConfig,
     device: torch.device,
-    on_step: Callable[[int], None] = lambda tokens: None,
+    on_batch: Callable[[int, int], object] = lambda texts, tokens: None,
 ) -> Iterator[HiddenStates]:
     """Yield the hidden states of texts, batch by batch.
 
     Args:
         encoder: the encoder; it is set to evaluation mode.
         tokens, batch_tokens, config, device: as in `packed_batches`.
-        on_step: called after each batch with its number of tokens.
+        on_batch: called after each batch with the number of its texts and tokens.
 
     Raises:
         ValueError: a batch that does not fit the memory.
@@ -130,7 +130,7 @@ def hidden_states(
         with torch.inference_mode():
             hidden, keep = batch.unpack(encoder(batch.ids, batch.mask))
         yield batch.indices, hidden, keep
-        on_step(batch.num_tokens)
+        on_batch(len(batch.indices), batch.num_tokens)
 
 
 def _move(x: Tensor, device: torch.device) -> Tensor:

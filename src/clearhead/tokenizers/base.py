@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -191,6 +192,8 @@ def _describe_wrong_texts(texts: object) -> str:
         return f"expected texts, got a {kind}. Pass its values: list(texts.values())"
     if isinstance(texts, set | frozenset):
         return f"expected texts in an order, got a {kind}. Pass a list"
+    if isinstance(texts, PathLike):
+        return "expected a text or a list of texts, got a path. Read the file: path.read_text().splitlines()"
     if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
         return f"expected a text or a list of texts, got {'None' if texts is None else kind}"
     return ""

@@ -29,11 +29,15 @@ def sentences(count, seed=0):
     return [" ".join(chance.choices(words, k=chance.randint(0, 18))) for _ in range(count)]
 
 
-def interrupted(encoder, corpus, output, options=None):
-    """Encode the first window of 12 texts, and interrupt."""
+def interrupted(encoder, corpus, output, options=None, windows=1):
+    """Stop a run in the window after the given number of windows of 12 texts, one batch each."""
+    calls = 0
 
     def interrupt(done, tokens, texts):
-        raise KeyboardInterrupt
+        nonlocal calls
+        calls += 1
+        if calls > windows:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         encode_corpus(encoder, corpus, output, options, window_texts=12, on_step=interrupt)

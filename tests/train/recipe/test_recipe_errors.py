@@ -281,6 +281,13 @@ def test_unusable_questions_are_skipped_and_counted(data, tmp_path, caplog):
     assert re.search(r"training: 1 examples, \d+ tokens; skipped: 2: no tokens, 1: question too long", caplog.text)
 
 
+def test_data_with_one_label_is_refused(data, tmp_path):
+    (tmp_path / "train.tsv").write_text("a fine day\tgood\na long day\tgood\n")
+    settings = recipe(data, "classification", tmp_path / "run", data={"train": str(tmp_path / "train.tsv")})
+    with pytest.raises(ValueError, match=r"train\.tsv: all texts have the label 'good'; classification needs two"):
+        train(settings)
+
+
 def test_unknown_label_is_refused(data, tmp_path):
     (tmp_path / "held.tsv").write_text("red dog\tshrt\n", encoding="utf-8")
     spec = recipe(data, "classification", tmp_path / "run", data={"validation": str(tmp_path / "held.tsv")})

@@ -10,38 +10,60 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.outputs import json_line, lock_output
+from clearhead.io.atomic import atomic_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clearhead.data.records import Row
     from clearhead.metrics.classification import ClassificationScores
+    from clearhead.pipelines.text_classifier import Classification
+
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="Texts with labels: .tsv, .csv, .jsonl, .parquet or .arrow, or a folder of Hugging Face datasets.",
+    ),
+]
+TextColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column with the texts: its name, or its index from 0 in .csv and .tsv files without a header. "
+        'Default: as in training, namely the column in the recipe of the model, else "text"; in .csv and .tsv '
+        "files without a header the first of two columns."
+    ),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column with the labels. Default: as in training, namely the column in the recipe of the model, else "
+        '"label"; in .csv and .tsv files without a header the second of two columns.'
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE.jsonl",
+        help="Write text, label, predicted label and its probability of each row as JSON lines.",
+    ),
+]
+Encoding = Annotated[str, typer.Option(help="Encoding of the file, such as latin-1.")]
 
 
 def classification(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="Texts with labels: .tsv, .csv, .jsonl, .parquet or .arrow, or a folder of Hugging Face datasets.",
-        ),
-    ],
+    context: typer.Context,
+    source: Source,
     model: Annotated[
         str, typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hugging Face Hub id of a classifier.")
     ],
-    column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the texts: its name, or its index from 0 in .csv and .tsv files without a header. "
-            'Default: as in training, namely the column in the recipe of the model, else "text"; in .csv and .tsv '
-            "files without a header the first of two columns."
-        ),
-    ] = None,
-    label_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the labels. Default: as in training, namely the column in the recipe of the model, else "
-            '"label"; in .csv and .tsv files without a header the second of two columns.'
-        ),
-    ] = None,
-    encoding: Annotated[str, typer.Option(help="Encoding of the file, such as latin-1.")] = "utf-8",
+    column: TextColumn = None,
+    label_column: LabelColumn = None,
+    output: Output = None,
+    encoding: Encoding = "utf-8",
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the confusion matrix.")] = False,
@@ -50,6 +72,10 @@ def classification(
     from clearhead.data.records import Records
     from clearhead.metrics.classification import check_labels, classification_scores, label_of
 
+    if output is not None:
+        if output.suffix != ".jsonl":
+            raise ValueError(f"{output}: the predictions are JSON lines; the name must end in .jsonl")
+        lock_output(context, output, [source])
     names = {"text": column, "label": label_column}
     columns = {field: int(name) if name.isdecimal() else name for field, name in names.items() if name is not None}
     columns = columns or _columns_of_recipe(model)
@@ -64,9 +90,21 @@ def classification(
         raise ValueError("this is a multi-label model; accuracy requires exactly one label per text")
     check_labels(labels, classifier.labels, [row.location for row in rows])
     with error_context(location=lambda index: rows[index].location):
-        predicted = [result.label for result in classifier.stream(row.values["text"] for row in rows)]
-    scores = classification_scores(predicted, labels, labels=classifier.labels)
+        predicted = list(classifier.stream(row.values["text"] for row in rows))
+    if output is not None:
+        _write_predictions(output, rows, labels, predicted)
+    scores = classification_scores([result.label for result in predicted], labels, labels=classifier.labels)
     typer.echo(json.dumps(asdict(scores), ensure_ascii=False, allow_nan=False) if as_json else _table(scores))
+
+
+def _write_predictions(
+    output: Path, rows: "Sequence[Row]", labels: "Sequence[str]", predicted: "Sequence[Classification]"
+) -> None:
+    with atomic_file(output) as file:
+        for row, label, result in zip(rows, labels, predicted, strict=True):
+            found = {"predicted": result.label, "probability": result.probability}
+            line = json_line({"text": row.values["text"], "label": label, **found}, {})
+            file.write(f"{line}\n".encode())
 
 
 def _columns_of_recipe(model: str) -> dict[str, str | int]:

@@ -24,7 +24,9 @@ D_MODEL, HIDDEN, HEADS, DROP, LAYERS = 512, 2048, 8, 0.1, 5
 
 
 def trace(
-    text: Annotated[str | None, typer.Argument(help="Text to run. Default: random values (30 x 200 x 512).")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="Text to run. Default: random values (30 x 200 x 512).")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(

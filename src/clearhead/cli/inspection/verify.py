@@ -3,13 +3,19 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearhead.cli import options
 from clearhead.cli.outputs import lock_output
 from clearhead.io.json import write_json
+
+if TYPE_CHECKING:
+    from clearhead.inspection.verify.certificate import Check
+
+_NAME_WIDTH = 30
+"""Width of the longest name of a check."""
 
 
 class ReferenceOption(StrEnum):
@@ -53,19 +59,20 @@ def verify(
         path = folder / NAME
     if path is not None:
         lock_output(context, path)
-    certificate = run_checks(model, None if reference is None else reference.value)
+    show = (lambda check: None) if as_json else _print_check
+    certificate = run_checks(model, None if reference is None else reference.value, on_check=show)
     if path is not None:
         write_json(path, certificate.as_dict())
     if as_json:
         typer.echo(json.dumps(certificate.as_dict()))
     else:
-        width = max(len(check.name) for check in certificate.checks)
-        for check in certificate.checks:
-            error = "-" if check.error is None else f"{check.error:.1e}"
-            status = "skipped" if check.skipped else "holds" if check.holds else "FAILS"
-            typer.echo(
-                f"{check.name:{width}} {error:>8}  of {check.bound:.1e}  {status:7}  {check.note or check.measured}"
-            )
         typer.echo(certificate.summary if path is None else f"{certificate.summary}; {path}", err=True)
     if not certificate.holds:
         raise typer.Exit(1)
+
+
+def _print_check(check: "Check") -> None:
+    error = "-" if check.error is None else f"{check.error:.1e}"
+    status = "skipped" if check.skipped else "holds" if check.holds else "FAILS"
+    measured = check.note or check.measured
+    typer.echo(f"{check.name:{_NAME_WIDTH}} {error:>8}  of {check.bound:.1e}  {status:7}  {measured}")

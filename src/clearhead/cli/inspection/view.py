@@ -13,7 +13,7 @@ from clearhead.cli.outputs import lock_output
 
 def view(
     context: typer.Context,
-    text: Annotated[str, typer.Argument(help="Text to encode or to translate.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text to encode or to translate.")],
     model: options.Translator = options.TRANSLATOR,
     output: Annotated[Path, typer.Option("--output", "-o", help="Output HTML file.")] = Path("view.html"),
     beam_size: options.BeamSize = None,

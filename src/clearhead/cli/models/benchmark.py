@@ -31,7 +31,7 @@ def encode(
     context: typer.Context,
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TEXTS]...", help="Text files, as for `encode`. Default: random texts."),
+        typer.Argument(metavar="FILE...", help="Text files, as for `encode`. Default: random texts."),
     ] = None,
     model: options.Model = options.DEFAULT_MODEL,
     number: Annotated[int, typer.Option(min=1, help="Texts per round: the first ones of the files.")] = 1000,
@@ -103,8 +103,10 @@ def generate(
 @benchmark.command()
 def train(
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(help="File of source sentences, one per line, pre-tokenized into words.")],
-    target: Annotated[Path, typer.Argument(help="File of their translations, line by line.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="File of source sentences, one per line, pre-tokenized into words.")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="File of their translations, line by line.")],
     updates: Annotated[int, typer.Option(min=1, help="Updates per round.")] = 8,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Maximum padded tokens per side of a batch.")] = 4096,
     rounds: Rounds = 5,

@@ -1,8 +1,7 @@
 """`clearhead classify`: classify texts."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,22 +9,25 @@ from clearhead.cli import options
 from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, lock_output, window_texts, write_results
 from clearhead.cli.text.encode import ErrorsOption
 
-if TYPE_CHECKING:
-    from clearhead.pipelines.text_classifier import Classification
-
+_SUGGESTION = (
+    "classify needs a model. For the sentiment of English texts: --model "
+    "distilbert/distilbert-base-uncased-finetuned-sst-2-english, which is downloaded from the Hugging Face Hub once. "
+    "For other labels: train a classifier with `clearhead train`"
+)
 _FIELDS = ("label", "probability", "probabilities", "truncated")
 """Fields of a JSON line."""
 
 
 def classify(
     context: typer.Context,
-    model: Annotated[
-        str, typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hugging Face Hub id of a classifier.")
-    ],
     sources: options.Texts = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="MODEL", help="Folder or Hugging Face Hub id of a classifier."),
+    ] = None,
     output: options.Output = None,
     column: options.Column = None,
-    keep: options.Keep = None,
+    keep: options.KeepInJson = None,
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
     errors: Annotated[
@@ -36,6 +38,8 @@ def classify(
     ] = False,
 ) -> None:
     """Print the most probable label of each text and its probability, one line per text."""
+    if model is None:
+        raise ValueError(_SUGGESTION)
     from clearhead.data.corpus import texts_of
 
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
@@ -48,15 +52,10 @@ def classify(
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
 
-    def results(on_batch: Callable[[int, int], None]) -> Iterator["Classification"]:
-        for result in classifier.stream(corpus, window=window_texts(corpus, WINDOW_TEXTS)):
-            on_batch(1, 0)
-            yield result
-
     written = write_results(
         corpus,
         output,
-        results,
+        lambda on_batch: classifier.stream(corpus, window=window_texts(corpus, WINDOW_TEXTS), on_batch=on_batch),
         lambda result, kept: (
             json_line(asdict(result), kept) if as_json else f"{result.label}\t{result.probability:.4f}"
         ),

@@ -148,7 +148,7 @@ def encode(
     summary["output"] = None if output is None else str(output)
     if as_json:
         typer.echo(json.dumps(summary, allow_nan=False), err=output is None)
-    elif not quiet:
+    elif not quiet and (stats.texts or output is not None):
         typer.echo(_summary_line(summary), err=True)
 
 
@@ -216,17 +216,18 @@ def _write_standard_output(
 ) -> "EncodingStats":
     from clearhead.corpus.encode import EncodingStats, locate_errors
     from clearhead.corpus.writers import json_lines
+    from clearhead.runtime.progress import BatchProgress
     from clearhead.runtime.streaming import WINDOW_TEXTS
 
-    stats, bytes_read = EncodingStats(), 0
+    stats, progress = EncodingStats(), BatchProgress(corpus, on_step)
     window = window_texts(corpus, WINDOW_TEXTS)
-    for batch in locate_errors(encoder.stream(corpus, encode_options, window=window), corpus):
+    batches = encoder.stream(corpus, encode_options, window=window, on_batch=progress.on_batch)
+    for batch in locate_errors(batches, corpus):
         for line in json_lines(batch.texts, batch.vectors, corpus.take_kept(len(batch.texts))):
             sys.stdout.buffer.write(line.encode("utf-8"))
         sys.stdout.buffer.flush()
         stats = stats.add_batch(batch)
-        on_step(corpus.bytes_read - bytes_read, batch.num_tokens, len(batch.texts))
-        bytes_read = corpus.bytes_read
+    progress.finish()
     return stats
 
 

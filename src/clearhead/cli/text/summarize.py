@@ -55,7 +55,7 @@ def summarize(
     model: Model = None,
     output: options.Output = None,
     column: options.Column = None,
-    keep: options.Keep = None,
+    keep: options.KeepInJson = None,
     beam_size: options.BeamSize = None,
     source_lang: options.SourceLang = None,
     target_lang: options.TargetLang = None,

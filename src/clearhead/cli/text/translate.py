@@ -13,6 +13,9 @@ from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, l
 from clearhead.cli.text.encode import ErrorsOption
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from clearhead.data.corpus import Corpus
     from clearhead.pipelines.outputs import Generated
     from clearhead.pipelines.text_to_text import TextToText
 
@@ -24,13 +27,28 @@ class RuntimeOption(StrEnum):
     onnx = "onnx"
 
 
-_FIELDS = ("text", "token_ids", "tokens", "log_probs", "score", "complete", "truncated", "n_best")
+_FIELDS = ("text", "token_ids", "tokens", "log_probs", "score", "complete", "truncated", "n_best", "parts")
 """Fields of a JSON line."""
 
-NBest = Annotated[int, typer.Option(min=1, help="Number of outputs per line, best first, separated by tabs.")]
+NBest = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Number of outputs per line, best first, separated by tabs; at most the number of beams. In Python: "
+        "num_return_sequences.",
+    ),
+]
 Prefix = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="File with the start of each output, one per line; a line can be empty."),
+]
+SplitSentences = Annotated[
+    bool,
+    typer.Option(
+        "--split-sentences",
+        help="Translate each sentence of a text by itself, for models that were trained on single sentences, such as "
+        "the bundled one.",
+    ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Raise an error for a line that is too long for the model.")]
 Runtime = Annotated[
@@ -56,9 +74,10 @@ def translate(
     max_new_tokens: options.MaxNewTokens = None,
     min_new_tokens: options.MinNewTokens = None,
     length_penalty: options.LengthPenalty = None,
+    split_sentences: SplitSentences = False,
     strict: Strict = False,
     column: options.Column = None,
-    keep: options.Keep = None,
+    keep: options.KeepInJson = None,
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     runtime: Runtime = RuntimeOption.torch,
@@ -68,6 +87,8 @@ def translate(
     """Translate texts, one output line per text or input line. An empty line gives an empty line."""
     from clearhead.data.corpus import Corpus, texts_of
 
+    if split_sentences and (n_best > 1 or prefix is not None):
+        raise ValueError(f"--split-sentences cannot be used with --{'prefix' if prefix else 'n-best'}")
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
@@ -78,30 +99,99 @@ def translate(
 
     translator = TextToText.from_pretrained(model, precision=precision.value, device=device, runtime=runtime.value)
     translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
+    _check_n_best(n_best, translator.generation_config.updated(beam_size=beam_size).beam_size)
     generate_iter = partial(
         translator.generate_iter,
-        corpus,
         prefixes=prefixes,
         source_lang=source_lang,
         target_lang=target_lang,
         strict=strict,
         window=window_texts(corpus, WINDOW_TEXTS),
-        label=corpus.location,
         beam_size=beam_size,
         num_return_sequences=n_best,
         max_new_tokens=max_new_tokens,
         min_new_tokens=min_new_tokens,
         length_penalty=length_penalty,
     )
+    if split_sentences:
+        complete = _write_by_sentence(corpus, output, generate_iter, as_json)
+    else:
+        complete = _write(corpus, output, generate_iter, as_json, warn_sentences=model == options.TRANSLATOR)
+    warn_truncated(complete.count(False), len(complete))
+
+
+def _check_n_best(n_best: int, beams: int) -> None:
+    if n_best > beams:
+        raise ValueError(f"--n-best {n_best} requires {n_best} beams; the search has {beams}. Add --beam-size {n_best}")
+
+
+def _write(
+    corpus: "Corpus",
+    output: Path | None,
+    generate_iter: "Callable[..., Iterator[Generated]]",
+    as_json: bool,
+    *,
+    warn_sentences: bool,
+) -> list[bool]:
+    """Write the outputs, text by text; return whether each is complete."""
+    watched = _WatchedTexts(corpus)
     written = write_results(
         corpus,
         output,
-        lambda on_batch: generate_iter(on_batch=on_batch),
+        lambda on_batch: generate_iter(watched, label=corpus.location, on_batch=on_batch),
         lambda result, kept: json_line(to_dict(result), kept) if as_json else _line(result),
         description="translating",
     )
     complete = [result.complete for result in written]
-    warn_truncated(complete.count(False), len(complete))
+    if warn_sentences:
+        watched.warn()
+    return complete
+
+
+def _write_by_sentence(
+    corpus: "Corpus", output: Path | None, generate_iter: "Callable[..., Iterator[Generated]]", as_json: bool
+) -> list[bool]:
+    """Write the translations, sentence by sentence; return whether the output of each sentence is complete."""
+    from clearhead.cli.text.sentence_by_sentence import Sentences, Translation
+    from clearhead.finite import error_context
+
+    parts = Sentences(corpus)
+
+    def translations(on_batch: "Callable[[int, int], None]") -> "Iterator[Translation]":
+        outputs = generate_iter(
+            parts, label=lambda index: corpus.location(parts.text_of(index)), on_batch=parts.count_texts(on_batch)
+        )
+        with error_context(index=parts.text_of):
+            yield from parts.join(outputs)
+
+    def line(result: Translation, kept: "Mapping[str, Any]") -> str:
+        if as_json:
+            return json_line({"text": result.text, "parts": [to_dict(part) for part in result.parts]}, kept)
+        return one_line(result.text)
+
+    written = write_results(corpus, output, translations, line, description="translating")
+    return [part.complete for result in written for part in result.parts]
+
+
+class _WatchedTexts:
+    """Texts, with the number of those that have several sentences."""
+
+    def __init__(self, texts: "Iterable[str]") -> None:
+        self._texts, self._count = texts, 0
+
+    def __iter__(self) -> "Iterator[str]":
+        from clearhead.data.sentences import sentences
+
+        for text in self._texts:
+            self._count += len(sentences(text)) > 1
+            yield text
+
+    def warn(self) -> None:
+        """Report on standard error that texts have several sentences."""
+        if self._count:
+            have = "text has" if self._count == 1 else "texts have"
+            fix = "this model was trained on single sentences and may omit some; --split-sentences prevents that"
+            typer.echo(f"clearhead: {self._count} {have} several sentences; {fix}", err=True)
 
 
 def warn_truncated(truncated: int, outputs: int) -> None:

@@ -4,7 +4,7 @@ import copy
 import errno
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -94,9 +94,8 @@ class Checks:
         """Save the model to a folder, and load it from there."""
         raise NotImplementedError
 
-    @torch.inference_mode()
-    def run(self, has_transformers: bool) -> list[Check]:
-        """Run all checks.
+    def run(self, has_transformers: bool) -> Iterator[Check]:
+        """Run all checks, and yield the results of each when it is done. Call it in inference mode.
 
         Args:
             has_transformers: whether transformers is installed; without it, the parity check is skipped.
@@ -105,24 +104,21 @@ class Checks:
         def pad(left: int = 0, right: int = 0) -> Callable[[], Rows]:
             return lambda: self.states(self.model, self.rows, left, right)
 
-        return [
-            *self.compare("padding on the right", pad(right=RIGHT_PADDING), TOKENS, MEANS),
-            *self.compare("padding on the left", pad(left=LEFT_PADDING), TOKENS, MEANS),
-            *self.unbatched(),
-            *self.compare("reversed batch", self._reversed, TOKENS, MEANS),
-            *self.compare("packed = padded", lambda: self.states(self.model, self.rows, packed=True), TOKENS),
-            *self.compare("fused = explicit attention", self._explicit, TOKENS),
-            *self._prepacked(),
-            *self._compiled(),
-            *self.compare("bfloat16", self._bfloat16, self.bfloat16_measure),
-            *self.extra(),
-            *run_check("saved and loaded", self._saved_and_loaded, TENSORS),
-            *(
-                self.compare(PARITY, self.reference_states, TOKENS)
-                if has_transformers
-                else skip_check(PARITY, TOKENS, NOT_INSTALLED)
-            ),
-        ]
+        yield from self.compare("padding on the right", pad(right=RIGHT_PADDING), TOKENS, MEANS)
+        yield from self.compare("padding on the left", pad(left=LEFT_PADDING), TOKENS, MEANS)
+        yield from self.unbatched()
+        yield from self.compare("reversed batch", self._reversed, TOKENS, MEANS)
+        yield from self.compare("packed = padded", lambda: self.states(self.model, self.rows, packed=True), TOKENS)
+        yield from self.compare("fused = explicit attention", self._explicit, TOKENS)
+        yield from self._prepacked()
+        yield from self._compiled()
+        yield from self.compare("bfloat16", self._bfloat16, self.bfloat16_measure)
+        yield from self.extra()
+        yield from run_check("saved and loaded", self._saved_and_loaded, TENSORS)
+        if has_transformers:
+            yield from self.compare(PARITY, self.reference_states, TOKENS)
+        else:
+            yield from skip_check(PARITY, TOKENS, NOT_INSTALLED)
 
     def extra(self) -> list[Check]:
         """Run the checks of this type of model only."""

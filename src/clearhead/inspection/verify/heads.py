@@ -1,6 +1,6 @@
 """Checks of encoders with a head: those of the encoder, and the same for the logits of the head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +38,18 @@ class HeadChecks(EncoderChecks):
         super().__init__(folder, model.encoder, family)
         self.full_model = model
 
-    @torch.inference_mode()
-    def run(self, has_transformers: bool) -> list[Check]:
-        """Run all checks of the encoder, then those of its head."""
-        rows, parity = self.rows, f"{HEAD}: {PARITY}"
-        return [
-            *super().run(has_transformers),
-            *self._compare_logits("padding on the right", lambda: self.logits(rows, right=RIGHT_PADDING)),
-            *self._compare_logits("padding on the left", lambda: self.logits(rows, left=LEFT_PADDING)),
-            *self._compare_logits("unbatched", lambda: [self.logits([row])[0] for row in rows]),
-            *self._compare_logits("reversed batch", lambda: self.logits(rows[::-1])[::-1]),
-            *(
-                self._compare_logits(PARITY, self._reference_logits)
-                if has_transformers
-                else skip_check(parity, LOGITS, NOT_INSTALLED)
-            ),
-        ]
+    def run(self, has_transformers: bool) -> Iterator[Check]:
+        """Run all checks of the encoder, then those of its head; yield the results of each when it is done."""
+        rows = self.rows
+        yield from super().run(has_transformers)
+        yield from self._compare_logits("padding on the right", lambda: self.logits(rows, right=RIGHT_PADDING))
+        yield from self._compare_logits("padding on the left", lambda: self.logits(rows, left=LEFT_PADDING))
+        yield from self._compare_logits("unbatched", lambda: [self.logits([row])[0] for row in rows])
+        yield from self._compare_logits("reversed batch", lambda: self.logits(rows[::-1])[::-1])
+        if has_transformers:
+            yield from self._compare_logits(PARITY, self._reference_logits)
+        else:
+            yield from skip_check(f"{HEAD}: {PARITY}", LOGITS, NOT_INSTALLED)
 
     def _compare_logits(self, name: str, compute: Callable[[], Rows]) -> list[Check]:
         return run_check(f"{HEAD}: {name}", lambda: (compute(), self.logits(self.rows)), LOGITS)

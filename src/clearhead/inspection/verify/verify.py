@@ -1,12 +1,13 @@
 """Verify a checkpoint: padding, batching, caches, kernels, precision and saving must not change its results."""
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from clearhead import checkpoints
-from clearhead.inspection.verify.certificate import Certificate, hashes, versions
+from clearhead.inspection.verify.certificate import Certificate, Check, hashes, versions
 from clearhead.inspection.verify.checks import Checks
 from clearhead.inspection.verify.encoder import EncoderChecks
 from clearhead.inspection.verify.heads import HeadChecks
@@ -14,7 +15,9 @@ from clearhead.inspection.verify.seq2seq import Seq2SeqChecks
 from clearhead.io import hub
 
 
-def verify(model: str | Path, reference: str | None = None) -> Certificate:
+def verify(
+    model: str | Path, reference: str | None = None, *, on_check: Callable[[Check], object] = lambda check: None
+) -> Certificate:
     """Run all checks on a checkpoint and compare it with transformers.
 
     Computes in float32 on the CPU, with random token ids from a fixed seed.
@@ -22,6 +25,7 @@ def verify(model: str | Path, reference: str | None = None) -> Certificate:
     Args:
         model: a folder, or a Hub id.
         reference: "transformers" to require the comparison; by default it runs if that library is installed.
+        on_check: called with each result as soon as its check is done.
 
     Returns:
         The certificate with the result of each check. A check that raises an error fails.
@@ -41,7 +45,11 @@ def verify(model: str | Path, reference: str | None = None) -> Certificate:
         raise ValueError("transformers is not installed: pip install transformers")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        results = _checks_of(folder).run(has_transformers)
+        checks, results = _checks_of(folder), []
+        with torch.inference_mode():
+            for check in checks.run(has_transformers):
+                results.append(check)
+                on_check(check)
     return Certificate(str(model), tuple(results), versions(), hashes(folder))
 
 

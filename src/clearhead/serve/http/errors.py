@@ -1,5 +1,6 @@
 """Errors of requests, and the responses to them in the format of OpenAI's API."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -67,6 +68,12 @@ def shutting_down_body() -> dict[str, Any]:
     return error_body("the server is shutting down", "draining", kind="server_error")
 
 
+def _reason(detail: Mapping[str, Any]) -> str:
+    """Return what is wrong with a field."""
+    reasons = {"extra_forbidden": "unknown field; /docs lists the fields", "missing": "required field is missing"}
+    return reasons.get(detail["type"], str(detail["msg"]).removeprefix("Value error, "))
+
+
 def add_error_handlers(app: FastAPI) -> None:
     """Add an error handler for each known exception. The middleware turns all others into status 500."""
 
@@ -75,7 +82,7 @@ def add_error_handlers(app: FastAPI) -> None:
         # the message names the fields, but never repeats their values
         messages: dict[str, list[str]] = {}
         for detail in error.errors():
-            messages.setdefault(_field(detail), []).append(str(detail["msg"]).removeprefix("Value error, "))
+            messages.setdefault(_field(detail), []).append(_reason(detail))
         message = "; ".join(f"{field}: {' or '.join(dict.fromkeys(texts))}" for field, texts in messages.items())
         return JSONResponse(error_body(message[:_MAX_MESSAGE_LENGTH], "invalid_request", next(iter(messages))), 422)
 

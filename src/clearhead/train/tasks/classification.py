@@ -149,7 +149,13 @@ def _labels(recipe: Recipe) -> tuple[str, ...]:
         return tuple(objective.labels)
     data = recipe.data
     records = Records(data.train, fields=("text", "label"), columns=data.columns, encoding=data.encoding)
-    return tuple(sorted({label_of(row) for row in records}))
+    labels = tuple(sorted({label_of(row) for row in records}))
+    if len(labels) == 1:
+        raise ValueError(
+            f"{data.train}: all texts have the label {labels[0]!r}; classification needs two labels or more. Check "
+            "data.columns.label"
+        )
+    return labels
 
 
 TASK = TaskEntry(
