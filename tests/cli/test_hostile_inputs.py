@@ -246,7 +246,7 @@ def test_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
         ("hyp.txt", ("evaluate", "translation", texts, "--reference", texts, "-m", "tatoeba-en-de", "-q",
                      "--beam-size", 1, "--max-new-tokens", 8, "-o", tmp_path / "hyp.txt")),
         (str(tmp_path / "run" / "data" / "tokenizer" / "tokenizer.json"), ("train", write_tiny(tmp_path), "-q")),
-        ("model.safetensors", ("verify", tiny_bert, "-o", tmp_path / "certificate.json")),
+        ("standard output", ("verify", tiny_bert, "-o", tmp_path / "certificate.json")),
         (str(out / "model.safetensors"), ("export", tiny_bert, out, "--to", "transformers")),
     ):  # fmt: skip
         status, _, err = clearhead(*arguments, hook=small_files)

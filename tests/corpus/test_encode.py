@@ -17,6 +17,7 @@ from clearhead.corpus.encode import encode_corpus
 from clearhead.corpus.writers import PartFile
 from clearhead.data.corpus import Corpus
 from clearhead.io.locks import OutputBusyError, writer_lock
+from clearhead.runtime.vectors import EncodeOptions
 
 
 @given(count=st.integers(0, 60), window=st.integers(1, 70))

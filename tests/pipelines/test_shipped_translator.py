@@ -20,7 +20,7 @@ GERMAN = [
     "Ich habe meine Schlüssel verloren und kann nicht ins Haus kommen.",
     "Könntest du bitte langsamer sprechen?",
     "Sie lernt schon seit drei Jahren Geige.",
-    "Es regnet. Wir sollten den Bus nehmen.",
+    "Es regnet, also sollten wir den Bus nehmen.",
     "Er war zu müde zum Kochen, also bestellten sie eine Pizza.",
     "Wie viel kostet dieses Buch?",
     "Vergiss nicht, deinen Bruder heute Abend anzurufen.",
