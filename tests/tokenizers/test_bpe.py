@@ -150,7 +150,7 @@ def test_most_frequent_pairs_are_merged():
 def test_small_texts_give_small_vocabularies(caplog):
     tokenizer = train_bpe(["the old bridge"], vocab_size=1000)
     size = tokenizer.backend.get_vocab_size()
-    assert f"gave a vocabulary of {size} tokens instead of 1000" in caplog.text
+    assert f"the texts are too few for a vocabulary of 1000 tokens: it has {size}" in caplog.text
     assert tokenizer.decode(ids_of(tokenizer, "the old bridge")) == "the old bridge"
 
 

@@ -304,7 +304,10 @@ def test_unknown_label_is_refused(data, tmp_path):
         ),
         ({"model": {"architecture": "maran"}}, "model.architecture is 'maran'; did you mean marian?"),
         ({"model": {"architecture": "bert"}}, "'bert', which this task cannot train; available: bart, "),
-        ({"training": {"device": "gpu9"}}, "device 'gpu9' cannot be used: expected auto, cpu, cuda, mps or another"),
+        (
+            {"training": {"device": "gpu9"}},
+            "device 'gpu9' cannot be used: expected auto, cpu, cuda, cuda:1, mps or another",
+        ),
     ],
 )
 def test_unknown_values_are_refused_before_the_data_is_read(data, tmp_path, changes, message):

@@ -18,10 +18,12 @@ class TaskTraits(Protocol):
     """Properties of a registered task that regularizers depend on; `TaskEntry` explains them."""
 
     @property
-    def predicts(self) -> type[Prediction]: ...
+    def predicts(self) -> type[Prediction]:
+        """What the task's model predicts."""
 
     @property
-    def generates(self) -> bool: ...
+    def generates(self) -> bool:
+        """Whether the task's model generates texts."""
 
 
 @dataclass(frozen=True)
