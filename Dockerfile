@@ -5,7 +5,7 @@
 #   docker run … --volume "$PWD/models:/models:ro" clearhead --model /models/mine
 FROM python:3.12-slim AS build
 WORKDIR /build
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
 COPY src src
 # torch without CUDA comes from PyTorch's index, and its dependencies from PyPI in the next line
 RUN python -m venv /app && \

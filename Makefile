@@ -26,7 +26,7 @@ help: ## list the targets
 
 # Install torch first, from PyTorch's index of CPU builds: PyPI's builds for Linux include gigabytes of CUDA libraries.
 # If that index is unreachable, pip's default index is used.
-$(VENV)/core: pyproject.toml constraints.txt
+$(VENV)/core: pyproject.toml constraints.txt hatch_build.py $(wildcard src/clearhead/kernels/native/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt
 	$(PIP) --retries 0 --timeout 15 --index-url $(TORCH_INDEX) "torch==$(TORCH)" 2>/dev/null || $(PIP) "torch==$(TORCH)"

@@ -1,6 +1,7 @@
 """Measure the throughput of encoding with all-MiniLM-L6-v2 in Clearhead and in other libraries.
 
-Usage: python benchmarks/encode.py TEXTS.txt [--number 1000] [--threads 2] [--rounds 5] [--json FILE] [--plot FILE]
+Usage: python benchmarks/encode.py TEXTS.txt [--number 1000] [--threads 2] [--rounds 5]
+       [--isa avx2] [--json FILE] [--plot FILE]
 
 TEXTS.txt has one text per line; the benchmark uses the first NUMBER distinct texts. Requires sentence-transformers.
 onnx, onnxscript, onnxruntime and ctranslate2 are optional; missing packages are reported and skipped. Every library
@@ -19,7 +20,7 @@ import torch
 
 from clearhead import TextEncoder
 from clearhead.benchmark import encode, report
-from clearhead.benchmark.hardware import hardware_info, matmul_rate
+from clearhead.benchmark.hardware import hardware_info, limit_isa, matmul_rate
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.io import hub
 
@@ -188,9 +189,11 @@ def main():
     parser.add_argument("--number", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--isa", choices=("avx2",), help="limit all libraries but ONNX Runtime to these instructions")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()
+    limit_isa(args.isa)
     folder = str(hub.resolve_model(hub.DEFAULT_MODEL))
     lines = args.texts.read_text(encoding="utf-8").splitlines()
     texts = list(dict.fromkeys(line for line in lines if line.strip()))[: args.number]

@@ -1,6 +1,7 @@
 """Measure the throughput of generation in Clearhead and in other libraries.
 
-Usage: python benchmarks/generate.py [--beams 4] [--sentences 32] [--steps 32] [--threads 2] [--rounds 5] [--json FILE]
+Usage: python benchmarks/generate.py [--beams 4] [--sentences 32] [--steps 32] [--threads 2] [--rounds 5]
+       [--isa avx2] [--json FILE]
 
 The model has Marian's base size (6 + 6 layers, d_model 512, 58,101 tokens) and random weights. Every target has exactly
 STEPS tokens, so all libraries do the same work. Requires transformers; CTranslate2 is optional. Each library runs in
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 
 from clearhead.benchmark import generate, report
-from clearhead.benchmark.hardware import hardware_info, matmul_rate
+from clearhead.benchmark.hardware import hardware_info, limit_isa, matmul_rate
 from clearhead.benchmark.runner import Candidate, run_benchmark
 
 VOCABULARY = 58101
@@ -109,9 +110,11 @@ def main():
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--isa", choices=("avx2",), help="limit all libraries but ONNX Runtime to these instructions")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()
+    limit_isa(args.isa)
     torch.set_num_threads(args.threads)
     rates = {dtype: matmul_rate(dtype) for dtype in ("float32", "bfloat16")}
     with tempfile.TemporaryDirectory() as workspace:

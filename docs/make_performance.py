@@ -32,12 +32,14 @@ TASKS = {
     "encode-paragraphs": ("paragraphs", "sentence-transformers"),
     "generate-greedy": ("greedy", "transformers"),
     "generate-4-beams": ("4 beams", "transformers"),
+    "translate-greedy": ("bundled translator, greedy", "transformers"),
+    "translate-5-beams": ("bundled translator, 5 beams", "transformers"),
     "train": ("training", "nn.Transformer"),
 }
 """Each task with its row name and the PyTorch library that it is compared with."""
 
 COLUMNS = (("clearhead", "float32"), ("CTranslate2", "float32"), ("clearhead", "bfloat16"), ("PyTorch", "bfloat16"),
-           ("CTranslate2", "int8"))  # fmt: skip
+           ("clearhead", "int8"), ("CTranslate2", "int8"))  # fmt: skip
 """Columns of the summary and bars of the charts: float32 first, then lower precision."""
 
 MARKED = re.compile(
@@ -116,6 +118,11 @@ def load(task: str, processor: str) -> Report:
     return Report(json.loads((REPORTS / f"{task}-{processor}.json").read_text(encoding="utf-8")))
 
 
+def tasks(processor: str) -> dict[str, tuple[str, str]]:
+    """Return the tasks that were measured on a processor, as in `TASKS`."""
+    return {task: names for task, names in TASKS.items() if (REPORTS / f"{task}-{processor}.json").is_file()}
+
+
 def candidate(task: str, library: str, precision: str) -> str:
     """Return the name of a column's candidate in the reports of a task."""
     return f"{TASKS[task][1] if library == 'PyTorch' else library} {precision}"
@@ -130,11 +137,11 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 def summary(processor: str) -> str:
     """Return the speedups over PyTorch in float32; the fastest of each precision class is bold."""
     rows = []
-    for task, (label, _) in TASKS.items():
+    for task, (label, _) in tasks(processor).items():
         report = load(task, processor)
         found = [report.speedup(candidate(task, *column)) for column in COLUMNS]
         cells = [f"{speedup.median:.2f}" if speedup else "–" for speedup in found]
-        for group in (slice(0, 2), slice(2, 5)):
+        for group in (slice(0, 2), slice(2, 6)):
             values = [speedup.median if speedup else 0.0 for speedup in found[group]]
             if any(values):
                 best = group.start + values.index(max(values))
@@ -145,9 +152,9 @@ def summary(processor: str) -> str:
 
 def memory(processor: str) -> str:
     """Return the peak memory of all tasks."""
-    columns = [COLUMNS[0], COLUMNS[2], ("PyTorch", "float32"), COLUMNS[1], COLUMNS[4]]
+    columns = [COLUMNS[0], COLUMNS[2], COLUMNS[4], ("PyTorch", "float32"), COLUMNS[1], COLUMNS[5]]
     rows = []
-    for task, (label, _) in TASKS.items():
+    for task, (label, _) in tasks(processor).items():
         report = load(task, processor)
         rows.append([label, *(report.memory(candidate(task, *column)) for column in columns)])
     header = [f"{_library(library)}, {precision}" for library, precision in columns]
@@ -155,10 +162,10 @@ def memory(processor: str) -> str:
 
 
 def comparison() -> str:
-    """Return README's table: tokens per second on the main processor."""
-    columns = [COLUMNS[0], ("PyTorch", "float32"), COLUMNS[1], COLUMNS[2], COLUMNS[4]]
+    """Return README's table on the main processor: tokens per second, and words per second for the translator."""
+    columns = [COLUMNS[0], ("PyTorch", "float32"), COLUMNS[1], COLUMNS[2], COLUMNS[4], COLUMNS[5]]
     rows = []
-    for task, (label, library) in TASKS.items():
+    for task, (label, library) in tasks(MAIN).items():
         report = load(task, MAIN)
         cells = [report.rate(candidate(task, *column)) for column in columns]
         cells[1] += f" ({'`' + library + '`' if library.startswith('nn.') else library})"
@@ -188,6 +195,13 @@ def generation(processor: str) -> str:
         rows.append([_row_name(name), *_speed(greedy, name), *_speed(beams, name), str(same)])
     header = ["library", "greedy, tokens/s", "speedup", "4 beams, tokens/s", "speedup", "identical, greedy"]
     return markdown(header, rows)
+
+
+def translation(processor: str) -> str:
+    """Return throughput and speedup of the bundled translator for each library."""
+    greedy, beams = load("translate-greedy", processor), load("translate-5-beams", processor)
+    rows = [[_row_name(name), *_speed(greedy, name), *_speed(beams, name)] for name in greedy.names]
+    return markdown(["library", "greedy, words/s", "speedup", "5 beams, words/s", "speedup"], rows)
 
 
 def long_targets() -> str:
@@ -263,6 +277,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "machines": machines,
     "targets": targets,
     "long targets": long_targets,
+    "translation zen4": lambda: translation(MAIN),
 }
 for _processor in PROCESSORS:
     SECTIONS |= {
@@ -282,7 +297,7 @@ def with_tables(text: str) -> str:
 def bars(processor: str) -> Iterator[tuple[str, list[Speedup | None]]]:
     """Yield each column of the chart with its speedups, task by task."""
     for library, precision in COLUMNS:
-        found = [load(task, processor).speedup(candidate(task, library, precision)) for task in TASKS]
+        found = [load(task, processor).speedup(candidate(task, library, precision)) for task in tasks(processor)]
         yield f"{_library(library)} {precision}", found
 
 
@@ -296,30 +311,35 @@ def draw(path: Path, processor: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     panel = figure.subplots()
-    colors = ("tab:blue", "tab:gray", "#0b3d66", "#d9a066", "#555555")
+    colors = ("tab:blue", "tab:gray", "#0b3d66", "#d9a066", "#2a9d8f", "#555555")
     for index, (label, found) in enumerate(bars(processor)):
-        places = [group + (index - 2) * 0.16 for group, speedup in enumerate(found) if speedup]
+        places = [group + (index - 2.5) * 0.14 for group, speedup in enumerate(found) if speedup]
         shown = [speedup for speedup in found if speedup]
         medians = [speedup.median for speedup in shown]
         spread = [
             [one.median - (one.lowest or one.median) for one in shown],
             [(one.highest or one.median) - one.median for one in shown],
         ]
-        panel.bar(places, medians, 0.15, yerr=spread, color=colors[index], label=label, error_kw={"linewidth": 0.8})
+        panel.bar(places, medians, 0.13, yerr=spread, color=colors[index], label=label, error_kw={"linewidth": 0.8})
         for place, one in zip(places, shown, strict=True):
             panel.text(place, (one.highest or one.median) + 0.03, f"{one.median:.1f}", ha="center", fontsize=7)
     panel.axhline(1, color="black", linewidth=0.8, linestyle="--", label="PyTorch float32")
-    panel.set_xticks(range(len(TASKS)), [label for label, _ in TASKS.values()])
+    labels = [label.replace("translator, ", "translator,\n") for label, _ in tasks(processor).values()]
+    panel.set_xticks(
+        range(len(measured)),
+        [label.replace("translator, ", "translator,\n") for label, _ in measured.values()],
+        fontsize=8,
+    )
     panel.set_ylabel("speedup over PyTorch float32")
     panel.set_title(f"{PROCESSORS[processor]}, 2 cores: throughput (higher is better)", fontsize="medium")
     panel.legend(ncols=3, fontsize=8, frameon=False)
     panel.set_ylim(0, panel.get_ylim()[1] * 1.2)
     panel.grid(axis="y", alpha=0.3)
     panel.set_axisbelow(True)
-    figure.savefig(path, format="png", dpi=110, metadata={"Comment": digest(processor)})
+    figure.savefig(path, format="png", dpi=100, metadata={"Comment": digest(processor)})
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ FILES = {
     "verify --write": ("{0}/bert --write", "bert/certificate.json"),
     "convert": ("{0}/pickled", "pickled/model.safetensors"),
     "export": ("{0}/bert {1} --to transformers", "out"),
+    "quantize": ("{0}/bert {1}", "out"),
     "benchmark encode": ("-m {0}/bert --rounds 1 --number 8 --json {1}.json", "out.json"),
     "benchmark encode --plot": ("-m {0}/bert --rounds 1 --number 8 --plot {1}.png", "out.png"),
     "benchmark generate": ("-m {0}/marian --rounds 1 --json {1}.json", "out.json"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from transformers.generation import logits_process as theirs
 
 from clearhead.generation.logits_processors import (
-    forbid_early_end,
+    ExcludedTokens,
     forbid_repeated_ngrams,
     forbid_source_ngrams,
     forbid_words,
@@ -67,7 +67,7 @@ def test_forbid_words(case, words):
 def test_forbid_early_end(case, least):
     scores, ids, _ = case
     expected = theirs.MinLengthLogitsProcessor(least, [2, 5])(ids, scores)
-    same(forbid_early_end(scores, ids, min_length=least, eos_ids=[2, 5]), expected)
+    same(ExcludedTokens((2, 5), least)(scores, ids, ids), expected)
 
 
 @given(cases())

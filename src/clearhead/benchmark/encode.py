@@ -9,6 +9,7 @@ import torch
 from clearhead.benchmark.runner import Candidate, Worker
 from clearhead.memory import check_memory
 from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.runtime.precision import cpu_precisions
 from clearhead.runtime.process import tune_process
 
 
@@ -24,7 +25,7 @@ def candidates(model: str, threads: int) -> dict[str, Candidate]:
     """Return one candidate per precision, float32 first."""
     return {
         f"clearhead {precision}": Candidate(clearhead_worker, (model, precision, threads))
-        for precision in ("float32", "bfloat16")
+        for precision in cpu_precisions()
     }
 
 

@@ -12,7 +12,9 @@ from clearhead.generation.generate import generate
 from clearhead.generation.strategy import EncodedSource
 from clearhead.io.hub import resolve_model
 from clearhead.memory import check_memory
-from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.int8.files import Int8Source
+from clearhead.runtime.int8.seq2seq import inference_seq2seq
+from clearhead.runtime.precision import choose_precision, cpu_precisions
 from clearhead.runtime.process import tune_process
 
 Ids = list[int]
@@ -24,9 +26,14 @@ def clearhead_worker(model: str, precision: str, threads: int, beams: int, steps
     torch.set_num_threads(threads)
     device = torch.device("cpu")
     exact, _ = load_seq2seq(resolve_model(model))
-    runner = inference_copy(exact.eval(), precision, device)
-    settings = GenerationConfig(beam_size=beams, min_new_tokens=steps, max_new_tokens=steps)
     prompt = (exact.config.start_id,)
+
+    def calibrate() -> None:
+        sources = [EncodedSource(ids, prompt) for ids in synthetic(model, 16, 20, seed=1)]
+        generate(exact, sources, GenerationConfig(beam_size=1, max_new_tokens=steps))
+
+    runner = inference_seq2seq(exact.eval(), choose_precision(precision, device), device, Int8Source(calibrate))
+    settings = GenerationConfig(beam_size=beams, min_new_tokens=steps, max_new_tokens=steps)
 
     def work(sources: Sequence[Ids]) -> list[tuple[int, ...]]:
         return [best.ids for best, *_ in generate(runner, [EncodedSource(ids, prompt) for ids in sources], settings)]
@@ -38,7 +45,7 @@ def candidates(model: str, threads: int, beams: int, steps: int) -> dict[str, Ca
     """Return one candidate per precision, float32 first."""
     return {
         f"clearhead {precision}": Candidate(clearhead_worker, (model, precision, threads, beams, steps))
-        for precision in ("float32", "bfloat16")
+        for precision in cpu_precisions()
     }
 
 

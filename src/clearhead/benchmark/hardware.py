@@ -10,6 +10,8 @@ from typing import Any
 
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16", "i8mm")
 
+_ISA_VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "CT2_FORCE_CPU_ISA")
+
 
 def hardware_info(threads: int, packages: Sequence[str]) -> dict[str, Any]:
     """Return hardware and versions, to be stored with measurements.
@@ -32,6 +34,7 @@ def hardware_info(threads: int, packages: Sequence[str]) -> dict[str, Any]:
     return {
         "processor": cpuinfo.get("model name") or platform.processor() or platform.machine(),
         "instructions": [flag for flag in _FLAGS if flag in flags],
+        "limited_to": os.environ.get("ATEN_CPU_CAPABILITY"),
         "cores": os.cpu_count(),
         "threads": threads,
         "memory_gib": round(int(memory[0]) / 2**20, 1) if memory else None,
@@ -39,6 +42,20 @@ def hardware_info(threads: int, packages: Sequence[str]) -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d"),
         "versions": versions,
     }
+
+
+def limit_isa(isa: str | None) -> None:
+    """Limit this process and those that it starts to an instruction set; call it before the first computation.
+
+    PyTorch, oneDNN, MKL and CTranslate2 read these variables. ONNX Runtime has no such setting.
+
+    Args:
+        isa: "avx2", or None for no limit.
+    """
+    if isa is None:
+        return
+    for variable in _ISA_VARIABLES:
+        os.environ[variable] = isa.lower() if variable.startswith("ATEN") else isa.upper()
 
 
 def peak_memory() -> float:

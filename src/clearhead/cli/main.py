@@ -24,6 +24,7 @@ from clearhead.cli.inspection.view import view
 from clearhead.cli.models.benchmark import benchmark
 from clearhead.cli.models.convert import convert
 from clearhead.cli.models.export import export
+from clearhead.cli.models.quantize import quantize
 from clearhead.cli.models.serve import serve
 from clearhead.cli.text.answer import answer
 from clearhead.cli.text.classify import classify
@@ -122,6 +123,7 @@ app.add_typer(tokenizer, name="tokenizer")
 app.add_typer(benchmark, name="benchmark")
 app.command()(convert)
 app.command()(export)
+app.command()(quantize)
 
 
 def _print_version(requested: bool) -> bool:

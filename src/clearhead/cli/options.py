@@ -13,6 +13,7 @@ class PrecisionOption(StrEnum):
     auto = "auto"
     float32 = "float32"
     bfloat16 = "bfloat16"
+    int8 = "int8"
 
 
 Model = Annotated[
@@ -80,7 +81,13 @@ LengthPenalty = Annotated[
 ]
 Precision = Annotated[
     PrecisionOption,
-    typer.Option(help="Precision of the computation; auto uses bfloat16 if the processor has fast bfloat16 matmuls."),
+    typer.Option(
+        help="Precision of the computation; auto uses bfloat16 if the processor has fast bfloat16 matmuls. "
+        "int8 is the fastest one on CPUs without AMX."
+    ),
+]
+StrictPrecision = Annotated[
+    bool, typer.Option("--strict", help="Raise an error if this machine or model cannot compute in --precision.")
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, mps ...")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
@@ -88,3 +95,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 TRANSLATOR = "tatoeba-en-de"
+
+
+def check_precision(asked: PrecisionOption, used: str, strict: bool) -> None:
+    """Raise a ValueError with `strict` if a model computes in another precision than the one that was asked for.
+
+    Args:
+        asked: the value of --precision.
+        used: name of the pipeline's precision.
+        strict: the value of --strict.
+    """
+    if strict and asked.value not in ("auto", used):
+        raise ValueError(f"--strict: the model would compute in {used}, not in {asked.value}")

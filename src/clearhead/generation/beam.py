@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.finite import check_scores
 from clearhead.generation.config import GenerationConfig
-from clearhead.generation.logits_processors import Processor
+from clearhead.generation.logits_processors import Processor, excluded_tokens
 from clearhead.generation.state import DecodingState, GenerationModel, Hypothesis
 from clearhead.generation.strategy import (
     LOG_PROBS,
@@ -114,12 +114,7 @@ def _best_continuations(
         count: number of continuations C.
     """
     beams = running_SB.shape[1]
-    logits_NV = state.logits()
-    scores_NV = torch.log_softmax(logits_NV, dim=1, out=logits_NV)  # in place: allocating took half of the time
-    sources = state.source_rows()
-    for process in processors:
-        scores_NV = process(scores_NV, state.ids, sources)
-    each_NC, tokens_NC = topk(scores_NV, count)
+    each_NC, tokens_NC = _best_tokens(state, processors, count)
     if state.num_beams < beams:
         state.expand_beams(beams)
         each_NC, tokens_NC = (x_NC.repeat_interleave(beams, dim=0) for x_NC in (each_NC, tokens_NC))
@@ -129,6 +124,18 @@ def _best_continuations(
     rows_SC = first_row_S1 + indices_SC // each_NC.shape[1]
     tokens_SC, chosen_SC = (x_NC.reshape(total_SC.shape).gather(1, indices_SC) for x_NC in (tokens_NC, each_NC))
     return _Candidates(top_SC, rows_SC, tokens_SC, chosen_SC)
+
+
+def _best_tokens(state: DecodingState, processors: Sequence[Processor], count: int) -> tuple[Tensor, Tensor]:
+    """Return the best next tokens (N, C) of each target and their log-probabilities, after the processors."""
+    excluded = excluded_tokens(processors, state.length)
+    if state.is_fused and excluded is not None:
+        return state.best_tokens(count, excluded, renormalize=False)
+    logits_NV = state.logits()
+    scores_NV = torch.log_softmax(logits_NV, dim=1, out=logits_NV)  # in place: allocating took half of the time
+    for process in processors:
+        scores_NV = process(scores_NV, state.ids, state.source_rows())
+    return topk(scores_NV, count)
 
 
 def _add_finished(

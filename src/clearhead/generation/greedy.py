@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead.finite import check_scores
 from clearhead.generation.config import GenerationConfig
-from clearhead.generation.logits_processors import Processor
+from clearhead.generation.logits_processors import Processor, excluded_tokens
 from clearhead.generation.state import DecodingState, GenerationModel, Hypothesis
 from clearhead.generation.strategy import (
     LOG_PROBS,
@@ -44,11 +44,17 @@ def next_tokens(
     """
     ends = frozenset(eos_ids)
     while state.sentences:
-        scores = state.logits()
-        for process in processors:
-            scores = process(scores, state.ids, state.source_ids)
-        tokens = choose(scores, state.sentences)
-        log_probs = scores.log_softmax(dim=1).gather(1, tokens[:, None])[:, 0].tolist()
+        excluded = excluded_tokens(processors, state.length)
+        if choose is argmax and state.is_fused and excluded is not None:
+            log_probs_N1, tokens_N1 = state.best_tokens(1, excluded, renormalize=True)
+            tokens = tokens_N1[:, 0]
+        else:
+            scores = state.logits()
+            for process in processors:
+                scores = process(scores, state.ids, state.source_ids)
+            tokens = choose(scores, state.sentences)
+            log_probs_N1 = scores.log_softmax(dim=1).gather(1, tokens[:, None])
+        log_probs = log_probs_N1[:, 0].tolist()
         state.append(tokens)
         is_full = state.length >= max_length
         unfinished: list[int] = []

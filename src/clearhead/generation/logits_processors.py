@@ -5,6 +5,7 @@ The scores are log-probabilities in a beam search, else logits, as in transforme
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -19,6 +20,37 @@ Processor = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Takes scores (N, V), target ids (N, T) and source ids (N, M), and returns scores (N, V)."""
 
 _FORBIDDEN = float("-inf")
+
+
+@dataclass(frozen=True)
+class ExcludedTokens:
+    """Processor that forbids the same tokens for every target.
+
+    Args:
+        token_ids: the tokens.
+        min_length: targets from this length on may have them; None for never.
+    """
+
+    token_ids: tuple[int, ...]
+    min_length: int | None = None
+
+    def at(self, length: int) -> tuple[int, ...]:
+        """Return the tokens that must not follow targets of a length."""
+        return self.token_ids if self.min_length is None or length < self.min_length else ()
+
+    def __call__(self, scores: Scores, ids: Ids, source: Int[Tensor, "N M"]) -> Scores:
+        excluded = self.at(ids.shape[1])
+        return scores.index_fill_(1, ids.new_tensor(excluded), _FORBIDDEN) if excluded else scores
+
+
+def excluded_tokens(processors: Sequence[Processor], length: int) -> list[int] | None:
+    """Return the tokens that processors forbid after targets of a length; None if they do more than that."""
+    excluded: list[int] = []
+    for processor in processors:
+        if not isinstance(processor, ExcludedTokens):
+            return None
+        excluded += processor.at(length)
+    return excluded
 
 
 def logits_processors(
@@ -45,10 +77,13 @@ def logits_processors(
         processors.append(partial(forbid_source_ngrams, size=config.encoder_no_repeat_ngram_size))
     if config.bad_words_ids:
         ends = {(eos_id,) for eos_id in eos_ids}
-        add(partial(forbid_words, words=[words for words in config.bad_words_ids if words not in ends]))
+        words = [word for word in config.bad_words_ids if word not in ends]
+        processors.append(ExcludedTokens(tuple(word[0] for word in words if len(word) == 1)))
+        if any(len(word) > 1 for word in words):
+            add(partial(forbid_words, words=[word for word in words if len(word) > 1]))
     min_length = config.min_target_length(prefix_length)
     if min_length > prefix_length:
-        add(partial(forbid_early_end, min_length=min_length, eos_ids=eos_ids))
+        processors.append(ExcludedTokens(tuple(eos_ids), min_length))
     if config.forced_bos_token_id is not None:
         add(partial(force_tokens, position=1, allowed=[config.forced_bos_token_id]))
     if config.forced_eos_token_id:
@@ -93,13 +128,6 @@ def forbid_words(scores: Scores, ids: Ids, *, words: Sequence[tuple[int, ...]]) 
             matches = (ids[:, ids.shape[1] - len(begun) :] == ids.new_tensor(begun)).all(dim=-1)
             scores[matches, last] = _FORBIDDEN
     return scores
-
-
-def forbid_early_end(scores: Scores, ids: Ids, *, min_length: int, eos_ids: Sequence[int]) -> Scores:
-    """Forbid the end tokens before the minimum length."""
-    if ids.shape[1] >= min_length:
-        return scores
-    return scores.index_fill_(1, ids.new_tensor(eos_ids), _FORBIDDEN)
 
 
 def force_tokens(scores: Scores, ids: Ids, *, position: int, allowed: Sequence[int]) -> Scores:

@@ -1,7 +1,7 @@
 """The state of a search: targets, memory and caches of a batch of sentences. Finished sentences are dropped."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -67,6 +67,31 @@ class GenerationModel(Protocol):
         """Return an empty cache: that of `Seq2Seq.cache`, or one with the methods of `BeamDecoderCache`."""
 
 
+@runtime_checkable
+class FusedModel(Protocol):
+    """Interface of a `GenerationModel` that finds the most probable tokens without returning all logits."""
+
+    def best_tokens(
+        self,
+        target_ids: Tensor,
+        memory: Tensor,
+        memory_mask: Any,
+        cache: Any,
+        count: int,
+        excluded: Sequence[int],
+        *,
+        renormalize: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the log-probabilities (N, C) of the most probable next tokens, and these tokens, best first.
+
+        Args:
+            target_ids, memory, memory_mask, cache: as in `GenerationModel.decode`.
+            count: number of tokens C.
+            excluded: tokens that are not chosen.
+            renormalize: whether the probabilities of the other tokens sum to 1.
+        """
+
+
 class DecodingState:
     """Targets, memory and caches of a batch of sentences.
 
@@ -103,6 +128,23 @@ class DecodingState:
         new = self.ids[:, self._cache.length :]
         logits = self.model.decode(new, self.memory, None, masks.padding(self.keep), self._cache)[:, -1].float()
         return logits.clone() if _keeps_outputs.get() else logits
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the model has `best_tokens`."""
+        return isinstance(self.model, FusedModel) and not _keeps_outputs.get()
+
+    @torch.no_grad()
+    def best_tokens(
+        self, count: int, excluded: Sequence[int], *, renormalize: bool
+    ) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
+        """Return the log-probabilities of the most probable next tokens of each target, and these tokens, best first.
+
+        Args: as in `FusedModel`.
+        """
+        assert isinstance(self.model, FusedModel)
+        new, mask = self.ids[:, self._cache.length :], masks.padding(self.keep)
+        return self.model.best_tokens(new, self.memory, mask, self._cache, count, excluded, renormalize=renormalize)
 
     def _encode(self) -> Float[Tensor, "B M D"]:
         """Return the memory; sources of different lengths are packed, so that no computation is spent on padding."""

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from clearhead.generation.config import GenerationOptions
+from clearhead.runtime.int8.files import Int8Source
 from clearhead.runtime.precision import Precision
 
 log = logging.getLogger(__name__)
@@ -34,12 +35,14 @@ class Pipeline(Generic[M]):
         name: the name or folder that the model was loaded from.
         model: the model, in float32.
         precision, device: precision and device of the computation.
+        int8: where 8-bit weights come from.
     """
 
     name: str
     model: M
     precision: Precision
     device: torch.device
+    int8: Int8Source
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast, overload
 
@@ -22,6 +23,8 @@ from clearhead.models.encoder import EncoderModel
 from clearhead.pipelines.base import Pipeline, warn_truncated
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.int8.calibration import calibrate_encoder
+from clearhead.runtime.int8.files import Int8Source, int8_file
 from clearhead.runtime.packed_batch import default_batch_tokens, hidden_states
 from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.process import trim_memory
@@ -56,10 +59,10 @@ class TextEncoder(Pipeline[EncoderModel]):
         tokenizer: its tokenizer.
         settings: pooling, normalization, maximum length, prompts.
         family: the checkpoint family for `save_pretrained`.
-        precision: "float32", "bfloat16", or "auto": bfloat16 if the processor has instructions for it.
+        precision: "float32", "bfloat16", "int8", or "auto", the fastest accurate one on this processor.
         device: "auto", "cpu", "cuda", "cuda:1", "mps" ...
-        compile: whether to compile a part of each layer with inductor. The first texts take longer, and on measured
-            processors the others were not faster; `benchmarks/alternatives.py` measures yours.
+        int8_weights: file of 8-bit weights, written by `clearhead quantize`; without it, precision "int8" makes them.
+        compile: whether to compile a part of each layer with inductor, which was not faster on measured processors.
 
     Raises:
         ValueError: a device that is not available, an unknown precision, or no C++ compiler for `compile`.
@@ -78,6 +81,7 @@ class TextEncoder(Pipeline[EncoderModel]):
         *,
         precision: str = "auto",
         device: str = "auto",
+        int8_weights: Path | None = None,
         compile: bool = False,
     ) -> None:
         lengths = [length for length in (settings.max_length, tokenizer.max_length) if length is not None][:1]
@@ -85,9 +89,10 @@ class TextEncoder(Pipeline[EncoderModel]):
         self.name = f"of type {family.model_type}"
         self.settings = replace(settings, max_length=min([*lengths, model.config.max_len]))
         self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device)
+        self.precision = choose_precision(precision, self.device, model, int8_weights)
         self.compile = compile
-        self.inference_model = inference_copy(model, self.precision, self.device, compile=compile)
+        self.int8 = Int8Source(partial(calibrate_encoder, model, tokenizer, self.settings.max_length), int8_weights)
+        self.inference_model = inference_copy(model, self.precision, self.device, self.int8, compile=compile)
 
     @classmethod
     def from_pretrained(
@@ -118,6 +123,7 @@ class TextEncoder(Pipeline[EncoderModel]):
             family,
             precision=precision,
             device=device,
+            int8_weights=int8_file(folder),
             compile=compile,
         )
         encoder.name = str(name)

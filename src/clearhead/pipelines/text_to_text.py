@@ -4,6 +4,7 @@ import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack, overload
 
@@ -26,7 +27,9 @@ from clearhead.pipelines.base import GenerateKeywords, Pipeline, warn_truncated
 from clearhead.pipelines.outputs import EMPTY, Generated, StreamedToken, decode_hypotheses, streamed_tokens
 from clearhead.pipelines.source_preparation import PreparedText, SourcePreparation
 from clearhead.runtime.device import choose_device
-from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.int8.calibration import calibrate_seq2seq
+from clearhead.runtime.int8.files import Int8Source, int8_file
+from clearhead.runtime.int8.seq2seq import inference_seq2seq
 from clearhead.runtime.onnx import OnnxSeq2Seq
 from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.streaming import chunked, with_prefixes
@@ -47,8 +50,9 @@ class TextToText(Pipeline[Seq2Seq]):
         generation_config: default options of a call.
         prompts: tasks that the checkpoint describes.
         inference_model: a model that computes in place of `model`, such as ONNX graphs.
-        precision: "float32", "bfloat16", or "auto": bfloat16 if the processor has instructions for it.
+        precision: "float32", "bfloat16", "int8", or "auto", the fastest accurate one on this processor.
         device: "auto", "cpu", "cuda", "cuda:1", "mps" ...
+        int8_weights: as in `TextEncoder`.
 
     >>> from clearhead import TextToText
     >>> TextToText.from_pretrained(precision="float32", device="cpu")
@@ -66,17 +70,17 @@ class TextToText(Pipeline[Seq2Seq]):
         *,
         precision: str = "auto",
         device: str = "auto",
+        int8_weights: Path | None = None,
     ) -> None:
         self.model, self.tokenizer, self.family = model, tokenizer, family
         self.name = f"of type {family.model_type}"
         self.generation_config, self.prompts = generation_config, prompts or TaskPrompts({})
         self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device)
-        self.inference_model: GenerationModel = (
-            inference_copy(model, self.precision, self.device).eval() if inference_model is None else inference_model
-        )
-        lengths = [length for length in (tokenizer.max_length, model.config.max_len) if length is not None]
-        self.max_length = min(lengths, default=None)
+        self.precision = choose_precision(precision, self.device, model, int8_weights)
+        self.max_length = min(filter(None, (tokenizer.max_length, model.config.max_len)), default=None)
+        self.int8 = Int8Source(partial(calibrate_seq2seq, model, tokenizer, self.max_length), int8_weights)
+        copied = inference_model or inference_seq2seq(model, self.precision, self.device, self.int8)
+        self.inference_model: GenerationModel = copied
 
     @classmethod
     def from_pretrained(
@@ -94,8 +98,7 @@ class TextToText(Pipeline[Seq2Seq]):
             name: a folder, a Hub id, or "tatoeba-en-de", the default: English to German, inside the package.
             precision, device: as in the class.
             revision: branch, tag or commit, for a Hub id.
-            runtime: "torch", or "onnx" for a folder written by `clearhead export --to onnx`. ONNX Runtime computes on
-                the CPU, in the precision of the graphs.
+            runtime: "torch", or "onnx" for a folder of `clearhead export --to onnx`, in float32 on the CPU.
 
         Raises:
             ValueError: no such model, a model without a decoder, missing or broken files, or an option that is not
@@ -122,6 +125,7 @@ class TextToText(Pipeline[Seq2Seq]):
             graphs,
             precision=precision,
             device=device,
+            int8_weights=int8_file(folder),
         )
         text_to_text.name = str(name)
         return text_to_text

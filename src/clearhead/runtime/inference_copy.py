@@ -1,6 +1,7 @@
 """Copies of a model for inference: in another precision, on another device, or with faster layers."""
 
 import copy
+from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from clearhead.kernels.linear import version
 from clearhead.layers.embedding import OutputProjection
 from clearhead.runtime.compile import compile_layers
+from clearhead.runtime.int8.files import Int8Source
 from clearhead.runtime.precision import FLOAT32, Precision, choose_precision
 from clearhead.stacks.decoder import Decoder
 from clearhead.stacks.encoder import Encoder
@@ -19,7 +21,14 @@ Model = TypeVar("Model", bound=nn.Module)
 _copies: WeakKeyDictionary[nn.Module, WeakSet[nn.Module]] = WeakKeyDictionary()
 
 
-def inference_copy(model: Model, precision: str | Precision, device: torch.device, *, compile: bool = False) -> Model:
+def inference_copy(
+    model: Model,
+    precision: str | Precision,
+    device: torch.device,
+    int8: Int8Source | None = None,
+    *,
+    compile: bool = False,
+) -> Model:
     """Return a copy of a model for inference, or the model itself if nothing would change.
 
     Only the encoder and decoder layers change their dtype. Embeddings and heads stay in float32: lookups and small
@@ -33,14 +42,19 @@ def inference_copy(model: Model, precision: str | Precision, device: torch.devic
         model: the model, in float32.
         precision: a precision or its name; "auto" chooses for the device.
         device: the device of the copy.
+        int8: where the 8-bit weights come from, for precision "int8".
         compile: whether to compile the encoder layers.
 
     Raises:
-        ValueError: an unknown precision, no C++ compiler for `compile`, or a replacement layer of the precision that
-            has a parameter of the model.
+        ValueError: an unknown precision, no C++ compiler for `compile`, a replacement layer of the precision that
+            has a parameter of the model, or "int8" without 8-bit weights.
     """
     if isinstance(precision, str):
         precision = choose_precision(precision, device)
+    if precision.convert_weights is not None:
+        if int8 is None:
+            raise ValueError(f"precision {precision.name!r} is made from texts, and none were given")
+        precision = replace(precision, converter=precision.convert_weights(int8.weights(model)), convert_weights=None)
     same_device = next(model.parameters()).device == device
     converts = precision.converter is not None and precision.converter.supports(device)
     unchanged = same_device and precision.dtype == FLOAT32.dtype

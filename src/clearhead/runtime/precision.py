@@ -3,8 +3,10 @@
 To add one, such as an 8-bit kernel, write a `LinearConverter` in its own file and register a `Precision` with it.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -12,7 +14,12 @@ from torch import nn
 
 from clearhead.choices import check_choice
 from clearhead.kernels import cpu
+from clearhead.runtime.int8.converter import Int8Converter, why_no_int8
+from clearhead.runtime.int8.files import is_accurate
+from clearhead.runtime.int8.gptq import QuantizedWeight
 from clearhead.runtime.prepacked_linear import PrepackedConverter
+
+log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -43,6 +50,10 @@ def _never(device: torch.device) -> bool:
     return False
 
 
+def _available(model: nn.Module | None, device: torch.device) -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Precision:
     """Dtype of a model's layers, and the converter of its linear layers.
@@ -52,12 +63,16 @@ class Precision:
         dtype: dtype of the layers' parameters and hidden states.
         converter: replaces the linear layers on the devices that it supports; None keeps them.
         is_fast: whether "auto" chooses this precision on a device. Of several, the last one registered is chosen.
+        convert_weights: returns the converter for 8-bit weights, in place of `converter`.
+        why_unavailable: returns why a model cannot run in this precision on a device; None if it can.
     """
 
     name: str
     dtype: torch.dtype
     converter: LinearConverter | None = None
     is_fast: Callable[[torch.device], bool] = _never
+    convert_weights: Callable[[dict[int, QuantizedWeight]], LinearConverter] | None = None
+    why_unavailable: Callable[[nn.Module | None, torch.device], str | None] = _available
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
@@ -75,8 +90,9 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 
 FLOAT32 = Precision("float32", torch.float32, PrepackedConverter(torch.float32))
 BFLOAT16 = Precision("bfloat16", torch.bfloat16, PrepackedConverter(torch.bfloat16), multiplies_bfloat16)
+INT8 = Precision("int8", torch.float32, convert_weights=Int8Converter, why_unavailable=why_no_int8)
 
-_registry: dict[str, Precision] = {precision.name: precision for precision in (FLOAT32, BFLOAT16)}
+_registry: dict[str, Precision] = {precision.name: precision for precision in (FLOAT32, BFLOAT16, INT8)}
 
 
 def register_precision(precision: Precision) -> None:
@@ -99,8 +115,27 @@ def precision_names() -> tuple[str, ...]:
     return ("auto", *_registry)
 
 
-def choose_precision(precision: str, device: torch.device) -> Precision:
+def cpu_precisions() -> list[str]:
+    """Return the precisions that this processor computes in, float32 first."""
+    return [
+        name for name, precision in _registry.items() if precision.why_unavailable(None, torch.device("cpu")) is None
+    ]
+
+
+def choose_precision(
+    precision: str, device: torch.device, model: nn.Module | None = None, int8_weights: Path | None = None
+) -> Precision:
     """Return the precision with a name; "auto" is the fastest one on the device, else float32.
+
+    "auto" is "int8" only if the model has a file of 8-bit weights that were measured to be accurate, and if the
+    processor has no AMX, with which bfloat16 is faster. If the model cannot run in a precision there, a warning says
+    why, and "auto" is returned in its place.
+
+    Args:
+        precision: a name of `precision_names`.
+        device: the device of the computation.
+        model: the model.
+        int8_weights: file of its 8-bit weights, if there is one.
 
     Raises:
         ValueError: an unknown precision.
@@ -109,6 +144,12 @@ def choose_precision(precision: str, device: torch.device) -> Precision:
     torch.float32
     """
     check_choice("precision", precision, precision_names())
-    if precision != "auto":
-        return _registry[precision]
-    return next((fast for fast in reversed(_registry.values()) if fast.is_fast(device)), FLOAT32)
+    fastest = next((fast for fast in reversed(_registry.values()) if fast.is_fast(device)), FLOAT32)
+    if precision == "auto" and int8_weights is not None and not cpu.has("amx_bf16") and is_accurate(int8_weights):
+        return fastest if why_no_int8(model, device) else INT8
+    chosen = fastest if precision == "auto" else _registry[precision]
+    reason = chosen.why_unavailable(model, device)
+    if reason is None:
+        return chosen
+    log.warning("%s is not available: %s. Computing in %s.", precision, reason, fastest.name)
+    return fastest

@@ -11,6 +11,7 @@ from clearhead.checkpoints import checkpoint_type
 from clearhead.io import hub
 from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.text_to_text import TextToText
+from clearhead.runtime.int8.seq2seq import FusedDecoder
 from clearhead.serve.handlers import HANDLERS
 from clearhead.serve.handlers.base import Handler
 from clearhead.serve.handlers.generation import GenerationHandler
@@ -119,6 +120,10 @@ def load_model(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> Lo
     if spec.tasks and checkpoint_type(folder) != "seq2seq":
         raise ValueError("--task is only for encoder–decoders")
     pipeline = load_pipeline(folder, precision=settings.precision, device=settings.device)
+    if settings.strict and settings.precision not in ("auto", pipeline.precision.name):
+        raise ValueError(
+            f"--strict: {spec.name} would compute in {pipeline.precision.name}, not in {settings.precision}"
+        )
     pipeline.name = spec.name  # clients must not see the path
     _add_pass_hooks(pipeline, on_pass)
     supported = [handler for handler in HANDLERS if isinstance(pipeline, handler.pipeline_types)]
@@ -135,7 +140,7 @@ def _default_tasks(pipeline: TextToText) -> list[str]:
 
 def _add_pass_hooks(pipeline: Pipeline, on_pass: PassCallback) -> None:
     """Call a function before each pass through a stack, to count tokens and to cancel a search from outside."""
-    stacks: dict[type[nn.Module], StackName] = {Encoder: "encoder", Decoder: "decoder"}
+    stacks: dict[type[nn.Module], StackName] = {Encoder: "encoder", Decoder: "decoder", FusedDecoder: "decoder"}
 
     def hook(stack: StackName) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         return lambda module, inputs: on_pass(stack, inputs[0].shape[0] * inputs[0].shape[1])

@@ -12,6 +12,7 @@ class Settings:
         models: models to load: folders, Hub ids, or NAME=FOLDER or NAME=ID.
         tasks: NAME=TASK,TASK for each encoder–decoder whose tasks differ from those in its checkpoint.
         precision, device: as in `TextEncoder`.
+        strict: raise an error if a model cannot run in the precision.
         api_keys: accepted API keys; empty to accept every request.
         max_body_bytes: maximum size of a request body.
         max_buffered_bytes: maximum total size of the bodies in memory. Clients share it (`FairLimit`).
@@ -36,6 +37,7 @@ class Settings:
     models: Sequence[str]
     tasks: Sequence[str] = ()
     precision: str = "auto"
+    strict: bool = False
     device: str = "auto"
     api_keys: Sequence[str] = ()
     max_body_bytes: int = 4 * 2**20

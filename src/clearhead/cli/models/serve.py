@@ -37,6 +37,7 @@ def serve(
         typer.Option(help="File with one API key per line. Clients must send the header Authorization: Bearer KEY."),
     ] = None,
     precision: options.Precision = options.PrecisionOption.auto,
+    strict: options.StrictPrecision = False,
     device: options.Device = "auto",
     queue_tokens: Annotated[
         int,
@@ -62,6 +63,7 @@ def serve(
     settings = Settings(
         models=model,
         precision=precision.value,
+        strict=strict,
         device=device,
         api_keys=[] if api_key_file is None else read_api_keys(api_key_file),
         tasks=task or [],

@@ -29,6 +29,7 @@ def classify(
     column: options.Column = None,
     keep: options.KeepInJson = None,
     precision: options.Precision = options.PrecisionOption.float32,
+    strict: options.StrictPrecision = False,
     device: options.Device = "auto",
     errors: Annotated[
         ErrorsOption, typer.Option(help="Handling of bytes that are not UTF-8: raise an error, or replace them.")
@@ -51,6 +52,7 @@ def classify(
     from clearhead.runtime.streaming import WINDOW_TEXTS
 
     classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
+    options.check_precision(precision, classifier.precision.name, strict)
 
     written = write_results(
         corpus,

@@ -114,6 +114,7 @@ def encode(
     engine: Engine = EngineOption.local,
     workers: Workers = None,
     precision: options.Precision = options.PrecisionOption.auto,
+    strict: options.StrictPrecision = False,
     device: options.Device = "auto",
     compile: Compile = False,
     errors: Errors = ErrorsOption.strict,
@@ -143,6 +144,7 @@ def encode(
     )
     job = EncodingJob(model, encode_options, precision.value, device, column, errors.value, compile, names)
     encoder, start = job.encoder(), time.perf_counter()
+    options.check_precision(precision, encoder.precision.name, strict)
     stats, num_tokens = _run(encoder, job, corpus, output, (resume, overwrite), workers, engine, quiet)
     summary = _summary(encoder, stats, num_tokens, time.perf_counter() - start, truncate_dim, model)
     summary["output"] = None if output is None else str(output)

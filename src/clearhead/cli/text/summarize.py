@@ -63,6 +63,7 @@ def summarize(
     min_new_tokens: options.MinNewTokens = None,
     length_penalty: options.LengthPenalty = None,
     precision: options.Precision = options.PrecisionOption.auto,
+    strict: options.StrictPrecision = False,
     device: options.Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines with the tokens and scores of each part.")
@@ -82,6 +83,7 @@ def summarize(
     from clearhead.runtime.progress import token_progress
 
     summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
+    options.check_precision(precision, summarizer.precision.name, strict)
     generation: GenerationOptions = {
         "beam_size": beam_size,
         "max_new_tokens": max_new_tokens,

@@ -50,7 +50,14 @@ SplitSentences = Annotated[
         "the bundled one.",
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Raise an error for a line that is too long for the model.")]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Raise an error for a line that is too long for the model, and if this machine or model cannot compute in "
+        "--precision.",
+    ),
+]
 Runtime = Annotated[
     RuntimeOption,
     typer.Option(help="onnx: run a folder written by `clearhead export --to onnx` with ONNX Runtime on the CPU."),
@@ -98,6 +105,7 @@ def translate(
     from clearhead.pipelines.text_to_text import WINDOW_TEXTS, TextToText
 
     translator = TextToText.from_pretrained(model, precision=precision.value, device=device, runtime=runtime.value)
+    options.check_precision(precision, translator.precision.name, strict)
     translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
     _check_n_best(n_best, translator.generation_config.updated(beam_size=beam_size).beam_size)
     generate_iter = partial(

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.inspection.verify.certificate import PARITY, Check
-from clearhead.inspection.verify.measures import MEANS, TENSORS, TOKENS, Measure, Rows
+from clearhead.inspection.verify.measures import INT8_OUTPUTS, MEANS, TENSORS, TOKENS, Measure, Rows
 from clearhead.kernels.attention import attention_backend
 from clearhead.runtime.compile import has_compiler
 from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.int8.converter import why_no_int8
+from clearhead.runtime.int8.files import Int8Source, int8_file
 from clearhead.runtime.precision import FLOAT32
 
 CPU = torch.device("cpu")
@@ -113,6 +115,7 @@ class Checks:
         yield from self._prepacked()
         yield from self._compiled()
         yield from self.compare("bfloat16", self._bfloat16, self.bfloat16_measure)
+        yield from self._int8()
         yield from self.extra()
         yield from run_check("saved and loaded", self._saved_and_loaded, TENSORS)
         if has_transformers:
@@ -146,6 +149,17 @@ class Checks:
     def _bfloat16(self) -> Rows:
         return self.states(inference_copy(self.model, "bfloat16", CPU), self.rows)
 
+    def _int8(self) -> list[Check]:
+        file = int8_file(self.folder)
+        reason = why_no_int8(self.model, CPU)
+        if file is None or reason is not None:
+            return skip_check("int8", INT8_OUTPUTS, reason or "no 8-bit weights; `clearhead quantize` makes them")
+
+        def quantized() -> Rows:
+            return self.states(inference_copy(self.model, "int8", CPU, Int8Source(_unused, file)), self.rows)
+
+        return self.compare("int8", quantized, INT8_OUTPUTS)
+
     def _prepacked(self) -> list[Check]:
         name = "prepacked = plain weights"
         if FLOAT32.converter is None or not FLOAT32.converter.supports(CPU):
@@ -167,6 +181,10 @@ class Checks:
     def _saved_and_loaded(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         with tempfile.TemporaryDirectory() as folder:
             return self.save_and_load(Path(folder)).state_dict(), self.full_model.state_dict()
+
+
+def _unused() -> None:
+    raise AssertionError("8-bit weights in a file need no calibration")
 
 
 def random_ids(vocab_size: int, special: set[int], max_len: int | None, length: int | None = None) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """Measure the time from starting the command to its first line of output, compared with Python's startup.
 
-Usage: python benchmarks/startup.py [--json FILE]
+Usage: python benchmarks/overhead/startup.py [--json FILE]
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Measure the overhead of `watch` and `traced` during encoding, and after they have ended.
 
-Usage: python benchmarks/watch.py [--model all-MiniLM-L6-v2] [--number 200] [--length 30] [--threads 2] [--rounds 9]
-       [--json FILE]
+Usage: python benchmarks/overhead/watch.py [--model all-MiniLM-L6-v2] [--number 200] [--length 30] [--threads 2]
+       [--rounds 9] [--json FILE]
 
 The baseline is a model that was never inspected. The others are ratios to its throughput in the same round: median,
 minimum and maximum. The second candidate repeats the baseline, so its spread is the noise. An ended inspection costs

@@ -1,0 +1,28 @@
+"""Build hook of hatchling: compile the kernels, if there is a compiler, and put them into the wheel."""
+
+import os
+import runpy
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+NATIVE = Path("src/clearhead/kernels/native")
+
+
+class KernelBuildHook(BuildHookInterface):
+    """Compiles the kernels for wheels and editable installs. CLEARHEAD_NO_KERNELS=1 builds a wheel for any system."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel":
+            return
+        reason: str | None = "CLEARHEAD_NO_KERNELS is set"
+        if not os.environ.get("CLEARHEAD_NO_KERNELS"):
+            reason = runpy.run_path(str(Path(self.root, NATIVE, "build.py")))["build"]()
+        if reason is not None:
+            self.app.display_warning(f"without compiled kernels: {reason}")
+            return
+        build_data["artifacts"].append(str(NATIVE / "_kernels.so"))
+        build_data["pure_python"] = False
+        build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")

@@ -1,0 +1,33 @@
+"""`clearhead quantize`: write a copy of a model with 8-bit weights."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def quantize(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder or Hugging Face Hub id.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="OUT", help="Output folder: new, empty, or an earlier export, which is replaced."),
+    ],
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Texts for the comparison with float32, one per line. Default: built-in sentences."
+        ),
+    ] = None,
+) -> None:
+    """Write a copy of a model with 8-bit weights, which loads faster and which auto uses if it is accurate."""
+    from clearhead.data.corpus import Corpus
+    from clearhead.export.int8 import quantize as write
+    from clearhead.export.sample_texts import TEXTS
+    from clearhead.runtime.int8.files import MIN_COSINE
+
+    report = write(model, folder, texts=TEXTS if texts is None else tuple(Corpus([str(texts)])))
+    for name, value in report.loss.items():
+        typer.echo(f"{name} with float32: {value:.5f}", err=True)
+    if report.loss["smallest cosine"] < MIN_COSINE:
+        typer.echo(f"below {MIN_COSINE}: --precision auto will not use these weights", err=True)
+    typer.echo(f"wrote {folder}", err=True)

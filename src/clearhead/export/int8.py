@@ -1,0 +1,93 @@
+"""Write a copy of a model with 8-bit weights for Clearhead's own kernels."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from clearhead.export.output import ExportReport, export_folder
+from clearhead.export.sample_texts import TEXTS, non_empty_texts
+from clearhead.pipelines.auto import Pipeline, load_pipeline
+from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.pipelines.text_to_text import TextToText
+from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.int8.converter import Int8Converter, why_no_int8
+from clearhead.runtime.int8.files import FILE, write_int8
+from clearhead.runtime.int8.quantize import quantize_model
+from clearhead.runtime.packed_batch import hidden_states
+from clearhead.runtime.precision import INT8
+
+_CPU = torch.device("cpu")
+_MAX_NEW_TOKENS = 60
+
+
+def quantize(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TEXTS) -> ExportReport:
+    """Write a copy of a model with 8-bit weights next to its weights, and measure what they change.
+
+    Args:
+        model: a folder, or a Hub id.
+        folder: the output folder.
+        texts: texts on which outputs in 8 bits are compared with those in float32.
+
+    Raises:
+        ValueError: the model does not exist, or it cannot run in 8 bits here. Also the errors of `export_folder`.
+    """
+    texts = non_empty_texts(texts)
+    with export_folder(model, folder, "int8") as (output, report):
+        pipeline = load_pipeline(model)
+        reason = why_no_int8(pipeline.model, _CPU)
+        if reason is not None:
+            raise ValueError(f"{model} cannot run in 8 bits: {reason}")
+        pipeline.save_pretrained(output)
+        weights = quantize_model(pipeline.model, pipeline.int8.calibrate)
+        precision = replace(INT8, converter=Int8Converter(weights), convert_weights=None)
+        quantized = copy.copy(pipeline)
+        quantized.model = quantized.inference_model = inference_copy(pipeline.model, precision, _CPU).eval()
+        cosines = _cosines(pipeline, quantized, texts)
+        report.loss |= {"smallest cosine": min(cosines), "mean cosine": sum(cosines) / len(cosines)}
+        write_int8(output / FILE, pipeline.model, weights, min(cosines))
+    return report
+
+
+@torch.inference_mode()
+def _cosines(exact: Pipeline, quantized: Pipeline, texts: Sequence[str]) -> list[float]:
+    """Return for each text the cosine of its outputs from both models.
+
+    The outputs are the vector of a text encoder, the hidden states under a head, and the centered logits of an
+    encoder–decoder for the greedy output in float32.
+    """
+    if isinstance(exact, TextToText) and isinstance(quantized, TextToText):
+        details = exact.generate(list(texts), beam_size=1, max_new_tokens=_MAX_NEW_TOKENS, return_details=True)
+        pairs = [
+            (_logits(exact, text, output.token_ids), _logits(quantized, text, output.token_ids))
+            for text, output in zip(texts, details, strict=True)
+        ]
+    else:
+        rows = [_states(pipeline, texts) for pipeline in (exact, quantized)]
+        pairs = list(zip(*rows, strict=True))
+    return [float(functional.cosine_similarity(one.flatten(), other.flatten(), dim=0)) for one, other in pairs]
+
+
+def _logits(pipeline: TextToText, text: str, target: Sequence[int]) -> Tensor:
+    """Return the logits (L, V) of the tokens of a target, less their means."""
+    source = pipeline.prepare(text)[1].source
+    target_ids = torch.tensor([[*source.decoder_prefix, *target[:-1]]])
+    logits: Tensor = pipeline.model(torch.tensor([list(source.ids)]), target_ids)[0]
+    return logits - logits.mean(dim=1, keepdim=True)
+
+
+def _states(pipeline: Pipeline, texts: Sequence[str]) -> list[Tensor]:
+    """Return the vector of each text; for a model with a head, the mean of its hidden states."""
+    assert not isinstance(pipeline, TextToText)
+    if isinstance(pipeline, TextEncoder):
+        return list(torch.from_numpy(pipeline.encode(list(texts))))
+    rows = [torch.empty(0)] * len(texts)
+    encoder, tokens = pipeline.model.encoder, pipeline.tokenizer.encode(texts, pipeline.max_length)
+    for indices, hidden, keep in hidden_states(encoder, tokens, None, encoder.config, _CPU):
+        for index, row, kept in zip(indices, hidden, keep, strict=True):
+            rows[index] = row[kept].mean(dim=0)
+    return rows

@@ -1,0 +1,85 @@
+/* The functions that Python calls. This file is compiled once for each instruction set, whose name is ISA. */
+
+#include "decoder.h"
+
+#define JOIN(name, isa) name##_##isa
+#define EXPAND(name, isa) JOIN(name, isa)
+#define PUBLIC(name) __attribute__((visibility("default"))) int32_t EXPAND(name, ISA)
+
+enum { OUT_OF_MEMORY = 1 };
+
+/* Codes, scales and outliers of rows of x, as `linear` uses them; codes are written as int16 without the zero point. */
+PUBLIC(quantize)(const Linear *w, const float *x, int32_t rows, int16_t *codes, float *scales, float *outliers) {
+    code *row = scratch((size_t)w->in * sizeof(code));
+    if (!row) return OUT_OF_MEMORY;
+    for (int r = 0; r < rows; r++) {
+        quantize_row(w, x + (size_t)r * w->in, row, scales + r, outliers + (size_t)r * MAX_OUTLIERS);
+        for (int k = 0; k < w->in; k++)
+            codes[(size_t)r * w->in + k] = (int16_t)(row[k] - (w->is_unsigned ? 0 : ZERO_POINT));
+    }
+    return 0;
+}
+
+/* y = act(x Wᵀ + b): x (rows, K) and y (rows, N) in float32. Threads share the rows; if these are few, the columns. */
+PUBLIC(linear)(const Linear *w, int32_t activation, const float *x, int32_t rows, float *y, int32_t threads) {
+    if (rows < 1) return 0;
+    const int blocks = (rows + BLOCK - 1) / BLOCK, parts = (threads + blocks - 1) / blocks;
+    const int groups = w->out / GROUP, per_part = (groups + parts - 1) / parts * GROUP;
+    int failed = 0;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(| : failed)
+    for (int job = 0; job < blocks * parts; job++) {
+        const int first = job / parts * BLOCK, count = rows - first < BLOCK ? rows - first : BLOCK;
+        const int column = job % parts * per_part, end = column + per_part < w->out ? column + per_part : w->out;
+        const size_t floats = (size_t)BLOCK * (MAX_OUTLIERS + 1);
+        char *next = scratch(floats * sizeof(float) + (size_t)BLOCK * w->in * sizeof(code) + 4 * 64);
+        if (!next) {
+            failed = 1;
+            continue;
+        }
+        Quantized space;
+        TAKE(space.scales, BLOCK);
+        TAKE(space.outliers, BLOCK * MAX_OUTLIERS);
+        TAKE(space.codes, BLOCK * w->in);
+        quantize_rows(w, x + (size_t)first * w->in, count, space);
+        if (column < end)
+            multiply(w, activation, column, end, space.codes, space.scales, space.outliers, count,
+                     y + (size_t)first * w->out, w->out);
+    }
+    return failed ? OUT_OF_MEMORY : 0;
+}
+
+/* An encoder layer over packed sequences: x and y (rows, D) in float32. Threads share the sequences. */
+PUBLIC(encoder_layer)(const EncoderLayer *layer, const float *x, const int32_t *lengths, int32_t sequences, float *y,
+                      int32_t threads) {
+    int *first = malloc(((size_t)sequences + 1) * sizeof(int)), *row = malloc(((size_t)sequences + 1) * sizeof(int));
+    int jobs = 0, rows = 0, failed = !first || !row;
+    for (int s = 0; s < sequences && !failed; s++) { /* each job has whole sequences of BLOCK rows, or one that is longer */
+        if (!jobs || rows - row[jobs - 1] + lengths[s] > BLOCK) {
+            first[jobs] = s;
+            row[jobs++] = rows;
+        }
+        rows += lengths[s];
+    }
+    if (!failed) first[jobs] = sequences;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(| : failed)
+    for (int job = 0; job < jobs; job++) {
+        const size_t offset = (size_t)row[job] * layer->qkv.in;
+        failed |= encode_sequences(layer, x + offset, lengths + first[job], first[job + 1] - first[job], y + offset);
+    }
+    free(first);
+    free(row);
+    return failed ? OUT_OF_MEMORY : 0;
+}
+
+/* One step of a decoder: x (rows, D) are the embedded tokens, and are overwritten. Threads share the rows. */
+PUBLIC(decoder_step)(const DecoderStep *step, float *x, int32_t threads) {
+    const int tiles = (step->rows + ROWS - 1) / ROWS, most = BLOCK / ROWS;
+    const int share = (tiles + threads - 1) / (threads > 0 ? threads : 1), size = (share < most ? share : most) * ROWS;
+    int failed = 0;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(| : failed)
+    for (int first = 0; first < step->rows; first += size) {
+        const int rows = step->rows - first < size ? step->rows - first : size;
+        failed |= decode_rows(step, first, rows, x + (size_t)first * step->layers->qkv.in);
+    }
+    return failed ? OUT_OF_MEMORY : 0;
+}

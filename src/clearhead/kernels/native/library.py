@@ -1,0 +1,249 @@
+"""The package's compiled kernels: 8-bit linear layers and encoder layers on x86 processors.
+
+The kernels are C (`kernels.c`), compiled when the package is built, if there is a C compiler. Without them, without
+AVX2, or with a PyTorch whose OpenMP they cannot share, `isa()` is None, and models compute in another precision.
+"""
+
+import ctypes
+import functools
+import logging
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from clearhead.kernels import cpu
+
+log = logging.getLogger(__name__)
+
+LIBRARY = Path(__file__).with_name("_kernels.so")
+"""The compiled kernels."""
+
+ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
+"""Activations that a linear layer can apply, with their numbers in linear.h."""
+
+MAX_OUTLIERS = 16
+"""Maximum number of columns in float32, as in linear.h."""
+
+MULTIPLE = 16
+"""Inputs and outputs of a layer have multiples of this many columns."""
+
+
+class LinearStruct(ctypes.Structure):
+    """`Linear` in linear.h."""
+
+    _fields_ = [
+        ("in_features", ctypes.c_int32),
+        ("out_features", ctypes.c_int32),
+        ("num_outliers", ctypes.c_int32),
+        ("is_unsigned", ctypes.c_int32),
+        ("offset", ctypes.c_float),
+        ("weight", ctypes.c_void_p),
+        ("start", ctypes.c_void_p),
+        ("scale", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("keep", ctypes.c_void_p),
+        ("outliers", ctypes.c_void_p),
+        ("outlier_weight", ctypes.c_void_p),
+    ]
+
+
+class NormStruct(ctypes.Structure):
+    """`Norm` in encoder.h."""
+
+    _fields_ = [("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("eps", ctypes.c_float)]
+
+
+class EncoderLayerStruct(ctypes.Structure):
+    """`EncoderLayer` in encoder.h."""
+
+    _fields_ = [
+        ("qkv", LinearStruct),
+        ("out", LinearStruct),
+        ("inner", LinearStruct),
+        ("outer", LinearStruct),
+        ("attention_norm", NormStruct),
+        ("feedforward_norm", NormStruct),
+        ("heads", ctypes.c_int32),
+        ("head_width", ctypes.c_int32),
+        ("activation", ctypes.c_int32),
+        ("is_pre_norm", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+    ]
+
+
+class DecoderLayerStruct(ctypes.Structure):
+    """`DecoderLayer` in decoder.h."""
+
+    _fields_ = [
+        ("qkv", LinearStruct),
+        ("out", LinearStruct),
+        ("cross_q", LinearStruct),
+        ("cross_out", LinearStruct),
+        ("inner", LinearStruct),
+        ("outer", LinearStruct),
+        ("attention_norm", NormStruct),
+        ("cross_norm", NormStruct),
+        ("feedforward_norm", NormStruct),
+        ("heads", ctypes.c_int32),
+        ("head_width", ctypes.c_int32),
+        ("activation", ctypes.c_int32),
+        ("is_pre_norm", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+        ("keys", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("memory", ctypes.c_void_p),
+    ]
+
+
+class DecoderStepStruct(ctypes.Structure):
+    """`DecoderStep` in decoder.h."""
+
+    _fields_ = [
+        ("layers", ctypes.c_void_p),
+        ("num_layers", ctypes.c_int32),
+        ("rows", ctypes.c_int32),
+        ("length", ctypes.c_int32),
+        ("slots", ctypes.c_void_p),
+        ("slots_stride", ctypes.c_int32),
+        ("memory_rows", ctypes.c_void_p),
+        ("memory_lengths", ctypes.c_void_p),
+        ("memory_length", ctypes.c_int32),
+        ("final_norm", NormStruct),
+        ("output", LinearStruct),
+        ("excluded", ctypes.c_void_p),
+        ("num_excluded", ctypes.c_int32),
+        ("is_renormalized", ctypes.c_int32),
+        ("count", ctypes.c_int32),
+        ("best_logits", ctypes.c_void_p),
+        ("best_tokens", ctypes.c_void_p),
+        ("log_sums", ctypes.c_void_p),
+        ("logits", ctypes.c_void_p),
+    ]
+
+
+def isa() -> str | None:
+    """Return the instruction set whose kernels are fastest on this processor, or None if there are none for it."""
+    return next(iter(supported()), None)
+
+
+@functools.cache
+def supported() -> tuple[str, ...]:
+    """Return the instruction sets of this processor that the kernels were compiled for, the fastest first."""
+    allowed = torch.backends.cpu.get_cpu_capability()  # follows ATEN_CPU_CAPABILITY
+    of_processor = {
+        "avx512vnni": allowed == "AVX512" and cpu.has("avx512_vnni"),
+        "avxvnni": cpu.has("avx_vnni"),
+        "avx2": allowed in ("AVX2", "AVX512"),
+    }
+    return tuple(name for name, has in of_processor.items() if has and hasattr(_library(), f"linear_{name}"))
+
+
+def why_unavailable() -> str:
+    """Return why `isa` is None."""
+    if not LIBRARY.is_file():
+        return "this installation has no compiled kernels (a wheel for Linux has them, or GCC makes them from source)"
+    if _library() is None:
+        return "the compiled kernels cannot be loaded with this PyTorch"
+    return "the processor has no AVX2"
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(str(LIBRARY))
+    except OSError as error:
+        log.info("compiled kernels are not available: %s", error)
+        return None
+
+
+def pack(codes_NK: Tensor, isa: str) -> Tensor:
+    """Return a weight in the layout of an instruction set: 16 columns of the result side by side.
+
+    Args:
+        codes_NK: integers of [-127, 127].
+        isa: an instruction set; "avx2" takes pairs of 16 bits, the others four bytes.
+    """
+    dtype, together = (torch.int16, 2) if isa == "avx2" else (torch.int8, 4)
+    rows, columns = codes_NK.shape
+    blocks = codes_NK.to(dtype).view(rows // MULTIPLE, MULTIPLE, columns // together, together).transpose(1, 2)
+    size = rows * columns
+    aligned = torch.empty(size + 64 // dtype.itemsize, dtype=dtype)
+    skipped = (-aligned.data_ptr() % 64) // dtype.itemsize
+    packed = aligned[skipped : skipped + size]
+    packed.copy_(blocks.reshape(-1))
+    return packed
+
+
+def linear(struct: LinearStruct, activation: int, x: Tensor, isa: str) -> Tensor:
+    """Return act(x Wᵀ + b) in float32.
+
+    Args:
+        struct: the layer.
+        activation: a number of `ACTIVATIONS`.
+        x: float32 (..., K).
+        isa: the instruction set of the packed weight.
+    """
+    x = x.contiguous()
+    y = x.new_empty(*x.shape[:-1], struct.out_features)
+    rows = x.numel() // struct.in_features
+    status = getattr(_library(), f"linear_{isa}")(
+        ctypes.byref(struct), activation, ctypes.c_void_p(x.data_ptr()), rows, ctypes.c_void_p(y.data_ptr()),
+        torch.get_num_threads(),
+    )  # fmt: skip
+    _check(status)
+    return y
+
+
+def encoder_layer(struct: EncoderLayerStruct, x: Tensor, lengths: Tensor, isa: str) -> Tensor:
+    """Return the output (1, T, D) of an encoder layer for packed sequences.
+
+    Args:
+        struct: the layer.
+        x: float32 (1, T, D).
+        lengths: int32, the number of tokens of each sequence.
+        isa: the instruction set of the packed weights.
+    """
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    status = getattr(_library(), f"encoder_layer_{isa}")(
+        ctypes.byref(struct), ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(lengths.data_ptr()), len(lengths),
+        ctypes.c_void_p(y.data_ptr()), torch.get_num_threads(),
+    )  # fmt: skip
+    _check(status)
+    return y
+
+
+def decoder_step(struct: DecoderStepStruct, x: Tensor, isa: str) -> None:
+    """Run one step of a decoder, and write its results into the tensors that the struct points to.
+
+    Args:
+        struct: the step.
+        x: float32 (rows, D), the embedded tokens, which are overwritten.
+        isa: the instruction set of the packed weights.
+    """
+    step = getattr(_library(), f"decoder_step_{isa}")
+    _check(step(ctypes.byref(struct), ctypes.c_void_p(x.data_ptr()), torch.get_num_threads()))
+
+
+def quantize(struct: LinearStruct, x: Tensor, isa: str) -> tuple[Tensor, Tensor]:
+    """Return the codes (rows, K) and scales (rows) of the input of a layer, for tests.
+
+    Args:
+        struct, isa: as in `linear`.
+        x: float32 (rows, K).
+    """
+    x = x.contiguous()
+    codes, scales = torch.empty(x.shape, dtype=torch.int16), torch.empty(len(x))
+    outliers = torch.empty(len(x), MAX_OUTLIERS)
+    status = getattr(_library(), f"quantize_{isa}")(
+        ctypes.byref(struct), *(ctypes.c_void_p(part.data_ptr()) if isinstance(part, Tensor) else part
+        for part in (x, len(x), codes, scales, outliers))
+    )  # fmt: skip
+    _check(status)
+    return codes, scales
+
+
+def _check(status: int) -> None:
+    if status:
+        raise MemoryError("no memory for the intermediate results of an 8-bit layer; use a smaller batch_tokens")

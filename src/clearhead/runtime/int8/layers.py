@@ -1,0 +1,232 @@
+"""Layers in 8 bits for inference: linear layers and whole encoder layers."""
+
+import functools
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clearhead.equations.masks import MaskLike, as_mask
+from clearhead.kernels.linear import version
+from clearhead.kernels.native import library
+from clearhead.layers.embedding import OutputProjection
+from clearhead.layers.feedforward import PositionwiseFeedForward
+from clearhead.layers.norm import LayerNorm
+from clearhead.layers.residual import PreNorm
+from clearhead.runtime.int8.gptq import QuantizedWeight
+from clearhead.stacks.encoder import EncoderLayer
+
+OFFSETS = {"none": None, "relu": 0.0, "gelu": 0.17, "gelu_tanh": 0.171, "silu": 0.279}
+"""For the output of each activation, the negative of its smallest value; None if it has none.
+
+Inputs that are never below -offset are quantized to [0, 255], twice as fine as [-127, 127].
+"""
+
+
+class PackedInt8Weight:
+    """A quantized weight and bias, packed for the kernels of this processor.
+
+    Args:
+        weight: the quantized weight.
+        bias: the bias in float32, or None.
+        offset: the input is never below -offset; None if it may be.
+        isa: the instruction set; the fastest one where None.
+    """
+
+    def __init__(
+        self, weight: QuantizedWeight, bias: Tensor | None, offset: float | None, isa: str | None = None
+    ) -> None:
+        isa = isa or library.isa()
+        assert isa is not None
+        self.isa = isa
+        rows, columns = weight.codes_NK.shape
+        zero_point = 128 if offset is None and isa != "avx2" else 0
+        sums_N = weight.codes_NK.sum(dim=1, dtype=torch.int32)
+        exact_bias = torch.zeros(rows) if bias is None else bias.detach().float()
+        keep_K = torch.ones(columns)
+        keep_K[weight.outliers_J] = 0
+        parts = (
+            library.pack(weight.codes_NK, isa),
+            -zero_point * sums_N,
+            weight.scale_N.float().contiguous(),
+            exact_bias - (offset or 0.0) * sums_N * weight.scale_N,
+            keep_K,
+            weight.outliers_J.to(torch.int32),
+            weight.outlier_weight_JN.float().contiguous(),
+        )
+        self.struct = library.LinearStruct(
+            columns,
+            rows,
+            len(weight.outliers_J),
+            int(offset is not None),
+            offset or 0.0,
+            *(part.data_ptr() for part in parts),
+        )
+        self._parts = parts  # the struct has their addresses
+
+    def matmul(self, x: Tensor, activation: str = "none") -> Tensor:
+        """Return act(x Wᵀ + b) in float32."""
+        return library.linear(self.struct, library.ACTIVATIONS[activation], x, self.isa)
+
+
+class UnchangedParameters:
+    """Checks that the parameters that a layer was quantized from stay the same.
+
+    Args:
+        module: the original layer.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.parameters = tuple(module.parameters())
+        self.versions = [version(parameter) for parameter in self.parameters]
+
+    def check(self) -> None:
+        """Raise a RuntimeError if gradients are recorded, or if a parameter changed."""
+        if torch.is_grad_enabled():
+            raise RuntimeError("8-bit weights have no gradients; run this model under torch.inference_mode()")
+        if [version(parameter) for parameter in self.parameters] != self.versions:
+            raise RuntimeError("the model's weights changed after they were quantized; load it again")
+
+
+class Int8Linear(nn.Module):
+    """A linear layer and an activation in 8 bits, for inference.
+
+    Equation: act(x Wᵀ + b), with codes of x and W
+    Source: as in `QuantizedWeight`; each row of x has its own scale, so that a row of the result does not depend on
+        the other rows
+
+    Args:
+        linear: the original layer.
+        weight: its quantized weight.
+        activation: name of the activation after it.
+        offset: the input is never below -offset; None if it may be.
+    """
+
+    def __init__(
+        self, linear: nn.Linear, weight: QuantizedWeight, activation: str = "none", offset: float | None = None
+    ) -> None:
+        super().__init__()
+        # a stack without norms reads its dtype from its parameters: keep one
+        self.dtype_holder = nn.Parameter(torch.empty(0), requires_grad=False)
+        self.activation, self._unchanged = activation, UnchangedParameters(linear)
+        self.packed = PackedInt8Weight(weight, linear.bias, offset)
+
+    def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch F"]:
+        self._unchanged.check()
+        return self.packed.matmul(x, self.activation)
+
+    def extra_repr(self) -> str:
+        return f"{self.packed.struct.in_features}, {self.packed.struct.out_features}, activation={self.activation}"
+
+
+class Int8OutputProjection(nn.Module):
+    """An `OutputProjection` in 8 bits, for inference.
+
+    Equation, source: as in `OutputProjection`
+
+    Args:
+        output: the original layer.
+        weight: its quantized weight, with rows of zeros up to a multiple of 16.
+    """
+
+    def __init__(self, output: OutputProjection, weight: QuantizedWeight) -> None:
+        super().__init__()
+        self.scale, self._scaled, self._unchanged = output.scale, output.scale_hidden, UnchangedParameters(output)
+        self.vocabulary = len(output.tokens.weight)
+        rows = len(weight.codes_NK)
+        # the padding never wins
+        bias = torch.full((rows,), -1e30)
+        bias[: self.vocabulary] = 0 if output.bias is None else output.bias.detach()
+        self.packed = PackedInt8Weight(weight, bias, None)
+
+    def forward(self, h: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
+        self._unchanged.check()
+        return self.packed.matmul(self._scaled(h).float())[..., : self.vocabulary]
+
+
+def norm_struct(norm: nn.Module | None) -> library.NormStruct:
+    """Return a LayerNorm for the kernels; without one, an empty struct."""
+    if norm is None:
+        return library.NormStruct()
+    assert isinstance(norm, LayerNorm)
+    return library.NormStruct(norm.weight.data_ptr(), None if norm.bias is None else norm.bias.data_ptr(), norm.eps)
+
+
+def activation_name(module: nn.Module) -> str | None:
+    """Return the kernels' name of an activation, or None if they do not have it."""
+    if type(module) is nn.GELU:
+        return "gelu" if module.approximate == "none" else "gelu_tanh"
+    return {nn.ReLU: "relu", nn.SiLU: "silu"}.get(type(module))
+
+
+def is_supported(layer: EncoderLayer, quantized: dict[int, QuantizedWeight]) -> bool:
+    """Return whether `Int8EncoderLayer` computes this layer: no rotary positions, window, gate or RMSNorm."""
+    feedforward, width = layer.feedforward, layer.attention.head_dim
+    return (
+        all(id(module) in quantized for module in layer.modules() if type(module) is nn.Linear)
+        and layer.attention.rotary is None
+        and layer.attention.window is None
+        and not width % library.MULTIPLE
+        and isinstance(feedforward, PositionwiseFeedForward)
+        and activation_name(feedforward.activation) is not None
+        and all(isinstance(part.norm, LayerNorm) for part in (layer.attention_residual, layer.feedforward_residual))
+    )
+
+
+class Int8EncoderLayer(nn.Module):
+    """An encoder layer with its linear layers in 8 bits, for inference; attention and norms are in float32.
+
+    Equation, source: as in `EncoderLayer`
+
+    Args:
+        layer: the original layer, one that `is_supported`.
+        quantized: the quantized weight of each of its linear layers, by the linear layer's `id`.
+
+    `forward(x, mask=None)` maps x (B, L, D) to (B, L, D). The mask separates packed sequences or pads at the end.
+    """
+
+    def __init__(self, layer: EncoderLayer, quantized: dict[int, QuantizedWeight]) -> None:
+        super().__init__()
+        self.dtype_holder = nn.Parameter(torch.empty(0), requires_grad=False)
+        self.num_heads, self._unchanged = layer.attention.num_heads, UnchangedParameters(layer)
+        feedforward = layer.feedforward
+        assert isinstance(feedforward, PositionwiseFeedForward)
+        activation = activation_name(feedforward.activation)
+        assert activation is not None
+        offsets = {id(feedforward.out): OFFSETS[activation]}
+        linears = (layer.attention.qkv, layer.attention.out, feedforward.inner, feedforward.out)
+        self._packed = [PackedInt8Weight(quantized[id(part)], part.bias, offsets.get(id(part))) for part in linears]
+        norms = [norm_struct(residual.norm) for residual in (layer.attention_residual, layer.feedforward_residual)]
+        scale = layer.attention.head_dim**-0.5 if layer.attention.scale is None else layer.attention.scale
+        self._struct = library.EncoderLayerStruct(
+            *(packed.struct for packed in self._packed),
+            *norms,
+            layer.attention.num_heads,
+            layer.attention.head_dim,
+            library.ACTIVATIONS[activation],
+            int(isinstance(layer.attention_residual, PreNorm)),
+            scale,
+        )
+
+    def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
+        self._unchanged.check()
+        batch, length, _ = x.shape
+        mask = as_mask(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
+        if mask is None:
+            return self._packed_rows(x, (length,) * batch)
+        if mask.lengths is not None:
+            return self._packed_rows(x, mask.lengths)
+        if not mask.only_padding or mask.keep_BM is None:
+            raise ValueError("8-bit encoder layers take padding masks and packed sequences only")
+        keep = mask.keep_BM
+        result = torch.zeros_like(x)
+        result[keep] = self._packed_rows(x[keep], tuple(keep.sum(dim=1).tolist()))
+        return result
+
+    def _packed_rows(self, x: Tensor, lengths: tuple[int, ...]) -> Tensor:
+        return library.encoder_layer(self._struct, x, _lengths(lengths), self._packed[0].isa)
+
+
+@functools.lru_cache(maxsize=8)
+def _lengths(lengths: tuple[int, ...]) -> Tensor:
+    return torch.tensor(lengths, dtype=torch.int32)

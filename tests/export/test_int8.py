@@ -1,0 +1,124 @@
+"""`clearhead quantize`: 8-bit weights in a file, which loading recognizes and `auto` uses."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from support.command import clearhead, refused
+from support.models import folders
+from support.models.int8 import needs_kernels
+from support.models.tiny import make_bert
+
+from clearhead import TextEncoder, TextToText
+from clearhead.export.int8 import quantize
+from clearhead.kernels import cpu
+from clearhead.runtime.int8 import files
+
+pytestmark = needs_kernels
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("quantize")
+    make_bert(folder / "model", hidden_size=64, intermediate_size=128)
+    return folder, quantize(folder / "model", folder / "int8")
+
+
+def change_metadata(path, **changes):
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    save_file(load_file(path), path, metadata={**metadata, **changes})
+
+
+def test_file_gives_the_vectors_of_a_model_quantized_on_loading(quantized):
+    folder, report = quantized
+    made, read = (TextEncoder.from_pretrained(folder / name, precision="int8") for name in ("model", "int8"))
+    texts = ["the house is old", "hello world"]
+    assert np.array_equal(made.encode(texts), read.encode(texts))
+    assert read.int8.file == folder / "int8" / files.FILE
+    assert report.loss["smallest cosine"] > 0.99
+    assert json.loads((folder / "int8" / "export.json").read_text())["int8"] == report.loss
+
+
+def test_reading_does_not_calibrate(quantized, monkeypatch):
+    monkeypatch.setattr(files, "quantize_model", None)
+    TextEncoder.from_pretrained(quantized[0] / "int8", precision="int8")
+
+
+def test_auto_uses_accurate_weights_only(quantized, tmp_path, monkeypatch):
+    folder = shutil.copytree(quantized[0] / "int8", tmp_path / "copy")
+    for cosine, expected in (("0.9981", True), ("0.9979", False), ("nan", False), ("x", False)):
+        change_metadata(folder / files.FILE, cosine=cosine)
+        assert (TextEncoder.from_pretrained(folder, device="cpu").precision.name == "int8") == expected
+    change_metadata(folder / files.FILE, cosine="0.9999")
+    monkeypatch.setattr(cpu, "has", lambda name: name == "amx_bf16")
+    assert TextEncoder.from_pretrained(folder, device="cpu").precision.name == "bfloat16"
+
+
+def test_weights_of_another_checkpoint_or_version_and_damaged_files_are_refused(quantized, tmp_path):
+    folder = shutil.copytree(quantized[0] / "int8", tmp_path / "copy")
+    path = folder / files.FILE
+
+    def load_fails(words):
+        with pytest.raises(ValueError, match=words) as caught:
+            TextEncoder.from_pretrained(folder, precision="int8")
+        assert str(path) in str(caught.value)
+
+    change_metadata(path, format="0")
+    load_fails("written by another version of clearhead; run `clearhead quantize` again")
+    shutil.copy(quantized[0] / "int8" / files.FILE, path)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if name.endswith("weight"))
+    save_file({**tensors, name: tensors[name] + 0.01}, folder / "model.safetensors", metadata={"format": "pt"})
+    load_fails("made from other weights than those next to it")
+    assert TextEncoder.from_pretrained(folder, precision="float32").encode("hello").any()
+    path.write_bytes(path.read_bytes()[:100])
+    load_fails("is damaged")
+
+
+@pytest.mark.parametrize("family", ["marian", "m2m100"])
+def test_encoder_decoder(family, tmp_path):
+    make = {"marian": folders.marian, "m2m100": folders.m2m100}[family]
+    (tmp_path / "model").mkdir()
+    make(tmp_path / "model", d_model=64, encoder_ffn_dim=128, decoder_ffn_dim=128)
+    if family == "m2m100":  # which languages to compare is not known
+        with pytest.raises(ValueError, match="language"):
+            quantize(tmp_path / "model", tmp_path / "int8")
+        return
+    report = quantize(tmp_path / "model", tmp_path / "int8", texts=["the house"])
+    assert report.loss["smallest cosine"] > 0.9
+    assert TextToText.from_pretrained(tmp_path / "int8", precision="int8").generate("the house") is not None
+
+
+def test_bundled_translator_runs_in_8_bits_by_default():
+    translator = TextToText.from_pretrained(device="cpu")
+    assert (translator.precision.name == "int8") == (not cpu.has("amx_bf16"))
+    assert files.is_accurate(translator.int8.file)
+    assert files.read_int8(translator.int8.file, translator.model)
+
+
+def test_command(tmp_path):
+    make_bert(tmp_path / "model", hidden_size=64, intermediate_size=128)
+    status, _, err = clearhead("quantize", tmp_path / "model", tmp_path / "int8")
+    assert status == 0
+    assert "smallest cosine with float32: 0.9" in err
+    assert err.endswith(f"wrote {tmp_path / 'int8'}\n")
+    make_bert(tmp_path / "odd", hidden_size=24, intermediate_size=40, num_attention_heads=2)
+    assert "widths of this model's layers are not multiples of 16" in refused(
+        "quantize", tmp_path / "odd", tmp_path / "out"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_strict_refuses_another_precision(tmp_path):
+    make_bert(tmp_path, hidden_size=24, intermediate_size=40, num_attention_heads=2)
+    arguments = ["encode", "Hello", "-m", tmp_path, "--precision", "int8"]
+    status, _, err = clearhead(*arguments)
+    assert status == 0
+    assert "int8 is not available: the widths" in err
+    status, out, err = clearhead(*arguments, "--strict")
+    assert (status, out) == (1, "")
+    assert "error: --strict: the model would compute in" in err
