@@ -328,11 +328,7 @@ def draw(path: Path, processor: str) -> None:
             panel.text(place, (one.highest or one.median) + 0.03, f"{one.median:.1f}", ha="center", fontsize=7)
     panel.axhline(1, color="black", linewidth=0.8, linestyle="--", label="PyTorch float32")
     labels = [label.replace("translator, ", "translator,\n") for label, _ in tasks(processor).values()]
-    panel.set_xticks(
-        range(len(measured)),
-        [label.replace("translator, ", "translator,\n") for label, _ in measured.values()],
-        fontsize=8,
-    )
+    panel.set_xticks(range(len(labels)), labels, fontsize=8)
     panel.set_ylabel("speedup over PyTorch float32")
     panel.set_title(f"{PROCESSORS[processor]}, 2 cores: throughput (higher is better)", fontsize="medium")
     panel.legend(ncols=3, fontsize=8, frameon=False)
