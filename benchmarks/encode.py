@@ -183,7 +183,8 @@ def candidates(folder, workspace, threads):
     return libraries | encode.candidates(folder, threads)
 
 
-def main():
+def arguments():
+    """Return the command line's arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", type=Path)
     parser.add_argument("--number", type=int, default=1000)
@@ -192,7 +193,11 @@ def main():
     parser.add_argument("--isa", choices=("avx2",), help="limit all libraries but ONNX Runtime to these instructions")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    args = arguments()
     limit_isa(args.isa)
     folder = str(hub.resolve_model(hub.DEFAULT_MODEL))
     lines = args.texts.read_text(encoding="utf-8").splitlines()
