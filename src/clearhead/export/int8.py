@@ -26,12 +26,12 @@ _MAX_NEW_TOKENS = 60
 
 
 def quantize(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TEXTS) -> ExportReport:
-    """Write a copy of a model with 8-bit weights next to its weights, and measure what they change.
+    """Write a copy of a model with 8-bit weights next to its weights, and measure the loss of accuracy.
 
     Args:
         model: a folder, or a Hub id.
         folder: the output folder.
-        texts: texts on which outputs in 8 bits are compared with those in float32.
+        texts: texts for the comparison of outputs in 8 bits and in float32.
 
     Raises:
         ValueError: the model does not exist, or it cannot run in 8 bits here. Also the errors of `export_folder`.

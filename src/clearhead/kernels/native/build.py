@@ -38,7 +38,7 @@ def compiler() -> str | None:
 def build() -> str | None:
     """Compile the kernels, and return None; if they cannot be compiled here, return the reason.
 
-    Instruction sets that the compiler does not know are left out.
+    The library omits instruction sets that the compiler does not know.
     """
     LIBRARY.unlink(missing_ok=True)
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):

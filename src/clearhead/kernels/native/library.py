@@ -123,7 +123,7 @@ class DecoderStepStruct(ctypes.Structure):
 
 
 def isa() -> str | None:
-    """Return the instruction set whose kernels are fastest on this processor, or None if there are none for it."""
+    """Return the instruction set with the fastest kernels for this processor, or None if no kernel runs on it."""
     return next(iter(supported()), None)
 
 

@@ -1,4 +1,4 @@
-"""Inputs of a model's linear layers on typical texts, from which their weights are quantized."""
+"""Run a model on typical texts and record the inputs of its linear layers, to quantize their weights."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ _FIELDS = ("codes_NK", "scale_N", "outliers_J", "outlier_weight_JN")
 
 @dataclass(frozen=True)
 class Int8Source:
-    """Where the 8-bit weights of a model come from.
+    """Source of a model's 8-bit weights: a file or a calibration run.
 
     Args:
         calibrate: runs the model on typical texts.
@@ -47,7 +47,7 @@ class Int8Source:
 
 
 def int8_file(folder: Path) -> Path | None:
-    """Return the file of 8-bit weights in a folder, or None if there is none."""
+    """Return the file of 8-bit weights in a folder, or None if it does not exist."""
     path = folder / FILE
     return path if path.is_file() else None
 

@@ -55,7 +55,7 @@ def quantize_weight(weight_NK: Tensor, hessian_KK: Tensor, outliers_J: Tensor) -
     hessian.diagonal().add_(_DAMPING * hessian.diagonal().mean().clamp_min(_SMALLEST))
     order = hessian.diagonal().argsort(descending=True)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(hessian[order][:, order]))
-    # row i of the upper factor is what an error of column i means for the columns after it
+    # row i of the upper factor spreads an error of column i over the columns after it
     upper = torch.linalg.cholesky(inverse, upper=True)
     weight, codes = weight[:, order], torch.zeros_like(weight)
     for start in range(0, weight.shape[1], _BLOCK):
