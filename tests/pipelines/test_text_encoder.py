@@ -72,7 +72,7 @@ def test_auto_is_bfloat16_only_on_processors_with_fast_bfloat16_matmuls(instruct
 def test_unknown_precisions_and_devices_are_refused():
     cpu = torch.device("cpu")
     assert choose_precision("float32", cpu).dtype == torch.float32
-    with pytest.raises(ValueError, match="auto, float32, bfloat16; got 'int3'"):
+    with pytest.raises(ValueError, match="auto, float32, bfloat16, int8; got 'int3'"):
         choose_precision("int3", cpu)
     with pytest.raises(ValueError, match="'warp'"):
         choose_device("warp")

@@ -71,6 +71,9 @@ class GenerationModel(Protocol):
 class FusedModel(Protocol):
     """Interface of a `GenerationModel` that finds the most probable tokens without returning all logits."""
 
+    def fuses(self, cache: object) -> bool:
+        """Return whether it does so with a cache."""
+
     def best_tokens(
         self,
         target_ids: Tensor,
@@ -131,8 +134,8 @@ class DecodingState:
 
     @property
     def is_fused(self) -> bool:
-        """Whether the model has `best_tokens`."""
-        return isinstance(self.model, FusedModel) and not _keeps_outputs.get()
+        """Whether the model finds the best tokens itself."""
+        return isinstance(self.model, FusedModel) and self.model.fuses(self._cache) and not _keeps_outputs.get()
 
     @torch.no_grad()
     def best_tokens(

@@ -95,6 +95,8 @@ def _shared_tensors(model: nn.Module, stacks: list[Encoder | Decoder], *, all_of
 def _replacements(module: nn.Module, precision: Precision) -> dict[int, nn.Module]:
     assert precision.converter is not None
     replacements = precision.converter.convert(module, small_batch=isinstance(module, Decoder))
+    if precision.dtype == FLOAT32.dtype:
+        return replacements
     originals = {id(parameter): name for name, parameter in module.named_parameters()}
     for replacement in replacements.values():
         for parameter in replacement.parameters():

@@ -15,6 +15,7 @@ from clearhead.inspection.attention.weights import AttentionLayer, AttentionWeig
 from clearhead.inspection.trace.attention_replay import AttentionReplay, CrossReplay, SelfReplay, check_map_memory
 from clearhead.inspection.trace.records import Operation, Recorder
 from clearhead.inspection.trace.trace import uncompiled
+from clearhead.kernels.native import unfused
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.pipelines.question_answerer import QuestionAnswerer
 from clearhead.pipelines.text_classifier import TextClassifier
@@ -32,8 +33,9 @@ def watch(
 ) -> Iterator[AttentionRecords]:
     """Record the attention weights of a model inside the block.
 
-    The model keeps its fused kernels, and its results are bit-identical. The explicit equation recomputes the weights
-    of the selected layers and heads from the recorded projections. A compiled model runs uncompiled inside the block.
+    The model keeps its fused kernels, and its results are bit-identical; in 8 bits, a rounding can differ. The explicit
+    equation recomputes the weights of the selected layers and heads from the recorded projections. A compiled model
+    runs uncompiled inside the block.
 
     A pipeline computes with a copy of its model in another precision or with packed weights. The copy is recorded too,
     whether you pass the pipeline or its `model`. The rows of a record are the texts of one batch, longest first. Packed
@@ -79,6 +81,7 @@ def stream_attention(
     """
     with contextlib.ExitStack() as stack:
         module = stack.enter_context(uncompiled(_module_of(model)))
+        stack.enter_context(unfused())
         for layer, selected in _select(attention_layers(module), layers, heads):
             send = _Sender(layer, selected, receive).send
             for copy in (module, *inference_copies(module)):

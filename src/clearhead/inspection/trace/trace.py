@@ -19,6 +19,7 @@ from clearhead.generation.state import keep_outputs
 from clearhead.inspection.trace import operations
 from clearhead.inspection.trace.attention_replay import CrossReplay, SelfReplay
 from clearhead.inspection.trace.records import Operation, Recorder, Trace, join_path
+from clearhead.kernels.native import unfused
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.layers.embedding import Embedding, OutputProjection, TokenEmbedding
 from clearhead.layers.feedforward import GatedFeedForward
@@ -72,7 +73,7 @@ def traced(model: nn.Module, run: Callable[[], Any], *, values: bool = False) ->
 @contextlib.contextmanager
 def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Record every step of a model inside the block."""
-    with keep_outputs(), uncompiled(model) as module, _ModuleHooks(recorder).hooks(module):
+    with keep_outputs(), unfused(), uncompiled(model) as module, _ModuleHooks(recorder).hooks(module):
         yield
 
 

@@ -1,5 +1,6 @@
 """Replace the linear layers of a model by 8-bit ones."""
 
+import copy
 import functools
 from typing import cast
 
@@ -16,7 +17,7 @@ from clearhead.runtime.int8.layers import (
     Int8Linear,
     Int8OutputProjection,
     activation_name,
-    is_supported,
+    can_fuse,
 )
 from clearhead.runtime.int8.quantize import quantizable
 from clearhead.runtime.prepacked_linear import PrepackedConverter
@@ -67,12 +68,10 @@ class Int8Converter:
             if isinstance(layer, PositionwiseFeedForward):
                 replacements |= self._feedforward(layer)
         if isinstance(module, Encoder) and module.relative_bias is None:
-            layers = [cast(EncoderLayer, layer) for layer in module.layers]
-            replacements |= {
-                id(layer): Int8EncoderLayer(layer, self.weights)
-                for layer in layers
-                if is_supported(layer, self.weights)
-            }
+            for layer in module.layers:
+                unfused = _with_replacements(layer, replacements)
+                if can_fuse(unfused):
+                    replacements[id(layer)] = Int8EncoderLayer(unfused)
         return replacements
 
     def _feedforward(self, layer: PositionwiseFeedForward) -> dict[int, nn.Module]:
@@ -85,6 +84,12 @@ class Int8Converter:
             id(layer.activation): nn.Identity(),
             id(layer.out): Int8Linear(layer.out, self.weights[id(layer.out)], offset=OFFSETS[name]),
         }
+
+
+def _with_replacements(layer: nn.Module, replacements: dict[int, nn.Module]) -> EncoderLayer:
+    """Return a copy of a layer with some modules replaced; it shares the parameters of the others."""
+    shared = {id(parameter): parameter for parameter in layer.parameters()}
+    return cast(EncoderLayer, copy.deepcopy(layer, {**shared, **replacements}))
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Layers in 8 bits for inference: linear layers and whole encoder layers."""
 
 import functools
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.equations.masks import MaskLike, as_mask
 from clearhead.kernels.linear import version
-from clearhead.kernels.native import library
+from clearhead.kernels.native import is_fused, library
 from clearhead.layers.embedding import OutputProjection
 from clearhead.layers.feedforward import PositionwiseFeedForward
 from clearhead.layers.norm import LayerNorm
@@ -108,11 +109,11 @@ class Int8Linear(nn.Module):
         super().__init__()
         # a stack without norms reads its dtype from its parameters: keep one
         self.dtype_holder = nn.Parameter(torch.empty(0), requires_grad=False)
-        self.activation, self._unchanged = activation, UnchangedParameters(linear)
+        self.activation, self.unchanged = activation, UnchangedParameters(linear)
         self.packed = PackedInt8Weight(weight, linear.bias, offset)
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch F"]:
-        self._unchanged.check()
+        self.unchanged.check()
         return self.packed.matmul(x, self.activation)
 
     def extra_repr(self) -> str:
@@ -159,59 +160,61 @@ def activation_name(module: nn.Module) -> str | None:
     return {nn.ReLU: "relu", nn.SiLU: "silu"}.get(type(module))
 
 
-def is_supported(layer: EncoderLayer, quantized: dict[int, QuantizedWeight]) -> bool:
-    """Return whether `Int8EncoderLayer` computes this layer: no rotary positions, window, gate or RMSNorm."""
-    feedforward, width = layer.feedforward, layer.attention.head_dim
+def can_fuse(layer: EncoderLayer) -> bool:
+    """Return whether `Int8EncoderLayer` computes a layer in 8 bits: no rotary positions, window, gate or RMSNorm."""
+    attention, feedforward = layer.attention, layer.feedforward
+    linears = (attention.qkv, attention.out, feedforward.inner, feedforward.out)
     return (
-        all(id(module) in quantized for module in layer.modules() if type(module) is nn.Linear)
-        and layer.attention.rotary is None
-        and layer.attention.window is None
-        and not width % library.MULTIPLE
+        all(isinstance(linear, Int8Linear) for linear in linears)
         and isinstance(feedforward, PositionwiseFeedForward)
-        and activation_name(feedforward.activation) is not None
+        and isinstance(feedforward.activation, nn.Identity)
+        and attention.rotary is None
+        and attention.window is None
+        and not attention.head_dim % library.MULTIPLE
         and all(isinstance(part.norm, LayerNorm) for part in (layer.attention_residual, layer.feedforward_residual))
     )
 
 
 class Int8EncoderLayer(nn.Module):
-    """An encoder layer with its linear layers in 8 bits, for inference; attention and norms are in float32.
+    """An encoder layer in 8 bits, computed by one call, for inference; attention and norms are in float32.
 
     Equation, source: as in `EncoderLayer`
 
     Args:
-        layer: the original layer, one that `is_supported`.
-        quantized: the quantized weight of each of its linear layers, by the linear layer's `id`.
+        layer: a layer whose linear layers are `Int8Linear`, one that `can_fuse`.
 
-    `forward(x, mask=None)` maps x (B, L, D) to (B, L, D). The mask separates packed sequences or pads at the end.
+    `forward(x, mask=None)` maps x (B, L, D) to (B, L, D). The mask pads or separates packed sequences. Under
+    `unfused()` the parts of the layer compute.
     """
 
-    def __init__(self, layer: EncoderLayer, quantized: dict[int, QuantizedWeight]) -> None:
+    def __init__(self, layer: EncoderLayer) -> None:
         super().__init__()
-        self.dtype_holder = nn.Parameter(torch.empty(0), requires_grad=False)
-        self.num_heads, self._unchanged = layer.attention.num_heads, UnchangedParameters(layer)
-        feedforward = layer.feedforward
-        assert isinstance(feedforward, PositionwiseFeedForward)
-        activation = activation_name(feedforward.activation)
-        assert activation is not None
-        offsets = {id(feedforward.out): OFFSETS[activation]}
-        linears = (layer.attention.qkv, layer.attention.out, feedforward.inner, feedforward.out)
-        self._packed = [PackedInt8Weight(quantized[id(part)], part.bias, offsets.get(id(part))) for part in linears]
-        norms = [norm_struct(residual.norm) for residual in (layer.attention_residual, layer.feedforward_residual)]
-        scale = layer.attention.head_dim**-0.5 if layer.attention.scale is None else layer.attention.scale
+        self.attention, self.attention_residual = layer.attention, layer.attention_residual
+        self.feedforward, self.feedforward_residual = layer.feedforward, layer.feedforward_residual
+        attention = layer.attention
+        parts = (attention.qkv, attention.out, layer.feedforward.inner, layer.feedforward.out)
+        linears = [cast(Int8Linear, part) for part in parts]
+        self._unchanged, self._isa = [linear.unchanged for linear in linears], linears[0].packed.isa
         self._struct = library.EncoderLayerStruct(
-            *(packed.struct for packed in self._packed),
-            *norms,
-            layer.attention.num_heads,
-            layer.attention.head_dim,
-            library.ACTIVATIONS[activation],
+            *(linear.packed.struct for linear in linears),
+            norm_struct(layer.attention_residual.norm),
+            norm_struct(layer.feedforward_residual.norm),
+            attention.num_heads,
+            attention.head_dim,
+            library.ACTIVATIONS[linears[2].activation],
             int(isinstance(layer.attention_residual, PreNorm)),
-            scale,
+            attention.head_dim**-0.5 if attention.scale is None else attention.scale,
         )
 
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
-        self._unchanged.check()
+        if not is_fused():
+            z: Tensor = self.attention_residual(x, lambda y: self.attention(y, mask))
+            y: Tensor = self.feedforward_residual(z, self.feedforward)
+            return y
+        for parameters in self._unchanged:
+            parameters.check()
         batch, length, _ = x.shape
-        mask = as_mask(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
+        mask = as_mask(mask, batch=batch, heads=self.attention.num_heads, queries=length, keys=length)
         if mask is None:
             return self._packed_rows(x, (length,) * batch)
         if mask.lengths is not None:
@@ -224,7 +227,7 @@ class Int8EncoderLayer(nn.Module):
         return result
 
     def _packed_rows(self, x: Tensor, lengths: tuple[int, ...]) -> Tensor:
-        return library.encoder_layer(self._struct, x, _lengths(lengths), self._packed[0].isa)
+        return library.encoder_layer(self._struct, x, _lengths(lengths), self._isa)
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from clearhead.equations.masks import MaskLike, as_mask
-from clearhead.kernels.native import library
+from clearhead.kernels.native import is_fused, library
+from clearhead.layers.cache import DecoderCache
 from clearhead.layers.feedforward import PositionwiseFeedForward
 from clearhead.layers.norm import LayerNorm
 from clearhead.layers.residual import PreNorm
@@ -162,14 +163,20 @@ class Int8Seq2Seq(nn.Module):
         """Return the memory, as `Seq2Seq.encode`."""
         return self.model.encode(ids, mask)
 
-    def cache(self) -> SlotCache:
-        """Return an empty cache for `decode`."""
-        return self.decoder.cache()
+    def cache(self) -> SlotCache | DecoderCache:
+        """Return an empty cache for `decode`; under `unfused()`, that of `Seq2Seq`."""
+        return self.decoder.cache() if is_fused() else self.model.cache()
+
+    def fuses(self, cache: object) -> bool:
+        """Return whether steps with a cache are fused."""
+        return isinstance(cache, SlotCache)
 
     def decode(
         self, target_ids: Int[Tensor, "N L"], memory: Float[Tensor, "B M D"], mask: None, memory_mask: Any, cache: Any
     ) -> Float[Tensor, "N 1 V"]:
         """Return the logits of the next token, as the last ones of `Seq2Seq.decode`."""
+        if not self.fuses(cache):
+            return self.model.decode(target_ids, memory, mask, memory_mask, cache)[:, -1:]
         logits_NV = torch.empty(len(target_ids), self.decoder.output.struct.out_features)
         self._steps(target_ids, memory, memory_mask, cache, {"logits": logits_NV}, {})
         return logits_NV[:, None, : self.decoder.vocabulary]
