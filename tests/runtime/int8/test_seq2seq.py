@@ -1,5 +1,6 @@
 """Encoder–decoders in 8 bits: fused decoder steps give what the layers give one by one."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from support.models import folders
 from support.models.int8 import needs_kernels
 
 from clearhead import TextToText, watch
-from clearhead.kernels.native import unfused
+from clearhead.kernels.native import library, unfused
 from clearhead.runtime.int8.seq2seq import Int8Seq2Seq, SlotCache
 
 pytestmark = needs_kernels
@@ -109,8 +110,16 @@ def test_attention_can_be_watched(translator):
     assert translator.generate(EVERYDAY[:3], beam_size=2) == expected
 
 
+def test_several_threads_can_use_a_translator(translator):
+    expected = {beams: translator.generate(EVERYDAY, beam_size=beams) for beams in (1, 3)}
+    with ThreadPoolExecutor(4) as pool:
+        tasks = [(beams, pool.submit(translator.generate, EVERYDAY, beam_size=beams)) for beams in (1, 3) * 6]
+        for beams, task in tasks:
+            assert task.result() == expected[beams]
+
+
 def test_slots_that_no_row_uses_are_dropped():
-    cache = SlotCache(2, 16)
+    cache = SlotCache(2, 16, (library.DecoderLayerStruct * 2)())
     cache.memory_rows_N = torch.arange(8, dtype=torch.int32)
     for step in range(200):
         cache.append(8)

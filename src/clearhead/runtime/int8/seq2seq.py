@@ -32,10 +32,11 @@ class SlotCache:
     Args:
         num_layers: number of layers.
         width: number of columns of the keys of all heads.
+        structs: the decoder's layers for the kernels, of this cache alone: its steps write addresses into them.
     """
 
-    def __init__(self, num_layers: int, width: int) -> None:
-        self.length = 0
+    def __init__(self, num_layers: int, width: int, structs: "ctypes.Array[library.DecoderLayerStruct]") -> None:
+        self.length, self.structs = 0, structs
         self.keys = [torch.empty(0, width) for _ in range(num_layers)]
         self.values = [torch.empty(0, width) for _ in range(num_layers)]
         self.slots_NL = torch.empty(0, 0, dtype=torch.int32)
@@ -98,7 +99,8 @@ class FusedDecoder(nn.Module):
 
     def cache(self) -> SlotCache:
         """Return an empty cache."""
-        return SlotCache(len(self.layers), self._structs[0].heads * self._structs[0].head_width)
+        structs = type(self._structs).from_buffer_copy(self._structs)  # searches can run in several threads
+        return SlotCache(len(self.layers), structs[0].heads * structs[0].head_width, structs)
 
     def project_memory(self, memory: Float[Tensor, "B M D"], mask: MaskLike, cache: SlotCache) -> None:
         """Store the keys and values of cross-attention of all layers in the cache."""
@@ -116,11 +118,11 @@ class FusedDecoder(nn.Module):
         assert cache.memory is not None
         rows, x = len(x), x.float().contiguous()
         cache.append(rows)
-        for struct, keys, values, memory in zip(self._structs, cache.keys, cache.values, cache.memory, strict=True):
+        for struct, keys, values, memory in zip(cache.structs, cache.keys, cache.values, cache.memory, strict=True):
             struct.keys, struct.values, struct.memory = keys.data_ptr(), values.data_ptr(), memory.data_ptr()
         step = library.DecoderStepStruct(
-            ctypes.addressof(self._structs),
-            len(self._structs),
+            ctypes.addressof(cache.structs),
+            len(cache.structs),
             rows,
             cache.length,
             cache.slots_NL.data_ptr(),
