@@ -9,12 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.models import families
+from support.models import families, overflow
 from support.models.int8 import needs_kernels
 from support.models.tiny import make_bert
 from transformers import BertForSequenceClassification
 
 from clearhead import TextClassifier, TextEncoder
+from clearhead.finite import NonFiniteError
 from clearhead.kernels.native import library
 from clearhead.runtime.int8.calibration import calibration_texts
 
@@ -114,3 +115,11 @@ def test_changed_weights_are_refused(encoder):
         weight.mul_(1.0)
     with pytest.raises(RuntimeError, match="changed after they were quantized; load it again"):
         changed.encode("Hello")
+
+
+@needs_kernels
+def test_model_with_nan_is_not_quantized(tmp_path):
+    make_bert(tmp_path, hidden_size=64, intermediate_size=128)
+    overflow.everywhere(tmp_path)
+    with pytest.raises(NonFiniteError, match="^the model to quantize produced NaN or infinity in the hidden states of"):
+        TextEncoder.from_pretrained(tmp_path, precision="int8", device="cpu")

@@ -1,12 +1,14 @@
 """Run a model on typical texts and record the inputs of its linear layers, to quantize their weights."""
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from clearhead.finite import check_finite, error_context
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.generate import generate
 from clearhead.generation.strategy import EncodedSource
@@ -38,10 +40,15 @@ def calibrate_encoder(encoder: EncoderModel, tokenizer: Tokenizer, max_length: i
         encoder: the encoder, in float32.
         tokenizer: its tokenizer.
         max_length: longer texts are truncated to this number of tokens.
+
+    Raises:
+        NonFiniteError: the model's hidden states hold NaN or infinity.
     """
-    tokens = tokenizer.encode(calibration_texts(), max_length)
-    for _ in hidden_states(encoder, tokens, None, encoder.config, encoder.embedding.tokens.weight.device):
-        pass
+    texts, device = calibration_texts(), encoder.embedding.tokens.weight.device
+    with _name_text(texts):
+        batches = hidden_states(encoder, tokenizer.encode(texts, max_length), None, encoder.config, device)
+        for indices, hidden, keep in batches:
+            check_finite((hidden * keep[:, :, None]).cpu().numpy(), "hidden states", indices)
 
 
 def calibrate_seq2seq(model: Seq2Seq, tokenizer: TextTokenizer, max_length: int | None) -> None:
@@ -51,9 +58,15 @@ def calibrate_seq2seq(model: Seq2Seq, tokenizer: TextTokenizer, max_length: int 
         model: the encoder–decoder, in float32.
         tokenizer, max_length: as in `calibrate_encoder`.
     """
-    tokens = tokenizer.encode(calibration_texts(), max_length)
-    sources = [EncodedSource(text.ids, (model.config.start_id,)) for text in tokens]
-    generate(model.eval(), sources, GenerationConfig(beam_size=1, max_new_tokens=MAX_NEW_TOKENS))
+    texts = calibration_texts()
+    sources = [EncodedSource(tokens.ids, (model.config.start_id,)) for tokens in tokenizer.encode(texts, max_length)]
+    with _name_text(texts):
+        generate(model.eval(), sources, GenerationConfig(beam_size=1, max_new_tokens=MAX_NEW_TOKENS))
+
+
+def _name_text(texts: list[str]) -> AbstractContextManager[None]:
+    """Name the calibration text in a `NonFiniteError`."""
+    return error_context(text=texts.__getitem__, location=lambda index: "", model="to quantize")
 
 
 @dataclass
