@@ -137,6 +137,15 @@ def test_nothing_is_cut_off(tab, address, pages, width):
     assert tab.errors == []
 
 
+@pytest.mark.parametrize("width", [400, 1000])
+def test_code_wraps(tab, address, pages, width):
+    tab.set_viewport_size({"width": width, "height": 900})
+    wider = "[...document.querySelectorAll('pre')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"
+    for name in pages:
+        opened(tab, address, name)
+        assert tab.evaluate(wider) == [], name
+
+
 def test_equations_are_rendered(tab, address, pages):
     for name in pages:
         opened(tab, address, name)
