@@ -82,8 +82,8 @@ LengthPenalty = Annotated[
 Precision = Annotated[
     PrecisionOption,
     typer.Option(
-        help="Precision of the computation; auto uses the model's 8-bit weights, if `clearhead quantize` made them, else "
-        "bfloat16 if the processor has fast bfloat16 matmuls. int8 is the fastest one on CPUs without AMX."
+        help="Precision of the computation. auto uses the model's 8-bit weights, if `clearhead quantize` made them, "
+        "else bfloat16 if the processor has fast bfloat16 matmuls. int8 is the fastest one on CPUs without AMX."
     ),
 ]
 StrictPrecision = Annotated[
