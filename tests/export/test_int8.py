@@ -58,6 +58,13 @@ def test_auto_uses_accurate_weights_only(quantized, tmp_path, monkeypatch):
     assert TextEncoder.from_pretrained(folder, device="cpu").precision.name == "bfloat16"
 
 
+def test_compiled_models_have_no_8_bits(quantized):
+    folder = quantized[0] / "int8"
+    with pytest.raises(ValueError, match="int8 has kernels of its own and cannot be compiled; omit one of the two"):
+        TextEncoder.from_pretrained(folder, precision="int8", device="cpu", compile=True)
+    assert TextEncoder.from_pretrained(folder, device="cpu", compile=True).precision.name != "int8"
+
+
 def test_weights_of_another_checkpoint_or_version_and_damaged_files_are_refused(quantized, tmp_path):
     folder = shutil.copytree(quantized[0] / "int8", tmp_path / "copy")
     path = folder / files.FILE

@@ -89,7 +89,7 @@ class TextEncoder(Pipeline[EncoderModel]):
         self.name = f"of type {family.model_type}"
         self.settings = replace(settings, max_length=min([*lengths, model.config.max_len]))
         self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device, model, int8_weights)
+        self.precision = choose_precision(precision, self.device, model, None if compile else int8_weights)
         self.compile = compile
         self.int8 = Int8Source(partial(calibrate_encoder, model, tokenizer, self.settings.max_length), int8_weights)
         self.inference_model = inference_copy(model, self.precision, self.device, self.int8, compile=compile)

@@ -52,6 +52,8 @@ def inference_copy(
     if isinstance(precision, str):
         precision = choose_precision(precision, device)
     if precision.convert_weights is not None:
+        if compile:
+            raise ValueError(f"{precision.name} has kernels of its own and cannot be compiled; omit one of the two")
         if int8 is None:
             raise ValueError(f"precision {precision.name!r} is made from texts, and none were given")
         precision = replace(precision, converter=precision.convert_weights(int8.weights(model)), convert_weights=None)
