@@ -1,5 +1,9 @@
 """8-bit linear layers of the compiled kernels."""
 
+import os
+import threading
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
@@ -124,3 +128,22 @@ def test_row_that_is_not_finite_becomes_nan(isa, value, activation):
 def test_zeros(isa):
     bias = torch.randn(16)
     assert torch.equal(packed(random_weight(16, 16), bias, isa=isa).matmul(torch.zeros(3, 16)), bias.expand(3, -1))
+
+
+def test_threads_that_end_free_their_memory():
+    layer, x = packed(random_weight(64, 4096)), torch.randn(64, 4096)
+
+    def run(count):
+        for _ in range(count):
+            thread = threading.Thread(target=layer.matmul, args=(x,))
+            thread.start()
+            thread.join()
+
+    run(20)
+    before = resident_mib()
+    run(150)
+    assert resident_mib() - before < 20  # each thread used 0.3 MiB
+
+
+def resident_mib():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -3,6 +3,7 @@
 #define CLEARHEAD_ENCODER_H
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "linear.h"
@@ -103,17 +104,38 @@ static void attend(const float *q, const float *k, const float *v, int length, i
     }
 }
 
-/* Scratch memory of a thread; it grows, and is kept for the next call. */
+/* Scratch memory of a thread. It grows, is kept for the next call, and is freed when the thread ends. */
+typedef struct {
+    size_t size;
+    void *memory;
+} Block;
+
+static pthread_key_t block_key;
+static pthread_once_t block_once = PTHREAD_ONCE_INIT;
+
+static void free_block(void *block) {
+    free(((Block *)block)->memory);
+    free(block);
+}
+static void create_block_key(void) { pthread_key_create(&block_key, free_block); }
+
 static void *scratch(size_t bytes) {
-    static _Thread_local void *block;
-    static _Thread_local size_t size;
-    if (bytes > size) {
-        free(block);
-        size = (bytes + 4095) / 4096 * 4096;
-        block = aligned_alloc(64, size);
-        if (!block) size = 0;
+    pthread_once(&block_once, create_block_key);
+    Block *block = pthread_getspecific(block_key);
+    if (!block) {
+        block = calloc(1, sizeof *block);
+        if (!block || pthread_setspecific(block_key, block)) {
+            free(block);
+            return NULL;
+        }
     }
-    return block;
+    if (bytes > block->size) {
+        free(block->memory);
+        block->size = (bytes + 4095) / 4096 * 4096;
+        block->memory = aligned_alloc(64, block->size);
+        if (!block->memory) block->size = 0;
+    }
+    return block->memory;
 }
 
 /* Give `count` items of scratch memory, aligned to a cache line. */

@@ -73,6 +73,7 @@ PUBLIC(encoder_layer)(const EncoderLayer *layer, const float *x, const int32_t *
 
 /* One step of a decoder: x (rows, D) are the embedded tokens, and are overwritten. Threads share the rows. */
 PUBLIC(decoder_step)(const DecoderStep *step, float *x, int32_t threads) {
+    if (step->rows < 1) return 0;
     const int tiles = (step->rows + ROWS - 1) / ROWS, most = BLOCK / ROWS;
     const int share = (tiles + threads - 1) / (threads > 0 ? threads : 1), size = (share < most ? share : most) * ROWS;
     int failed = 0;

@@ -198,6 +198,9 @@ class Int8Seq2Seq(nn.Module):
 
         Args: as in `FusedModel`.
         """
+        vocabulary = self.decoder.vocabulary
+        if any(not 0 <= token < vocabulary for token in excluded):
+            raise ValueError(f"tokens to exclude must be in 0 … {vocabulary - 1}; got {sorted(excluded)}")
         rows = len(target_ids)
         best_NC, tokens_NC = torch.empty(rows, count), torch.empty(rows, count, dtype=torch.int32)
         log_sum_N, excluded_E = torch.empty(rows), torch.tensor(excluded, dtype=torch.int32)
