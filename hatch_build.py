@@ -23,6 +23,6 @@ class KernelBuildHook(BuildHookInterface):
         if reason is not None:
             self.app.display_warning(f"without compiled kernels: {reason}")
             return
-        build_data["artifacts"].append(str(NATIVE / "_kernels.so"))
+        build_data["artifacts"].append(str(NATIVE / "kernels.linux-x86_64.so"))
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")

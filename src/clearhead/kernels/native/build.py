@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-LIBRARY = FOLDER / "_kernels.so"
+LIBRARY = FOLDER / "kernels.linux-x86_64.so"
 
 # no -ffast-math and no contraction: a result does not depend on the instruction set
 FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-ffp-contract=off"]

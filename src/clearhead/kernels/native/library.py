@@ -16,8 +16,8 @@ from clearhead.kernels import cpu
 
 log = logging.getLogger(__name__)
 
-LIBRARY = Path(__file__).with_name("_kernels.so")
-"""The compiled kernels."""
+LIBRARY = Path(__file__).with_name("kernels.linux-x86_64.so")
+"""The compiled kernels. The name has a dot, so that Python does not take the file for an extension module."""
 
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 """Activations that a linear layer can apply, with their numbers in linear.h."""
