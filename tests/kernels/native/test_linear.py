@@ -147,3 +147,16 @@ def test_threads_that_end_free_their_memory():
 
 def resident_mib():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def test_instruction_set_with_wrong_results_is_not_used(monkeypatch, caplog):
+    pack = library.pack
+    monkeypatch.setattr(
+        library, "pack", lambda codes, isa: pack(codes.flip(0), isa) if isa == "avx2" else pack(codes, isa)
+    )
+    library.supported.cache_clear()
+    try:
+        assert library.supported() == tuple(isa for isa in INSTRUCTION_SETS if isa != "avx2")
+        assert "compiled kernels for avx2 are wrong on this processor, and are not used" in caplog.text
+    finally:
+        library.supported.cache_clear()

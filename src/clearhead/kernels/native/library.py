@@ -136,7 +136,25 @@ def supported() -> tuple[str, ...]:
         "avxvnni": cpu.has("avx_vnni"),
         "avx2": allowed in ("AVX2", "AVX512"),
     }
-    return tuple(name for name, has in of_processor.items() if has and hasattr(_library(), f"linear_{name}"))
+    compiled = [name for name, has in of_processor.items() if has and hasattr(_library(), f"linear_{name}")]
+    return tuple(name for name in compiled if _is_correct(name))
+
+
+def _is_correct(isa: str) -> bool:
+    """Compare the linear kernel of an instruction set with exact sums, for the largest codes too."""
+    generator = torch.Generator().manual_seed(0)
+    codes_NK = torch.randint(-127, 128, (80, 64), generator=generator)
+    codes_NK[0], codes_NK[1] = 127, -127
+    x = torch.randint(-127, 128, (7, 64), generator=generator).float()
+    x[:, 0], x[0] = 127.0, 127.0  # the scale of each row is 1, and codes are the values themselves
+    ones_N, zeros_N, zero = torch.ones(80), torch.zeros(80), torch.zeros(1)
+    start_N = -(0 if isa == "avx2" else 128) * codes_NK.sum(dim=1).to(torch.int32)
+    parts = (pack(codes_NK, isa), start_N, ones_N, zeros_N, torch.ones(64), zero, zero)
+    struct = LinearStruct(64, 80, 0, 0, 0.0, *(part.data_ptr() for part in parts))
+    if torch.equal(linear(struct, ACTIVATIONS["none"], x, isa).double(), x.double() @ codes_NK.double().t()):
+        return True
+    log.warning("compiled kernels for %s are wrong on this processor, and are not used", isa)
+    return False
 
 
 def why_unavailable() -> str:
