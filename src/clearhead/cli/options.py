@@ -98,7 +98,7 @@ TRANSLATOR = "tatoeba-en-de"
 
 
 def check_precision(asked: PrecisionOption, used: str, strict: bool) -> None:
-    """Raise a ValueError with `strict` if a model computes in another precision than the one that was asked for.
+    """Raise a ValueError with `strict` if a model computes in another precision than --precision.
 
     Args:
         asked: the value of --precision.

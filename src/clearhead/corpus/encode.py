@@ -197,7 +197,7 @@ def _open(part: PartFile, resume_file: Path, size: int) -> None:
 
 
 def _read_resume_file(resume_file: Path, part: PartFile, settings: dict[str, Any]) -> tuple[EncodingStats, int]:
-    """Return the counts and the part file's size of an interrupted run; zeros if there is none.
+    """Return the counts and the part file's size of an interrupted run; zeros if it does not exist.
 
     Raises:
         ResumeError: the run cannot be continued.
