@@ -3,7 +3,6 @@
 import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack, overload
@@ -13,18 +12,16 @@ import torch
 from clearhead import checkpoints
 from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
-from clearhead.finite import error_context
 from clearhead.generation.config import GenerationConfig, GenerationOptions, show_generation_options
 from clearhead.generation.config_files import load_checked_config, save_generation_config
-from clearhead.generation.generate import generate, stream
-from clearhead.generation.state import GenerationModel, Hypothesis
-from clearhead.generation.strategy import resolve_eos_ids
+from clearhead.generation.state import GenerationModel
 from clearhead.generation.task_prompts import TaskPrompts
 from clearhead.io import hub
 from clearhead.io.json import read_json, write_json
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.base import GenerateKeywords, Pipeline, warn_truncated
-from clearhead.pipelines.outputs import EMPTY, Generated, StreamedToken, decode_hypotheses, streamed_tokens
+from clearhead.pipelines.outputs import Generated, StreamedToken
+from clearhead.pipelines.seq2seq_inference import Seq2SeqInference
 from clearhead.pipelines.source_preparation import PreparedText, SourcePreparation
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.int8.calibration import calibrate_seq2seq
@@ -224,7 +221,7 @@ class TextToText(Pipeline[Seq2Seq]):
         if own_prefixes is not None and len(own_prefixes) != len(listed):
             counts = f"{len(listed)} texts and {len(own_prefixes)} prefixes"
             raise ValueError(f"each text has a prefix, which may be empty; got {counts}")
-        outputs = self._generate(listed, config, (source_lang, target_lang), own_prefixes, strict)
+        outputs = self._inference().generate(listed, config, (source_lang, target_lang), own_prefixes, strict)
         fix = "Split them, or set strict=True to raise an error"
         warn_truncated([output.truncated for output in outputs], self.max_length, fix)
         results = outputs if return_details else [output.text for output in outputs]
@@ -252,10 +249,9 @@ class TextToText(Pipeline[Seq2Seq]):
             label: returns the name of a text in messages, from its index.
             on_batch: called after each batch with the number of its texts and of their new tokens.
         """
-        config = self.generation_config.updated(**options)
-        done = 0
+        config, inference, done = self.generation_config.updated(**options), self._inference(), 0
         for chunk, own in with_prefixes(chunked(texts, window), prefixes, label):
-            yield from self._generate(chunk, config, (source_lang, target_lang), own, strict, done, label, on_batch)
+            yield from inference.generate(chunk, config, (source_lang, target_lang), own, strict, done, label, on_batch)
             done += len(chunk)
 
     @show_generation_options
@@ -283,7 +279,7 @@ class TextToText(Pipeline[Seq2Seq]):
         )
         if config.beam_size > 1 or config.num_return_sequences > 1:
             raise ValueError("beams are chosen at the end only: a stream takes beam_size=1 and has one output")
-        return iter(()) if prepared.empty else self._stream(text, prepared, config, strict)
+        return iter(()) if prepared.empty else self._inference().stream(text, prepared, config, strict)
 
     @show_generation_options
     def prepare(
@@ -344,56 +340,5 @@ class TextToText(Pipeline[Seq2Seq]):
     def _preparation(self) -> SourcePreparation:
         return SourcePreparation(self.tokenizer, self.model.config, self.max_length, self.prompts.prefix)
 
-    def _name_text(self, texts: Sequence[str], first: int = 0) -> AbstractContextManager[None]:
-        """Name the text, its index and this model in a `NonFiniteError`."""
-        return error_context(
-            index=first.__add__, text=texts.__getitem__, model=self.name, precision=self.precision.name
-        )
-
-    def _stream(
-        self, source: str, prepared: PreparedText, config: GenerationConfig, strict: bool
-    ) -> Iterator[StreamedToken]:
-        self._preparation().check(prepared, "the text", config, strict=strict)
-        tokens = stream(self.inference_model, [prepared.source], config)
-        streamed = streamed_tokens(tokens, prepared.prefix_ids, self.tokenizer)
-        while True:
-            with self._name_text([source]):
-                token = next(streamed, None)
-            if token is None:
-                return
-            yield token
-
-    def _generate(
-        self,
-        texts: Sequence[str],
-        config: GenerationConfig,
-        languages: tuple[str | None, str | None],
-        prefixes: Sequence[str] | None,
-        strict: bool,
-        first: int = 0,
-        label: Callable[[int], str] | None = None,
-        on_batch: Callable[[int, int], object] = lambda texts, tokens: None,
-    ) -> list[Generated]:
-        """Return the outputs of texts, in their order; with a label, each truncated text is reported."""
-        preparation = self._preparation()
-        config, prepared = preparation.prepare(texts, config, *languages, prefixes)
-        filled = [index for index, text in enumerate(prepared) if not text.empty]
-        for index in filled:
-            name = (label or "text {}".format)(first + index)
-            preparation.check(prepared[index], name, config, strict=strict, truncation=strict or label is not None)
-        with self._name_text(texts, first), error_context(index=filled.__getitem__):
-            sources = [prepared[index].source for index in filled]
-            hypotheses = iter(generate(self.inference_model, sources, config, on_batch))
-        return [EMPTY if text.empty else self._decoded(text, next(hypotheses), config) for text in prepared]
-
-    def _decoded(self, text: PreparedText, hypotheses: Sequence[Hypothesis], config: GenerationConfig) -> Generated:
-        """Return the best hypothesis of a text as a `Generated`, with all of them in `n_best`."""
-        prefix_length = len(text.source.decoder_prefix)
-        max_new = config.max_target_length(prefix_length, self.model.config.max_len) - prefix_length
-        return decode_hypotheses(
-            hypotheses,
-            text,
-            self.tokenizer,
-            eos_ids=resolve_eos_ids(self.inference_model, config),
-            forced_length=max_new if config.forced_eos_token_id else None,
-        )
+    def _inference(self) -> Seq2SeqInference:
+        return Seq2SeqInference(self.inference_model, self._preparation(), self.name, self.precision.name)
