@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from clearhead.models.heads import MaskedLanguageModel as MaskedLanguageModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
     from clearhead.pipelines.answers import Answer as Answer
-    from clearhead.pipelines.outputs import Generated as Generated
-    from clearhead.pipelines.outputs import StreamedToken as StreamedToken
     from clearhead.pipelines.question_answerer import QuestionAnswerer as QuestionAnswerer
+    from clearhead.pipelines.seq2seq.outputs import Generated as Generated
+    from clearhead.pipelines.seq2seq.outputs import StreamedToken as StreamedToken
     from clearhead.pipelines.text_classifier import TextClassifier as TextClassifier
     from clearhead.pipelines.text_encoder import TextEncoder as TextEncoder
     from clearhead.pipelines.text_to_text import TextToText as TextToText
@@ -68,7 +68,7 @@ _HOME = {
     "Finding": "inspection.lint.rule",
     "CrossAttentionCache": "layers.cache",
     "GatedFeedForward": "layers.feedforward",
-    "Generated": "pipelines.outputs",
+    "Generated": "pipelines.seq2seq.outputs",
     "GenerationConfig": "generation.config",
     "SelfAttentionCache": "layers.cache",
     "LayerNorm": "layers.norm",
@@ -84,7 +84,7 @@ _HOME = {
     "Seq2Seq": "models.seq2seq",
     "Seq2SeqConfig": "models.config",
     "Step": "inspection.trace.records",
-    "StreamedToken": "pipelines.outputs",
+    "StreamedToken": "pipelines.seq2seq.outputs",
     "TextClassifier": "pipelines.text_classifier",
     "TextEncoder": "pipelines.text_encoder",
     "TextToText": "pipelines.text_to_text",

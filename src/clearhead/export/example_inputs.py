@@ -12,7 +12,7 @@ from clearhead.export import graphs
 from clearhead.export.graphs import Graph
 from clearhead.models.config import EncoderConfig
 from clearhead.pipelines.auto import Pipeline
-from clearhead.pipelines.outputs import Generated
+from clearhead.pipelines.seq2seq.outputs import Generated
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
 

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from clearhead.finite import error_context
 from clearhead.generation.config import GenerationOptions, show_generation_options
-from clearhead.pipelines.outputs import Generated
+from clearhead.pipelines.seq2seq.outputs import Generated
 from clearhead.pipelines.text_to_text import TextToText
 
 TASK = "summarization"

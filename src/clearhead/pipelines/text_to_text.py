@@ -20,9 +20,9 @@ from clearhead.io import hub
 from clearhead.io.json import read_json, write_json
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.base import GenerateKeywords, Pipeline, warn_truncated
-from clearhead.pipelines.outputs import Generated, StreamedToken
-from clearhead.pipelines.seq2seq_inference import Seq2SeqInference
-from clearhead.pipelines.source_preparation import PreparedText, SourcePreparation
+from clearhead.pipelines.seq2seq.inference import Seq2SeqInference
+from clearhead.pipelines.seq2seq.outputs import Generated, StreamedToken
+from clearhead.pipelines.seq2seq.source_preparation import PreparedText, SourcePreparation
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.int8.calibration import calibrate_seq2seq
 from clearhead.runtime.int8.files import Int8Source, int8_file

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from clearhead.data.sentences import sentences
 
 if TYPE_CHECKING:
-    from clearhead.pipelines.outputs import Generated
+    from clearhead.pipelines.seq2seq.outputs import Generated
 
 OnBatch = Callable[[int, int], object]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from clearhead.data.corpus import Corpus
-    from clearhead.pipelines.outputs import Generated
+    from clearhead.pipelines.seq2seq.outputs import Generated
     from clearhead.pipelines.text_to_text import TextToText
 
 

@@ -22,7 +22,7 @@ from clearhead.inspection.trace.records import Operation, Recorder, join_path
 from clearhead.inspection.trace.trace import recording
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.auto import load_without_head
-from clearhead.pipelines.source_preparation import PreparedText
+from clearhead.pipelines.seq2seq.source_preparation import PreparedText
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from clearhead.generation.state import Hypothesis
 from clearhead.generation.strategy import NextToken
-from clearhead.pipelines.source_preparation import PreparedText
+from clearhead.pipelines.seq2seq.source_preparation import PreparedText
 from clearhead.tokenizers.base import TextTokenizer
 
 

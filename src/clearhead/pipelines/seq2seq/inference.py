@@ -9,8 +9,8 @@ from clearhead.generation.config import GenerationConfig
 from clearhead.generation.generate import generate, stream
 from clearhead.generation.state import GenerationModel, Hypothesis
 from clearhead.generation.strategy import resolve_eos_ids
-from clearhead.pipelines.outputs import EMPTY, Generated, StreamedToken, decode_hypotheses, streamed_tokens
-from clearhead.pipelines.source_preparation import PreparedText, SourcePreparation
+from clearhead.pipelines.seq2seq.outputs import EMPTY, Generated, StreamedToken, decode_hypotheses, streamed_tokens
+from clearhead.pipelines.seq2seq.source_preparation import PreparedText, SourcePreparation
 
 
 @dataclass(frozen=True)

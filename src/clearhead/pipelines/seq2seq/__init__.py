@@ -1,0 +1,1 @@
+"""Steps of an encoder–decoder pipeline: prepare the source, generate, decode the output."""
