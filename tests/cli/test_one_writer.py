@@ -14,6 +14,7 @@ import yaml
 from support import forks
 from support.command import refused
 from support.data.training import spec as training_recipe
+from support.models import folders
 from support.models.seq2seq import make
 
 from clearhead.cli.main import app
@@ -38,6 +39,7 @@ FILES = {
     "convert": ("{0}/pickled", "pickled/model.safetensors"),
     "export": ("{0}/bert {1} --to transformers", "out"),
     "quantize": ("{0}/bert {1}", "out"),
+    "shortlist": ("{0}/translator {0}/texts.txt {0}/texts.txt", "translator"),
     "benchmark encode": ("-m {0}/bert --rounds 1 --number 8 --json {1}.json", "out.json"),
     "benchmark encode --plot": ("-m {0}/bert --rounds 1 --number 8 --plot {1}.png", "out.png"),
     "benchmark generate": ("-m {0}/marian --rounds 1 --json {1}.json", "out.json"),
@@ -77,6 +79,8 @@ def folder(tmp_path_factory, tiny_bert):
     for path in tiny_bert.iterdir():
         (folder / "bert" / path.name).write_bytes(path.read_bytes())
     make("marian", folder / "marian", lively=True)
+    (folder / "translator").mkdir()
+    folders.marian(folder / "translator")
     (folder / "texts.txt").write_text("hello world\nthe old bridge\n", encoding="utf-8")
     (folder / "pickled").mkdir()
     torch.save({"weight": torch.ones(2)}, folder / "pickled" / "pytorch_model.bin")

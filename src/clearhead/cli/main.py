@@ -26,6 +26,7 @@ from clearhead.cli.models.convert import convert
 from clearhead.cli.models.export import export
 from clearhead.cli.models.quantize import quantize
 from clearhead.cli.models.serve import serve
+from clearhead.cli.models.shortlist import shortlist
 from clearhead.cli.text.answer import answer
 from clearhead.cli.text.classify import classify
 from clearhead.cli.text.encode import encode
@@ -124,6 +125,7 @@ app.add_typer(benchmark, name="benchmark")
 app.command()(convert)
 app.command()(export)
 app.command()(quantize)
+app.command()(shortlist)
 
 
 def _print_version(requested: bool) -> bool:

@@ -89,6 +89,14 @@ Precision = Annotated[
 StrictPrecision = Annotated[
     bool, typer.Option("--strict", help="Raise an error if this machine or model cannot compute in --precision.")
 ]
+Shortlist = Annotated[
+    bool | None,
+    typer.Option(
+        "--shortlist/--no-shortlist",
+        help="Limit the tokens of an output to those of the model's shortlist, which `clearhead shortlist` makes. "
+        "Faster, with slightly different outputs. Default: for the bundled model in 8 bits.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, mps ...")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -148,14 +148,18 @@ def _add_finished(
 ) -> None:
     """Add the candidates that ended to the finished hypotheses of their sentences, which keep the best beam_size."""
     new = state.length + 1 - state.prefix_length
-    for index, column in ended_SB.nonzero().tolist():
-        row, score = int(candidates.rows_SC[index, column]), float(candidates.scores_SC[index, column])
+    ended = ended_SB.nonzero(as_tuple=True)
+    fields = (candidates.rows_SC, candidates.tokens_SC, candidates.scores_SC, candidates.log_probs_SC)
+    columns = [ended[0].tolist(), *(field_SC[ended].tolist() for field_SC in fields)]
+    for index, row, token, total, log_prob in zip(*columns, strict=True):
         hypotheses = finished[state.sentences[index]]
-        if hypotheses and score < _EXCLUDED / 2:
+        if hypotheses and total < _EXCLUDED / 2:
             continue  # not a real beam: there are fewer hypotheses than beams
-        ids = (*state.ids[row, state.prefix_length :].tolist(), int(candidates.tokens_SC[index, column]))
-        log_probs = (*log_probs_NT[row].tolist(), float(candidates.log_probs_SC[index, column]))
-        hypotheses.append(Hypothesis(ids, log_probs, score / new**config.length_penalty))
+        score = total / new**config.length_penalty
+        if len(hypotheses) == config.beam_size and score <= hypotheses[-1].score:
+            continue
+        ids = (*state.ids[row, state.prefix_length :].tolist(), token)
+        hypotheses.append(Hypothesis(ids, (*log_probs_NT[row].tolist(), log_prob), score))
         hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
         del hypotheses[config.beam_size :]
 

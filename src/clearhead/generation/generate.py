@@ -102,6 +102,9 @@ def check_search(model: GenerationModel, sources: Sequence[EncodedSource], confi
     )
     if beams > vocabulary:
         raise ValueError(f"beam_size is {beams}; give at most the {vocabulary} tokens of the vocabulary")
+    fewest = min((len(source.allowed) for source in sources if source.allowed is not None), default=vocabulary)
+    if beams > fewest:
+        raise ValueError(f"beam_size is {beams}; the shortlist allows {fewest} tokens. Use fewer beams or no shortlist")
     longest = max((len(source.ids) for source in sources), default=0)
     if sizes.relative_buckets:
         check_memory(

@@ -74,6 +74,9 @@ class FusedModel(Protocol):
     def fuses(self, cache: object) -> bool:
         """Return whether it does so with a cache."""
 
+    def restrict(self, cache: Any, allowed: Sequence[Tensor]) -> None:
+        """Restrict `best_tokens` to some tokens for each sentence of an empty cache."""
+
     def best_tokens(
         self,
         target_ids: Tensor,
@@ -103,6 +106,7 @@ class DecodingState:
         source_ids: (B, M), padded.
         keep: bool (B, M), True at real tokens.
         decoder_prefix: (B, P) first target ids: the start token, and a forced prefix after it.
+        allowed: tokens that may follow in the target of each sentence; None for all.
     """
 
     @torch.no_grad()
@@ -112,6 +116,7 @@ class DecodingState:
         source_ids: Int[Tensor, "B M"],
         keep: Bool[Tensor, "B M"],
         decoder_prefix: Int[Tensor, "B P"],
+        allowed: Sequence[Int[Tensor, "_"]] | None = None,
     ) -> None:
         self.model, self.num_beams = model, 1
         self.source_ids, self.keep = source_ids, keep
@@ -119,6 +124,10 @@ class DecodingState:
         self.ids, self.prefix_length = decoder_prefix, decoder_prefix.shape[1]
         self.sentences = list(range(len(source_ids)))
         self._cache = as_beam_cache(model.cache())
+        self._allowed = allowed
+        self._excluded_BV: Tensor | None = None
+        if allowed is not None and isinstance(model, FusedModel) and model.fuses(self._cache):
+            model.restrict(self._cache, allowed)
 
     @property
     def length(self) -> int:
@@ -130,7 +139,19 @@ class DecodingState:
         """Return the logits of the next token of each target, in float32. The caller may write into them."""
         new = self.ids[:, self._cache.length :]
         logits = self.model.decode(new, self.memory, None, masks.padding(self.keep), self._cache)[:, -1].float()
-        return logits.clone() if _keeps_outputs.get() else logits
+        logits = logits.clone() if _keeps_outputs.get() else logits
+        if self._allowed is not None:
+            excluded_SV = self._excluded_tokens(self._allowed, logits)[self.sentences]
+            logits.view(len(excluded_SV), -1, logits.shape[1]).masked_fill_(excluded_SV[:, None], -torch.inf)
+        return logits
+
+    def _excluded_tokens(self, allowed: Sequence[Tensor], logits: Tensor) -> Bool[Tensor, "B V"]:
+        """Return which tokens the target of each sentence may not have."""
+        if self._excluded_BV is None:
+            self._excluded_BV = torch.ones(len(allowed), logits.shape[1], dtype=torch.bool, device=logits.device)
+            for excluded_V, tokens_A in zip(self._excluded_BV, allowed, strict=True):
+                excluded_V[tokens_A.to(logits.device)] = False
+        return self._excluded_BV
 
     @property
     def is_fused(self) -> bool:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.logits_processors import Processor, logits_processors
@@ -25,10 +27,12 @@ class EncodedSource:
     Args:
         ids: token ids.
         decoder_prefix: first ids of the target: the start token, and a forced prefix after it.
+        allowed: ids that may follow in the target, ascending; None for all.
     """
 
     ids: Sequence[int]
     decoder_prefix: tuple[int, ...]
+    allowed: Int[Tensor, "A"] | None = None
 
 
 @dataclass(frozen=True)
@@ -125,10 +129,18 @@ def start_decoding(model: GenerationModel, sources: Sequence[EncodedSource], con
     keep_BM = torch.arange(longest, device=device) < lengths_B1
     prefix_BP = torch.tensor([source.decoder_prefix for source in sources], device=device)
     max_length = config.max_target_length(prefix_BP.shape[1], model.config.max_len)
-    state = DecodingState(model, torch.tensor(rows, device=device), keep_BM, prefix_BP)
+    state = DecodingState(model, torch.tensor(rows, device=device), keep_BM, prefix_BP, _allowed_tokens(model, sources))
     eos_ids = resolve_eos_ids(model, config)
     processors = logits_processors(config, state.prefix_length, max_length, eos_ids)
     return DecodingTask(state, processors, max_length, eos_ids)
+
+
+def _allowed_tokens(model: GenerationModel, sources: Sequence[EncodedSource]) -> list[Int[Tensor, "_"]] | None:
+    """Return the tokens that the target of each source may have; None if there is no limit."""
+    if all(source.allowed is None for source in sources):
+        return None
+    every = torch.arange(model.config.target_vocab_size or model.config.vocab_size)
+    return [every if source.allowed is None else source.allowed for source in sources]
 
 
 def resolve_eos_ids(model: GenerationModel, config: GenerationConfig) -> tuple[int, ...]:

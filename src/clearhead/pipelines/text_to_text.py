@@ -14,6 +14,8 @@ from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.generation.config import GenerationConfig, GenerationOptions, show_generation_options
 from clearhead.generation.config_files import load_checked_config, save_generation_config
+from clearhead.generation.shortlist.shortlist import FILE as SHORTLIST_FILE
+from clearhead.generation.shortlist.shortlist import Shortlist, read_shortlist, write_shortlist
 from clearhead.generation.state import GenerationModel
 from clearhead.generation.task_prompts import TaskPrompts
 from clearhead.io import hub
@@ -51,6 +53,9 @@ class TextToText(Pipeline[Seq2Seq]):
         device: "auto", "cpu", "cuda", "cuda:1", "mps" ...
         int8_weights: as in `TextEncoder`.
 
+    Attributes:
+        shortlist: the tokens that may translate each source token; None for all.
+
     >>> from clearhead import TextToText
     >>> TextToText.from_pretrained(precision="float32", device="cpu")
     TextToText('tatoeba-en-de', 8.9M parameters, float32, cpu)
@@ -71,6 +76,7 @@ class TextToText(Pipeline[Seq2Seq]):
     ) -> None:
         self.model, self.tokenizer, self.family = model, tokenizer, family
         self.name = f"of type {family.model_type}"
+        self.shortlist: Shortlist | None = None
         self.generation_config, self.prompts = generation_config, prompts or TaskPrompts({})
         self.device = choose_device(device)
         self.precision = choose_precision(precision, self.device, model, int8_weights)
@@ -88,6 +94,7 @@ class TextToText(Pipeline[Seq2Seq]):
         device: str = "auto",
         revision: str | None = None,
         runtime: Literal["torch", "onnx"] = "torch",
+        shortlist: bool | None = None,
     ) -> "TextToText":
         """Load a model from a local folder or the Hugging Face Hub.
 
@@ -96,10 +103,12 @@ class TextToText(Pipeline[Seq2Seq]):
             precision, device: as in the class.
             revision: branch, tag or commit, for a Hub id.
             runtime: "torch", or "onnx" for a folder of `clearhead export --to onnx`, in float32 on the CPU.
+            shortlist: whether the folder's shortlist limits the tokens of an output. Default: for the model inside the
+                package, in 8 bits.
 
         Raises:
-            ValueError: no such model, a model without a decoder, missing or broken files, or an option that is not
-                supported.
+            ValueError: no such model, a model without a decoder, missing or broken files, no shortlist or one of
+                another vocabulary, or an option that is not supported.
         """
         folder = hub.resolve_model(name, revision)
         graphs: OnnxSeq2Seq | None = None
@@ -125,6 +134,11 @@ class TextToText(Pipeline[Seq2Seq]):
             int8_weights=int8_file(folder),
         )
         text_to_text.name = str(name)
+        if shortlist is None:
+            shortlist = text_to_text.precision.name == "int8" and folder == hub.resolve_model(hub.TRANSLATOR)
+        if shortlist:
+            path = folder / SHORTLIST_FILE
+            text_to_text.shortlist = read_shortlist(path, text_to_text.tokenizer, model.config)
         return text_to_text
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -142,6 +156,8 @@ class TextToText(Pipeline[Seq2Seq]):
         # the model's limit too: a program that reads the tokenizer's limit only would exceed the model's positions
         self.tokenizer.save(folder, self.max_length)
         config = self.model.config
+        if self.shortlist is not None:
+            write_shortlist(folder / SHORTLIST_FILE, self.shortlist, self.tokenizer, config)
         save_generation_config(
             self.generation_config, folder, pad_id=config.pad_id, start_id=config.start_id, eos_ids=config.eos_ids
         )
@@ -338,7 +354,9 @@ class TextToText(Pipeline[Seq2Seq]):
         return self._preparation().split(text, prefix, max_length)
 
     def _preparation(self) -> SourcePreparation:
-        return SourcePreparation(self.tokenizer, self.model.config, self.max_length, self.prompts.prefix)
+        return SourcePreparation(
+            self.tokenizer, self.model.config, self.max_length, self.prompts.prefix, self.shortlist
+        )
 
     def _inference(self) -> Seq2SeqInference:
         return Seq2SeqInference(self.inference_model, self._preparation(), self.name, self.precision.name)

@@ -54,6 +54,7 @@ def translation(
     length_penalty: options.LengthPenalty = None,
     precision: options.Precision = options.PrecisionOption.float32,
     device: options.Device = "auto",
+    shortlist: options.Shortlist = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -78,19 +79,18 @@ def translation(
     else:
         from clearhead.pipelines.text_to_text import TextToText
 
-        translator = TextToText.from_pretrained(str(model), precision=precision.value, device=device)
+        translator = TextToText.from_pretrained(
+            str(model), precision=precision.value, device=device, shortlist=shortlist
+        )
         generation_options: GenerationOptions = {
             "beam_size": beam_size,
             "max_new_tokens": max_new_tokens,
             "length_penalty": length_penalty,
         }
-        show_progress = not quiet and sys.stderr.isatty()
         languages = source_lang, target_lang
-        outputs = _translate(translator, data, f"{source}", languages, generation_options, show_progress)
+        outputs = _translate(translator, data, f"{source}", languages, generation_options, quiet)
     if output is not None:
-        # one line per line of the source, even with --join-repeated
-        lines = {index: text for text, indices in zip(outputs, data.lines, strict=True) for index in indices}
-        texts.write_lines(output, [lines[index] for index in sorted(lines)])
+        _write_translations(output, outputs, data)
     scores = translation_scores(outputs, data.references, tokenize=tokenize, lowercase=lowercase)
     if as_json:
         typer.echo(json.dumps(asdict(scores), allow_nan=False))
@@ -108,6 +108,12 @@ def _corpus(sources: Sequence[str] | None, references: Sequence[Sequence[str]], 
     return MultiReferenceCorpus(
         list(sources or ()), [list(lines) for lines in references], [[index] for index in range(count)]
     )
+
+
+def _write_translations(path: Path, outputs: Sequence[str], data: "MultiReferenceCorpus") -> None:
+    """Write one line per line of the source, even with --join-repeated."""
+    lines = {index: text for text, indices in zip(outputs, data.lines, strict=True) for index in indices}
+    texts.write_lines(path, [lines[index] for index in sorted(lines)])
 
 
 def _unique_translations(hypotheses: Sequence[str], data: "MultiReferenceCorpus", path: Path) -> list[str]:
@@ -128,7 +134,7 @@ def _translate(
     name: str,
     languages: tuple[str | None, str | None],
     generation_options: "GenerationOptions",
-    show_progress: bool,
+    quiet: bool,
 ) -> list[str]:
     from clearhead.finite import error_context
     from clearhead.runtime.progress import token_progress
@@ -147,7 +153,7 @@ def _translate(
     )
     texts, truncated = [], 0
     with (
-        token_progress(len(data.sources), show_progress, description="translating") as on_step,
+        token_progress(len(data.sources), not quiet and sys.stderr.isatty(), description="translating") as on_step,
         error_context(location=line),
     ):
         for output in outputs:

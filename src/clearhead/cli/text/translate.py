@@ -88,14 +88,14 @@ def translate(
     precision: options.Precision = options.PrecisionOption.auto,
     device: options.Device = "auto",
     runtime: Runtime = RuntimeOption.torch,
-    errors: Errors = (ErrorsOption.strict),
+    shortlist: options.Shortlist = None,
+    errors: Errors = ErrorsOption.strict,
     as_json: AsJson = False,
 ) -> None:
     """Translate texts, one output line per text or input line. An empty line gives an empty line."""
     from clearhead.data.corpus import Corpus, texts_of
 
-    if split_sentences and (n_best > 1 or prefix is not None):
-        raise ValueError(f"--split-sentences cannot be used with --{'prefix' if prefix else 'n-best'}")
+    _check_split_sentences(split_sentences, n_best, prefix)
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)
     if output is not None:
@@ -104,7 +104,9 @@ def translate(
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
     from clearhead.pipelines.text_to_text import WINDOW_TEXTS, TextToText
 
-    translator = TextToText.from_pretrained(model, precision=precision.value, device=device, runtime=runtime.value)
+    translator = TextToText.from_pretrained(
+        model, precision=precision.value, device=device, runtime=runtime.value, shortlist=shortlist
+    )
     options.check_precision(precision, translator.precision.name, strict)
     translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
     _check_n_best(n_best, translator.generation_config.updated(beam_size=beam_size).beam_size)
@@ -126,6 +128,11 @@ def translate(
     else:
         complete = _write(corpus, output, generate_iter, as_json, warn_sentences=model == options.TRANSLATOR)
     warn_truncated(complete.count(False), len(complete))
+
+
+def _check_split_sentences(split_sentences: bool, n_best: int, prefix: Path | None) -> None:
+    if split_sentences and (n_best > 1 or prefix is not None):
+        raise ValueError(f"--split-sentences cannot be used with --{'prefix' if prefix else 'n-best'}")
 
 
 def _check_n_best(n_best: int, beams: int) -> None:

@@ -111,6 +111,13 @@ class DecoderStepStruct(ctypes.Structure):
         ("memory_length", ctypes.c_int32),
         ("final_norm", NormStruct),
         ("output", LinearStruct),
+        ("output_columns", ctypes.c_void_p),
+        ("column_bytes", ctypes.c_int32),
+        ("allowed_starts", ctypes.c_void_p),
+        ("allowed_tokens", ctypes.c_void_p),
+        ("common", LinearStruct),
+        ("num_common", ctypes.c_int32),
+        ("common_tokens", ctypes.c_void_p),
         ("excluded", ctypes.c_void_p),
         ("num_excluded", ctypes.c_int32),
         ("is_renormalized", ctypes.c_int32),
@@ -191,6 +198,12 @@ def pack(codes_NK: Tensor, isa: str) -> Tensor:
     packed = aligned[skipped : skipped + size]
     packed.copy_(blocks.reshape(-1))
     return packed
+
+
+def unpack(packed: Tensor, rows: int, columns: int) -> Tensor:
+    """Return the codes (N, K) of a weight that `pack` packed, in the integers of the instruction set."""
+    blocks = packed.view(rows // MULTIPLE, columns // (4 // packed.dtype.itemsize), MULTIPLE, -1)
+    return blocks.transpose(1, 2).reshape(rows, columns)
 
 
 def linear(struct: LinearStruct, activation: int, x: Tensor, isa: str) -> Tensor:

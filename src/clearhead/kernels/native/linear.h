@@ -50,6 +50,12 @@ typedef __m512i step;
 INLINE step step_load(const char *p) { return _mm512_load_si512(p); }
 INLINE sum sum_product(sum a, int32_t four, step w) { return _mm512_dpbusd_epi32(a, _mm512_set1_epi32(four), w); }
 
+/* 64 codes times 64 weights, added to 16 partial sums */
+INLINE sum sum_line(sum a, const code *x, const char *w) {
+    return _mm512_dpbusd_epi32(a, _mm512_loadu_si512(x), _mm512_loadu_si512(w));
+}
+INLINE int32_t sum_total(sum a) { return _mm512_reduce_add_epi32(a); }
+
 #elif defined(__AVXVNNI__)
 
 typedef uint8_t code;
@@ -83,6 +89,11 @@ INLINE step step_load(const char *p) {
 INLINE sum sum_product(sum a, int32_t four, step w) {
     const __m256i x = _mm256_set1_epi32(four);
     return (sum){_mm256_dpbusd_avx_epi32(a.low, x, w.low), _mm256_dpbusd_avx_epi32(a.high, x, w.high)};
+}
+INLINE sum sum_line(sum a, const code *x, const char *w) {
+    const sum weights = sum_load((const int32_t *)w);
+    return (sum){_mm256_dpbusd_avx_epi32(a.low, _mm256_loadu_si256((const __m256i *)x), weights.low),
+                 _mm256_dpbusd_avx_epi32(a.high, _mm256_loadu_si256((const __m256i *)(x + 32)), weights.high)};
 }
 
 #else
@@ -118,7 +129,22 @@ INLINE sum sum_product(sum a, int32_t two, step w) {
     return (sum){_mm256_add_epi32(a.low, _mm256_madd_epi16(x, w.low)),
                  _mm256_add_epi32(a.high, _mm256_madd_epi16(x, w.high))};
 }
+INLINE sum sum_line(sum a, const code *x, const char *w) {
+    const sum weights = sum_load((const int32_t *)w);
+    const __m256i low = _mm256_loadu_si256((const __m256i *)x), high = _mm256_loadu_si256((const __m256i *)(x + 16));
+    return (sum){_mm256_add_epi32(a.low, _mm256_madd_epi16(low, weights.low)),
+                 _mm256_add_epi32(a.high, _mm256_madd_epi16(high, weights.high))};
+}
 
+#endif
+
+#if GROUPS == 1
+INLINE int32_t sum_total(sum a) {
+    const __m256i eight = _mm256_add_epi32(a.low, a.high);
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 1)));
+}
 #endif
 
 /* GELU(x) = x Φ(x), to 8e-5: Φ(x) - 1/2 as an odd polynomial of [-4.5, 4.5], fitted to the largest error of GELU. */
@@ -269,6 +295,22 @@ INLINE void multiply_activated(const Linear *w, const int activation, int first,
             tile_rows(1, w, activation, groups, column, x + (size_t)r * w->in, scales + r,
                       outliers + (size_t)r * MAX_OUTLIERS, y + (size_t)r * stride, stride);
     }
+}
+
+/* A column of W with all that belongs to it, side by side: codes, zeros up to a multiple of 64 bytes, then these. */
+typedef struct {
+    int32_t start;
+    float scale, bias, outlier_weight[MAX_OUTLIERS];
+} ColumnEnd;
+
+/* The same value as `multiply` gives, for one row and one column. */
+INLINE float dot(const Linear *w, const char *column, const code *x, float row_scale, const float *outliers) {
+    sum total = sum_load((const int32_t[GROUP]){0});
+    for (int k = 0; k < w->in; k += 64 / (int)sizeof(code), column += 64) total = sum_line(total, x + k, column);
+    const ColumnEnd *end = (const ColumnEnd *)column;
+    float value = __builtin_fmaf((float)(end->start + sum_total(total)), row_scale * end->scale, end->bias);
+    for (int j = 0; j < w->num_outliers; j++) value = __builtin_fmaf(outliers[j], end->outlier_weight[j], value);
+    return value;
 }
 
 static void multiply(const Linear *w, int activation, int first, int last, const code *x, const float *scales,

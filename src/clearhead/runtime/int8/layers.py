@@ -4,8 +4,9 @@ import functools
 from typing import cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from clearhead.equations.masks import MaskLike, as_mask
 from clearhead.kernels.linear import version
@@ -68,6 +69,37 @@ class PackedInt8Weight:
     def matmul(self, x: Tensor, activation: str = "none") -> Tensor:
         """Return act(x Wᵀ + b) in float32."""
         return library.linear(self.struct, library.ACTIVATIONS[activation], x, self.isa)
+
+    @functools.cached_property
+    def by_column(self) -> Tensor:
+        """Bytes (N, ...) of each column of the result: codes, zeros up to a multiple of 64, and a `ColumnEnd`.
+
+        The kernels compute single columns with them.
+        """
+        packed, start_N, scale_N, bias_N, _, _, outlier_weight_JN = self._parts
+        codes_NK = library.unpack(packed, self.struct.out_features, self.struct.in_features)
+        floats_NF = torch.cat([scale_N[:, None], bias_N[:, None], outlier_weight_JN.t()], dim=1)
+        end_NB = torch.cat([start_N[:, None].view(torch.uint8), floats_NF.view(torch.uint8)], dim=1)
+        return torch.cat([_whole_lines(codes_NK.contiguous().view(torch.uint8)), _whole_lines(end_NB)], dim=1)
+
+    def select(self, columns_C: Int[Tensor, "C"]) -> "PackedInt8Weight":
+        """Return the weight of some columns of the result, with columns of zeros up to a multiple of 16."""
+        _, _, scale_N, bias_N, _, outliers_J, outlier_weight_JN = self._parts
+        padding = -len(columns_C) % library.MULTIPLE
+        codes_CK = self.by_column[columns_C, : self.struct.in_features * self._parts[0].itemsize].view(
+            self._parts[0].dtype
+        )
+        weight = QuantizedWeight(
+            functional.pad(codes_CK, (0, 0, 0, padding)),
+            functional.pad(scale_N[columns_C], (0, padding)),
+            outliers_J.long(),
+            functional.pad(outlier_weight_JN[:, columns_C], (0, padding)),
+        )
+        return PackedInt8Weight(weight, functional.pad(bias_N[columns_C], (0, padding)), None, self.isa)
+
+
+def _whole_lines(bytes_NB: Tensor) -> Tensor:
+    return functional.pad(bytes_NB, (0, -bytes_NB.shape[1] % 64))
 
 
 class UnchangedParameters:

@@ -18,9 +18,38 @@ from clearhead.models.config import Seq2SeqConfig
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.int8.files import Int8Source
-from clearhead.runtime.int8.layers import Int8Linear, Int8OutputProjection, norm_struct
+from clearhead.runtime.int8.layers import Int8Linear, Int8OutputProjection, PackedInt8Weight, norm_struct
 from clearhead.runtime.precision import Precision
 from clearhead.stacks.decoder import DecoderLayer
+
+_MIN_SENTENCES = 8
+"""Number of sentences from which on it pays to pack the weights of the tokens that all of them may have."""
+
+
+class AllowedTokens:
+    """The tokens that the targets of each sentence may have. The output projection computes no other logits.
+
+    Args:
+        allowed: the tokens of each row of the memory, ascending.
+        output: the output projection.
+    """
+
+    def __init__(self, allowed: Sequence[Int[Tensor, "_"]], output: PackedInt8Weight) -> None:
+        self._columns = output.by_column
+        self._starts = torch.tensor([0, *(len(tokens) for tokens in allowed)]).cumsum(0).to(torch.int32)
+        self._tokens = torch.cat(list(allowed)).to(torch.int32)
+        self._common = torch.empty(0, dtype=torch.int32)
+        if len(allowed) >= _MIN_SENTENCES:  # tokens of all sentences are computed for several rows at once
+            self._common = (torch.bincount(self._tokens) == len(allowed)).nonzero()[:, 0].to(torch.int32)
+            self._packed = output.select(self._common)
+
+    def write(self, step: library.DecoderStepStruct) -> None:
+        """Write the addresses of the tokens and of their columns into a step."""
+        step.output_columns, step.column_bytes = self._columns.data_ptr(), self._columns.shape[1]
+        step.allowed_starts, step.allowed_tokens = self._starts.data_ptr(), self._tokens.data_ptr()
+        if len(self._common):
+            step.common, step.num_common = self._packed.struct, len(self._common)
+            step.common_tokens = self._common.data_ptr()
 
 
 class SlotCache:
@@ -33,6 +62,9 @@ class SlotCache:
         num_layers: number of layers.
         width: number of columns of the keys of all heads.
         structs: the decoder's layers for the kernels, of this cache alone: its steps write addresses into them.
+
+    Attributes:
+        allowed: the tokens that the targets may have; None for all.
     """
 
     def __init__(self, num_layers: int, width: int, structs: "ctypes.Array[library.DecoderLayerStruct]") -> None:
@@ -42,6 +74,7 @@ class SlotCache:
         self.slots_NL = torch.empty(0, 0, dtype=torch.int32)
         self.memory: list[Tensor] | None = None
         self.memory_rows_N = self.memory_lengths_B = torch.empty(0, dtype=torch.int32)
+        self.allowed: AllowedTokens | None = None
         self._used = 0
 
     def append(self, rows: int) -> None:
@@ -102,6 +135,10 @@ class FusedDecoder(nn.Module):
         structs = type(self._structs).from_buffer_copy(self._structs)  # searches can run in several threads
         return SlotCache(len(self.layers), structs[0].heads * structs[0].head_width, structs)
 
+    def restrict(self, cache: SlotCache, allowed: Sequence[Int[Tensor, "_"]]) -> None:
+        """Let each row of the memory have some tokens only; the output projection computes no other ones."""
+        cache.allowed = AllowedTokens(allowed, self.output)
+
     def project_memory(self, memory: Float[Tensor, "B M D"], mask: MaskLike, cache: SlotCache) -> None:
         """Store the keys and values of cross-attention of all layers in the cache."""
         batch, length, _ = memory.shape
@@ -133,6 +170,8 @@ class FusedDecoder(nn.Module):
             self._final_norm,
             self.output.struct,
         )
+        if cache.allowed is not None and "best_tokens" in results:
+            cache.allowed.write(step)
         for name, value in sizes.items():
             setattr(step, name, value)
         for name, tensor in results.items():
@@ -172,6 +211,10 @@ class Int8Seq2Seq(nn.Module):
     def fuses(self, cache: object) -> bool:
         """Return whether steps with a cache are fused."""
         return isinstance(cache, SlotCache)
+
+    def restrict(self, cache: SlotCache, allowed: Sequence[Int[Tensor, "_"]]) -> None:
+        """Restrict `best_tokens` to some tokens for each sentence of an empty cache."""
+        self.decoder.restrict(cache, allowed)
 
     def decode(
         self, target_ids: Int[Tensor, "N L"], memory: Float[Tensor, "B M D"], mask: None, memory_mask: Any, cache: Any

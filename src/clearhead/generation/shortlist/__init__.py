@@ -1,0 +1,1 @@
+"""Vocabulary shortlists: the tokens that the target of a source may have."""

@@ -1,0 +1,85 @@
+"""Shortlists in 8 bits: logits of single columns have the bits of the whole output projection."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support.models import folders
+from support.models.int8 import INSTRUCTION_SETS, needs_kernels, packed, random_weight
+
+from clearhead import TextToText
+from clearhead.generation.generate import generate
+from clearhead.generation.state import keep_outputs
+from clearhead.generation.strategy import EncodedSource
+from clearhead.kernels.native import library
+
+pytestmark = needs_kernels
+
+EVERYDAY = (Path(__file__).parents[3] / "examples" / "everyday.txt").read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return TextToText.from_pretrained(precision="int8", device="cpu")
+
+
+def sources_of(model, texts):
+    ids = [tokens.ids for tokens in model.tokenizer.encode(texts)]
+    return [EncodedSource(source, (model.model.config.start_id,)) for source in ids]
+
+
+@pytest.mark.parametrize("beams", [1, 5])
+def test_allowing_every_token_gives_the_same_bits(translator, beams):
+    config = translator.generation_config.updated(beam_size=beams)
+    sources = sources_of(translator, EVERYDAY)
+    every = torch.arange(translator.model.config.vocab_size)
+    allowed = [replace(source, allowed=every) for source in sources]
+    expected = generate(translator.inference_model, sources, config)
+    assert generate(translator.inference_model, allowed, config) == expected
+    assert [generate(translator.inference_model, [source], config)[0] for source in allowed] == expected
+    some = [source if index % 2 else sources[index] for index, source in enumerate(allowed)]
+    assert generate(translator.inference_model, some, config) == expected
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize("options", [{}, {"bad_words_ids": [[12], [250]]}, {"min_new_tokens": 12}])
+def test_shortlist_gives_the_tokens_of_masked_logits(translator, beams, options):
+    assert translator.shortlist is not None
+    config = translator.generation_config.updated(beam_size=beams, max_new_tokens=30, **options)
+    sources = sources_of(translator, EVERYDAY)
+    allowed = translator.shortlist.allowed([source.ids for source in sources])
+    sources = [replace(source, allowed=tokens) for source, tokens in zip(sources, allowed, strict=True)]
+    ours = generate(translator.inference_model, sources, config)
+    alone = [generate(translator.inference_model, [source], config)[0] for source in sources]
+    assert ours == alone  # the tokens that all sentences share are computed elsewhere
+    with keep_outputs():
+        masked = generate(translator.inference_model, sources, config)
+    for (one, *_), (other, *_) in zip(ours, masked, strict=True):
+        assert one.ids == other.ids
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("width", [48, 64, 80])
+def test_each_instruction_set_and_width(isa, width, tmp_path, monkeypatch):
+    monkeypatch.setattr(library, "isa", lambda: isa)
+    heads = {"encoder_attention_heads": width // 16, "decoder_attention_heads": width // 16}
+    folders.marian(tmp_path, d_model=width, encoder_ffn_dim=2 * width, decoder_ffn_dim=2 * width, **heads)
+    model = TextToText.from_pretrained(tmp_path, precision="int8", device="cpu")
+    config = model.generation_config.updated(beam_size=3, max_new_tokens=6)
+    sources = sources_of(model, ["the house", "a small dog", "we see the water"] * 4)
+    every = torch.arange(model.model.config.target_vocab_size or model.model.config.vocab_size)
+    expected = generate(model.inference_model, sources, config)
+    allowed = [replace(source, allowed=every) for source in sources]
+    assert generate(model.inference_model, allowed, config) == expected
+    assert generate(model.inference_model, allowed[:2], config) == expected[:2]
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("num_outliers", [0, 3, 16])
+def test_selected_columns(isa, num_outliers):
+    torch.manual_seed(num_outliers)
+    weight = packed(random_weight(96, 80, num_outliers), torch.randn(96), isa=isa)
+    columns, x = torch.tensor([0, 3, 4, 17, 80, 95]), torch.randn(7, 80)
+    assert torch.equal(weight.select(columns).matmul(x)[:, :6], weight.matmul(x)[:, columns])
