@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,6 +165,9 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
 def _open(path: Path, create: int = 0) -> tuple[int, bool]:
     """Open a lock file, and return whether this process can write it: the file of another user can only be locked."""
     no_links = getattr(os, "O_NOFOLLOW", 0)
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise ValueError(f"{path} is a link, a folder or a device, but a lock is a regular file; remove it")
     try:
         return os.open(path, os.O_RDWR | create | no_links, 0o666), True
     except PermissionError:
