@@ -352,6 +352,8 @@ def test_integers_beyond_64_bits(texts, tmp_path, tiny_bert):
         "training.steps",
         "data.batch_tokens",
         "model.d_model",
+        "optimizer.warmup_steps",
+        "seed",
     ],
 )
 @pytest.mark.parametrize("value", [2**63, BIG])
