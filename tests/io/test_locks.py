@@ -200,6 +200,18 @@ def test_lock_that_is_no_regular_file(tmp_path, make):
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.parametrize("lock", [writer_lock, folder_lock])
+def test_full_disk_names_the_output_and_leaves_no_lock(tmp_path, monkeypatch, lock):
+    def write(handle, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(OSError, match="No space left on device") as caught, lock(tmp_path / "out"):
+        pass
+    assert caught.value.filename == str(tmp_path / "out")
+    assert os.listdir(tmp_path) == []
+
+
 def test_lock_file_of_another_user(tmp_path, monkeypatch):
     """Its mode is 0o644: this user can lock and remove it, but not write it."""
     output, lock_file = tmp_path / "out", tmp_path / ".out.lock"

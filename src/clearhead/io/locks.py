@@ -143,7 +143,7 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(handle), path.stat()):
                         if is_own:
-                            _write_holder(handle)
+                            _write_holder(handle, path, output)
                             return handle
                         with error_path(output):
                             path.unlink()
@@ -198,10 +198,15 @@ def _try_lock(handle: int, output: Path) -> bool:
     return True
 
 
-def _write_holder(handle: int) -> None:
+def _write_holder(handle: int, path: Path, output: Path) -> None:
     holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-    os.ftruncate(handle, 0)
-    os.write(handle, json.dumps(holder).encode())
+    try:
+        with error_path(output):
+            os.ftruncate(handle, 0)
+            os.write(handle, json.dumps(holder).encode())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _read_holder(handle: int) -> str | None:
