@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from support.models.tiny import make_bert
 
 from clearhead import TextEncoder
-from clearhead.checkpoints import load_encoder, load_seq2seq
+from clearhead.checkpoints import checkpoint_type, load_encoder, load_seq2seq
 from clearhead.checkpoints.convert import convert
 from clearhead.io import hub
 
@@ -308,6 +308,12 @@ def change_json(path, change):
     data = json.loads(path.read_text())
     change(data)
     path.write_text(json.dumps(data))
+
+
+def test_architectures_that_are_not_a_list(tmp_path):
+    for value in (5, "BertModel", {}, None):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "architectures": value}))
+        assert checkpoint_type(tmp_path) == "encoder"
 
 
 def test_tokens_without_embedding_are_refused(folder):

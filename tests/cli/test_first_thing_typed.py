@@ -283,3 +283,10 @@ def test_existing_file_is_read_whatever_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").write_text("one\n")
     assert is_file("notes")
+
+
+def test_device_without_values(tiny_bert):
+    for device in ("meta", "xla"):
+        message = refused("encode", "hello", "-m", tiny_bert, "--device", device)
+        assert f"device '{device}' cannot be used: " in message
+        assert len(message) < 200

@@ -130,6 +130,23 @@ def test_formats_are_recognized_by_their_first_bytes(tmp_path, tiny_bert, kind):
         assert fix in message
 
 
+def test_advice_about_encodings_names_only_options_of_the_command(tmp_path, tiny_bert):
+    texts, rows, out = tmp_path / "a.txt", tmp_path / "a.jsonl", tmp_path / "out"
+    texts.write_bytes(b"one\ntw\xff\n")
+    rows.write_bytes(b'{"text": "one"}\n{"text": "tw\xff"}\n')
+    for arguments in (
+        ("quantize", tiny_bert, out, "--texts", texts),
+        ("export", tiny_bert, out, "--to", "onnx", "--texts", texts),
+        ("benchmark", "encode", texts, "-m", tiny_bert),
+        ("summarize", rows, "-m", tiny_bert),
+    ):
+        message = refused(*arguments)
+        assert ", line 2: not UTF-8 at byte" in message, arguments
+        assert message.endswith("convert it, for example with iconv\n")
+    assert "use --errors replace to insert replacement characters" in refused("encode", rows, "-m", tiny_bert)
+    assert not out.exists()
+
+
 @given(st.text(min_size=1).filter(lambda text: any(map(str.isalpha, text))))
 def test_utf8_is_not_mistaken_for_another_encoding(text):
     content = text.replace("\0", " ").encode()
@@ -185,6 +202,20 @@ def test_parquet_with_broken_utf8(tmp_path, tiny_bert, kind):
         assert "names.parquet" in refused("encode", tmp_path / "names.parquet", "-m", tiny_bert)
     else:
         assert "row 4" in refused("encode", path, "-m", tiny_bert, "--errors", "replace")
+
+
+@pytest.mark.parametrize("nest", ["list", "struct"])
+def test_parquet_with_broken_utf8_in_kept_lists_and_structs(tmp_path, tiny_bert, nest):
+    values = pa.array([b"one", b"caf\xe9"], pa.binary())
+    plain = pa.Array.from_buffers(pa.string(), 2, values.buffers())
+    nested = {
+        "list": lambda: pa.ListArray.from_arrays([0, 1, 2], plain),
+        "struct": lambda: pa.StructArray.from_arrays([plain], ["word"]),
+    }[nest]()
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table({"text": ["a", "b"], "kept": nested}), path)
+    message = refused("encode", path, "-m", tiny_bert, "--keep", "kept")
+    assert f"{path}, row 2, column 'kept': not UTF-8 at byte 4 (0xe9); write the file again with UTF-8 text" in message
 
 
 def test_long_fields_of_csv(tmp_path, tiny_bert):
@@ -321,6 +352,8 @@ def test_integers_beyond_64_bits(texts, tmp_path, tiny_bert):
         "training.steps",
         "data.batch_tokens",
         "model.d_model",
+        "optimizer.warmup_steps",
+        "seed",
     ],
 )
 @pytest.mark.parametrize("value", [2**63, BIG])

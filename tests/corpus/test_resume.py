@@ -12,11 +12,18 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from support.command import COMMAND, clearhead, refused, started
 from support.data.corpora import interrupted, sentences
+from support.models.int8 import needs_kernels
+from support.models.tiny import make_bert
 
+from clearhead import TextEncoder
 from clearhead.corpus.encode import EncodingStats, encode_corpus
 from clearhead.data.corpus import Corpus
+from clearhead.export.int8 import quantize
+from clearhead.runtime.int8 import files
 from clearhead.runtime.vectors import EncodeOptions
 
 
@@ -107,6 +114,22 @@ def test_resume_with_another_model_option_or_input_is_refused(encoder, corpus, t
         encode_corpus(encoder, Corpus([corpus]), output, cls)
     assert encode_corpus(encoder, Corpus([corpus]), output, cls, overwrite=True).texts == 100
     assert sorted(os.listdir(tmp_path)) == ["texts.txt", "v.npy"]
+
+
+@needs_kernels
+def test_resume_with_another_file_of_8_bit_weights_is_refused(corpus, tmp_path):
+    make_bert(tmp_path / "model")
+    quantize(tmp_path / "model", tmp_path / "int8", texts=["the old bridge"])
+    weights, output = tmp_path / "int8" / files.FILE, tmp_path / "v.npy"
+    quantized = TextEncoder.from_pretrained(tmp_path / "int8", precision="int8", device="cpu")
+    interrupted(quantized, Corpus([corpus]), output)
+    with safe_open(weights, framework="pt") as file:
+        tensors, metadata = load_file(weights), file.metadata()
+    tensors["encoder.layers.0.attention.out.scale_N"] *= 1.01
+    save_file(tensors, weights, metadata=metadata)
+    changed = TextEncoder.from_pretrained(tmp_path / "int8", precision="int8", device="cpu")
+    with pytest.raises(ValueError, match="model was"):
+        encode_corpus(changed, Corpus([corpus]), output, window_texts=12, resume=True)
 
 
 def test_resume_without_a_run_starts_one(encoder, corpus, tmp_path):

@@ -1,10 +1,12 @@
 """`clearhead quantize`: 8-bit weights in a file, which loading recognizes and `auto` uses."""
 
 import json
+import math
 import shutil
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from support.command import clearhead, refused
@@ -84,6 +86,49 @@ def test_weights_of_another_checkpoint_or_version_and_damaged_files_are_refused(
     assert TextEncoder.from_pretrained(folder, precision="float32").encode("hello").any()
     path.write_bytes(path.read_bytes()[:100])
     load_fails("is damaged")
+
+
+def change_tensor(field, change):
+    name = f"encoder.layers.0.attention.qkv.{field}"
+    return lambda tensors: {**tensors, name: change(tensors[name])}
+
+
+DAMAGED = {
+    # shapes: the kernels read and write as many elements as the file says
+    "more columns": change_tensor("codes_NK", lambda codes: torch.zeros(192, 128, dtype=torch.int8)),
+    "fewer columns": change_tensor("codes_NK", lambda codes: codes[:, :32]),
+    "fewer rows": change_tensor("codes_NK", lambda codes: codes[:16]),
+    "one dimension": change_tensor("codes_NK", torch.flatten),
+    "unsigned": change_tensor("codes_NK", lambda codes: codes.view(torch.uint8)),
+    "a code below -127": change_tensor("codes_NK", lambda codes: codes.clone().fill_(-128)),
+    "fewer scales": change_tensor("scale_N", lambda scale: scale[:7]),
+    "scales in float64": change_tensor("scale_N", torch.Tensor.double),
+    "scales that are NaN": change_tensor("scale_N", lambda scale: scale * math.nan),
+    "negative columns": change_tensor("outliers_J", lambda columns: columns - 10**6),
+    "columns beyond the width": change_tensor("outliers_J", lambda columns: columns + 60),
+    "one column several times": change_tensor("outliers_J", torch.zeros_like),
+    "too many outliers": change_tensor("outliers_J", lambda columns: torch.arange(17)),
+    "fewer outliers": change_tensor("outliers_J", lambda columns: columns[:3]),
+    "fractional columns": change_tensor("outliers_J", torch.Tensor.float),
+    "a transposed matrix": change_tensor("outlier_weight_JN", torch.t),
+    "infinite weights": change_tensor("outlier_weight_JN", lambda weight: weight * math.inf),
+    "a missing layer": lambda tensors: {name: tensor for name, tensor in tensors.items() if ".qkv." not in name},
+    "no tensors": lambda tensors: {},
+    "another tensor": lambda tensors: {**tensors, "encoder.codes_NK": torch.zeros(3)},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_tensors_that_do_not_fit_the_model_never_reach_the_kernels(quantized, tmp_path, damage):
+    folder = shutil.copytree(quantized[0] / "int8", tmp_path / "copy")
+    path = folder / files.FILE
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    tensors = DAMAGED[damage](load_file(path))
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata=metadata)
+    message = refused("encode", "hello", "-m", folder, "--precision", "int8")
+    assert f"{path} is damaged: encoder." in message
+    assert "run `clearhead quantize` again" in message
 
 
 @pytest.mark.parametrize("family", ["marian", "m2m100"])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -184,6 +185,31 @@ def test_unwritable_path_is_named(tmp_path):
         with pytest.raises(OSError, match=r"file/out|file'") as error, lock(tmp_path / "file" / "out"):
             pass
         assert str(tmp_path / "file") in str(error.value)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("elsewhere")])
+def test_lock_that_is_no_regular_file(tmp_path, make):
+    for path, lock in (
+        (tmp_path / ".v.npy.lock", lambda: writer_lock(tmp_path / "v.npy")),
+        (tmp_path / ".clearhead.lock", lambda: folder_lock(tmp_path)),
+    ):
+        make(path)
+        with pytest.raises(ValueError, match="a lock is a regular file; remove it") as caught, lock():
+            pass
+        assert str(path) in str(caught.value)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("lock", [writer_lock, folder_lock])
+def test_full_disk_names_the_output_and_leaves_no_lock(tmp_path, monkeypatch, lock):
+    def write(handle, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(OSError, match="No space left on device") as caught, lock(tmp_path / "out"):
+        pass
+    assert caught.value.filename == str(tmp_path / "out")
+    assert os.listdir(tmp_path) == []
 
 
 def test_lock_file_of_another_user(tmp_path, monkeypatch):

@@ -52,7 +52,8 @@ def checkpoint_type(folder: Path) -> CheckpointType:
 
 def architecture(folder: Path) -> str:
     """Return the class that transformers opens a folder with, from config.json; "" if it has none."""
-    return str((_read_config(folder).get("architectures") or [""])[0])
+    named = _read_config(folder).get("architectures")
+    return str(named[0]) if isinstance(named, list) and named else ""
 
 
 def load_encoder(

@@ -12,12 +12,15 @@ import torch
 from clearhead._version import __version__
 from clearhead.corpus.writers import PartFile, check_output
 from clearhead.data.corpus import Corpus
+from clearhead.data.lines import content_hash
 from clearhead.finite import error_context
 from clearhead.io.atomic import check_not_input, remove_leftovers
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 from clearhead.io.safetensors import weights_hash
+from clearhead.kernels.native import library
 from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.runtime.precision import INT8
 from clearhead.runtime.progress import BatchProgress
 from clearhead.runtime.streaming import WINDOW_TEXTS
 from clearhead.runtime.vectors import EncodedBatch, EncodeOptions
@@ -243,7 +246,7 @@ def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, wind
         "device": encoder.device.type,
         # results depend on the number of threads and on the kernels of the processor
         "threads": torch.get_num_threads() if cpu else None,
-        "processor": torch.backends.cpu.get_cpu_capability() if cpu else None,
+        "processor": _instruction_set(encoder) if cpu else None,
         "compiled": encoder.compile,
         "window": window_texts,
         "input": corpus.describe(),
@@ -255,7 +258,16 @@ def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, wind
     return settings
 
 
+def _instruction_set(encoder: TextEncoder) -> str | None:
+    return library.isa() if encoder.precision.name == INT8.name else torch.backends.cpu.get_cpu_capability()
+
+
 def fingerprint(encoder: TextEncoder) -> str:
-    """Return a hash of weights, config and tokenizer. A folder name does not identify a model."""
+    """Return a hash of weights, config and tokenizer. A folder name does not identify a model.
+
+    The hash includes the file of 8-bit weights if the encoder computes with it.
+    """
     settings = repr((encoder.model.config, encoder.settings)) + encoder.tokenizer.as_json()
+    if encoder.precision.name == INT8.name and encoder.int8.file is not None:
+        settings += str(content_hash(encoder.int8.file))
     return weights_hash(encoder.model.state_dict(), settings.encode())

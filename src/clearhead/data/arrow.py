@@ -181,7 +181,7 @@ def arrow_rows(
     row, share = 0, 0.0
     labels = _class_labels(source)
     for batch, end in _batches(source, [str(column.name) for column in columns]):
-        values = [_values(batch, column, labels.get(str(column.name)), source) for column in columns]
+        values = [_values(batch, column, labels.get(str(column.name)), source, row) for column in columns]
         for number, cells in enumerate(zip(*values, strict=True), start=1):
             row += 1
             on_progress(share + (end - share) * number / batch.num_rows)
@@ -331,8 +331,8 @@ def _class_labels(source: str) -> Mapping[str, Sequence[str]]:
     }
 
 
-def _values(batch: Any, column: Column, labels: Sequence[str] | None, source: str) -> list[Any]:
-    """Return the values of a column; texts as bytes if one of them is not UTF-8."""
+def _values(batch: Any, column: Column, labels: Sequence[str] | None, source: str, row: int) -> list[Any]:
+    """Return the values of a column after `row` earlier rows; texts as bytes if one of them is not UTF-8."""
     import pyarrow
 
     array = _column(batch, str(column.name))
@@ -340,9 +340,13 @@ def _values(batch: Any, column: Column, labels: Sequence[str] | None, source: st
         return [None] * batch.num_rows
     array = array.dictionary_decode() if pyarrow.types.is_dictionary(array.type) else array
     if column.any_type and not _is_text(array.type):
-        # Python's dates have no nanoseconds and end with the year 9999
-        with contextlib.suppress(ValueError, OverflowError):
+        try:
             return array.to_pylist()  # type: ignore[no-any-return]
+        except UnicodeDecodeError:  # in a list or a struct
+            for number, scalar in enumerate(array, start=row + 1):
+                _checked(scalar, f"{source}, row {number}, column {column.name!r}")
+        except (ValueError, OverflowError):
+            pass  # Python's dates have no nanoseconds and end with the year 9999
     if labels and pyarrow.types.is_integer(array.type):
         return [_label(number, labels, f"{source}: column {column.name!r}") for number in array.to_pylist()]
     try:
@@ -364,6 +368,13 @@ def _label(number: int | None, labels: Sequence[str], where: str) -> str | None:
     if not 0 <= number < len(labels):
         raise ValueError(f"{where} has the label {number}, but the file names only {len(labels)} labels")
     return labels[number]
+
+
+def _checked(scalar: Any, where: str) -> None:
+    try:
+        scalar.as_py()
+    except UnicodeDecodeError as error:
+        raise encoding_error(error, where, "write the file again with UTF-8 text") from None
 
 
 def _decoded(value: bytes, column: Column, where: str, errors: Errors, advice: str) -> str:

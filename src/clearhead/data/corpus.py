@@ -31,7 +31,7 @@ from clearhead.data.tables import Cells, Column, json_rows, missing_column, sepa
 log = logging.getLogger(__name__)
 
 DEFAULT_COLUMN = "text"
-_ADVICE = "use --errors replace to insert replacement characters"
+_CONVERT, _REPLACE = "convert it, for example with iconv", "use --errors replace to insert replacement characters"
 
 
 class Corpus:
@@ -45,7 +45,8 @@ class Corpus:
         sources: the files or folders; "-" is standard input.
         column: the name of the column; "text" if None. In .csv and .tsv files, a number from 0 is a column of a table
             without a header.
-        errors: how to handle bytes that are not UTF-8: "strict" raises, "replace" inserts U+FFFD.
+        errors: how to handle bytes that are not UTF-8: "strict" raises, "replace" inserts U+FFFD. None also raises,
+            with a message for commands without --errors.
         keep: other columns, whose values `take_kept` returns.
 
     Raises:
@@ -63,12 +64,13 @@ class Corpus:
         sources: Sequence[str | Path],
         *,
         column: str | None = None,
-        errors: Errors = "strict",
+        errors: Errors | None = None,
         keep: Sequence[str] = (),
     ) -> None:
-        check_choice("errors", errors, get_args(Errors))
+        check_choice("errors", errors or "strict", get_args(Errors))
         self.sources = [file for source in sources for file in _files(str(source))]
-        self.column, self.errors, self.keep = column, errors, list(keep)
+        self.column, self.errors, self.keep = column, errors or "strict", list(keep)
+        self._advice = _REPLACE if errors else _CONVERT
         self._kept: deque[list[Any]] = deque()
         self.bytes_read = self.texts_read = 0
         self._starts: list[int] = []  # number of the first text of each source
@@ -182,7 +184,7 @@ class Corpus:
                 raise ValueError(f"--keep needs the names of columns, but --column {self.column} is for no header")
             return
         with open_bytes(Path(source)) as file:
-            header = table_header(text_lines(file, source, errors=self.errors, advice=_ADVICE), source, commas=commas)
+            header = table_header(self._lines(file, source), source, commas=commas)
         if self.column is None and header and DEFAULT_COLUMN not in header and not separator_hint(header):
             raise ValueError(
                 f"{source} has the columns {', '.join(map(repr, header))}. Choose the texts with --column NAME, or "
@@ -193,12 +195,11 @@ class Corpus:
                 raise ValueError(f"{source}: {missing_column(column.name, header)}")
 
     def _lines(self, file: Iterable[bytes], name: str) -> Iterator[str]:
-        compressed = isinstance(file, GzipFile)  # its bytes are not those of the file
-
         def count(size: int) -> None:
-            self.bytes_read += 0 if compressed else size
+            # the bytes of compressed data are not those of the file
+            self.bytes_read += 0 if isinstance(file, GzipFile) else size
 
-        return text_lines(file, name, errors=self.errors, advice=_ADVICE, on_bytes=count)
+        return text_lines(file, name, errors=self.errors, advice=self._advice, on_bytes=count)
 
     def _arrow(self, source: str) -> Iterator[Cells]:
         start, size = self.bytes_read, Path(source).stat().st_size
@@ -207,7 +208,7 @@ class Corpus:
             self.bytes_read = start + int(share * size)
 
         return arrow_rows(
-            source, self._columns(), allow_numbers=False, errors=self.errors, advice=_ADVICE, on_progress=count
+            source, self._columns(), allow_numbers=False, errors=self.errors, advice=self._advice, on_progress=count
         )
 
 
@@ -245,7 +246,7 @@ class TypedTexts(Corpus):
 
 
 def texts_of(
-    arguments: Sequence[str], *, column: str | None = None, errors: Errors = "strict", keep: Sequence[str] = ()
+    arguments: Sequence[str], *, column: str | None = None, errors: Errors | None = None, keep: Sequence[str] = ()
 ) -> Corpus:
     """Return the texts of a command's arguments: those in files, or the arguments themselves.
 
@@ -355,7 +356,7 @@ def read_document(argument: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise encoding_error(error, source_name(argument), "convert it, for example with iconv") from None
+        raise encoding_error(error, source_name(argument), _CONVERT) from None
 
 
 def _check_typed(text: str, name: str) -> str:

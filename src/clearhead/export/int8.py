@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from clearhead.export.output import ExportReport, export_folder
 from clearhead.export.sample_texts import TEXTS, non_empty_texts
+from clearhead.finite import error_context
 from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
@@ -43,7 +44,8 @@ def quantize(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TE
         if reason is not None:
             raise ValueError(f"{model} cannot run in 8 bits: {reason}")
         pipeline.save_pretrained(output)
-        weights = quantize_model(pipeline.model, pipeline.int8.calibrate)
+        with error_context(model=str(model)):
+            weights = quantize_model(pipeline.model, pipeline.int8.calibrate)
         precision = replace(INT8, converter=Int8Converter(weights), convert_weights=None)
         quantized = copy.copy(pipeline)
         quantized.model = quantized.inference_model = inference_copy(pipeline.model, precision, _CPU).eval()

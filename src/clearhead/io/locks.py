@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,7 +143,7 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(handle), path.stat()):
                         if is_own:
-                            _write_holder(handle)
+                            _write_holder(handle, path, output)
                             return handle
                         with error_path(output):
                             path.unlink()
@@ -164,6 +165,9 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
 def _open(path: Path, create: int = 0) -> tuple[int, bool]:
     """Open a lock file, and return whether this process can write it: the file of another user can only be locked."""
     no_links = getattr(os, "O_NOFOLLOW", 0)
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise ValueError(f"{path} is a link, a folder or a device, but a lock is a regular file; remove it")
     try:
         return os.open(path, os.O_RDWR | create | no_links, 0o666), True
     except PermissionError:
@@ -194,10 +198,15 @@ def _try_lock(handle: int, output: Path) -> bool:
     return True
 
 
-def _write_holder(handle: int) -> None:
+def _write_holder(handle: int, path: Path, output: Path) -> None:
     holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-    os.ftruncate(handle, 0)
-    os.write(handle, json.dumps(holder).encode())
+    try:
+        with error_path(output):
+            os.ftruncate(handle, 0)
+            os.write(handle, json.dumps(holder).encode())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _read_holder(handle: int) -> str | None:

@@ -121,7 +121,8 @@ class QuestionAnswerer(Pipeline[SpanClassifier], BaseQuestionAnswerer):
         """Load an encoder with a span head from a local folder; arguments and errors as in `from_pretrained`."""
         model, family = checkpoints.load_span_classifier(folder)
         tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.encoder.config.vocab_size)
-        reader = cls(model, tokenizer, family, precision=precision, device=device, int8_weights=int8_file(folder))
+        with error_context(model=str(folder)):
+            reader = cls(model, tokenizer, family, precision=precision, device=device, int8_weights=int8_file(folder))
         reader.name = str(folder)
         return reader
 

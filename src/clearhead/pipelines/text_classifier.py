@@ -108,7 +108,10 @@ class TextClassifier(Pipeline[EncoderClassifier]):
         folder = hub.resolve_model(name, revision)
         model, family = checkpoints.load_classifier(folder)
         tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.encoder.config.vocab_size)
-        classifier = cls(model, tokenizer, family, precision=precision, device=device, int8_weights=int8_file(folder))
+        with error_context(model=str(name)):
+            classifier = cls(
+                model, tokenizer, family, precision=precision, device=device, int8_weights=int8_file(folder)
+            )
         classifier.name = str(name)
         return classifier
 

@@ -85,12 +85,11 @@ class TextEncoder(Pipeline[EncoderModel]):
         compile: bool = False,
     ) -> None:
         lengths = [length for length in (settings.max_length, tokenizer.max_length) if length is not None][:1]
-        self.model, self.tokenizer, self.family = model, tokenizer, family
+        self.model, self.tokenizer, self.family, self.compile = model, tokenizer, family, compile
         self.name = f"of type {family.model_type}"
         self.settings = replace(settings, max_length=min([*lengths, model.config.max_len]))
         self.device = choose_device(device)
         self.precision = choose_precision(precision, self.device, model, None if compile else int8_weights)
-        self.compile = compile
         self.int8 = Int8Source(partial(calibrate_encoder, model, tokenizer, self.settings.max_length), int8_weights)
         self.inference_model = inference_copy(model, self.precision, self.device, self.int8, compile=compile)
 
@@ -116,16 +115,17 @@ class TextEncoder(Pipeline[EncoderModel]):
         """
         folder = hub.resolve_model(name, revision)
         model, family = checkpoints.load_encoder(folder)
-        encoder = cls(
-            model,
-            check_vocabulary(Tokenizer.from_folder(folder), folder, model.config.vocab_size),
-            sentence_transformers.read_settings(folder),
-            family,
-            precision=precision,
-            device=device,
-            int8_weights=int8_file(folder),
-            compile=compile,
-        )
+        with error_context(model=str(name)):
+            encoder = cls(
+                model,
+                check_vocabulary(Tokenizer.from_folder(folder), folder, model.config.vocab_size),
+                sentence_transformers.read_settings(folder),
+                family,
+                precision=precision,
+                device=device,
+                int8_weights=int8_file(folder),
+                compile=compile,
+            )
         encoder.name = str(name)
         return encoder
 

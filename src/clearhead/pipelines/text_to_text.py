@@ -74,11 +74,10 @@ class TextToText(Pipeline[Seq2Seq]):
         device: str = "auto",
         int8_weights: Path | None = None,
     ) -> None:
-        self.model, self.tokenizer, self.family = model, tokenizer, family
+        self.model, self.tokenizer, self.family, self.device = model, tokenizer, family, choose_device(device)
         self.name = f"of type {family.model_type}"
         self.shortlist: Shortlist | None = None
         self.generation_config, self.prompts = generation_config, prompts or TaskPrompts({})
-        self.device = choose_device(device)
         self.precision = choose_precision(precision, self.device, model, int8_weights)
         self.max_length = min(filter(None, (tokenizer.max_length, model.config.max_len)), default=None)
         self.int8 = Int8Source(partial(calibrate_seq2seq, model, tokenizer, self.max_length), int8_weights)
@@ -122,17 +121,18 @@ class TextToText(Pipeline[Seq2Seq]):
         else:
             model, family = checkpoints.load_seq2seq(folder)
         sizes = model.config.vocab_size, model.config.target_vocab_size or model.config.vocab_size
-        text_to_text = cls(
-            model,
-            check_vocabulary(load_tokenizer(folder, family.model_type), folder, *sizes),
-            family,
-            load_checked_config(folder, sizes[1]),
-            TaskPrompts.from_folder(folder),
-            graphs,
-            precision=precision,
-            device=device,
-            int8_weights=int8_file(folder),
-        )
+        with error_context(model=str(name)):
+            text_to_text = cls(
+                model,
+                check_vocabulary(load_tokenizer(folder, family.model_type), folder, *sizes),
+                family,
+                load_checked_config(folder, sizes[1]),
+                TaskPrompts.from_folder(folder),
+                graphs,
+                precision=precision,
+                device=device,
+                int8_weights=int8_file(folder),
+            )
         text_to_text.name = str(name)
         if shortlist is None:
             shortlist = text_to_text.precision.name == "int8" and folder == hub.resolve_model(hub.TRANSLATOR)

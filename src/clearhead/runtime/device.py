@@ -16,9 +16,9 @@ def choose_device(device: str) -> torch.device:
         return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     try:
         chosen = torch.device(device)
-        torch.empty(0, device=chosen)
+        torch.zeros(1, device=chosen).item()  # not possible on meta, which holds no values
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].partition(". ")[0]
         if reason.startswith(("Expected one of ", "Invalid device string")):  # followed by all backends of torch
             reason = "expected auto, cpu, cuda, cuda:1, mps or another device of PyTorch"
         raise ValueError(f"device {device!r} cannot be used: {reason}") from None

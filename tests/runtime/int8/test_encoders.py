@@ -15,6 +15,7 @@ from support.models.tiny import make_bert
 from transformers import BertForSequenceClassification
 
 from clearhead import TextClassifier, TextEncoder
+from clearhead.export.int8 import quantize
 from clearhead.finite import NonFiniteError
 from clearhead.kernels.native import library
 from clearhead.runtime.int8.calibration import calibration_texts
@@ -121,5 +122,8 @@ def test_changed_weights_are_refused(encoder):
 def test_model_with_nan_is_not_quantized(tmp_path):
     make_bert(tmp_path, hidden_size=64, intermediate_size=128)
     overflow.everywhere(tmp_path)
-    with pytest.raises(NonFiniteError, match="^the model to quantize produced NaN or infinity in the hidden states of"):
+    message = rf"^calibration text \d+: the model {tmp_path} produced NaN or infinity in the hidden states of"
+    with pytest.raises(NonFiniteError, match=message):
         TextEncoder.from_pretrained(tmp_path, precision="int8", device="cpu")
+    with pytest.raises(NonFiniteError, match=message):
+        quantize(tmp_path, tmp_path / "int8")

@@ -66,7 +66,9 @@ def calibrate_seq2seq(model: Seq2Seq, tokenizer: TextTokenizer, max_length: int 
 
 def _name_text(texts: list[str]) -> AbstractContextManager[None]:
     """Name the calibration text in a `NonFiniteError`."""
-    return error_context(text=texts.__getitem__, location=lambda index: "", model="to quantize")
+    return error_context(
+        text=texts.__getitem__, location=lambda index: f"calibration text {index + 1}", model="to quantize"
+    )
 
 
 @dataclass

@@ -1,8 +1,9 @@
 """8-bit weights in a file next to a model's weights, so that loading does not have to calibrate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 
 from clearhead.io.atomic import atomic_file
 from clearhead.io.safetensors import weights_hash
-from clearhead.runtime.int8.gptq import QuantizedWeight
-from clearhead.runtime.int8.quantize import quantize_model
+from clearhead.kernels.native import library
+from clearhead.runtime.int8.gptq import LEVELS, QuantizedWeight
+from clearhead.runtime.int8.quantize import quantizable, quantize_model, quantized_shape
 
 FILE = "int8.safetensors"
 """Name of the file in a model's folder."""
@@ -73,38 +75,77 @@ def write_int8(path: Path, model: nn.Module, weights: dict[int, QuantizedWeight]
 def read_int8(path: Path, model: nn.Module) -> dict[int, QuantizedWeight]:
     """Return the 8-bit weights of a model by the `id` of their layer.
 
+    The kernels check no index or size, so that all shapes and values are compared with the model here.
+
     Raises:
         ValueError: the file is damaged, has another format, or was made from other weights.
     """
-    metadata, tensors = _read(path)
-    if metadata.get("format") != _FORMAT:
-        raise ValueError(f"{path} was written by another version of clearhead; run `clearhead quantize` again")
-    if metadata.get("weights") != _hash(model):
-        raise ValueError(f"{path} was made from other weights than those next to it; run `clearhead quantize` again")
-    modules, names = dict(model.named_modules()), {name.rpartition(".")[0] for name in tensors}
     try:
-        return {
-            id(modules[name]): QuantizedWeight(*(tensors[f"{name}.{field}"] for field in _FIELDS)) for name in names
-        }
-    except KeyError as error:
-        raise ValueError(f"{path} is damaged: {error} is missing; run `clearhead quantize` again") from None
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != _FORMAT:
+                raise ValueError(f"{path} was written by another version of clearhead; run `clearhead quantize` again")
+            if metadata.get("weights") != _hash(model):
+                raise ValueError(
+                    f"{path} was made from other weights than those next to it; run `clearhead quantize` again"
+                )
+            fitting = {id(module) for module in quantizable(model)}
+            layers = {name: module for name, module in model.named_modules() if id(module) in fitting}
+            _check_names(file.keys(), layers)
+            return {id(module): _read_weight(file, name, *quantized_shape(module)) for name, module in layers.items()}
+    except (SafetensorError, OSError, _DamagedError) as error:
+        raise ValueError(f"{path} is damaged: {error}; run `clearhead quantize` again") from None
+
+
+def _check_names(names: Iterable[str], layers: Iterable[str]) -> None:
+    found, expected = set(names), {f"{layer}.{field}" for layer in layers for field in _FIELDS}
+    for name in sorted(expected - found):
+        raise _DamagedError(f"{name} is missing")
+    for name in sorted(found - expected):
+        raise _DamagedError(f"{name} is not a tensor of this model's 8-bit weights")
+
+
+def _read_weight(file: Any, layer: str, rows: int, columns: int) -> QuantizedWeight:
+    """Return the weight (N, K) of a layer, whose shapes and dtypes are checked before anything is allocated."""
+    names = {field: f"{layer}.{field}" for field in _FIELDS}
+    headers = {field: file.get_slice(name) for field, name in names.items()}
+    outliers = headers["outliers_J"].get_shape()
+    if len(outliers) != 1 or outliers[0] > min(library.MAX_OUTLIERS, columns):
+        raise _DamagedError(f"{names['outliers_J']} has the shape {outliers}")
+    expected = {
+        "codes_NK": ("I8", [rows, columns]),
+        "scale_N": ("F32", [rows]),
+        "outliers_J": ("I64", outliers),
+        "outlier_weight_JN": ("F32", [*outliers, rows]),
+    }
+    for field, (dtype, shape) in expected.items():
+        found = headers[field].get_dtype(), headers[field].get_shape()
+        if found != (dtype, shape):
+            raise _DamagedError(f"{names[field]} is {found[0]} {found[1]}, expected {dtype} {shape}")
+    weight = QuantizedWeight(*(file.get_tensor(names[field]) for field in _FIELDS))
+    in_range = {
+        "codes_NK": weight.codes_NK.amin() >= -LEVELS,
+        "scale_N": weight.scale_N.isfinite().all(),
+        "outliers_J": weight.outliers_J.diff(prepend=torch.tensor([-1]), append=torch.tensor([columns])).gt(0).all(),
+        "outlier_weight_JN": weight.outlier_weight_JN.isfinite().all(),
+    }
+    for field, valid in in_range.items():
+        if not valid:
+            raise _DamagedError(f"{names[field]} has a value that is out of range")
+    return weight
+
+
+class _DamagedError(Exception):
+    """The tensors of a file do not fit the model."""
 
 
 def is_accurate(path: Path) -> bool:
     """Return whether 8-bit weights keep the outputs of the sample texts, as measured when they were made."""
     try:
-        return float(_read(path, metadata_only=True)[0].get("cosine", "nan")) >= MIN_COSINE
-    except ValueError:
-        return False
-
-
-def _read(path: Path, *, metadata_only: bool = False) -> tuple[dict[str, str], dict[str, Tensor]]:
-    try:
         with safetensors.safe_open(path, framework="pt") as file:
-            names = [] if metadata_only else list(file.keys())
-            return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in names}
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is damaged: {error}; run `clearhead quantize` again") from None
+            return float((file.metadata() or {}).get("cosine", "nan")) >= MIN_COSINE
+    except (SafetensorError, OSError, ValueError):
+        return False
 
 
 def _hash(model: nn.Module) -> str:

@@ -20,7 +20,7 @@ def quantize_model(model: nn.Module, calibrate: Callable[[], object]) -> dict[in
         model: the model in float32, which is not modified.
         calibrate: runs the model on typical texts.
     """
-    modules = [(module, _width(module)) for module in quantizable(model)]
+    modules = [(module, quantized_shape(module)[1]) for module in quantizable(model)]
     statistics = record_inputs(modules, calibrate)
     with torch.inference_mode():
         return {id(module): _quantize(module, statistics[id(module)]) for module, _ in modules}
@@ -35,21 +35,23 @@ def quantizable(model: nn.Module) -> list[nn.Module]:
     fitting: list[nn.Module] = [
         linear for linear in linears if not linear.in_features % multiple and not linear.out_features % multiple
     ]
-    return fitting + [output for output in outputs if not _width(output) % multiple]
+    return fitting + [output for output in outputs if not quantized_shape(output)[1] % multiple]
 
 
-def _width(module: nn.Module) -> int:
+def quantized_shape(module: nn.Module) -> tuple[int, int]:
+    """Return the shape (N, K) of the codes of a layer; an output projection has rows up to a multiple of 16."""
     if isinstance(module, OutputProjection):
-        return module.tokens.weight.shape[1]
+        tokens, width = module.tokens.weight.shape
+        return tokens + -tokens % library.MULTIPLE, width
     assert isinstance(module, nn.Linear)
-    return module.in_features
+    return module.out_features, module.in_features
 
 
 def _quantize(module: nn.Module, statistics: InputStatistics) -> QuantizedWeight:
     weight: Tensor
     if isinstance(module, OutputProjection):
         tokens = module.tokens.weight.detach()
-        weight = nn.functional.pad(tokens, (0, 0, 0, -len(tokens) % library.MULTIPLE))
+        weight = nn.functional.pad(tokens, (0, 0, 0, quantized_shape(module)[0] - len(tokens)))
     else:
         assert isinstance(module, nn.Linear)
         weight = module.weight.detach()

@@ -16,6 +16,7 @@ def _check_64_bits(count: int) -> int:
 
 
 Count = Annotated[int, Field(ge=1), AfterValidator(_check_64_bits)]
+CountOrZero = Annotated[int, Field(ge=0), AfterValidator(_check_64_bits)]
 
 
 class Section(BaseModel):
@@ -147,7 +148,7 @@ class OptimizerSection(Section):
     betas: tuple[Probability, Probability] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-9
     schedule: Literal["inverse-square-root", "linear", "cosine", "constant"] = "inverse-square-root"
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: CountOrZero = 0
 
     def for_fine_tuning(self) -> "OptimizerSection":
         """Return the section with the defaults for fine-tuning in all keys that were not set."""
@@ -233,4 +234,4 @@ class RecipeBase(Section):
     optimizer: OptimizerSection = OptimizerSection()
     training: TrainingSection
     validation: ValidationSection = ValidationSection()
-    seed: Annotated[int, Field(ge=0)] = 1
+    seed: CountOrZero = 1
