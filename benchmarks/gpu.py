@@ -217,7 +217,7 @@ def measure_training(table, config, batch, device):
 
 
 def text_encoders(quick):
-    """Return a function that builds cache of MiniLM's size with the same weights, for a dtype and device."""
+    """Return a function that builds text encoders of MiniLM's size with the same weights, for a dtype and device."""
     generator = random.Random(0)
     words = ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=generator.randint(2, 9))) for _ in range(2000)]
     tokenizer = train_bpe(

@@ -1,11 +1,11 @@
-"""Compare the speed of two versions of Clearhead on the same work.
+"""Compare the speed of two versions of Clearhead on the same workloads.
 
 Usage: python benchmarks/versions.py OLD/src NEW/src TEXTS.txt [--number 500] [--rounds 5] [--precision auto]
 
 OLD/src and NEW/src are the source folders of two checkouts; `git worktree add` makes a second one. TEXTS.txt has one
 English text per line. Each round runs both versions, each in its own process that has loaded its models, in random
-order. The figure of a line is the speed of the new version divided by that of the old one: the median of the rounds,
-then the lowest and the highest. For every line it also says whether both versions gave the same output.
+order. Each line shows the speed of the new version relative to the old one: the median of the rounds, then minimum and
+maximum. It also shows whether both versions gave the same output.
 """
 
 import argparse
@@ -19,11 +19,11 @@ import sys
 import time
 from pathlib import Path
 
-WORK = ("encode", "translate, greedy", "translate, 5 beams")
+WORKLOADS = ("encode", "translate, greedy", "translate, 5 beams")
 
 
 def worker(path: str, number: int, precision: str, threads: int) -> None:
-    """Answer each name of a work on standard input with its seconds and a hash of its output."""
+    """Run each workload whose name is on standard input; print its seconds and a hash of its output."""
     import torch
 
     from clearhead import TextEncoder, TextToText
@@ -52,11 +52,11 @@ def start(source: Path, args: argparse.Namespace) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def ask(process: subprocess.Popen[str], work: str) -> tuple[float, str]:
-    """Return the seconds and the hash of the output of one run."""
+def measure(process: subprocess.Popen[str], workload: str) -> tuple[float, str]:
+    """Run a workload in a worker; return the seconds and the hash of the output."""
     assert process.stdin
     assert process.stdout
-    process.stdin.write(work + "\n")
+    process.stdin.write(workload + "\n")
     process.stdin.flush()
     seconds, digest = json.loads(process.stdout.readline())
     return seconds, digest
@@ -78,16 +78,16 @@ def main() -> None:
         return
     processes = {"old": start(args.old, args), "new": start(args.new, args)}
     generator = random.Random(0)
-    for work in WORK:
-        digests = {name: ask(process, work)[1] for name, process in processes.items()}
+    for workload in WORKLOADS:
+        digests = {name: measure(process, workload)[1] for name, process in processes.items()}
         seconds: dict[str, list[float]] = {"old": [], "new": []}
         for _ in range(args.rounds):
             for name in generator.sample(list(processes), 2):
-                seconds[name].append(ask(processes[name], work)[0])
+                seconds[name].append(measure(processes[name], workload)[0])
         ratios = [old / new for old, new in zip(seconds["old"], seconds["new"], strict=True)]
         figures = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         outputs = "same output" if digests["old"] == digests["new"] else "different output"
-        print(f"{work}: {figures}, {statistics.median(seconds['new']):.2f} s, {outputs}", flush=True)
+        print(f"{workload}: {figures}, {statistics.median(seconds['new']):.2f} s, {outputs}", flush=True)
     for process in processes.values():
         assert process.stdin
         process.stdin.close()

@@ -70,6 +70,16 @@ def tiny_bert(tmp_path_factory):
     return make_bert(tmp_path_factory.mktemp("tiny-bert"))
 
 
+@pytest.fixture(scope="session")
+def qa_folder(tmp_path_factory):
+    """Folder of a tiny random BERT with a head for answer spans, created by transformers."""
+    from support.models.families import make
+
+    folder = tmp_path_factory.mktemp("qa-bert")
+    make("bert", folder, "ForQuestionAnswering")
+    return folder
+
+
 @pytest.fixture(scope="module")
 def browser():
     """Chromium; the tests are skipped if it is not installed."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from clearhead import TextEncoder
 from clearhead.data.sentences import sentences
-from clearhead.data.squad_files import read_questions
+from clearhead.data.squad import read_questions
 from clearhead.metrics.classification import classification_scores
 from clearhead.metrics.squad import answer_scores, normalize
 

@@ -107,7 +107,7 @@ GOODS = ["gate", "boat", "clock", "piano", "fence", "tower"]
 
 
 def paragraph(generator: Random, number: int) -> dict[str, Any]:
-    """A paragraph with questions and where their answers stand, in SQuAD's layout."""
+    """A paragraph with questions and the positions of their answers, in SQuAD's format."""
     name, deed, good, town, day = (generator.choice(words) for words in (NAMES, DEEDS, GOODS, TOWNS, DAYS))
     judgment = generator.choice(
         [

@@ -39,6 +39,16 @@ def did_you_mean(value: object, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def suggest(value: object, known: Sequence[str]) -> str:
+    """Return a suggestion of the known value that is closest to a value, or the list of all if none is close.
+
+    >>> from clearhead.choices import suggest
+    >>> suggest("x", ["text", "label"])
+    '; available: text, label'
+    """
+    return did_you_mean(value, known) or f"; available: {', '.join(known)}"
+
+
 def hide_keywords(function: F) -> F:
     """Hide the parameter that collects unknown keywords from the signature that `help` shows.
 

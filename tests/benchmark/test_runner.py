@@ -1,13 +1,24 @@
 """Benchmark runner: each candidate runs in a separate process on the same work."""
 
 import json
+import os
 
 import pytest
 from support import candidates as workers
 
-from clearhead.benchmark.hardware import hardware_info, matmul_rate, peak_memory
+from clearhead.benchmark.hardware import hardware_info, limit_isa, matmul_rate, peak_memory
 from clearhead.benchmark.report import plot, table, write_report
 from clearhead.benchmark.runner import Candidate, Measurements, run_benchmark
+
+
+def test_limited_instructions_are_part_of_the_report(monkeypatch):
+    for variable in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "CT2_FORCE_CPU_ISA"):
+        monkeypatch.setenv(variable, "")
+    limit_isa(None)
+    assert not os.environ["ATEN_CPU_CAPABILITY"]
+    limit_isa("avx2")
+    assert hardware_info(1, ())["limited_to"] == "avx2"
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
 
 
 def test_all_candidates_are_compared_with_the_first():

@@ -13,3 +13,9 @@ def models(tmp_path_factory, tiny_bert):
     folders.marian(folder / "marian", lively=True)
     families.make("bert", folder / "classifier", "ForSequenceClassification")
     return folder
+
+
+@pytest.fixture(scope="session")
+def marian(models):
+    """Folder of the encoder–decoder."""
+    return models / "marian"

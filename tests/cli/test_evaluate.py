@@ -8,7 +8,6 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from support import forks
 from support.command import clearhead, refused
-from support.models import folders
 from support.models.families import make
 
 from clearhead.metrics.bleu import translation_scores
@@ -33,13 +32,6 @@ def data(tmp_path_factory):
     lines(folder / "first", FIRST)
     lines(folder / "second", SECOND)
     lines(folder / "hypotheses", [text.upper() for text in FIRST])
-    return folder
-
-
-@pytest.fixture(scope="module")
-def marian(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("marian")
-    folders.marian(folder, lively=True)
     return folder
 
 

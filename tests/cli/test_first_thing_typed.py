@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 from support.command import COMMAND, clearhead, refused, started
 
+from clearhead.cli.inputs import is_file
 from clearhead.cli.text import classify as classify_command
 from clearhead.cli.text import translate as translate_command
-from clearhead.data.corpus import is_file
 
 TABLE = 'id,title,body\n1,A,"Hello, world"\n2,B,Good morning\n'
 

@@ -8,8 +8,9 @@ import pyarrow.parquet
 import pytest
 from support.data.dataset_folders import ROWS, save_dict, save_to_disk, shards, table, write_stream
 
-from clearhead.data.arrow import data_files
-from clearhead.data.corpus import Corpus, is_table, texts_of
+from clearhead.cli.inputs import texts_of
+from clearhead.data.corpus import Corpus, is_table
+from clearhead.data.dataset_folders import data_files
 from clearhead.data.records import Records
 
 

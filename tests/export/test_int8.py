@@ -14,8 +14,9 @@ from support.models import folders
 from support.models.int8 import needs_kernels
 from support.models.tiny import make_bert
 
-from clearhead import TextEncoder, TextToText
+from clearhead import TextEncoder, TextToText, verify
 from clearhead.export.int8 import quantize
+from clearhead.inspection.verify import checks
 from clearhead.kernels import cpu
 from clearhead.runtime.int8 import files
 
@@ -60,9 +61,24 @@ def test_auto_uses_accurate_weights_only(quantized, tmp_path, monkeypatch):
     assert TextEncoder.from_pretrained(folder, device="cpu").precision.name == "bfloat16"
 
 
+def test_verify_checks_the_weights(quantized, monkeypatch):
+    monkeypatch.setattr(checks, "has_compiler", lambda: False)
+    before, after = (
+        next(check for check in verify(quantized[0] / name).checks if check.name == "int8")
+        for name in ("model", "int8")
+    )
+    assert before.skipped
+    assert "`clearhead quantize` makes them" in before.note
+    assert after.holds
+    assert 0 < after.error < after.bound
+    monkeypatch.setattr(checks, "read_int8", lambda file, model: {})  # no layer is quantized
+    unquantized = next(check for check in verify(quantized[0] / "int8").checks if check.name == "int8")
+    assert unquantized.error < after.error
+
+
 def test_compiled_models_have_no_8_bits(quantized):
     folder = quantized[0] / "int8"
-    with pytest.raises(ValueError, match="int8 has kernels of its own and cannot be compiled; omit one of the two"):
+    with pytest.raises(ValueError, match="int8 has its own kernels and cannot be compiled; omit one of the two"):
         TextEncoder.from_pretrained(folder, precision="int8", device="cpu", compile=True)
     assert TextEncoder.from_pretrained(folder, device="cpu", compile=True).precision.name != "int8"
 

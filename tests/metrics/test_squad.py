@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.data.squad_files import AnswerData, Question, read_predictions, read_questions
+from clearhead.data.squad import AnswerData, Question, read_predictions, read_questions
 from clearhead.metrics.squad import AnswerScores, PartScores, answer_scores, exact_match, f1, normalize
 
 CONTEXT = "The Straße was closed in 1998, after a storm – an “old” one."

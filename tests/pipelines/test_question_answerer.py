@@ -33,15 +33,8 @@ def pair(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    model_folder = tmp_path_factory.mktemp("bert")
-    make("bert", model_folder, "ForQuestionAnswering")
-    return model_folder
-
-
-@pytest.fixture(scope="module")
-def bert(folder):
-    return QuestionAnswerer.from_pretrained(folder, device="cpu")
+def bert(qa_folder):
+    return QuestionAnswerer.from_pretrained(qa_folder, device="cpu")
 
 
 def every_span(theirs, tokenizer, question, context, longest=30, stride=None, max_length=36):
@@ -101,9 +94,9 @@ def test_search_considers_every_span(pair, question, context):
 
 
 @pytest.mark.parametrize(("longest", "stride", "max_length"), [(1, 0, 36), (3, 5, 20), (30, 2, 12), (30, 128, 30)])
-def test_search_uses_options(bert, folder, longest, stride, max_length):
-    theirs = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
-    reader, tokenizer = bert, AutoTokenizer.from_pretrained(folder)
+def test_search_uses_options(bert, qa_folder, longest, stride, max_length):
+    theirs = AutoModelForQuestionAnswering.from_pretrained(qa_folder).eval()
+    reader, tokenizer = bert, AutoTokenizer.from_pretrained(qa_folder)
     spans, _, _ = every_span(theirs, tokenizer, QUESTION, LONG, longest, stride, max_length)
     answer = reader.answer(
         QUESTION, LONG, max_answer_length=longest, stride=stride, max_length=max_length, n_best=10**6
@@ -230,8 +223,8 @@ def test_other_tokenizers(tmp_path, kind):
 
 
 @given(st.text("abcdef ", min_size=1, max_size=120), st.integers(0, 12), st.integers(6, 40))
-def test_windows_equal_transformers(bert, folder, text, stride, max_length):
-    theirs = BertTokenizerFast(str(folder / "vocab.txt"))
+def test_windows_equal_transformers(bert, qa_folder, text, stride, max_length):
+    theirs = BertTokenizerFast(str(qa_folder / "vocab.txt"))
     context = f"z {text}"
     room = max_length - 4
     cut = theirs(
@@ -245,8 +238,8 @@ def test_windows_equal_transformers(bert, folder, text, stride, max_length):
         assert window.offsets == offsets[3:-1]
 
 
-def test_tokenizer_without_token_types(folder, tmp_path):
-    folder = shutil.copytree(folder, tmp_path / "model")
+def test_tokenizer_without_token_types(qa_folder, tmp_path):
+    folder = shutil.copytree(qa_folder, tmp_path / "model")
     with_types = QuestionAnswerer.from_pretrained(folder, device="cpu").answer(QUESTION, SHORT)
     config = (folder / "tokenizer_config.json").read_text()
     (folder / "tokenizer_config.json").write_text(
@@ -296,11 +289,11 @@ def test_errors_name_the_pair(bert):
         answers(bert, [(QUESTION, "a")] * 300 + [(QUESTION, "")])
 
 
-def test_wrong_types_raise_helpful_value_error(folder):
+def test_wrong_types_raise_helpful_value_error(qa_folder):
     # in a process without the runtime type checks of the tests
     script = f"""
 from clearhead import QuestionAnswerer
-reader = QuestionAnswerer.from_pretrained({str(folder)!r}, device="cpu")
+reader = QuestionAnswerer.from_pretrained({str(qa_folder)!r}, device="cpu")
 for pairs in ([(None, "a")], [("a", b"b")], "hello", [("a", "b"), ("c",)], [None]):
     try:
         reader.answers(pairs)

@@ -1,5 +1,7 @@
 """A linear kernel is one converter and one registered precision, which every pipeline accepts by name."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -133,7 +135,7 @@ def test_precision_keeps_the_original_and_follows_its_changes(name, model_name):
 
 def test_int8_without_texts_is_an_error():
     model, _ = _models()["encoder"]
-    with pytest.raises(ValueError, match="'int8' is made from texts, and none were given"):
+    with pytest.raises(ValueError, match="'int8' needs 8-bit weights"):
         inference_copy(model, "int8", CPU)
 
 
@@ -148,4 +150,6 @@ def test_auto_chooses_the_fast_precision_that_was_registered_last(monkeypatch):
     monkeypatch.setattr(precision, "_registry", dict(precision._registry))
     fast = Precision("fast", torch.float32, is_fast=lambda device: device.type == "cpu")
     register_precision(fast)
+    assert choose_precision("auto", CPU) is fast
+    register_precision(replace(fast, name="missing", why_unavailable=lambda model, device: "it is missing"))
     assert choose_precision("auto", CPU) is fast

@@ -77,7 +77,7 @@ def test_run_that_diverges_is_reported(data, tmp_path):
 
 def test_unknown_regularizers_are_refused(data, tmp_path):
     path = written(data, tmp_path)
-    assert "unknown regularizer 'droput'; did you mean dropout?" in refused("ablate", path, "--without", "droput")
+    assert "unknown regularizer 'droput'; did you mean 'dropout'?" in refused("ablate", path, "--without", "droput")
     assert not (tmp_path / "out").exists()
     for options, message in [
         ({"without": ["dropout"]}, "dropout is already off in the recipe"),

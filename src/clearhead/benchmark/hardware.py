@@ -65,7 +65,7 @@ def peak_memory() -> float:
             return int(line.split()[1]) / 1024
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes where there is no /proc: macOS
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # in bytes on macOS, which has no /proc
 
 
 def matmul_rate(dtype: str, *, device: str = "cpu", seconds: float = 2.0) -> float:

@@ -38,7 +38,7 @@ CheckpointType = Literal["seq2seq", "classification", "span", "encoder"]
 def checkpoint_type(folder: Path) -> CheckpointType:
     """Return the type of the checkpoint in a folder, from its config.json.
 
-    A folder without a config.json counts as an encoder: the loaders report what is missing or not supported.
+    A folder without a config.json counts as an encoder, so that `load_encoder` reports the missing file.
     """
     if not (folder / "config.json").is_file():
         return "encoder"
@@ -189,6 +189,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 def _warn_if_interrupted(folder: Path) -> None:
     """Log a warning if a folder holds the model of an interrupted training run."""
-    with contextlib.suppress(ValueError):  # most models have no such file, and it is not needed
+    with contextlib.suppress(ValueError):  # most folders have no such file; a broken one is ignored
         if read_json(folder / "training.json").get("finished") is False:
             log.warning("%s is the model of an interrupted training run; train --resume continues the run", folder)

@@ -79,10 +79,11 @@ def _join_help_lines(command: Any) -> None:
 
 @contextlib.contextmanager
 def _as_one_line() -> Iterator[None]:
+    """Convert typer's errors in the block to a `UsageError`, whose message is one line."""
     try:
         yield
     except Exception as error:
-        # depending on its version, typer uses the error classes of click or of its own copy
+        # typer raises errors of click, or of its own copy of click, depending on the version
         if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
             raise
         command = getattr(getattr(error, "ctx", None), "command_path", "clearhead")

@@ -105,13 +105,13 @@ DEFAULT_MODEL = "all-MiniLM-L6-v2"
 TRANSLATOR = "tatoeba-en-de"
 
 
-def check_precision(asked: PrecisionOption, used: str, strict: bool) -> None:
+def check_precision(requested: PrecisionOption, used: str, strict: bool) -> None:
     """Raise a ValueError with `strict` if a model computes in another precision than --precision.
 
     Args:
-        asked: the value of --precision.
+        requested: the value of --precision.
         used: name of the pipeline's precision.
         strict: the value of --strict.
     """
-    if strict and asked.value not in ("auto", used):
-        raise ValueError(f"--strict: the model would compute in {used}, not in {asked.value}")
+    if strict and requested.value not in ("auto", used):
+        raise ValueError(f"--strict: the model would compute in {used}, not in {requested.value}")

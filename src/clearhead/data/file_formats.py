@@ -1,4 +1,6 @@
-"""Recognize files that are not UTF-8 text by their first bytes."""
+"""Recognize the format of files by their extension, and files that are not UTF-8 text by their first bytes."""
+
+from pathlib import Path
 
 GZIP = b"\x1f\x8b"
 
@@ -16,6 +18,16 @@ _MARKS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+
+
+def file_extension(path: str | Path) -> str:
+    """Return the extension of a file, without .gz.
+
+    >>> from clearhead.data.file_formats import file_extension
+    >>> file_extension("data/train.tsv.gz")
+    '.tsv'
+    """
+    return Path(str(path).removesuffix(".gz")).suffix
 
 
 def check_text_format(first: bytes, name: str) -> None:

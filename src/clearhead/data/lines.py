@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Literal, cast
 
-from clearhead.data.file_formats import GZIP, check_text_format
+from clearhead.data.file_formats import GZIP, check_text_format, file_extension
 
 Errors = Literal["strict", "replace"]
 
@@ -38,12 +38,12 @@ def check_not_json(path: Path) -> None:
     """Check that a file of texts is not one JSON document, whose lines are not texts.
 
     Raises:
-        ValueError: it is, by its name.
+        ValueError: the name ends in .json or .json.gz.
 
     >>> import pathlib; from clearhead.data.lines import check_not_json
     >>> check_not_json(pathlib.Path("texts.jsonl"))
     """
-    if path.name.removesuffix(".gz").endswith(".json"):
+    if file_extension(path) == ".json":
         raise ValueError(
             f"{path} is JSON; expected a .jsonl file with one object per line. Convert a list of objects with "
             f"`jq -c '.[]' {path}`, or rename the file if each line is an object"

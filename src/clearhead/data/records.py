@@ -1,7 +1,6 @@
 """Stream rows with named fields from files: parallel lines of text or columns of tables."""
 
 import contextlib
-import difflib
 import glob
 import itertools
 import json
@@ -9,8 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clearhead.choices import did_you_mean
 from clearhead.data.arrow import SUFFIXES as ARROW_SUFFIXES
-from clearhead.data.arrow import arrow_rows, check_arrow, data_files
+from clearhead.data.arrow import arrow_rows, check_arrow
+from clearhead.data.dataset_folders import data_files
+from clearhead.data.file_formats import file_extension
 from clearhead.data.lines import (
     byte_lines,
     check_encoding,
@@ -170,7 +172,7 @@ class Records:
             )
 
     def _table(self, path: Path) -> Iterator[Cells]:
-        kind = _kind(path)
+        kind = file_extension(path)
         if kind in ARROW_SUFFIXES:
             yield from arrow_rows(str(path), self._selected_columns(), allow_numbers=True)
         elif kind == ".json":
@@ -180,7 +182,7 @@ class Records:
                 yield from self._read(self._lines(file, path), path)
 
     def _read(self, lines: Iterator[str], path: Path) -> Iterator[Cells]:
-        kind = _kind(path)
+        kind = file_extension(path)
         if kind == ".jsonl":
             return json_rows(lines, str(path), self._selected_columns(), allow_numbers=True)
         if kind in (".csv", ".tsv"):
@@ -247,7 +249,7 @@ class Records:
             numbers = ", ".join(f"{field} has {count}" for field, count in counts.items())
             raise ValueError(f"all fields must have equally many files; {numbers}")
         for path in self._all_files():
-            if _kind(path) in (".csv", ".tsv", ".json", ".jsonl", *ARROW_SUFFIXES):
+            if file_extension(path) in (".csv", ".tsv", ".json", ".jsonl", *ARROW_SUFFIXES):
                 raise ValueError(f"{path} is a table, but expected one text per line. Pass a table alone")
 
     def _check_columns(self) -> None:
@@ -275,7 +277,7 @@ class Records:
             raise ValueError(f"{path} is empty; leave it out")
         if self._parallel:
             return
-        kind = _kind(path)
+        kind = file_extension(path)
         numbered = any(isinstance(column, int) for column in self.columns.values())
         if kind in (".jsonl", ".json", *ARROW_SUFFIXES) and numbered:
             raise ValueError(f"{path} has named columns; got the numbers {self.columns}")
@@ -318,10 +320,5 @@ def _paths(files: Paths) -> list[Path]:
     return [match for path in paths for match in matching_files(path)]
 
 
-def _kind(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix
-
-
 def _unknown(field: str, fields: Sequence[str]) -> str:
-    nearest = difflib.get_close_matches(field, fields, n=1)
-    return f"{field!r}; " + (f"did you mean {nearest[0]!r}?" if nearest else f"the fields are: {', '.join(fields)}")
+    return f"{field!r}" + (did_you_mean(field, fields) or f"; the fields are: {', '.join(fields)}")

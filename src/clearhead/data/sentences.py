@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-# closing marks belong to the sentence; Chinese and Japanese have no space after a full stop
 _TITLES = r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bProf\.)"
+# closing marks belong to the sentence; Chinese and Japanese have no space after a full stop
 _END = re.compile(rf"{_TITLES}(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])[”』」]*\s*|\s*\n\s*\n\s*")
 
 

@@ -1,12 +1,12 @@
 """Read columns of JSON lines, CSV and TSV files row by row."""
 
 import csv
-import difflib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clearhead.choices import did_you_mean
 from clearhead.data.lines import strip_newline
 from clearhead.io.json import json_error
 
@@ -182,8 +182,7 @@ def missing_column(name: str | int, names: Sequence[str]) -> str:
     """
     if separator := separator_hint(names):
         return f"no column {name!r}: {separator}"
-    nearest = difflib.get_close_matches(str(name), names, n=1)
-    return f"no column {name!r}; it has: {', '.join(names)}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")
+    return f"no column {name!r}; it has: {', '.join(names)}{did_you_mean(name, names)}"
 
 
 def separator_hint(names: Sequence[str]) -> str:

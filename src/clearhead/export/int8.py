@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.int8.converter import Int8Converter, why_no_int8
+from clearhead.runtime.int8.converter import why_no_int8
 from clearhead.runtime.int8.files import FILE, write_int8
 from clearhead.runtime.int8.quantize import quantize_model
 from clearhead.runtime.packed_batch import hidden_states
@@ -46,9 +45,9 @@ def quantize(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TE
         pipeline.save_pretrained(output)
         with error_context(model=str(model)):
             weights = quantize_model(pipeline.model, pipeline.int8.calibrate)
-        precision = replace(INT8, converter=Int8Converter(weights), convert_weights=None)
         quantized = copy.copy(pipeline)
-        quantized.model = quantized.inference_model = inference_copy(pipeline.model, precision, _CPU).eval()
+        quantized.model = inference_copy(pipeline.model, INT8.with_weights(weights), _CPU).eval()
+        quantized.inference_model = quantized.model
         cosines = _cosines(pipeline, quantized, texts)
         report.loss |= {"smallest cosine": min(cosines), "mean cosine": sum(cosines) / len(cosines)}
         write_int8(output / FILE, pipeline.model, weights, min(cosines))

@@ -124,7 +124,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
 
 
 def _is_connection_error(error: BaseException) -> bool:
-    """Return whether an error of huggingface_hub says that the Hub did not answer or may not be asked."""
+    """Return whether an error of huggingface_hub means that the Hub cannot be reached, or that it is switched off."""
     from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
     return isinstance(error, ConnectionError | TimeoutError | LocalEntryNotFoundError | OfflineModeIsEnabled) or any(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clearhead.data.squad_files import AnswerData, Question, Rules
+from clearhead.data.squad import AnswerData, Question, Rules
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def answer_scores(data: AnswerData, predictions: Mapping[str, str]) -> AnswerSco
     Raises:
         ValueError: no prediction belongs to a question of this data set.
 
-    >>> from clearhead.data.squad_files import AnswerData, Question
+    >>> from clearhead.data.squad import AnswerData, Question
     >>> data = AnswerData([Question("q1", "Who?", "Ada did.", ("Ada",))], rules="1.1")
     >>> answer_scores(data, {"q1": "Ada did"}).exact_match
     0.0

@@ -35,7 +35,7 @@ class Pipeline(Generic[M]):
         name: the name or folder that the model was loaded from.
         model: the model, in float32.
         precision, device: precision and device of the computation.
-        int8: where 8-bit weights come from.
+        int8: source of the 8-bit weights.
     """
 
     name: str

@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Unpack, cast, overload
+from typing import Literal, Unpack, cast, overload
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead import checkpoints
@@ -32,11 +30,13 @@ from clearhead.runtime.progress import token_progress
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
 from clearhead.runtime.vectors import (
     ENCODE_HINTS,
+    AnyVectors,
     EncodedBatch,
     EncodeKeywords,
     EncodeOptions,
     Vectors,
-    normalized,
+    as_vectors,
+    cosine_similarity,
     pooled_vectors,
     token_vectors,
     vector_width,
@@ -47,8 +47,6 @@ from clearhead.tokenizers.tokenizer import Tokenizer
 
 Texts = str | Iterable[str]
 """One text, or several in an order."""
-
-_Vectors = NDArray[Any] | Tensor | Sequence[NDArray[Any] | Tensor]
 
 
 class TextEncoder(Pipeline[EncoderModel]):
@@ -263,7 +261,7 @@ class TextEncoder(Pipeline[EncoderModel]):
         result = vectors[0] if single else vectors
         return torch.from_numpy(result) if convert_to_tensor else result
 
-    def similarity(self, first: "Texts | _Vectors", second: "Texts | _Vectors") -> Vectors:
+    def similarity(self, first: "Texts | AnyVectors", second: "Texts | AnyVectors") -> Vectors:
         """Return the cosine of each vector of one argument with each vector of the other.
 
         Equation: cos(u, v) = u · v / (‖u‖ ‖v‖)
@@ -284,21 +282,11 @@ class TextEncoder(Pipeline[EncoderModel]):
         >>> encoder.similarity("The cat sleeps.", ["A cat is asleep.", "It rains."]).argmax()
         np.int64(0)
         """
-        one, other = (self._unit_vectors(argument) for argument in (first, second))
-        if one.shape[-1] != other.shape[-1]:
-            raise ValueError(f"vectors of width {one.shape[-1]} cannot be compared with those of {other.shape[-1]}")
-        return np.asarray(one @ other.T, dtype=np.float32)
+        return cosine_similarity(self._vectors(first), self._vectors(second))
 
-    def _unit_vectors(self, argument: "Texts | _Vectors") -> Vectors:
-        if isinstance(argument, list | tuple) and argument and isinstance(argument[0], np.ndarray | Tensor):
-            argument = torch.stack([torch.as_tensor(vector).float().cpu() for vector in argument])
-        if isinstance(argument, Tensor):
-            argument = argument.detach().float().cpu().numpy()
-        is_vectors = isinstance(argument, np.ndarray) and argument.dtype.kind in "fiu"
-        vectors = np.asarray(argument, np.float32) if is_vectors else self.encode(cast(Texts, argument))
-        if vectors.ndim not in (1, 2):
-            raise ValueError(f"expected vectors (d,) or (n, d), got an array of shape {vectors.shape}")
-        return normalized(torch.from_numpy(vectors)).numpy()
+    def _vectors(self, argument: "Texts | AnyVectors") -> Vectors:
+        vectors = as_vectors(argument)
+        return self.encode(cast(Texts, argument)) if vectors is None else vectors
 
     def _limit(self, max_length: int | None) -> int:
         """Return the maximum number of tokens of a text."""

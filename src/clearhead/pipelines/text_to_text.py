@@ -12,6 +12,7 @@ import torch
 from clearhead import checkpoints
 from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
+from clearhead.finite import error_context
 from clearhead.generation.config import GenerationConfig, GenerationOptions, show_generation_options
 from clearhead.generation.config_files import load_checked_config, save_generation_config
 from clearhead.generation.shortlist.shortlist import FILE as SHORTLIST_FILE

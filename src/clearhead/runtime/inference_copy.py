@@ -1,7 +1,6 @@
 """Copies of a model for inference: in another precision, on another device, or with faster layers."""
 
 import copy
-from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -42,7 +41,7 @@ def inference_copy(
         model: the model, in float32.
         precision: a precision or its name; "auto" chooses for the device.
         device: the device of the copy.
-        int8: where the 8-bit weights come from, for precision "int8".
+        int8: source of the 8-bit weights, for precision "int8".
         compile: whether to compile the encoder layers.
 
     Raises:
@@ -53,10 +52,13 @@ def inference_copy(
         precision = choose_precision(precision, device)
     if precision.convert_weights is not None:
         if compile:
-            raise ValueError(f"{precision.name} has kernels of its own and cannot be compiled; omit one of the two")
+            raise ValueError(f"{precision.name} has its own kernels and cannot be compiled; omit one of the two")
         if int8 is None:
-            raise ValueError(f"precision {precision.name!r} is made from texts, and none were given")
-        precision = replace(precision, converter=precision.convert_weights(int8.weights(model)), convert_weights=None)
+            raise ValueError(
+                f"precision {precision.name!r} needs 8-bit weights, or texts to make them from; load the model with a "
+                "pipeline, such as TextEncoder"
+            )
+        precision = precision.with_weights(int8.weights(model))
     same_device = next(model.parameters()).device == device
     converts = precision.converter is not None and precision.converter.supports(device)
     unchanged = same_device and precision.dtype == FLOAT32.dtype

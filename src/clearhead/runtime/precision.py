@@ -5,7 +5,7 @@ To add one, such as an 8-bit kernel, write a `LinearConverter` in its own file a
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -74,6 +74,11 @@ class Precision:
     convert_weights: Callable[[dict[int, QuantizedWeight]], LinearConverter] | None = None
     why_unavailable: Callable[[nn.Module | None, torch.device], str | None] = _available
 
+    def with_weights(self, weights: dict[int, QuantizedWeight]) -> "Precision":
+        """Return this precision with the converter for 8-bit weights, which are keyed by the `id` of their layer."""
+        assert self.convert_weights is not None
+        return replace(self, converter=self.convert_weights(weights), convert_weights=None)
+
 
 def multiplies_bfloat16(device: torch.device) -> bool:
     """Return whether a device multiplies bfloat16 matrices faster than float32.
@@ -116,7 +121,7 @@ def precision_names() -> tuple[str, ...]:
 
 
 def cpu_precisions() -> list[str]:
-    """Return the precisions that this processor computes in, float32 first."""
+    """Return the precisions that are available on this processor, float32 first."""
     return [
         name for name, precision in _registry.items() if precision.why_unavailable(None, torch.device("cpu")) is None
     ]
@@ -144,11 +149,17 @@ def choose_precision(
     torch.float32
     """
     check_choice("precision", precision, precision_names())
-    fastest = next((fast for fast in reversed(_registry.values()) if fast.is_fast(device)), FLOAT32)
-    if precision == "auto" and int8_weights is not None and not cpu.has("amx_bf16") and is_accurate(int8_weights):
-        return fastest if why_no_int8(model, device) else INT8
-    chosen = fastest if precision == "auto" else _registry[precision]
-    reason = chosen.why_unavailable(model, device)
+
+    def problem(candidate: Precision) -> str | None:
+        return candidate.why_unavailable(model, device)
+
+    fast = (candidate for candidate in reversed(_registry.values()) if candidate.is_fast(device))
+    fastest = next((candidate for candidate in fast if problem(candidate) is None), FLOAT32)
+    if precision == "auto":
+        prefers_int8 = int8_weights is not None and not cpu.has("amx_bf16") and is_accurate(int8_weights)
+        return INT8 if prefers_int8 and problem(INT8) is None else fastest
+    chosen = _registry[precision]
+    reason = problem(chosen)
     if reason is None:
         return chosen
     log.warning("%s is not available: %s. Computing in %s.", precision, reason, fastest.name)

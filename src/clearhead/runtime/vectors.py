@@ -1,8 +1,8 @@
-"""Pool hidden states into finite vectors."""
+"""Pool hidden states into finite vectors, and compare vectors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from clearhead.models.heads import pool
 from clearhead.runtime.packed_batch import HiddenStates
 
 Vectors = NDArray[np.float32]
+
+AnyVectors = NDArray[Any] | Tensor | Sequence[NDArray[Any] | Tensor]
+"""Vectors of any numeric type, in an array, a tensor or a list."""
 
 
 @dataclass(frozen=True)
@@ -158,3 +161,41 @@ def normalized(vectors: Tensor) -> Tensor:
     norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp_min(1e-12)
     scaled: Tensor = vectors / norms.masked_fill(norms.isinf(), torch.nan)
     return scaled
+
+
+def as_vectors(argument: object) -> Vectors | None:
+    """Return vectors as a float32 array (d) or (n, d); None for anything else, such as texts."""
+    if isinstance(argument, list | tuple) and argument and isinstance(argument[0], np.ndarray | Tensor):
+        argument = torch.stack([torch.as_tensor(vector).float().cpu() for vector in argument])
+    if isinstance(argument, Tensor):
+        argument = argument.detach().float().cpu().numpy()
+    if not isinstance(argument, np.ndarray) or argument.dtype.kind not in "fiu":
+        return None
+    return np.asarray(argument, np.float32)
+
+
+def cosine_similarity(first: Vectors, second: Vectors) -> Vectors:
+    """Return the cosine of each vector of one array with each vector of the other.
+
+    Equation: cos(u, v) = u · v / (‖u‖ ‖v‖)
+
+    Args:
+        first: (n, d), or one vector (d).
+        second: (m, d), or one vector (d).
+
+    Returns:
+        float32 (n, m). A single vector drops its dimension.
+
+    Raises:
+        ValueError: vectors of different widths, or arrays of another shape.
+
+    >>> cosine_similarity(np.array([2.0, 0.0], np.float32), np.array([[4.0, 0.0], [0.0, 1.0]], np.float32))
+    array([1., 0.], dtype=float32)
+    """
+    for vectors in (first, second):
+        if vectors.ndim not in (1, 2):
+            raise ValueError(f"expected vectors (d,) or (n, d), got an array of shape {vectors.shape}")
+    if first.shape[-1] != second.shape[-1]:
+        raise ValueError(f"vectors of width {first.shape[-1]} cannot be compared with those of {second.shape[-1]}")
+    one, other = (normalized(torch.from_numpy(vectors)).numpy() for vectors in (first, second))
+    return np.asarray(one @ other.T, dtype=np.float32)

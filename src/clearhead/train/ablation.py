@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from clearhead.choices import suggest
 from clearhead.data.lines import content_hash
 from clearhead.data.records import matching_files
 from clearhead.io.atomic import atomic_file
@@ -17,7 +18,6 @@ from clearhead.train.distillation import distill
 from clearhead.train.loop.callback import OnStep
 from clearhead.train.loop.checkpointing import STATE
 from clearhead.train.loop.lightning_module import DivergedError
-from clearhead.train.recipe.errors import did_you_mean
 from clearhead.train.recipe.load import describe_differences, flatten, parse_recipe
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Files
@@ -117,7 +117,7 @@ def toggled(recipe: Recipe, name: str, *, on: bool) -> Recipe:
     """
     known = ablations()
     if name not in known:
-        raise ValueError(f"unknown regularizer {name!r}{did_you_mean(name, list(known))}")
+        raise ValueError(f"unknown regularizer {name!r}{suggest(name, list(known))}")
     ablation = known[name].ablation
     assert ablation is not None
     changes = ablation.on if on else ablation.off
@@ -162,7 +162,7 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, on_step: OnStep) ->
 def _hashes(files: Files | None) -> list[str | None]:
     if files is None or isinstance(files, str):
         return [] if files is None else [content_hash(path) for path in matching_files(files)]
-    return [found for part in (files.values() if isinstance(files, dict) else files) for found in _hashes(part)]
+    return [digest for part in (files.values() if isinstance(files, dict) else files) for digest in _hashes(part)]
 
 
 def _variant(recipe: Recipe, folder: Path, output: Path, seed: int) -> Recipe:

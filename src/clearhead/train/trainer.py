@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import platform
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 from torch import nn
 
 from clearhead._version import __version__
+from clearhead.choices import suggest
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
 from clearhead.io.locks import folder_lock
@@ -26,16 +26,15 @@ from clearhead.runtime.precision import choose_precision
 from clearhead.train.data.dataloader import TrainingDataLoader
 from clearhead.train.data.dataset import TokenizedDataset
 from clearhead.train.data.loaders import build_datasets, build_loader, build_validator, sample_predictions
-from clearhead.train.distributed import fsdp
 from clearhead.train.distributed.process_group import ProcessGroup, is_rank_zero
 from clearhead.train.loop.callback import OnStep, TrainingCallback
-from clearhead.train.loop.checkpointing import AtomicCheckpointIO, CheckpointManager
+from clearhead.train.loop.checkpointing import CheckpointManager
 from clearhead.train.loop.lightning_module import TrainingModule, warmup_steps
+from clearhead.train.loop.lightning_trainer import lightning_trainer, suppress_lightning_messages
 from clearhead.train.loop.metrics_logger import MetricsLogger
 from clearhead.train.loop.resume import RECIPE_FILE, VERSIONS_FILE, SavedRun, check_folder
 from clearhead.train.loop.signals import stop_on_signals
 from clearhead.train.memory import describe_model
-from clearhead.train.recipe.errors import did_you_mean
 from clearhead.train.recipe.load import flatten
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.regularizers import prepare_model
@@ -118,7 +117,7 @@ def run_lock(recipe: Recipe) -> Iterator[None]:
 
 def train_locked(recipe: Recipe, *, resume: bool, on_step: OnStep) -> TrainingResult:
     """Train as `train` does, in a folder whose `run_lock` the caller holds."""
-    with _lightning_messages_suppressed():
+    with suppress_lightning_messages():
         return _train(recipe, resume, on_step)
 
 
@@ -188,7 +187,7 @@ def _prepare_inputs(recipe: Recipe, processes: ProcessGroup) -> _Inputs:
 def _check_monitor(recipe: Recipe, task: Task[Any]) -> None:
     metrics, monitor = ("loss", *task.metrics), recipe.validation.monitor
     if monitor not in metrics:
-        raise ValueError(f"validation.monitor is {monitor!r}, which is not computed{did_you_mean(monitor, metrics)}")
+        raise ValueError(f"validation.monitor is {monitor!r}, which is not computed{suggest(monitor, metrics)}")
 
 
 def load_teacher(task: Task[Any], recipe: Recipe) -> nn.Module | None:
@@ -280,7 +279,7 @@ def _warn_of_shorter_warmup(recipe: Recipe, total_steps: int) -> None:
 def _fit(run: _Run, saved: SavedRun | None) -> None:
     """Train until the run is finished or a signal stops it."""
     recipe, callback = run.recipe, run.callback
-    trainer = _lightning_trainer(recipe, callback, run.processes)
+    trainer = lightning_trainer(recipe, callback, run.processes)
     if callback.is_finished(run.loader.total_steps):
         log.info("the run in %s is finished: step %d", run.folder, callback.step)
         return
@@ -292,43 +291,6 @@ def _fit(run: _Run, saved: SavedRun | None) -> None:
         trainer.fit(run.module, run.loader, ckpt_path=checkpoint, weights_only=True)
     if callback.metrics_logger is not None:
         callback.metrics_logger.close()
-
-
-def _lightning_trainer(recipe: Recipe, callback: TrainingCallback, processes: ProcessGroup) -> lightning.Trainer:
-    section = recipe.training
-    device = choose_device(section.device)
-    use_bfloat16 = choose_precision(section.precision, device).dtype == torch.bfloat16
-    return lightning.Trainer(
-        accelerator={"cuda": "gpu"}.get(section.device, section.device),
-        devices=processes.local_size if processes.size > 1 else 1,
-        num_nodes=processes.size // processes.local_size,
-        strategy=_strategy(recipe, processes),
-        precision="bf16-mixed" if use_bfloat16 else "32-true",
-        max_epochs=1,
-        accumulate_grad_batches=section.gradient_accumulation_steps,
-        callbacks=[callback],
-        plugins=[AtomicCheckpointIO()],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        num_sanity_val_steps=0,
-        limit_val_batches=0,
-    )
-
-
-def _strategy(recipe: Recipe, processes: ProcessGroup) -> Any:
-    if processes.size == 1:
-        return "auto"
-    if recipe.training.fsdp:
-        return fsdp.FullCheckpointStrategy(processes.size, processes.backend)
-    from lightning.pytorch.strategies import DDPStrategy
-
-    # LayerDrop and freezing leave parameters unused; gradients as views of the buckets save a copy of the weights
-    return DDPStrategy(
-        find_unused_parameters=True, gradient_as_bucket_view=True, process_group_backend=processes.backend
-    )
 
 
 def _save_final_model(run: _Run) -> tuple[str, list[int], dict[str, float]]:
@@ -376,19 +338,3 @@ def _write_recipe(recipe: Recipe, folder: Path) -> None:
     )
     with atomic_file(folder / RECIPE_FILE) as file:
         file.write(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True).encode())
-
-
-@contextlib.contextmanager
-def _lightning_messages_suppressed() -> Iterator[None]:
-    """Suppress Lightning's messages about settings that are intended here."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"lightning\..*")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)

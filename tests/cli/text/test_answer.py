@@ -5,7 +5,6 @@ import os
 
 import pytest
 from support.command import clearhead, refused, started
-from support.models.families import make
 
 from clearhead import QuestionAnswerer
 
@@ -14,15 +13,8 @@ QUESTION = "what was closed?"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    model_folder = tmp_path_factory.mktemp("bert")
-    make("bert", model_folder, "ForQuestionAnswering")
-    return model_folder
-
-
-@pytest.fixture(scope="module")
-def reader(folder):
-    return QuestionAnswerer.from_pretrained(folder, device="cpu")
+def reader(qa_folder):
+    return QuestionAnswerer.from_pretrained(qa_folder, device="cpu")
 
 
 @pytest.fixture
@@ -31,8 +23,8 @@ def context(tmp_path):
     return tmp_path / "context.txt"
 
 
-def test_answer(folder, reader, context):
-    arguments = ["answer", "-m", folder, "--question", QUESTION]
+def test_answer(qa_folder, reader, context):
+    arguments = ["answer", "-m", qa_folder, "--question", QUESTION]
     expected = reader.answer(QUESTION, CONTEXT, n_best=3)
     status, out, err = started(*arguments, "--context", context, "--n-best", 3)
     assert (status, err) == (0, "")
@@ -45,8 +37,8 @@ def test_answer(folder, reader, context):
     assert CONTEXT[answer["start"] : answer["end"]] == answer["text"]
 
 
-def test_options_reach_the_model(folder, reader, context):
-    arguments = ["answer", "-m", folder, "--question", QUESTION, "--context", context, "--n-best", 4]
+def test_options_reach_the_model(qa_folder, reader, context):
+    arguments = ["answer", "-m", qa_folder, "--question", QUESTION, "--context", context, "--n-best", 4]
     options = ["--no-answer", "--max-answer-length", 2, "--stride", 1]
     expected = reader.answer(QUESTION, CONTEXT, n_best=4, allow_no_answer=True, max_answer_length=2, stride=1).n_best
     status, out, _ = clearhead(*arguments, *options, "--json")
@@ -57,14 +49,14 @@ def test_options_reach_the_model(folder, reader, context):
     assert len(expected) == 4
 
 
-def test_bad_input_is_a_one_line_error(folder, context, tmp_path, tiny_bert):
-    ask = ["answer", "-m", folder, "--question", QUESTION, "--context"]
+def test_bad_input_is_a_one_line_error(qa_folder, context, tmp_path, tiny_bert):
+    ask = ["answer", "-m", qa_folder, "--question", QUESTION, "--context"]
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     assert "the context of pair 0 is empty" in refused(*ask, "-")
     assert "latin.txt: not UTF-8" in refused(*ask, tmp_path / "latin.txt")
     assert "no such file" in refused(*ask, tmp_path / "nowhere.txt")
     for question, words in (("", "is empty"), ("a " * 50, "shorten the question")):
-        assert words in refused("answer", "-m", folder, "--question", question, "--context", context)
+        assert words in refused("answer", "-m", qa_folder, "--question", question, "--context", context)
     assert "has no qa_outputs.weight" in refused("answer", "-m", tiny_bert, *ask[3:], context)
 
 
@@ -103,12 +95,12 @@ def test_evaluate_predictions(data, tmp_path):
     assert err == "clearhead: 2 questions have no prediction, for example q2; each counts as 0\n"
 
 
-def test_evaluate_a_model(tmp_path, folder, reader):
+def test_evaluate_a_model(tmp_path, qa_folder, reader):
     questions = {f"q{letter}": f"{letter}?" for letter in "abcdefgh"}
     qas = [{"id": name, "question": question, "answers": []} for name, question in questions.items()]
     data, output = tmp_path / "data.json", tmp_path / "predictions.json"
     data.write_text(json.dumps({"data": [{"paragraphs": [{"context": "hello é.", "qas": qas}]}]}))
-    status, out, err = clearhead("evaluate", "answers", data, "-m", folder, "-o", output, "--json")
+    status, out, err = clearhead("evaluate", "answers", data, "-m", qa_folder, "-o", output, "--json")
     assert (status, err) == (0, "")
     answer = json.loads(output.read_text(encoding="utf-8"))
     # version 2.0: the answer can be empty
@@ -119,15 +111,15 @@ def test_evaluate_a_model(tmp_path, folder, reader):
     assert clearhead("evaluate", "answers", data, "--predictions", output, "--json")[1] == out
 
 
-def test_evaluate_answers_errors(data, tmp_path, folder):
+def test_evaluate_answers_errors(data, tmp_path, qa_folder):
     evaluate = ["evaluate", "answers", data]
     output = tmp_path / "predictions.json"
     output.write_text('{"another": "a"}')
     assert "either --model or --predictions" in refused(*evaluate)
-    assert "either --model or --predictions" in refused(*evaluate, "-m", folder, "--predictions", output)
+    assert "either --model or --predictions" in refused(*evaluate, "-m", qa_folder, "--predictions", output)
     assert "--output requires --model" in refused(*evaluate, "--predictions", output, "-o", tmp_path / "o.json")
     assert "none of the 1 predictions" in refused(*evaluate, "--predictions", output)
-    assert "does not exist" in refused(*evaluate, "-m", folder, "-o", tmp_path / "no" / "o.json")
+    assert "does not exist" in refused(*evaluate, "-m", qa_folder, "-o", tmp_path / "no" / "o.json")
     assert "does not have the SQuAD format" in refused("evaluate", "answers", output, "--predictions", output)
-    assert "no such file" in refused("evaluate", "answers", tmp_path / "no.json", "-m", folder)
+    assert "no such file" in refused("evaluate", "answers", tmp_path / "no.json", "-m", qa_folder)
     assert not os.path.exists(tmp_path / "o.json")

@@ -11,13 +11,6 @@ LINES = "The old bridge was closed.\n\nA small boat took the children.\nIs it sa
 
 
 @pytest.fixture(scope="module")
-def marian(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("marian")
-    folders.marian(folder, lively=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def expected(marian):
     from clearhead import TextToText
 

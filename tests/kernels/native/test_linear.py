@@ -160,3 +160,12 @@ def test_instruction_set_with_wrong_results_is_not_used(monkeypatch, caplog):
         assert "compiled kernels for avx2 are wrong on this processor, and are not used" in caplog.text
     finally:
         library.supported.cache_clear()
+
+
+def test_wrong_kernels_are_not_used(monkeypatch, caplog):
+    linear = library.linear
+    monkeypatch.setattr(library, "linear", lambda *arguments: linear(*arguments) + 1)
+    monkeypatch.setattr(library, "supported", library.supported.__wrapped__)
+    assert library.isa() is None
+    assert "kernels for avx2 are wrong on this processor" in caplog.text
+    assert library.why_unavailable() == "the compiled kernels gave wrong results on this processor"

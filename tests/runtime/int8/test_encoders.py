@@ -17,6 +17,7 @@ from transformers import BertForSequenceClassification
 from clearhead import TextClassifier, TextEncoder
 from clearhead.export.int8 import quantize
 from clearhead.finite import NonFiniteError
+from clearhead.kernels import cpu
 from clearhead.kernels.native import library
 from clearhead.runtime.int8.calibration import calibration_texts
 
@@ -99,6 +100,9 @@ def test_processor_or_installation_without_kernels(reason, minilm_folder, monkey
         monkeypatch.setattr(library, "LIBRARY", tmp_path / "missing.so")
     elif not library.LIBRARY.is_file():
         pytest.skip("no compiled kernels")
+    else:
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+        monkeypatch.setattr(cpu, "has", lambda flag: False)
     with caplog.at_level(logging.WARNING):
         encoder = TextEncoder.from_pretrained(minilm_folder, precision="int8", device="cpu")
     assert (

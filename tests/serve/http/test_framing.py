@@ -20,6 +20,14 @@ def server(folders):
         yield one
 
 
+def exchange(server, sent):
+    """Return all bytes that the server sends for some bytes until it closes the connection."""
+    with connect(server.address) as one:
+        with contextlib.suppress(ConnectionError):  # closed before all was sent
+            one.sendall(sent)
+        return received(one)
+
+
 AMBIGUOUS = {
     "length and coding": head(PATH, "content-length: 4", "transfer-encoding: chunked") + b"0\r\n\r\n",
     "coding and length": head(PATH, "transfer-encoding: chunked", "content-length: 5") + b"0\r\n\r\n",
@@ -59,10 +67,7 @@ AMBIGUOUS = {
 
 @pytest.mark.parametrize("sent", AMBIGUOUS.values(), ids=AMBIGUOUS)
 def test_ambiguous_request_is_400_and_closes_the_connection(server, sent):
-    with connect(server.address) as one:
-        with contextlib.suppress(ConnectionError):  # closed before all was sent
-            one.sendall(sent + SMUGGLED)
-        response = received(one)
+    response = exchange(server, sent + SMUGGLED)
     # where the server closes before it has read all, the system may discard the answer
     assert response.startswith(b"HTTP/1.1 400 ") or (not response and len(sent) > 100_000)
     assert response.count(b"HTTP/1.1 ") <= 1
@@ -108,16 +113,15 @@ def test_equal_lengths_chunks_and_pipelined_requests_are_answered(server):
     body = json.dumps({"model": "bert", "input": "a"}).encode()
     typed = "content-type: application/json"
     chunks = b"".join(b"%x;name=value\r\n%s\r\n" % (1, body[at : at + 1]) for at in range(len(body)))
-    with connect(server.address) as one:
-        one.sendall(
-            head(PATH, typed, f"content-length: {len(body)}", f"content-length: {len(body)}")
-            + body
-            + head(PATH, typed, "transfer-encoding: Chunked")
-            + chunks
-            + b"0\r\ntrailer: ignored\r\n\r\n"
-            + head("/health/live", "connection: close", method="GET")
-        )
-        response = received(one)
+    response = exchange(
+        server,
+        head(PATH, typed, f"content-length: {len(body)}", f"content-length: {len(body)}")
+        + body
+        + head(PATH, typed, "transfer-encoding: Chunked")
+        + chunks
+        + b"0\r\ntrailer: ignored\r\n\r\n"
+        + head("/health/live", "connection: close", method="GET"),
+    )
     assert re.findall(rb"HTTP/1.1 (\d+)", response) == [b"200"] * 3
 
 
@@ -128,9 +132,7 @@ def test_upgrade_is_ignored(server):
         "sec-websocket-version: 13",
         "sec-websocket-key: eA==",
     )
-    with connect(server.address) as one:
-        one.sendall(head("/health/live", *upgrade, method="GET"))
-        assert received(one).startswith(b"HTTP/1.1 200 ")
+    assert exchange(server, head("/health/live", *upgrade, method="GET")).startswith(b"HTTP/1.1 200 ")
     assert "pgrade" not in server.log_text()
     assert "pip install" not in server.log_text()
 
@@ -140,10 +142,8 @@ def test_responses_do_not_repeat_a_foreign_host(server, method):
     paths = httpx.get(f"{server.address}/openapi.json").json()["paths"]
     for path in ["/", "/docs", "/openapi.json", "/v1/models/bert", *paths, "//evil.example/translate", "*"]:
         for target in (path, path.rstrip("/") + "/", f"{path}//"):
-            with connect(server.address) as one:
-                lines = f"{method} {target} HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n"
-                one.sendall(lines.encode())
-                response = received(one)
+            lines = f"{method} {target} HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n"
+            response = exchange(server, lines.encode())
             assert re.match(rb"HTTP/1.1 (200|4\d\d|503) ", response), (target, response)
             echoed = response.replace(target.strip("/").encode(), b"")
             assert b"evil.example" not in echoed

@@ -94,7 +94,7 @@ def test_best_checkpoint_of_a_metric_to_maximize(folder):
     validated = {int(row["step"]): float(row["chrf"]) for row in metrics(folder / "chrf") if row["chrf"]}
     highest = max(validated.values())
     assert min(step for step, value in validated.items() if value == highest) in steps(folder / "chrf")
-    with pytest.raises(ValueError, match="validation.monitor is 'chrv', which is not computed; did you mean chrf"):
+    with pytest.raises(ValueError, match="validation.monitor is 'chrv', which is not computed; did you mean 'chrf'"):
         train(tiny(folder, "chrv", **(changes | {"validation__monitor": "chrv"})))
 
 

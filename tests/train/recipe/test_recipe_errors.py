@@ -44,8 +44,8 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"taks": "x"}, "unknown key taks; did you mean task?"),
-        ({"learning_rate": 1}, "unknown key learning_rate; did you mean optimizer.learning_rate?"),
+        ({"taks": "x"}, "unknown key taks; did you mean 'task'?"),
+        ({"learning_rate": 1}, "unknown key learning_rate; did you mean 'optimizer.learning_rate'?"),
         ({"model": None}, "model is null: expected a mapping"),
         ({"validation__metrics": "bleu"}, "validation.metrics is 'bleu': expected a list, such as [a, b]"),
         (
@@ -57,11 +57,11 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
             {"task": "classification", "regularize__distillation": {"teacher": "t", "sequence_level": True}},
             "sequence_level: requires a task that generates text, not classification",
         ),
-        ({"data__trian": "x"}, "unknown key data.trian; did you mean train?"),
-        ({"regularize__droput": 0.1}, "unknown key regularize.droput; did you mean dropout?"),
-        ({"regularize__dropout": {"residul": 0.1}}, "unknown key regularize.dropout.residul; did you mean residual?"),
-        ({"regularize__distillation": {"temprature": 1}}, "distillation.temprature; did you mean temperature?"),
-        ({"objective": {"prefx": "a"}}, "unknown key objective.prefx; did you mean prefix?"),
+        ({"data__trian": "x"}, "unknown key data.trian; did you mean 'train'?"),
+        ({"regularize__droput": 0.1}, "unknown key regularize.droput; did you mean 'dropout'?"),
+        ({"regularize__dropout": {"residul": 0.1}}, "unknown key regularize.dropout.residul; did you mean 'residual'?"),
+        ({"regularize__distillation": {"temprature": 1}}, "distillation.temprature; did you mean 'temperature'?"),
+        ({"objective": {"prefx": "a"}}, "unknown key objective.prefx; did you mean 'prefix'?"),
         ({"task": ...}, "task is required"),
         ({"data__train": ...}, "data.train is required"),
         ({"data__train": ["a", 3]}, "data.train.1 is 3: expected a string"),
@@ -178,7 +178,7 @@ def test_renamed_key_is_refused_with_its_new_name(tmp_path, old, new):
     [
         ("training.steps", "expected key=value"),
         ("=3", "expected key=value"),
-        ("training.stps=3", "unknown key training.stps; did you mean steps?"),
+        ("training.stps=3", "unknown key training.stps; did you mean 'steps'?"),
         ("task.x=3", "task is 'text-to-text' in the recipe, not a section"),
         ("training.steps=[1,", "the value is not YAML"),
     ],
@@ -291,7 +291,7 @@ def test_data_with_one_label_is_refused(data, tmp_path):
 def test_unknown_label_is_refused(data, tmp_path):
     (tmp_path / "held.tsv").write_text("red dog\tshrt\n", encoding="utf-8")
     spec = recipe(data, "classification", tmp_path / "run", data={"validation": str(tmp_path / "held.tsv")})
-    with pytest.raises(ValueError, match=r"line 1: unknown label 'shrt'; did you mean short\?"):
+    with pytest.raises(ValueError, match=r"line 1: unknown label 'shrt'; did you mean 'short'\?"):
         train(spec)
 
 
@@ -300,9 +300,9 @@ def test_unknown_label_is_refused(data, tmp_path):
     [
         (
             {"validation": {"monitor": "blue", "metrics": ["bleu"]}},
-            "validation.monitor is 'blue', which is not computed; did you mean bleu?",
+            "validation.monitor is 'blue', which is not computed; did you mean 'bleu'?",
         ),
-        ({"model": {"architecture": "maran"}}, "model.architecture is 'maran'; did you mean marian?"),
+        ({"model": {"architecture": "maran"}}, "model.architecture is 'maran'; did you mean 'marian'?"),
         ({"model": {"architecture": "bert"}}, "'bert', which this task cannot train; available: bart, "),
         (
             {"training": {"device": "gpu9"}},
@@ -333,7 +333,7 @@ def _written(files, folder, **sections):
 def test_command_prints_one_line_for_a_recipe_error(data, tmp_path):
     (tmp_path / "broken.yaml").write_text("a: [1,\n b: 2", encoding="utf-8")
     assert "is not YAML" in refused("train", tmp_path / "broken.yaml")
-    assert "did you mean steps?" in refused("train", _written(data, tmp_path), "training.stps=3")
+    assert "did you mean 'steps'?" in refused("train", _written(data, tmp_path), "training.stps=3")
 
 
 @pytest.mark.slow

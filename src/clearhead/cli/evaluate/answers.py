@@ -13,7 +13,7 @@ from clearhead.cli.outputs import lock_output
 from clearhead.io.atomic import atomic_file
 
 if TYPE_CHECKING:
-    from clearhead.data.squad_files import AnswerData
+    from clearhead.data.squad import AnswerData
 
 
 def answers(
@@ -45,7 +45,7 @@ def answers(
     The rules of 2.0 apply if the data declares version 2 or a question has no answer. The model may then return an
     empty answer.
     """
-    from clearhead.data.squad_files import read_predictions, read_questions
+    from clearhead.data.squad import read_predictions, read_questions
     from clearhead.metrics.squad import answer_scores
 
     if (model is None) == (predictions is None):

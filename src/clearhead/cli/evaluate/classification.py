@@ -102,8 +102,8 @@ def _write_predictions(
 ) -> None:
     with atomic_file(output) as file:
         for row, label, result in zip(rows, labels, predicted, strict=True):
-            found = {"predicted": result.label, "probability": result.probability}
-            line = json_line({"text": row.values["text"], "label": label, **found}, {})
+            prediction = {"predicted": result.label, "probability": result.probability}
+            line = json_line({"text": row.values["text"], "label": label, **prediction}, {})
             file.write(f"{line}\n".encode())
 
 

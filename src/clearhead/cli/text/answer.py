@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli import options
-from clearhead.data.corpus import is_file, read_document, source_name
+from clearhead.cli.inputs import is_file, read_document
+from clearhead.data.corpus import source_name
 
 if TYPE_CHECKING:
     from clearhead.pipelines.answers import Answer

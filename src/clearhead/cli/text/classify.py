@@ -41,7 +41,7 @@ def classify(
     """Print the most probable label of each text and its probability, one line per text."""
     if model is None:
         raise ValueError(_SUGGESTION)
-    from clearhead.data.corpus import texts_of
+    from clearhead.cli.inputs import texts_of
 
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)

@@ -122,7 +122,7 @@ def encode(
     as_json: AsJson = False,
 ) -> None:
     """Encode texts as vectors. The input is streamed and can be of any size."""
-    from clearhead.data.corpus import texts_of
+    from clearhead.cli.inputs import texts_of
 
     names = kept_columns(keep, columns=("text", "embedding"))
     corpus = texts_of(sources or [], column=column, errors=errors.value, keep=names)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from clearhead.cli import options
+from clearhead.cli.inputs import is_file, read_document, texts_of
 from clearhead.cli.outputs import check_lines_output, json_line, kept_columns, line_writer, lock_output, shows_progress
 from clearhead.cli.text.translate import one_line, to_dict, warn_truncated
-from clearhead.data.corpus import Corpus, is_file, is_table, read_document, source_name, texts_of
+from clearhead.data.corpus import Corpus, is_table, source_name
 
 if TYPE_CHECKING:
     from clearhead.generation.config import GenerationOptions

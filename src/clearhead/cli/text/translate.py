@@ -93,7 +93,8 @@ def translate(
     as_json: AsJson = False,
 ) -> None:
     """Translate texts, one output line per text or input line. An empty line gives an empty line."""
-    from clearhead.data.corpus import Corpus, texts_of
+    from clearhead.cli.inputs import texts_of
+    from clearhead.data.corpus import Corpus
 
     _check_split_sentences(split_sentences, n_best, prefix)
     names = kept_columns(keep, columns=_FIELDS, as_json=as_json)
@@ -102,12 +103,9 @@ def translate(
         lock_output(context, output, [*corpus.sources, prefix])
         check_lines_output(output, as_json)
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
-    from clearhead.pipelines.text_to_text import WINDOW_TEXTS, TextToText
+    from clearhead.pipelines.text_to_text import WINDOW_TEXTS
 
-    translator = TextToText.from_pretrained(
-        model, precision=precision.value, device=device, runtime=runtime.value, shortlist=shortlist
-    )
-    options.check_precision(precision, translator.precision.name, strict)
+    translator = _load(model, precision, device, runtime, shortlist, strict)
     translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
     _check_n_best(n_best, translator.generation_config.updated(beam_size=beam_size).beam_size)
     generate_iter = partial(
@@ -130,6 +128,23 @@ def translate(
     warn_truncated(complete.count(False), len(complete))
 
 
+def _load(
+    model: str,
+    precision: options.PrecisionOption,
+    device: str,
+    runtime: RuntimeOption,
+    shortlist: bool | None,
+    strict: bool,
+) -> "TextToText":
+    from clearhead.pipelines.text_to_text import TextToText
+
+    translator = TextToText.from_pretrained(
+        model, precision=precision.value, device=device, runtime=runtime.value, shortlist=shortlist
+    )
+    options.check_precision(precision, translator.precision.name, strict)
+    return translator
+
+
 def _check_split_sentences(split_sentences: bool, n_best: int, prefix: Path | None) -> None:
     if split_sentences and (n_best > 1 or prefix is not None):
         raise ValueError(f"--split-sentences cannot be used with --{'prefix' if prefix else 'n-best'}")
@@ -149,17 +164,17 @@ def _write(
     warn_sentences: bool,
 ) -> list[bool]:
     """Write the outputs, text by text; return whether each is complete."""
-    watched = _WatchedTexts(corpus)
+    texts = _SentenceCounter(corpus)
     written = write_results(
         corpus,
         output,
-        lambda on_batch: generate_iter(watched, label=corpus.location, on_batch=on_batch),
+        lambda on_batch: generate_iter(texts, label=corpus.location, on_batch=on_batch),
         lambda result, kept: json_line(to_dict(result), kept) if as_json else _line(result),
         description="translating",
     )
     complete = [result.complete for result in written]
     if warn_sentences:
-        watched.warn()
+        texts.warn()
     return complete
 
 
@@ -167,7 +182,7 @@ def _write_by_sentence(
     corpus: "Corpus", output: Path | None, generate_iter: "Callable[..., Iterator[Generated]]", as_json: bool
 ) -> list[bool]:
     """Write the translations, sentence by sentence; return whether the output of each sentence is complete."""
-    from clearhead.cli.text.sentence_by_sentence import Sentences, Translation
+    from clearhead.cli.text.split_sentences import Sentences, Translation
     from clearhead.finite import error_context
 
     parts = Sentences(corpus)
@@ -188,8 +203,8 @@ def _write_by_sentence(
     return [part.complete for result in written for part in result.parts]
 
 
-class _WatchedTexts:
-    """Texts, with the number of those that have several sentences."""
+class _SentenceCounter:
+    """Iterate over texts, and count those with several sentences."""
 
     def __init__(self, texts: "Iterable[str]") -> None:
         self._texts, self._count = texts, 0

@@ -18,7 +18,7 @@ _FILES = {"tokenizer.json", "tokenizer_config.json", LOCK_NAME}
 _SAMPLE = 10_000  # lines of each file for the number of tokens per word
 
 
-class LayoutOption(StrEnum):
+class ArchitectureOption(StrEnum):
     """Architecture that a tokenizer is for."""
 
     encoder_decoder = "encoder-decoder"
@@ -46,13 +46,13 @@ def train(
         int, typer.Option(help="Size of the vocabulary, including special tokens, 256 bytes and the alphabet.")
     ],
     layout: Annotated[
-        LayoutOption,
+        ArchitectureOption,
         typer.Option(
             "--for",
             help="Special tokens of an encoder–decoder (</s>, <unk>, <pad>, as in Marian) or of an encoder ([CLS], "
             "[SEP] ..., as in BERT).",
         ),
-    ] = LayoutOption.encoder_decoder,
+    ] = ArchitectureOption.encoder_decoder,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert texts to lower case.")] = False,
     min_frequency: Annotated[
         int | None, typer.Option(help="Minimum frequency of a pair that is merged. Default: 2.")

@@ -18,8 +18,8 @@ from clearhead.kernels.attention import attention_backend
 from clearhead.runtime.compile import has_compiler
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.int8.converter import why_no_int8
-from clearhead.runtime.int8.files import Int8Source, int8_file
-from clearhead.runtime.precision import FLOAT32
+from clearhead.runtime.int8.files import int8_file, read_int8
+from clearhead.runtime.precision import FLOAT32, INT8
 
 CPU = torch.device("cpu")
 NOT_INSTALLED = "transformers is not installed"
@@ -156,7 +156,8 @@ class Checks:
             return skip_check("int8", INT8_OUTPUTS, reason or "no 8-bit weights; `clearhead quantize` makes them")
 
         def quantized() -> Rows:
-            return self.states(inference_copy(self.model, "int8", CPU, Int8Source(_unused, file)), self.rows)
+            precision = INT8.with_weights(read_int8(file, self.model))
+            return self.states(inference_copy(self.model, precision, CPU), self.rows)
 
         return self.compare("int8", quantized, INT8_OUTPUTS)
 
@@ -181,10 +182,6 @@ class Checks:
     def _saved_and_loaded(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         with tempfile.TemporaryDirectory() as folder:
             return self.save_and_load(Path(folder)).state_dict(), self.full_model.state_dict()
-
-
-def _unused() -> None:
-    raise AssertionError("8-bit weights in a file need no calibration")
 
 
 def random_ids(vocab_size: int, special: set[int], max_len: int | None, length: int | None = None) -> list[Tensor]:

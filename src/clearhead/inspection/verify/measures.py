@@ -11,7 +11,7 @@ LEAST_COSINE = 0.9995
 """Smallest allowed cosine of a bfloat16 vector and its float32 vector."""
 
 LEAST_INT8_COSINE = 0.99
-"""The same for the outputs of a text in 8 bits: random ids are unlike the texts that the weights were quantized for."""
+"""The same for the outputs of a text in 8 bits. The weights were calibrated on texts, and the checks use random ids."""
 
 Rows = list[Tensor]
 """Vectors (L, D) of each row of ids."""
@@ -48,8 +48,8 @@ def cosine_error(result: Rows, expected: Rows) -> float:
     return 1 - float(torch.stack(cosines).min())
 
 
-def _flat(rows: Rows) -> Rows:
-    """Return all outputs of each row as one vector, less their mean: a constant changes no probability."""
+def _centered(rows: Rows) -> Rows:
+    """Return the outputs of each row as one vector, less their mean: a constant changes no probability."""
     return [(row.float() - row.float().mean(dim=-1, keepdim=True)).flatten()[None] for row in rows]
 
 
@@ -88,6 +88,6 @@ OUTPUTS = Measure("number of different outputs", 0.0, _count_different)
 INT8_OUTPUTS = Measure(
     "1 − smallest cosine of a text's outputs",
     1 - LEAST_INT8_COSINE,
-    lambda result, expected: cosine_error(_flat(result), _flat(expected)),
+    lambda result, expected: cosine_error(_centered(result), _centered(expected)),
 )
 TENSORS = Measure("number of different tensors", 0.0, _count_changed)

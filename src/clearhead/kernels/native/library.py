@@ -1,4 +1,4 @@
-"""The package's compiled kernels: 8-bit linear layers and encoder layers on x86 processors.
+"""The package's compiled kernels: linear layers, encoder layers and decoder steps in 8 bits on x86 processors.
 
 The kernels are C (`kernels.c`), compiled when the package is built, if there is a C compiler. Without them, without
 AVX2, or with a PyTorch whose OpenMP they cannot share, `isa()` is None, and models compute in another precision.
@@ -29,46 +29,37 @@ MULTIPLE = 16
 """Inputs and outputs of a layer have multiples of this many columns."""
 
 
+def _fields(kind: type, *names: str) -> list[tuple[str, type]]:
+    return [(name, kind) for name in names]
+
+
 class LinearStruct(ctypes.Structure):
     """`Linear` in linear.h."""
 
     _fields_ = [
-        ("in_features", ctypes.c_int32),
-        ("out_features", ctypes.c_int32),
-        ("num_outliers", ctypes.c_int32),
-        ("is_unsigned", ctypes.c_int32),
+        *_fields(ctypes.c_int32, "in_features", "out_features", "num_outliers", "is_unsigned"),
         ("offset", ctypes.c_float),
-        ("weight", ctypes.c_void_p),
-        ("start", ctypes.c_void_p),
-        ("scale", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("keep", ctypes.c_void_p),
-        ("outliers", ctypes.c_void_p),
-        ("outlier_weight", ctypes.c_void_p),
+        *_fields(ctypes.c_void_p, "weight", "start", "scale", "bias", "keep", "outliers", "outlier_weight"),
     ]
 
 
 class NormStruct(ctypes.Structure):
     """`Norm` in encoder.h."""
 
-    _fields_ = [("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("eps", ctypes.c_float)]
+    _fields_ = [*_fields(ctypes.c_void_p, "weight", "bias"), ("eps", ctypes.c_float)]
+
+
+_OPTIONS = [*_fields(ctypes.c_int32, "heads", "head_width", "activation", "is_pre_norm"), ("scale", ctypes.c_float)]
+"""Options of an encoder or decoder layer."""
 
 
 class EncoderLayerStruct(ctypes.Structure):
     """`EncoderLayer` in encoder.h."""
 
     _fields_ = [
-        ("qkv", LinearStruct),
-        ("out", LinearStruct),
-        ("inner", LinearStruct),
-        ("outer", LinearStruct),
-        ("attention_norm", NormStruct),
-        ("feedforward_norm", NormStruct),
-        ("heads", ctypes.c_int32),
-        ("head_width", ctypes.c_int32),
-        ("activation", ctypes.c_int32),
-        ("is_pre_norm", ctypes.c_int32),
-        ("scale", ctypes.c_float),
+        *_fields(LinearStruct, "qkv", "out", "inner", "outer"),
+        *_fields(NormStruct, "attention_norm", "feedforward_norm"),
+        *_OPTIONS,
     ]
 
 
@@ -76,23 +67,10 @@ class DecoderLayerStruct(ctypes.Structure):
     """`DecoderLayer` in decoder.h."""
 
     _fields_ = [
-        ("qkv", LinearStruct),
-        ("out", LinearStruct),
-        ("cross_q", LinearStruct),
-        ("cross_out", LinearStruct),
-        ("inner", LinearStruct),
-        ("outer", LinearStruct),
-        ("attention_norm", NormStruct),
-        ("cross_norm", NormStruct),
-        ("feedforward_norm", NormStruct),
-        ("heads", ctypes.c_int32),
-        ("head_width", ctypes.c_int32),
-        ("activation", ctypes.c_int32),
-        ("is_pre_norm", ctypes.c_int32),
-        ("scale", ctypes.c_float),
-        ("keys", ctypes.c_void_p),
-        ("values", ctypes.c_void_p),
-        ("memory", ctypes.c_void_p),
+        *_fields(LinearStruct, "qkv", "out", "cross_q", "cross_out", "inner", "outer"),
+        *_fields(NormStruct, "attention_norm", "cross_norm", "feedforward_norm"),
+        *_OPTIONS,
+        *_fields(ctypes.c_void_p, "keys", "values", "memory"),
     ]
 
 
@@ -136,15 +114,19 @@ def isa() -> str | None:
 
 @functools.cache
 def supported() -> tuple[str, ...]:
-    """Return the instruction sets of this processor that the kernels were compiled for, the fastest first."""
+    """Return the instruction sets of this processor whose compiled kernels are correct, the fastest first."""
+    return tuple(name for name in _of_processor() if _is_correct(name))
+
+
+def _of_processor() -> list[str]:
+    """Return the compiled instruction sets that this processor has, the fastest first."""
     allowed = torch.backends.cpu.get_cpu_capability()  # follows ATEN_CPU_CAPABILITY
-    of_processor = {
+    has = {
         "avx512vnni": allowed == "AVX512" and cpu.has("avx512_vnni"),
         "avxvnni": cpu.has("avx_vnni"),
         "avx2": allowed in ("AVX2", "AVX512"),
     }
-    compiled = [name for name, has in of_processor.items() if has and hasattr(_library(), f"linear_{name}")]
-    return tuple(name for name in compiled if _is_correct(name))
+    return [name for name in has if has[name] and hasattr(_library(), f"linear_{name}")]
 
 
 def _is_correct(isa: str) -> bool:
@@ -170,7 +152,9 @@ def why_unavailable() -> str:
         return "this installation has no compiled kernels (a wheel for Linux has them, or GCC makes them from source)"
     if _library() is None:
         return "the compiled kernels cannot be loaded with this PyTorch"
-    return "the processor has no AVX2"
+    if not _of_processor():
+        return "the processor has no AVX2, or ATEN_CPU_CAPABILITY disables it"
+    return "the compiled kernels gave wrong results on this processor"
 
 
 @functools.cache

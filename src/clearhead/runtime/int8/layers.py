@@ -16,6 +16,7 @@ from clearhead.layers.feedforward import PositionwiseFeedForward
 from clearhead.layers.norm import LayerNorm
 from clearhead.layers.residual import PreNorm
 from clearhead.runtime.int8.gptq import QuantizedWeight
+from clearhead.stacks.decoder import DecoderLayer
 from clearhead.stacks.encoder import EncoderLayer
 
 OFFSETS = {"none": None, "relu": 0.0, "gelu": 0.17, "gelu_tanh": 0.171, "silu": 0.279}
@@ -103,7 +104,7 @@ def _whole_lines(bytes_NB: Tensor) -> Tensor:
 
 
 class UnchangedParameters:
-    """Checks that the parameters that a layer was quantized from stay the same.
+    """The parameters that a layer was quantized from, with a check that they did not change.
 
     Args:
         module: the original layer.
@@ -167,7 +168,7 @@ class Int8OutputProjection(nn.Module):
         self.scale, self._scaled, self._unchanged = output.scale, output.scale_hidden, UnchangedParameters(output)
         self.vocabulary = len(output.tokens.weight)
         rows = len(weight.codes_NK)
-        # the padding never wins
+        # padding tokens are never chosen
         bias = torch.full((rows,), -1e30)
         bias[: self.vocabulary] = 0 if output.bias is None else output.bias.detach()
         self.packed = PackedInt8Weight(weight, bias, None)
@@ -192,8 +193,11 @@ def activation_name(module: nn.Module) -> str | None:
     return {nn.ReLU: "relu", nn.SiLU: "silu"}.get(type(module))
 
 
-def can_fuse(layer: EncoderLayer) -> bool:
-    """Return whether `Int8EncoderLayer` computes a layer in 8 bits: no rotary positions, window, gate or RMSNorm."""
+def can_fuse(layer: EncoderLayer | DecoderLayer) -> bool:
+    """Return whether the kernels compute self-attention and feed-forward network of a layer in 8 bits.
+
+    They have no rotary positions, windows, gates or RMSNorm.
+    """
     attention, feedforward = layer.attention, layer.feedforward
     linears = (attention.qkv, attention.out, feedforward.inner, feedforward.out)
     return (
@@ -204,6 +208,18 @@ def can_fuse(layer: EncoderLayer) -> bool:
         and attention.window is None
         and not attention.head_dim % library.MULTIPLE
         and all(isinstance(part.norm, LayerNorm) for part in (layer.attention_residual, layer.feedforward_residual))
+    )
+
+
+def layer_options(layer: EncoderLayer | DecoderLayer) -> tuple[int, int, int, int, float]:
+    """Return heads, head width, activation, norm order and scale of a layer that `can_fuse`, for the kernels."""
+    attention = layer.attention
+    return (
+        attention.num_heads,
+        attention.head_dim,
+        library.ACTIVATIONS[cast(Int8Linear, layer.feedforward.inner).activation],
+        int(isinstance(layer.attention_residual, PreNorm)),
+        attention.head_dim**-0.5 if attention.scale is None else attention.scale,
     )
 
 
@@ -231,11 +247,7 @@ class Int8EncoderLayer(nn.Module):
             *(linear.packed.struct for linear in linears),
             norm_struct(layer.attention_residual.norm),
             norm_struct(layer.feedforward_residual.norm),
-            attention.num_heads,
-            attention.head_dim,
-            library.ACTIVATIONS[linears[2].activation],
-            int(isinstance(layer.attention_residual, PreNorm)),
-            attention.head_dim**-0.5 if attention.scale is None else attention.scale,
+            *layer_options(layer),
         )
 
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
@@ -252,7 +264,9 @@ class Int8EncoderLayer(nn.Module):
         if mask.lengths is not None:
             return self._packed_rows(x, mask.lengths)
         if not mask.only_padding or mask.keep_BM is None:
-            raise ValueError("8-bit encoder layers take padding masks and packed sequences only")
+            raise ValueError(
+                "8-bit encoder layers support padding masks and packed sequences only; use another precision"
+            )
         keep = mask.keep_BM
         result = torch.zeros_like(x)
         result[keep] = self._packed_rows(x[keep], tuple(keep.sum(dim=1).tolist()))

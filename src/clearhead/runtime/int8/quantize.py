@@ -27,7 +27,7 @@ def quantize_model(model: nn.Module, calibrate: Callable[[], object]) -> dict[in
 
 
 def quantizable(model: nn.Module) -> list[nn.Module]:
-    """Return the linear layers of stacks and the output projection, as far as the kernels take their widths."""
+    """Return the linear layers of stacks and the output projection whose widths the kernels support."""
     stacks = [module for module in model.modules() if isinstance(module, Encoder | Decoder)]
     linears = [module for stack in stacks for module in stack.modules() if type(module) is nn.Linear]
     outputs = [module for module in model.modules() if isinstance(module, OutputProjection)]

@@ -11,14 +11,19 @@ from torch import Tensor, nn
 from clearhead.equations.masks import MaskLike, as_mask
 from clearhead.kernels.native import is_fused, library
 from clearhead.layers.cache import DecoderCache
-from clearhead.layers.feedforward import PositionwiseFeedForward
 from clearhead.layers.norm import LayerNorm
-from clearhead.layers.residual import PreNorm
 from clearhead.models.config import Seq2SeqConfig
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.int8.files import Int8Source
-from clearhead.runtime.int8.layers import Int8Linear, Int8OutputProjection, PackedInt8Weight, norm_struct
+from clearhead.runtime.int8.layers import (
+    Int8Linear,
+    Int8OutputProjection,
+    PackedInt8Weight,
+    can_fuse,
+    layer_options,
+    norm_struct,
+)
 from clearhead.runtime.precision import Precision
 from clearhead.stacks.decoder import DecoderLayer
 
@@ -105,7 +110,7 @@ class SlotCache:
         self.memory_rows_N = self.memory_rows_N.repeat_interleave(num_beams)
 
     def reorder(self, rows: Int[Tensor, "N"], memory_rows: Int[Tensor, "S"] | None = None) -> None:
-        """Keep these rows; the memory stays, because each row knows its own."""
+        """Keep these rows; the memory is not reordered, because each row has the index of its own."""
         self.slots_NL, self.memory_rows_N = self.slots_NL[rows], self.memory_rows_N[rows]
 
 
@@ -113,7 +118,7 @@ class FusedDecoder(nn.Module):
     """The decoder stack and the output projection in 8 bits: a step is one call of the compiled kernels.
 
     Args:
-        model: a copy whose linear layers are `Int8Linear`, one that `can_fuse`.
+        model: a copy whose linear layers are `Int8Linear`, one that `can_fuse_decoder`.
 
     `forward(x, cache, results, sizes)` runs a step for the embedded newest tokens x (N, 1, D), which it overwrites. It
     writes to the tensors of `results`. Their names and those of the integers `sizes` are fields of `DecoderStep` in
@@ -197,7 +202,7 @@ class Int8Seq2Seq(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The CPU."""
+        """Device of the weights: the CPU."""
         return self.model.device
 
     def encode(self, ids: Int[Tensor, "B M"], mask: MaskLike = None) -> Float[Tensor, "B M D"]:
@@ -280,10 +285,10 @@ def inference_seq2seq(
     Args: as in `inference_copy`.
     """
     copied = inference_copy(model, precision, device, int8).eval()
-    return Int8Seq2Seq(copied).eval() if can_fuse(copied) else copied
+    return Int8Seq2Seq(copied).eval() if can_fuse_decoder(copied) else copied
 
 
-def can_fuse(model: nn.Module) -> bool:
+def can_fuse_decoder(model: nn.Module) -> bool:
     """Return whether `Int8Seq2Seq` computes the decoder of a copy: no position biases, gates or RMSNorm."""
     return (
         isinstance(model, Seq2Seq)
@@ -299,19 +304,13 @@ def _decoder_layers(model: Seq2Seq) -> list[DecoderLayer]:
 
 
 def _can_fuse_layer(layer: DecoderLayer) -> bool:
-    attention, cross, feedforward = layer.attention, layer.cross_attention, layer.feedforward
-    linears = (attention.qkv, attention.out, cross.q, cross.kv, cross.out, feedforward.inner, feedforward.out)
-    residuals = (layer.attention_residual, layer.cross_attention_residual, layer.feedforward_residual)
+    attention, cross = layer.attention, layer.cross_attention
     return (
-        all(isinstance(linear, Int8Linear) for linear in linears)
-        and isinstance(feedforward, PositionwiseFeedForward)
-        and isinstance(feedforward.activation, nn.Identity)
-        and attention.rotary is None
-        and attention.window is None
-        and not attention.head_dim % library.MULTIPLE
+        can_fuse(layer)
+        and all(isinstance(linear, Int8Linear) for linear in (cross.q, cross.kv, cross.out))
         and (attention.num_heads, attention.head_dim) == (cross.num_heads, cross.head_dim)
         and attention.scale == cross.scale
-        and all(isinstance(residual.norm, LayerNorm) for residual in residuals)
+        and isinstance(layer.cross_attention_residual.norm, LayerNorm)
     )
 
 
@@ -322,9 +321,5 @@ def _layer_struct(layer: DecoderLayer) -> library.DecoderLayerStruct:
     return library.DecoderLayerStruct(
         *(cast(Int8Linear, linear).packed.struct for linear in linears),
         *(norm_struct(residual.norm) for residual in residuals),
-        attention.num_heads,
-        attention.head_dim,
-        library.ACTIVATIONS[cast(Int8Linear, feedforward.inner).activation],
-        int(isinstance(layer.attention_residual, PreNorm)),
-        attention.head_dim**-0.5 if attention.scale is None else attention.scale,
+        *layer_options(layer),
     )

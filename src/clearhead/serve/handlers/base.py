@@ -111,7 +111,7 @@ def estimate_tokens(texts: Sequence[str], limit: int | None = None) -> int:
     return sum(counts) if limit is None else sum(min(count, limit) for count in counts)
 
 
-def tokenized_length(limit: int | None, *, truncate: bool) -> int | None:
+def max_tokenized_length(limit: int | None, *, truncate: bool) -> int | None:
     """Return the maximum number of tokens of a tokenized text; None for no limit.
 
     Args:
@@ -136,7 +136,7 @@ def count_tokens(
     Raises:
         InvalidRequestError: a text is too long and `truncate` is False.
     """
-    tokens = tokenizer.encode(texts, tokenized_length(limit, truncate=truncate))
+    tokens = tokenizer.encode(texts, max_tokenized_length(limit, truncate=truncate))
     if not truncate:
         check_lengths(tokens, limit, advice)
     return [len(row.ids) if limit is None else min(len(row.ids), limit) for row in tokens]

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from clearhead.pipelines.text_classifier import TextClassifier
-from clearhead.serve.handlers.base import Handler, PreparedRequest, count_tokens, estimate_tokens, tokenized_length
+from clearhead.serve.handlers.base import Handler, PreparedRequest, count_tokens, estimate_tokens, max_tokenized_length
 from clearhead.serve.schemas import TextsRequest, Truncate
 
 
@@ -43,7 +43,7 @@ class ClassifyHandler(Handler[ClassifyRequest, TextClassifier]):
 
     def estimate(self, body: ClassifyRequest) -> int:
         """Estimate the number of input tokens."""
-        return estimate_tokens(body.texts, tokenized_length(self.pipeline.max_length, truncate=body.truncate))
+        return estimate_tokens(body.texts, max_tokenized_length(self.pipeline.max_length, truncate=body.truncate))
 
     def prepare(self, body: ClassifyRequest) -> PreparedRequest:
         """Count the tokens of each text. Each text becomes one job."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.runtime.vectors import EncodeOptions
-from clearhead.serve.handlers.base import Handler, PreparedRequest, check_lengths, estimate_tokens, tokenized_length
+from clearhead.serve.handlers.base import Handler, PreparedRequest, check_lengths, estimate_tokens, max_tokenized_length
 from clearhead.serve.http.errors import InvalidRequestError
 from clearhead.serve.schemas import Integer, ModelName, RequestBody, Text, TextList, TokenIdLists, TokenIds, Truncate
 from clearhead.tokenizers.base import Tokens
@@ -87,7 +87,7 @@ class EmbedHandler(Handler[EmbeddingsRequest, TextEncoder]):
         if body.dimensions is not None and body.dimensions > width:
             raise InvalidRequestError(f"dimensions is {body.dimensions}; this model's vectors have {width} dimensions")
         limit = self._max_length
-        num_tokens = estimate_tokens(body.texts, tokenized_length(limit, truncate=body.truncate))
+        num_tokens = estimate_tokens(body.texts, max_tokenized_length(limit, truncate=body.truncate))
         return num_tokens + sum(min(len(ids), limit) for ids in body.token_ids)
 
     def prepare(self, body: EmbeddingsRequest) -> PreparedRequest:
@@ -102,7 +102,7 @@ class EmbedHandler(Handler[EmbeddingsRequest, TextEncoder]):
         else:
             # beyond the model's limit, so that the error can state the real length
             prompt = self.pipeline.settings.prompt_text(None)
-            length = tokenized_length(self._max_length, truncate=False)
+            length = max_tokenized_length(self._max_length, truncate=False)
             tokens = self.pipeline.tokenizer.encode([prompt + text for text in texts], length)
         tokens += [Tokens(row, truncated=False) for row in rows]
         check_lengths(tokens, self._max_length)

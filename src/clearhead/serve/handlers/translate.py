@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from clearhead.serve.handlers.base import PreparedRequest, estimate_tokens, tokenized_length
+from clearhead.serve.handlers.base import PreparedRequest, estimate_tokens, max_tokenized_length
 from clearhead.serve.handlers.generation import GenerationHandler, GenerationRequest
 from clearhead.serve.http.errors import InvalidRequestError
 from clearhead.serve.schemas import Options, Truncate
@@ -48,7 +48,7 @@ class TranslateHandler(GenerationHandler[TranslateRequest]):
         if body.stream and (len(body.texts) != 1 or (body.beam_size or 1) > 1):
             raise InvalidRequestError("a stream takes one text and one beam")
         config = self.generation_config(body.texts, **dict(_options(body)))
-        limit = tokenized_length(self.pipeline.max_length, truncate=body.truncate)
+        limit = max_tokenized_length(self.pipeline.max_length, truncate=body.truncate)
         return sum(self.cost(estimate_tokens([text], limit), config) for text in body.texts)
 
     def prepare(self, body: TranslateRequest) -> PreparedRequest:

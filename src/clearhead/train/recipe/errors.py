@@ -1,17 +1,12 @@
 """Error messages for invalid recipes."""
 
-import difflib
 from collections.abc import Sequence
 from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Return "; did you mean …?" for an unknown name, or the list of known names if none is similar."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else f"; available: {', '.join(known)}"
+from clearhead.choices import suggest
 
 
 def format_error(error: ValidationError, schema: type[BaseModel], prefix: tuple[str, ...]) -> str:
@@ -48,8 +43,8 @@ def _known_key(schema: type[BaseModel], path: Sequence[str]) -> str:
         for name in schema.model_fields:
             section = _section_at(schema, [name])
             if section is not schema and path[0] in section.model_fields:
-                return f"; did you mean {name}.{path[0]}?"
-    return did_you_mean(path[-1], list(_section_at(schema, path[:-1]).model_fields))
+                return f"; did you mean '{name}.{path[0]}'?"
+    return suggest(path[-1], list(_section_at(schema, path[:-1]).model_fields))
 
 
 def _most_useful(details: Sequence[ErrorDetails]) -> ErrorDetails:

@@ -8,9 +8,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from clearhead.choices import suggest
 from clearhead.io.json import json_error
 from clearhead.train.recipe.conflicts import section_conflicts
-from clearhead.train.recipe.errors import did_you_mean, format_error
+from clearhead.train.recipe.errors import format_error
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.renamed import check_renamed
 from clearhead.train.regularizers import regularizer_conflicts
@@ -67,7 +68,7 @@ def _validate(data: Mapping[str, Any]) -> Recipe:
     except ValidationError as error:
         raise ValueError(format_error(error, Recipe, ())) from None
     if recipe.task not in TASKS:
-        raise ValueError(f"task is {recipe.task!r}{did_you_mean(recipe.task, list(TASKS))}")
+        raise ValueError(f"task is {recipe.task!r}{suggest(recipe.task, list(TASKS))}")
     changes = {"objective": _objective(TASKS[recipe.task], recipe.objective)}
     if recipe.model.init_from is not None:
         changes["optimizer"] = recipe.optimizer.for_fine_tuning()

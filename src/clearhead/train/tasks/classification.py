@@ -9,6 +9,7 @@ from torch import nn
 
 from clearhead import checkpoints
 from clearhead.checkpoints.encoder_family import EncoderFamily
+from clearhead.choices import suggest
 from clearhead.data.records import Records, Row
 from clearhead.io import hub
 from clearhead.io.json import read_json
@@ -16,7 +17,6 @@ from clearhead.metrics.classification import classification_scores, label_of
 from clearhead.models.freezing import freeze
 from clearhead.models.heads import EncoderClassifier
 from clearhead.tokenizers.tokenizer import Tokenizer
-from clearhead.train.recipe.errors import did_you_mean
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Section
 from clearhead.train.regularizers.augmentation import Ids
@@ -82,7 +82,7 @@ class ClassificationTask(EncoderTask[EncoderClassifier]):
     def _label_id(self, row: Row) -> int:
         label = label_of(row)
         if label not in self._label_ids:
-            raise ValueError(f"{row.location}: unknown label {label!r}{did_you_mean(label, list(self._label_ids))}")
+            raise ValueError(f"{row.location}: unknown label {label!r}{suggest(label, list(self._label_ids))}")
         return self._label_ids[label]
 
     def collate(self, examples: Sequence[Example], generator: np.random.Generator, *, training: bool) -> Batch:

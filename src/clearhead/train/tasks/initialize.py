@@ -13,6 +13,7 @@ from clearhead import checkpoints
 from clearhead.checkpoints import load_tokenizer, warm_start
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
+from clearhead.choices import suggest
 from clearhead.data.records import Records
 from clearhead.io import hub
 from clearhead.io.atomic import atomic_folder
@@ -26,7 +27,6 @@ from clearhead.tokenizers.base import MultilingualTokenizer, TextTokenizer
 from clearhead.tokenizers.bpe import train_bpe
 from clearhead.tokenizers.tokenizer import Tokenizer
 from clearhead.train.memory import check_depth, check_size
-from clearhead.train.recipe.errors import did_you_mean
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.regularizers import config_changes
 
@@ -196,7 +196,7 @@ def get_family(name: str, families: Mapping[str, F]) -> F:
         if name in checkpoints.ENCODER_FAMILIES or name in checkpoints.SEQ2SEQ_FAMILIES:  # bert is no misspelled bart
             available = ", ".join(families)
             raise ValueError(f"model.architecture is {name!r}, which this task cannot train; available: {available}")
-        raise ValueError(f"model.architecture is {name!r}{did_you_mean(name, list(families))}")
+        raise ValueError(f"model.architecture is {name!r}{suggest(name, list(families))}")
     return families[name]
 
 
