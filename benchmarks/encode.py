@@ -154,14 +154,16 @@ def ctranslate2(folder, converted, compute_type, threads):
     return encode_texts
 
 
-def candidates(folder, workspace, threads):
-    """Return the installed libraries; the first is the baseline."""
+def candidates(folder, workspace, threads, isa):
+    """Return the installed libraries that can be limited to `isa`; the first is the baseline."""
     libraries = {
         "sentence-transformers float32": Candidate(sentence_transformers, (folder, "float32", threads)),
         "sentence-transformers bfloat16": Candidate(sentence_transformers, (folder, "bfloat16", threads)),
         "nn.TransformerEncoder float32": Candidate(torch_nn, (folder, threads)),
     }
-    if all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
+    if isa:
+        print("skipped: ONNX Runtime cannot be limited to an instruction set")
+    elif all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         export_onnx(folder, workspace / "model.onnx")
@@ -190,7 +192,7 @@ def arguments():
     parser.add_argument("--number", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--isa", choices=("avx2",), help="limit all libraries but ONNX Runtime to these instructions")
+    parser.add_argument("--isa", choices=("avx2",), help="limit all libraries to these instructions")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     return parser.parse_args()
@@ -210,7 +212,7 @@ def main():
     rates = {dtype: matmul_rate(dtype) for dtype in ("float32", "bfloat16")}
     with tempfile.TemporaryDirectory() as workspace:
         results = run_benchmark(
-            candidates(folder, Path(workspace), args.threads),
+            candidates(folder, Path(workspace), args.threads, args.isa),
             texts,
             lambda batch: sum(tokens[text] for text in batch),
             rounds=args.rounds,

@@ -110,7 +110,7 @@ def main():
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--isa", choices=("avx2",), help="limit all libraries but ONNX Runtime to these instructions")
+    parser.add_argument("--isa", choices=("avx2",), help="limit all libraries to these instructions")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()

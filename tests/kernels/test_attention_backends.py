@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from support.attention import problems
+from support.models.int8 import needs_kernels
 
 from clearhead import MultiHeadAttention, masks, scaled_dot_product
 from clearhead.equations.masks import as_mask
@@ -25,10 +26,12 @@ from clearhead.kernels.attention_backends import (
 PADDING = torch.arange(700) < torch.tensor([[700], [3]])
 
 
-def call(queries=20, keys=None, mask=None, dtype=torch.float32, drop_prob=0.0, grad=False):
+def call(queries=20, keys=None, mask=None, dtype=torch.float32, drop_prob=0.0, grad=False, width=8):
     keys = keys or queries
     batch = 1 if isinstance(mask, masks.Mask) and mask.lengths else 2
-    q, k, v = (torch.zeros(batch, 1, length, 8, dtype=dtype, requires_grad=grad) for length in (queries, keys, keys))
+    q, k, v = (
+        torch.zeros(batch, 1, length, width, dtype=dtype, requires_grad=grad) for length in (queries, keys, keys)
+    )
     return AttentionCall(q, k, v, as_mask(mask, batch=batch, heads=1, queries=queries, keys=keys), drop_prob)
 
 
@@ -53,6 +56,10 @@ def call(queries=20, keys=None, mask=None, dtype=torch.float32, drop_prob=0.0, g
         ("blockwise", {"queries": 600, "keys": 700, "mask": masks.causal(700)}),
         ("fused", {"queries": 700, "mask": masks.causal(700) & masks.Mask(length=700, bias=torch.zeros(700, 700))}),
         ("packed", {"mask": masks.packed([5, 15])}),
+        ("packed", {"mask": masks.packed([5, 15]), "width": 16, "grad": True}),
+        ("packed", {"mask": masks.packed([5, 15]), "width": 16, "dtype": torch.float64}),
+        pytest.param("packed", {"queries": 600, "mask": masks.packed([600]), "width": 16}, marks=needs_kernels),
+        pytest.param("native_packed", {"mask": masks.packed([5, 15]), "width": 16}, marks=needs_kernels),
     ],
 )
 def test_call_is_served_by_the_fastest_backend(name, options):

@@ -20,11 +20,12 @@ from clearhead.kernels.attention_backends import (
     forced_backend,
     register_backend,
 )
+from clearhead.kernels.native import packed_attention as _native_packed
 
 __all__ = ["attention_backend", "scaled_dot_product_attention"]
 
 # importing a module registers its backend
-BACKEND_MODULES = (_packed, _stepwise, _blockwise, _fused)
+BACKEND_MODULES = (_native_packed, _packed, _stepwise, _blockwise, _fused)
 
 
 def scaled_dot_product_attention(

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead.kernels import linear as kernels
+from clearhead.kernels.native import library
 from clearhead.kernels.topk import topk
 from clearhead.layers.embedding import OutputProjection
 from clearhead.layers.feedforward import PositionwiseFeedForward
@@ -50,6 +51,21 @@ class PrepackedLinear(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, {self.dtype}, activation={self._activation[0]}"
+
+
+class NativeGelu(nn.Module):
+    """GELU by the package's compiled kernel, for inference in float32.
+
+    Equation: x Φ(x)
+    Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units"
+    """
+
+    def __init__(self, isa: str) -> None:
+        super().__init__()
+        self.isa = isa
+
+    def forward(self, x: Float[Tensor, "*batch F"]) -> Float[Tensor, "*batch F"]:
+        return library.gelu(x, self.isa)
 
 
 class PrepackedOutputProjection(nn.Module):
@@ -123,6 +139,15 @@ class PrepackedConverter:
                 replacements[id(layer)] = PrepackedLinear(layer, self.dtype, small_batch=small_batch)
             elif isinstance(layer, OutputProjection):
                 replacements[id(layer)] = PrepackedOutputProjection(layer, self.dtype)
+            elif type(layer) is nn.GELU and id(layer) not in replacements:
+                replacements |= self._native_gelu(layer)
             elif isinstance(layer, nn.Dropout):  # even inactive, calling it takes time at every step
                 replacements[id(layer)] = nn.Identity()
         return replacements
+
+    def _native_gelu(self, layer: nn.GELU) -> dict[int, nn.Module]:
+        """Return the replacement of an activation that is computed apart from the matmul."""
+        isa = library.isa()
+        if layer.approximate != "none" or self.dtype != torch.float32 or isa is None:
+            return {}
+        return {id(layer): NativeGelu(isa)}

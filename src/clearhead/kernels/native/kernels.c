@@ -48,6 +48,54 @@ PUBLIC(linear)(const Linear *w, int32_t activation, const float *x, int32_t rows
     return failed ? OUT_OF_MEMORY : 0;
 }
 
+/* y = GELU(x), to 4e-7; x and y may be the same. */
+PUBLIC(gelu)(const float *x, int64_t count, float *y, int32_t threads) {
+    const int64_t part = 1 << 14;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t first = 0; first < count; first += part) {
+        const int64_t end = first + part < count ? first + part : count, whole = end - (end - first) % LANES;
+        for (int64_t i = first; i < whole; i += LANES) vec_store(y + i, gelu_float32(vec_load(x + i)));
+        if (whole < end) {
+            float last[LANES] = {0};
+            memcpy(last, x + whole, (size_t)(end - whole) * sizeof(float));
+            vec_store(last, gelu_float32(vec_load(last)));
+            memcpy(y + whole, last, (size_t)(end - whole) * sizeof(float));
+        }
+    }
+    return 0;
+}
+
+/* Attention of each head within packed sequences. A token's q, k or v is `stride` floats after that of the token before, a
+ * head's `head_stride` floats after that of the head before; values are (T, heads, width). Threads share the heads. */
+PUBLIC(attention)(const float *q, const float *k, const float *v, int32_t stride, int32_t head_stride,
+                  const int32_t *lengths, int32_t sequences, int32_t heads, int32_t width, float scale, float *values,
+                  int32_t threads) {
+    size_t *start = malloc(((size_t)sequences + 1) * sizeof(size_t));
+    int longest = 0, failed = !start;
+    for (int s = 0; s < sequences && !failed; s++) {
+        start[s] = s ? start[s - 1] + lengths[s - 1] : 0;
+        if (lengths[s] > longest) longest = lengths[s];
+    }
+    const int jobs = failed ? 0 : sequences * heads, padded = (longest + LANES - 1) / LANES * LANES;
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 4) reduction(| : failed)
+    for (int job = 0; job < jobs; job++) {
+        const int s = job / heads, head = job % heads;
+        const size_t first = start[s] * stride + (size_t)head * head_stride;
+        float *keys, *weights;
+        char *next = scratch((size_t)padded * (width + QUERIES) * sizeof(float) + 2 * 64);
+        if (!next) {
+            failed = 1;
+            continue;
+        }
+        TAKE(keys, padded * width);
+        TAKE(weights, padded * QUERIES);
+        attend(q + first, k + first, v + first, lengths[s], stride, width, scale, keys, weights,
+               values + start[s] * heads * width + (size_t)head * width, heads * width);
+    }
+    free(start);
+    return failed ? OUT_OF_MEMORY : 0;
+}
+
 /* An encoder layer over packed sequences: x and y (rows, D) in float32. Threads share the sequences. */
 PUBLIC(encoder_layer)(const EncoderLayer *layer, const float *x, const int32_t *lengths, int32_t sequences, float *y,
                       int32_t threads) {

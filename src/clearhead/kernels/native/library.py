@@ -210,6 +210,42 @@ def linear(struct: LinearStruct, activation: int, x: Tensor, isa: str) -> Tensor
     return y
 
 
+def gelu(x: Tensor, isa: str) -> Tensor:
+    """Return GELU(x) in float32, to 4e-7.
+
+    Args:
+        x: float32.
+        isa: an instruction set.
+    """
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    compute = getattr(_library(), f"gelu_{isa}")
+    compute(
+        ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.numel()), ctypes.c_void_p(y.data_ptr()), torch.get_num_threads()
+    )
+    return y
+
+
+def packed_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: float, isa: str) -> Tensor:
+    """Return the attention values (T, H, K) of each head within packed sequences.
+
+    Args:
+        q, k, v: float32 (H, T, K) with the same strides, and with K multiples of 16.
+        lengths: int32, the number of tokens of each sequence; their sum is T.
+        scale: factor of Q Kᵀ.
+        isa: an instruction set.
+    """
+    heads, tokens, width = q.shape
+    values = q.new_empty(tokens, heads, width)
+    status = getattr(_library(), f"attention_{isa}")(
+        *(ctypes.c_void_p(x.data_ptr()) for x in (q, k, v)), q.stride(1), q.stride(0),
+        ctypes.c_void_p(lengths.data_ptr()), len(lengths), heads, width, ctypes.c_float(scale),
+        ctypes.c_void_p(values.data_ptr()), torch.get_num_threads(),
+    )  # fmt: skip
+    _check(status)
+    return values
+
+
 def encoder_layer(struct: EncoderLayerStruct, x: Tensor, lengths: Tensor, isa: str) -> Tensor:
     """Return the output (1, T, D) of an encoder layer for packed sequences.
 
@@ -261,4 +297,4 @@ def quantize(struct: LinearStruct, x: Tensor, isa: str) -> tuple[Tensor, Tensor]
 
 def _check(status: int) -> None:
     if status:
-        raise MemoryError("no memory for the intermediate results of an 8-bit layer; use a smaller batch_tokens")
+        raise MemoryError("no memory for the intermediate results of a layer; use a smaller batch_tokens")

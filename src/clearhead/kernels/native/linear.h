@@ -161,6 +161,17 @@ INLINE vec gelu(vec x) {
     for (int i = 1; i < GELU_COEFFICIENTS; i++) y = vec_fma(y, square, vec_set(gelu_coefficients[i]));
     return vec_mul(x, vec_fma(y, t, vec_set(0.5f)));
 }
+/* GELU(x) = max(x, 0) - |x| erfc(|x| / √2) / 2 to 4e-7, with erfc by Abramowitz and Stegun, formula 7.1.26. */
+INLINE vec gelu_float32(vec x) {
+    const vec size = vec_abs(x), z = vec_mul(size, vec_set(0.7071067812f));
+    const vec t = vec_div(vec_set(1.0f), vec_fma(z, vec_set(0.3275911f), vec_set(1.0f)));
+    vec y = vec_fma(t, vec_set(1.061405429f), vec_set(-1.453152027f));
+    y = vec_fma(y, t, vec_set(1.421413741f));
+    y = vec_fma(y, t, vec_set(-0.284496736f));
+    y = vec_mul(vec_fma(y, t, vec_set(0.254829592f)), t);
+    y = vec_mul(y, vec_exp(vec_sub(vec_set(0.0f), vec_mul(z, z))));
+    return vec_fma(vec_mul(size, vec_set(-0.5f)), y, vec_max(vec_set(0.0f), x));
+}
 INLINE vec silu(vec x) {
     return vec_div(x, vec_add(vec_set(1.0f), vec_exp(vec_sub(vec_set(0.0f), x))));
 }
