@@ -24,9 +24,16 @@ PROCESSORS = {
     "zen4": "AMD EPYC, Zen 4",
     "xeon-amx": "Intel Xeon with AMX",
     "xeon": "Intel Xeon without AMX",
+    "avx2": "AMD EPYC, Zen 4, limited to AVX2",
 }
 MAIN = "zen4"
-CHARTS = {"performance.png": "zen4", "performance-amx.png": "xeon-amx"}
+CHARTS = {"performance.png": "zen4", "performance-amx.png": "xeon-amx", "performance-avx2.png": "avx2"}
+EXPECTED = {
+    "AVX2": "avx2",
+    "AVX-512 with VNNI and bfloat16": "zen4",
+    "AMX": "xeon-amx",
+}
+"""The kinds of processors in the first table, each with the processor that was measured."""
 TASKS = {
     "encode-captions": ("captions", "sentence-transformers"),
     "encode-paragraphs": ("paragraphs", "sentence-transformers"),
@@ -150,6 +157,26 @@ def summary(processor: str) -> str:
     return markdown(["task", *(f"{_library(library)} {precision}" for library, precision in COLUMNS)], rows)
 
 
+def expected() -> str:
+    """Return the fastest precision of Clearhead on each kind of processor, with its speedups."""
+    rows = []
+    for task, (label, _) in TASKS.items():
+        cells = []
+        for processor in EXPECTED.values():
+            if task not in tasks(processor):
+                cells.append("–")
+                continue
+            report = load(task, processor)
+            own = [candidate(task, "clearhead", precision) for precision in ("float32", "bfloat16", "int8")]
+            best = max((name for name in own if report.figure(name)), key=lambda name: report.figure(name)["median"])
+            others = [name for name in report.names if "clearhead" not in name and "ONNX" not in name]
+            rival = max(others, key=lambda name: report.figure(name)["median"])
+            precision = best.rsplit(" ", 1)[1]
+            cells.append(f"{precision}: {report.speedup(best).median:.1f}, {report.speedup(best, rival).median:.1f}")
+        rows.append([label, *cells])
+    return markdown(["task", *EXPECTED], rows)
+
+
 def memory(processor: str) -> str:
     """Return the peak memory of all tasks."""
     columns = [COLUMNS[0], COLUMNS[2], COLUMNS[4], ("PyTorch", "float32"), COLUMNS[1], COLUMNS[5]]
@@ -263,8 +290,8 @@ def _library(name: str) -> str:
 
 
 def _row_name(name: str) -> str:
-    library, precision = name.rsplit(" ", 1)
-    return f"`{library}` {precision}" if library.startswith("nn.") else f"{_library(library)} {precision}"
+    library, precision = name.split(" ", 1) if name.startswith(("nn.", "clearhead")) else ("", name)
+    return f"`{library}` {precision}" if library.startswith("nn.") else f"{_library(library)} {precision}".strip()
 
 
 def _speed(report: Report, name: str) -> list[str]:
@@ -272,18 +299,19 @@ def _speed(report: Report, name: str) -> list[str]:
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
+    "expected": expected,
     "summary": lambda: summary(MAIN),
     "comparison": comparison,
     "machines": machines,
     "targets": targets,
     "long targets": long_targets,
-    "translation zen4": lambda: translation(MAIN),
 }
 for _processor in PROCESSORS:
     SECTIONS |= {
         f"summary {_processor}": lambda processor=_processor: summary(processor),
         f"encoding {_processor}": lambda processor=_processor: encoding(processor),
         f"generation {_processor}": lambda processor=_processor: generation(processor),
+        f"translation {_processor}": lambda processor=_processor: translation(processor),
         f"memory {_processor}": lambda processor=_processor: memory(processor),
         f"training {_processor}": lambda processor=_processor: training(processor),
     }

@@ -4,9 +4,11 @@ import importlib.metadata
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16", "i8mm")
 
@@ -56,6 +58,16 @@ def limit_isa(isa: str | None) -> None:
         return
     for variable in _ISA_VARIABLES:
         os.environ[variable] = isa.lower() if variable.startswith("ATEN") else isa.upper()
+
+
+def without_bfloat16(candidates: Mapping[str, T], isa: str | None) -> dict[str, T]:
+    """Return the candidates to measure under `limit_isa`: without AVX-512, bfloat16 is slower than float32.
+
+    Args:
+        candidates: candidates by name, which holds the precision.
+        isa: as in `limit_isa`.
+    """
+    return {name: candidate for name, candidate in candidates.items() if isa is None or "bfloat16" not in name}
 
 
 def peak_memory() -> float:

@@ -45,6 +45,26 @@ class Hypothesis:
     score: float
 
 
+@dataclass(frozen=True, eq=False)
+class AllowedTokens:
+    """The tokens that a target may have.
+
+    Args:
+        common_C: ids of the tokens that every target may have, ascending; one tensor for all targets.
+        extra_E: ids of the other tokens of this target, ascending.
+    """
+
+    common_C: Int[Tensor, "C"]
+    extra_E: Int[Tensor, "E"]
+
+    def __len__(self) -> int:
+        return len(self.common_C) + len(self.extra_E)
+
+    def ids(self) -> Int[Tensor, "A"]:
+        """Return all ids, ascending."""
+        return torch.cat([self.common_C, self.extra_E]).sort().values
+
+
 @runtime_checkable
 class GenerationModel(Protocol):
     """Interface of an encoder–decoder for a search: `Seq2Seq`, or an exported model."""
@@ -74,7 +94,7 @@ class FusedModel(Protocol):
     def fuses(self, cache: object) -> bool:
         """Return whether it does so with a cache."""
 
-    def restrict(self, cache: Any, allowed: Sequence[Tensor]) -> None:
+    def restrict(self, cache: Any, allowed: Sequence[AllowedTokens]) -> None:
         """Restrict `best_tokens` to some tokens for each sentence of an empty cache."""
 
     def best_tokens(
@@ -116,7 +136,7 @@ class DecodingState:
         source_ids: Int[Tensor, "B M"],
         keep: Bool[Tensor, "B M"],
         decoder_prefix: Int[Tensor, "B P"],
-        allowed: Sequence[Int[Tensor, "_"]] | None = None,
+        allowed: Sequence[AllowedTokens] | None = None,
     ) -> None:
         self.model, self.num_beams = model, 1
         self.source_ids, self.keep = source_ids, keep
@@ -145,12 +165,12 @@ class DecodingState:
             logits.view(len(excluded_SV), -1, logits.shape[1]).masked_fill_(excluded_SV[:, None], -torch.inf)
         return logits
 
-    def _excluded_tokens(self, allowed: Sequence[Tensor], logits: Tensor) -> Bool[Tensor, "B V"]:
+    def _excluded_tokens(self, allowed: Sequence[AllowedTokens], logits: Tensor) -> Bool[Tensor, "B V"]:
         """Return which tokens the target of each sentence may not have."""
         if self._excluded_BV is None:
             self._excluded_BV = torch.ones(len(allowed), logits.shape[1], dtype=torch.bool, device=logits.device)
-            for excluded_V, tokens_A in zip(self._excluded_BV, allowed, strict=True):
-                excluded_V[tokens_A.to(logits.device)] = False
+            for excluded_V, tokens in zip(self._excluded_BV, allowed, strict=True):
+                excluded_V[tokens.ids().to(logits.device)] = False
         return self._excluded_BV
 
     @property

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.logits_processors import Processor, logits_processors
-from clearhead.generation.state import DecodingState, GenerationModel, Hypothesis
+from clearhead.generation.state import AllowedTokens, DecodingState, GenerationModel, Hypothesis
 
 LOG_PROBS = "log-probabilities"
 """Name of a search's scores in error messages."""
@@ -27,12 +25,12 @@ class EncodedSource:
     Args:
         ids: token ids.
         decoder_prefix: first ids of the target: the start token, and a forced prefix after it.
-        allowed: ids that may follow in the target, ascending; None for all.
+        allowed: the tokens that the target may have; None for all.
     """
 
     ids: Sequence[int]
     decoder_prefix: tuple[int, ...]
-    allowed: Int[Tensor, "A"] | None = None
+    allowed: AllowedTokens | None = None
 
 
 @dataclass(frozen=True)
@@ -135,12 +133,14 @@ def start_decoding(model: GenerationModel, sources: Sequence[EncodedSource], con
     return DecodingTask(state, processors, max_length, eos_ids)
 
 
-def _allowed_tokens(model: GenerationModel, sources: Sequence[EncodedSource]) -> list[Int[Tensor, "_"]] | None:
+def _allowed_tokens(model: GenerationModel, sources: Sequence[EncodedSource]) -> list[AllowedTokens] | None:
     """Return the tokens that the target of each source may have; None if there is no limit."""
-    if all(source.allowed is None for source in sources):
+    common_C = next((source.allowed.common_C for source in sources if source.allowed is not None), None)
+    if common_C is None:
         return None
-    every = torch.arange(model.config.target_vocab_size or model.config.vocab_size)
-    return [every if source.allowed is None else source.allowed for source in sources]
+    every_V = torch.arange(model.config.target_vocab_size or model.config.vocab_size)
+    every = AllowedTokens(common_C, every_V[~torch.isin(every_V, common_C)])
+    return [source.allowed or every for source in sources]
 
 
 def resolve_eos_ids(model: GenerationModel, config: GenerationConfig) -> tuple[int, ...]:

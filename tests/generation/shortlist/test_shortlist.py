@@ -44,7 +44,7 @@ def test_allowed_tokens_are_those_of_the_source_and_the_common_ones(rows, common
     tokens = torch.tensor([token for row in rows for token in sorted(row)], dtype=torch.long)
     shortlist = Shortlist(starts, tokens, torch.tensor(sorted(common), dtype=torch.long), SIZE)
     expected = [sorted(common.union(*(rows[token] for token in source))) for source in sources]
-    assert [allowed.tolist() for allowed in shortlist.allowed(sources)] == expected
+    assert [allowed.ids().tolist() for allowed in shortlist.allowed(sources)] == expected
 
 
 def test_tokens_are_learned_from_the_pairs(monkeypatch):
@@ -52,14 +52,14 @@ def test_tokens_are_learned_from_the_pairs(monkeypatch):
     config = Seq2SeqConfig(vocab_size=9, d_model=8, num_heads=1, ffn_hidden=8, num_layers=1, eos_ids=(0,))
     shortlist = learn.learn_shortlist([[1, 2], [1], [1]], [[5, 6], [5], [5]], config)
     assert shortlist.common_C.tolist() == [0, 5]  # the end token, and the most frequent one
-    assert [tokens.tolist() for tokens in shortlist.allowed([[1], [2], [3]])] == [
+    assert [tokens.ids().tolist() for tokens in shortlist.allowed([[1], [2], [3]])] == [
         [0, 1, 5, 6],
         [0, 2, 5, 6],
         [0, 3, 5],
     ]
     monkeypatch.setattr(learn, "MAX_TRANSLATIONS", 1)
     shortlist = learn.learn_shortlist([[1, 2], [1], [1]], [[5, 6], [5], [5]], config)
-    assert [tokens.tolist() for tokens in shortlist.allowed([[1], [2]])] == [[0, 1, 5], [0, 2, 5, 6]]
+    assert [tokens.ids().tolist() for tokens in shortlist.allowed([[1], [2]])] == [[0, 1, 5], [0, 2, 5, 6]]
 
 
 def test_separate_vocabularies_copy_nothing(monkeypatch):
@@ -67,7 +67,7 @@ def test_separate_vocabularies_copy_nothing(monkeypatch):
     sizes = {"d_model": 8, "num_heads": 1, "ffn_hidden": 8, "num_layers": 1}
     config = Seq2SeqConfig(vocab_size=4, target_vocab_size=9, share_embeddings=False, eos_ids=(0,), **sizes)
     shortlist = learn.learn_shortlist([[1], [1, 2]], [[7], [7, 8]], config)
-    assert [tokens.tolist() for tokens in shortlist.allowed([[1], [2], [3]])] == [[0, 7, 8], [0, 7, 8], [0, 7]]
+    assert [tokens.ids().tolist() for tokens in shortlist.allowed([[1], [2], [3]])] == [[0, 7, 8], [0, 7, 8], [0, 7]]
 
 
 def test_long_files_are_read_up_to_the_limit(monkeypatch):
@@ -99,11 +99,11 @@ def test_outputs_have_allowed_tokens_only(folder, precision, options):
     allowed = model.shortlist.allowed([source.ids for source in sources])
     outputs = model.generate(SOURCES, return_details=True, max_new_tokens=6, **options)
     for output, tokens in zip(outputs, allowed, strict=True):
-        assert set(output.token_ids) <= set(tokens.tolist())
+        assert set(output.token_ids) <= set(tokens.ids().tolist())
     model.shortlist = None
     free = model.generate(SOURCES, return_details=True, max_new_tokens=6, **options)
     assert any(
-        not set(output.token_ids) <= set(tokens.tolist()) for output, tokens in zip(free, allowed, strict=True)
+        not set(output.token_ids) <= set(tokens.ids().tolist()) for output, tokens in zip(free, allowed, strict=True)
     )  # the shortlist changes something here
     streamed = TextToText.from_pretrained(folder, precision=precision, device="cpu", shortlist=True)
     assert list(streamed.stream(SOURCES[0], max_new_tokens=3))

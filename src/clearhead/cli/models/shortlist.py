@@ -35,7 +35,7 @@ def shortlist(
     more = "" if next(texts, None) is None else ", the first ones; more would not fit the memory"
     translations = len(learned.tokens_T) / max(1, len(learned.starts_S) - 1)
     typer.echo(
-        f"learned from {len(sources):,} pairs{more}: {translations:.0f} target tokens per source token, and "
+        f"learned from {len(sources):,} pairs{more}: {translations:.1f} target tokens per source token, and "
         f"{len(learned.common_C)} for all",
         err=True,
     )

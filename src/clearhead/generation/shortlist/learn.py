@@ -14,10 +14,10 @@ from clearhead.tokenizers.base import TextTokenizer
 NUM_COMMON = 2000
 """Number of the most frequent target tokens, which every target may have."""
 
-MAX_TRANSLATIONS = 1000
+MAX_TRANSLATIONS = 100
 """Maximum number of target tokens of a source token."""
 
-MIN_PROBABILITY = 1e-8
+MIN_PROBABILITY = 1e-4
 """Smallest probability of a target token, given the source token."""
 
 MAX_LINKS = 2**26

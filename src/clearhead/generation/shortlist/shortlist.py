@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
+from clearhead.generation.state import AllowedTokens
 from clearhead.io.atomic import atomic_file
 from clearhead.models.config import Seq2SeqConfig
 from clearhead.tokenizers.base import TextTokenizer
@@ -43,28 +44,30 @@ class Shortlist:
     common_C: Int[Tensor, "C"]
     target_size: int
 
-    def allowed(self, sources: Sequence[Sequence[int]]) -> list[Int[Tensor, "_"]]:
-        """Return for each source the tokens that its target may have, ascending.
+    def allowed(self, sources: Sequence[Sequence[int]]) -> list[AllowedTokens]:
+        """Return for each source the tokens that its target may have.
 
         They depend on this source only, so outputs do not depend on the batch.
 
         Args:
             sources: token ids of each source.
         """
-        tokens_T, starts_S = self.tokens_T.numpy(), self.starts_S.tolist()
-        allowed: list[Tensor] = []
+        tokens_T, starts_S, is_common_V = self._arrays
+        allowed: list[AllowedTokens] = []
         for source in sources:
-            is_allowed_V = self._is_common.copy()
+            is_extra_V = np.zeros(self.target_size, dtype=bool)
             for token in set(source):
-                is_allowed_V[tokens_T[starts_S[token] : starts_S[token + 1]]] = True
-            allowed.append(torch.from_numpy(is_allowed_V.nonzero()[0]))
+                is_extra_V[tokens_T[starts_S[token] : starts_S[token + 1]]] = True
+            is_extra_V &= ~is_common_V
+            allowed.append(AllowedTokens(self.common_C, torch.from_numpy(is_extra_V.nonzero()[0])))
         return allowed
 
     @cached_property
-    def _is_common(self) -> Bool[np.ndarray, "V"]:
+    def _arrays(self) -> tuple[Int[np.ndarray, "T"], list[int], Bool[np.ndarray, "V"]]:
+        """The tokens, where those of each source token begin, and which are common."""
         is_common_V = np.zeros(self.target_size, dtype=bool)
         is_common_V[self.common_C.numpy()] = True
-        return is_common_V
+        return self.tokens_T.numpy(), self.starts_S.tolist(), is_common_V
 
 
 def write_shortlist(path: Path, shortlist: Shortlist, tokenizer: TextTokenizer, config: Seq2SeqConfig) -> None:

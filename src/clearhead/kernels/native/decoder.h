@@ -25,11 +25,11 @@ typedef struct {
     Linear output;
     const char *output_columns;       /* columns of the output projection for `dot`; null: all tokens are allowed */
     int32_t column_bytes;
-    const int32_t *allowed_starts;    /* (B + 1): where the allowed tokens of each row of the memory begin */
-    const int32_t *allowed_tokens;    /* ascending */
-    Linear common;                    /* the columns of tokens that are allowed for all rows */
+    const int32_t *extra_starts;      /* (B + 1): where the tokens of each row of the memory begin, beyond the common ones */
+    const int32_t *extra_tokens;
+    Linear common;                    /* the columns of the tokens that all rows may have */
     int32_t num_common;
-    const int32_t *common_tokens;     /* ascending */
+    const int32_t *common_tokens;
     const int32_t *excluded;          /* tokens that are never chosen */
     int32_t num_excluded, is_renormalized; /* renormalized: their probabilities are 0, and the others' sum to 1 */
     int32_t count;                    /* number of best tokens of each row */
@@ -110,61 +110,54 @@ static float log_sum_of_row(const float *logits, int size) {
 
 #define AHEAD 8 /* columns that are fetched before they are used */
 
-/* The logits of the allowed tokens for `rows` rows of codes, which belong to one sentence. Those of the common tokens are
- * in `common`. */
-static void allowed_logits(const DecoderStep *step, const int32_t *tokens, int size, Quantized x, int rows,
-                           const float *common, float *logits) {
+/* The logits of the tokens that one sentence has beyond the common ones, for `rows` rows of codes. They follow those of the
+ * common tokens. */
+static void extra_logits(const DecoderStep *step, const int32_t *tokens, int size, Quantized x, int rows, float *logits) {
     const Linear *output = &step->output;
-    for (int i = 0, c = 0; i < size; i++) {
-        float *column_logits = logits + i;
-        if (c < step->num_common && step->common_tokens[c] == tokens[i]) {
-            for (int r = 0; r < rows; r++) column_logits[(size_t)r * output->out] = common[(size_t)r * step->common.out + c];
-            c++;
-            continue;
-        }
+    for (int i = 0; i < size; i++) {
         const char *column = step->output_columns + (size_t)tokens[i] * step->column_bytes;
         const char *ahead = step->output_columns + (size_t)tokens[i + AHEAD < size ? i + AHEAD : i] * step->column_bytes;
         for (int b = 0; b < step->column_bytes; b += 64) _mm_prefetch(ahead + b, _MM_HINT_T0);
         for (int r = 0; r < rows; r++)
-            column_logits[(size_t)r * output->out] =
+            logits[(size_t)r * output->out + step->num_common + i] =
                 dot(output, column, x.codes + (size_t)r * output->in, x.scales[r], x.outliers + (size_t)r * MAX_OUTLIERS);
     }
-    for (int i = size; i % LANES; i++)
+    for (int i = step->num_common + size; i % LANES; i++)
         for (int r = 0; r < rows; r++) logits[(size_t)r * output->out + i] = EXCLUDED;
 }
 
-/* Write the best tokens of a row and the normalizer of its logits. The logits are those of `tokens`, or of all. */
-static void choose(const DecoderStep *step, const int32_t *tokens, int size, int row, float *logits) {
+/* Write the best tokens of a row and the normalizer of its `size` logits: of all tokens, or of the common and the extra ones. */
+static void choose(const DecoderStep *step, const int32_t *extra, int size, int row, float *logits) {
     int32_t *best = step->best_tokens + (size_t)row * step->count;
     if (!step->is_renormalized) step->log_sums[row] = log_sum_of_row(logits, size);
     for (int i = 0; i < step->num_excluded; i++) {
         const int token = step->excluded[i];
-        if (!tokens) logits[token] = EXCLUDED;
-        for (int n = 0; tokens && n < size; n++)
-            if (tokens[n] == token) logits[n] = EXCLUDED;
+        if (!extra) logits[token] = EXCLUDED;
+        for (int n = 0; extra && n < size; n++)
+            if ((n < step->num_common ? step->common_tokens[n] : extra[n - step->num_common]) == token) logits[n] = EXCLUDED;
     }
     if (step->is_renormalized) step->log_sums[row] = log_sum_of_row(logits, size);
     best_of_row(logits, size, step->count, step->best_logits + (size_t)row * step->count, best);
-    for (int i = 0; tokens && i < step->count; i++) best[i] = tokens[best[i]];
+    for (int i = 0; extra && i < step->count; i++)
+        best[i] = best[i] < step->num_common ? step->common_tokens[best[i]] : extra[best[i] - step->num_common];
 }
 
-/* Choose the best of the allowed tokens for rows [first, first + rows) of hidden states x. */
-static void choose_allowed(const DecoderStep *step, const float *x, int first, int rows, Quantized space, float *common,
-                           float *logits) {
+/* Choose the best of the common and the extra tokens for rows [first, first + rows) of hidden states x. */
+static void choose_allowed(const DecoderStep *step, const float *x, int first, int rows, Quantized space, float *logits) {
     const Linear *output = &step->output;
     quantize_rows(output, x, rows, space);
-    if (step->num_common)
-        multiply(&step->common, NO_ACTIVATION, 0, step->common.out, space.codes, space.scales, space.outliers, rows, common,
-                 step->common.out);
+    multiply(&step->common, NO_ACTIVATION, 0, step->common.out, space.codes, space.scales, space.outliers, rows, logits,
+             output->out);
     for (int r = 0, same; r < rows; r += same) {
         const int of_memory = step->memory_rows[first + r];
         for (same = 1; r + same < rows && step->memory_rows[first + r + same] == of_memory;) same++;
-        const int32_t *tokens = step->allowed_tokens + step->allowed_starts[of_memory];
-        const int size = step->allowed_starts[of_memory + 1] - step->allowed_starts[of_memory];
+        const int32_t *extra = step->extra_tokens + step->extra_starts[of_memory];
+        const int size = step->extra_starts[of_memory + 1] - step->extra_starts[of_memory];
         const Quantized codes = {space.codes + (size_t)r * output->in, space.scales + r,
                                  space.outliers + (size_t)r * MAX_OUTLIERS};
-        allowed_logits(step, tokens, size, codes, same, common + (size_t)r * step->common.out, logits);
-        for (int i = 0; i < same; i++) choose(step, tokens, size, first + r + i, logits + (size_t)i * output->out);
+        extra_logits(step, extra, size, codes, same, logits + (size_t)r * output->out);
+        for (int i = 0; i < same; i++)
+            choose(step, extra, step->num_common + size, first + r + i, logits + (size_t)(r + i) * output->out);
     }
 }
 
@@ -175,12 +168,11 @@ static int decode_rows(const DecoderStep *step, int first, int rows, float *x) {
     const int vocabulary = step->output.out, most = step->length > step->memory_length ? step->length : step->memory_length;
     int widest = hidden > inner ? hidden : inner;
     if (width > widest) widest = width;
-    const size_t floats = (size_t)rows * (3 * inner + inner + hidden + 2 * width + MAX_OUTLIERS + 1 + step->common.out) +
-                          most + LANES +
+    const size_t floats = (size_t)rows * (3 * inner + inner + hidden + 2 * width + MAX_OUTLIERS + 1) + most + LANES +
                           (step->logits ? 0 : (size_t)rows * vocabulary);
     char *next = scratch(floats * sizeof(float) + ((size_t)rows * widest + 64) * sizeof(code) + 16 * 64);
     if (!next) return 1;
-    float *qkv, *values, *h, *change, *normal, *weights, *common, *logits;
+    float *qkv, *values, *h, *change, *normal, *weights, *logits;
     Quantized space;
     TAKE(qkv, (size_t)rows * 3 * inner);
     TAKE(values, (size_t)rows * inner);
@@ -188,7 +180,6 @@ static int decode_rows(const DecoderStep *step, int first, int rows, float *x) {
     TAKE(change, (size_t)rows * width);
     TAKE(normal, (size_t)rows * width);
     TAKE(weights, most + LANES);
-    TAKE(common, (size_t)rows * step->common.out);
     TAKE(space.scales, rows);
     TAKE(space.outliers, (size_t)rows * MAX_OUTLIERS);
     TAKE(space.codes, (size_t)rows * widest + 64); /* `dot` reads up to a multiple of 64 bytes */
@@ -235,7 +226,7 @@ static int decode_rows(const DecoderStep *step, int first, int rows, float *x) {
             norm_row(&step->final_norm, x + (size_t)r * width, NULL, width, x + (size_t)r * width);
     const float *last = step->final_norm.weight && is_pre_norm ? normal : x;
     if (step->output_columns) {
-        choose_allowed(step, last, first, rows, space, common, logits);
+        choose_allowed(step, last, first, rows, space, logits);
         return 0;
     }
     apply(&step->output, NO_ACTIVATION, last, rows, space, logits);

@@ -4,11 +4,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from clearhead.data.sentences import split_by_tokens
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.shortlist.shortlist import Shortlist
+from clearhead.generation.state import AllowedTokens
 from clearhead.generation.strategy import EncodedSource
 from clearhead.models.config import Seq2SeqConfig
 from clearhead.tokenizers.base import TextTokenizer, check_texts
@@ -85,15 +84,15 @@ class SourcePreparation:
         prefixes = [""] * len(texts) if prefixes is None else check_texts(prefixes)
         tokenizer, start_id, config = self.set_languages(config, texts, source_lang, target_lang)
         encoded = tokenizer.encode([self.task_prefix + text for text in texts], self.max_length)
-        allowed: Sequence[Tensor | None] = [None] * len(texts)
+        allowed: Sequence[AllowedTokens | None] = [None] * len(texts)
         if self.shortlist is not None:
             allowed = self.shortlist.allowed([tokens.ids for tokens in encoded])
         prepared = []
-        for text, tokens, prefix, allowed_A in zip(texts, encoded, prefixes, allowed, strict=True):
+        for text, tokens, prefix, allowed_tokens in zip(texts, encoded, prefixes, allowed, strict=True):
             prefix_ids = tuple(self.tokenizer.target_ids(prefix)) if prefix else ()
             # a forced first token, such as the language, comes before the prefix
             first = () if config.forced_bos_token_id is None or not prefix_ids else (config.forced_bos_token_id,)
-            source = EncodedSource(tokens.ids, (start_id, *first, *prefix_ids), allowed_A)
+            source = EncodedSource(tokens.ids, (start_id, *first, *prefix_ids), allowed_tokens)
             prepared.append(PreparedText(source, prefix_ids, prefix, tokens.truncated, not text.strip()))
         return config, prepared
 

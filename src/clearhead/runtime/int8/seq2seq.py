@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from clearhead.equations.masks import MaskLike, as_mask
+from clearhead.generation.state import AllowedTokens
 from clearhead.kernels.native import is_fused, library
 from clearhead.layers.cache import DecoderCache
 from clearhead.layers.norm import LayerNorm
@@ -27,34 +28,28 @@ from clearhead.runtime.int8.layers import (
 from clearhead.runtime.precision import Precision
 from clearhead.stacks.decoder import DecoderLayer
 
-_MIN_SENTENCES = 8
-"""Number of sentences from which on it pays to pack the weights of the tokens that all of them may have."""
 
-
-class AllowedTokens:
-    """The tokens that the targets of each sentence may have. The output projection computes no other logits.
+class RestrictedOutput:
+    """The output projection for the tokens that the targets of each sentence may have; it computes no other logits.
 
     Args:
-        allowed: the tokens of each row of the memory, ascending.
-        output: the output projection.
+        common: packed weight of the tokens that all targets may have.
+        output: the whole output projection.
+        allowed: the tokens of each row of the memory.
     """
 
-    def __init__(self, allowed: Sequence[Int[Tensor, "_"]], output: PackedInt8Weight) -> None:
-        self._columns = output.by_column
-        self._starts = torch.tensor([0, *(len(tokens) for tokens in allowed)]).cumsum(0).to(torch.int32)
-        self._tokens = torch.cat(list(allowed)).to(torch.int32)
-        self._common = torch.empty(0, dtype=torch.int32)
-        if len(allowed) >= _MIN_SENTENCES:  # tokens of all sentences are computed for several rows at once
-            self._common = (torch.bincount(self._tokens) == len(allowed)).nonzero()[:, 0].to(torch.int32)
-            self._packed = output.select(self._common)
+    def __init__(self, common: PackedInt8Weight, output: PackedInt8Weight, allowed: Sequence[AllowedTokens]) -> None:
+        self._common, self._columns = common, output.by_column
+        self._common_tokens = allowed[0].common_C.to(torch.int32)
+        self._starts = torch.tensor([0, *(len(tokens.extra_E) for tokens in allowed)]).cumsum(0).to(torch.int32)
+        self._extra = torch.cat([tokens.extra_E for tokens in allowed]).to(torch.int32)
 
     def write(self, step: library.DecoderStepStruct) -> None:
         """Write the addresses of the tokens and of their columns into a step."""
         step.output_columns, step.column_bytes = self._columns.data_ptr(), self._columns.shape[1]
-        step.allowed_starts, step.allowed_tokens = self._starts.data_ptr(), self._tokens.data_ptr()
-        if len(self._common):
-            step.common, step.num_common = self._packed.struct, len(self._common)
-            step.common_tokens = self._common.data_ptr()
+        step.extra_starts, step.extra_tokens = self._starts.data_ptr(), self._extra.data_ptr()
+        step.common, step.num_common = self._common.struct, len(self._common_tokens)
+        step.common_tokens = self._common_tokens.data_ptr()
 
 
 class SlotCache:
@@ -69,7 +64,7 @@ class SlotCache:
         structs: the decoder's layers for the kernels, of this cache alone: its steps write addresses into them.
 
     Attributes:
-        allowed: the tokens that the targets may have; None for all.
+        output: the output projection for the tokens that the targets may have; None for all.
     """
 
     def __init__(self, num_layers: int, width: int, structs: "ctypes.Array[library.DecoderLayerStruct]") -> None:
@@ -79,7 +74,7 @@ class SlotCache:
         self.slots_NL = torch.empty(0, 0, dtype=torch.int32)
         self.memory: list[Tensor] | None = None
         self.memory_rows_N = self.memory_lengths_B = torch.empty(0, dtype=torch.int32)
-        self.allowed: AllowedTokens | None = None
+        self.output: RestrictedOutput | None = None
         self._used = 0
 
     def append(self, rows: int) -> None:
@@ -133,6 +128,7 @@ class FusedDecoder(nn.Module):
         self._cross_attentions = [layer.cross_attention for layer in _decoder_layers(model)]
         structs = [_layer_struct(layer) for layer in _decoder_layers(model)]
         self._structs = (library.DecoderLayerStruct * len(structs))(*structs)
+        self._common: tuple[Tensor, PackedInt8Weight] | None = None
         self.norm, self._final_norm = model.decoder.norm, norm_struct(model.decoder.norm)
 
     def cache(self) -> SlotCache:
@@ -140,9 +136,12 @@ class FusedDecoder(nn.Module):
         structs = type(self._structs).from_buffer_copy(self._structs)  # searches can run in several threads
         return SlotCache(len(self.layers), structs[0].heads * structs[0].head_width, structs)
 
-    def restrict(self, cache: SlotCache, allowed: Sequence[Int[Tensor, "_"]]) -> None:
+    def restrict(self, cache: SlotCache, allowed: Sequence[AllowedTokens]) -> None:
         """Let each row of the memory have some tokens only; the output projection computes no other ones."""
-        cache.allowed = AllowedTokens(allowed, self.output)
+        common_C = allowed[0].common_C
+        if self._common is None or self._common[0] is not common_C:  # a shortlist has one tensor for all batches
+            self._common = common_C, self.output.select(common_C)
+        cache.output = RestrictedOutput(self._common[1], self.output, allowed)
 
     def project_memory(self, memory: Float[Tensor, "B M D"], mask: MaskLike, cache: SlotCache) -> None:
         """Store the keys and values of cross-attention of all layers in the cache."""
@@ -175,8 +174,8 @@ class FusedDecoder(nn.Module):
             self._final_norm,
             self.output.struct,
         )
-        if cache.allowed is not None and "best_tokens" in results:
-            cache.allowed.write(step)
+        if cache.output is not None and "best_tokens" in results:
+            cache.output.write(step)
         for name, value in sizes.items():
             setattr(step, name, value)
         for name, tensor in results.items():
@@ -217,7 +216,7 @@ class Int8Seq2Seq(nn.Module):
         """Return whether steps with a cache are fused."""
         return isinstance(cache, SlotCache)
 
-    def restrict(self, cache: SlotCache, allowed: Sequence[Int[Tensor, "_"]]) -> None:
+    def restrict(self, cache: SlotCache, allowed: Sequence[AllowedTokens]) -> None:
         """Restrict `best_tokens` to some tokens for each sentence of an empty cache."""
         self.decoder.restrict(cache, allowed)
 
