@@ -29,6 +29,7 @@ PLUGIN_FOLDERS = frozenset(
             "serve/handlers",
             "train/regularizers",
         ),
+        "runtime/converters",
         "train/tasks",
     }
 )

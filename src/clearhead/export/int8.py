@@ -14,8 +14,8 @@ from clearhead.finite import error_context
 from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
+from clearhead.runtime.converters.int8 import why_no_int8
 from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.int8.converter import why_no_int8
 from clearhead.runtime.int8.files import FILE, write_int8
 from clearhead.runtime.int8.quantize import quantize_model
 from clearhead.runtime.packed_batch import hidden_states
