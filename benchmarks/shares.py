@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 from clearhead.benchmark import encode, generate, train
 from clearhead.benchmark.hardware import matmul_rate
 from clearhead.kernels.linear import is_supported
-from clearhead.runtime.prepacked_linear import PrepackedLinear
+from clearhead.runtime.converters.prepacked_linear import PrepackedLinear
 from clearhead.runtime.process import tune_process
 
 THREADS = 2

@@ -47,6 +47,15 @@ def _seeded():
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    """Use one thread, as `support.forks` does: a run cannot be resumed with another number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def minilm_folder():
     """Folder of all-MiniLM-L6-v2, from the package that the Makefile installs."""

@@ -29,6 +29,7 @@ PLUGIN_FOLDERS = frozenset(
             "serve/handlers",
             "train/regularizers",
         ),
+        "runtime/converters",
         "train/tasks",
     }
 )
@@ -39,7 +40,8 @@ OPEN_FOLDERS = PLUGIN_FOLDERS | {"."}
 
 OTHER_CODE: dict[Path, frozenset[str]] = {
     Path("tests"): frozenset({"."}),  # mirrors the package
-    **dict.fromkeys((Path("benchmarks"), Path("recipes"), Path("tools")), frozenset()),
+    Path("recipes"): frozenset({".", "tiny"}),  # a file for each task
+    **dict.fromkeys((Path("benchmarks"), Path("tools")), frozenset()),
 }
 """Folders with code outside the package, and their subfolders without a limit of entries."""
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,13 @@ from safetensors.torch import load_file
 from support.models.families import FAMILIES, NAMES, make
 
 from clearhead import TextClassifier, TextEncoder, masks
-from clearhead.checkpoints import load_classifier, load_encoder, load_span_classifier
+from clearhead.checkpoints import (
+    ENCODER_FAMILIES,
+    SEQ2SEQ_FAMILIES,
+    load_classifier,
+    load_encoder,
+    load_span_classifier,
+)
 from clearhead.equations.positions import positions_after_padding, relative_buckets
 
 
@@ -22,6 +29,12 @@ def pair(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     theirs = make(request.param, folder)
     return request.param, folder, theirs, load_encoder(folder)[0]
+
+
+def test_every_family_is_documented():
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "models.md").read_text(encoding="utf-8").lower()
+    for name in (*ENCODER_FAMILIES, *SEQ2SEQ_FAMILIES):
+        assert name.replace("_", "") in text.replace("_", ""), f"add {name} to the table of docs/guides/models.md"
 
 
 def assert_within(ours, theirs, keep, bound=1e-5):

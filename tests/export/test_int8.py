@@ -181,6 +181,20 @@ def test_command(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("model", ["bert", "marian"])
+def test_command_reports_truncated_texts_once(tmp_path, model):
+    if model == "bert":
+        make_bert(tmp_path / model, hidden_size=64, intermediate_size=128)
+    else:
+        (tmp_path / model).mkdir()
+        folders.marian(tmp_path / model, d_model=64, encoder_ffn_dim=128, decoder_ffn_dim=128)
+    (tmp_path / "texts.txt").write_text("hello " * 600)
+    status, _, err = clearhead("quantize", tmp_path / model, tmp_path / "int8", "--texts", tmp_path / "texts.txt")
+    assert status == 0, err
+    assert err.count(" truncated") == 1
+    assert "strict" not in err
+
+
 def test_strict_refuses_another_precision(tmp_path):
     make_bert(tmp_path, hidden_size=24, intermediate_size=40, num_attention_heads=2)
     arguments = ["encode", "Hello", "-m", tmp_path, "--precision", "int8"]

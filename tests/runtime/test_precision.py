@@ -133,6 +133,15 @@ def test_precision_keeps_the_original_and_follows_its_changes(name, model_name):
     torch.testing.assert_close(changed, new, atol=0, rtol=0)
 
 
+@pytest.mark.usefixtures("rounded")
+def test_only_declared_precisions_are_compiled(tiny_bert, monkeypatch):
+    monkeypatch.setitem(precision._registry, "fast", replace(precision._registry["rounded"], is_fast=lambda _: True))
+    assert choose_precision("auto", CPU) is precision._registry["fast"]
+    assert choose_precision("auto", CPU, compile=True).is_compilable
+    with pytest.raises(ValueError, match="rounded has its own kernels and cannot be compiled"):
+        TextEncoder.from_pretrained(tiny_bert, precision="rounded", device="cpu", compile=True)
+
+
 def test_int8_without_texts_is_an_error():
     model, _ = _models()["encoder"]
     with pytest.raises(ValueError, match="'int8' needs 8-bit weights"):

@@ -1,5 +1,7 @@
 """Requests generated from the OpenAPI document: no 5xx, and responses conform to the document."""
 
+from pathlib import Path
+
 import pytest
 import schemathesis
 from hypothesis import given, settings
@@ -34,6 +36,10 @@ OPERATIONS = [
 def test_all_operations_are_listed(api):
     operations = [f"{one.ok().method.upper()} {one.ok().path}" for one in api.get_all_operations()]
     assert sorted(operations) == sorted(OPERATIONS)
+    documented = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+    for operation in OPERATIONS:
+        path = operation.split()[1].replace("{name}", "NAME")
+        assert f"{path}`" in documented, f"add {path} to the table of docs/deploy.md"
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,8 @@
 """Uninterrupted tiny training, the baseline of interrupted ones."""
 
 import pytest
-import torch
 from support import forks
 from support.data.training import outcome, write_data, write_tiny
-
-
-@pytest.fixture(scope="module")
-def one_thread():
-    """Use one thread, as the commands in other processes do, for the same order of summation."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -12,14 +12,18 @@ from clearhead.export.output import ExportReport, export_folder
 from clearhead.export.sample_texts import TEXTS, non_empty_texts
 from clearhead.finite import error_context
 from clearhead.pipelines.auto import Pipeline, load_pipeline
+from clearhead.pipelines.base import warn_truncated
+from clearhead.pipelines.question_answerer import QuestionAnswerer
+from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
+from clearhead.runtime.converters.int8 import why_no_int8
 from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.int8.converter import why_no_int8
 from clearhead.runtime.int8.files import FILE, write_int8
 from clearhead.runtime.int8.quantize import quantize_model
 from clearhead.runtime.packed_batch import hidden_states
 from clearhead.runtime.precision import INT8
+from clearhead.tokenizers.base import Tokens
 
 _CPU = torch.device("cpu")
 _MAX_NEW_TOKENS = 60
@@ -62,13 +66,18 @@ def _cosines(exact: Pipeline, quantized: Pipeline, texts: Sequence[str]) -> list
     encoder–decoder for the greedy output in float32.
     """
     if isinstance(exact, TextToText) and isinstance(quantized, TextToText):
-        details = exact.generate(list(texts), beam_size=1, max_new_tokens=_MAX_NEW_TOKENS, return_details=True)
+        details = exact.generate_iter(texts, beam_size=1, max_new_tokens=_MAX_NEW_TOKENS)
         pairs = [
             (_logits(exact, text, output.token_ids), _logits(quantized, text, output.token_ids))
             for text, output in zip(texts, details, strict=True)
         ]
     else:
-        rows = [_states(pipeline, texts) for pipeline in (exact, quantized)]
+        assert not isinstance(exact, TextToText)
+        assert not isinstance(quantized, TextToText)
+        limit = exact.settings.max_length if isinstance(exact, TextEncoder) else exact.max_length
+        tokens = exact.tokenize(texts) if isinstance(exact, TextEncoder) else exact.tokenizer.encode(texts, limit)
+        warn_truncated([one.truncated for one in tokens], limit, "Only their beginnings are compared")
+        rows = [_states(pipeline, tokens) for pipeline in (exact, quantized)]
         pairs = list(zip(*rows, strict=True))
     return [float(functional.cosine_similarity(one.flatten(), other.flatten(), dim=0)) for one, other in pairs]
 
@@ -81,13 +90,12 @@ def _logits(pipeline: TextToText, text: str, target: Sequence[int]) -> Tensor:
     return logits - logits.mean(dim=1, keepdim=True)
 
 
-def _states(pipeline: Pipeline, texts: Sequence[str]) -> list[Tensor]:
+def _states(pipeline: TextEncoder | TextClassifier | QuestionAnswerer, tokens: Sequence[Tokens]) -> list[Tensor]:
     """Return the vector of each text; for a model with a head, the mean of its hidden states."""
-    assert not isinstance(pipeline, TextToText)
     if isinstance(pipeline, TextEncoder):
-        return list(torch.from_numpy(pipeline.encode(list(texts))))
-    rows = [torch.empty(0)] * len(texts)
-    encoder, tokens = pipeline.model.encoder, pipeline.tokenizer.encode(texts, pipeline.max_length)
+        return [torch.as_tensor(vector) for vector in pipeline.encode_tokens(tokens)]
+    rows = [torch.empty(0)] * len(tokens)
+    encoder = pipeline.model.encoder
     for indices, hidden, keep in hidden_states(encoder, tokens, None, encoder.config, _CPU):
         for index, row, kept in zip(indices, hidden, keep, strict=True):
             rows[index] = row[kept].mean(dim=0)

@@ -47,6 +47,9 @@ _IGNORED_KEYS = frozenset(
 )
 """Keys that never change the output."""
 
+_NOT_IN_TRANSFORMERS = ("seed",)
+"""Fields that the file does not have."""
+
 _RENAMED = ("beam_size", "start_id", "eos_ids")
 """Fields with another name in the file."""
 
@@ -106,7 +109,7 @@ def save_generation_config(
     data: dict[str, Any] = {"num_beams": config.beam_size}
     for field in fields(GenerationConfig):
         value = getattr(config, field.name)
-        if field.name not in ("seed", *_RENAMED) and value not in (field.default, None):
+        if field.name not in (*_NOT_IN_TRANSFORMERS, *_RENAMED) and value not in (field.default, None):
             data[field.name] = [list(words) for words in value] if field.name == "bad_words_ids" else value
     if config.forced_eos_token_id:
         data["forced_eos_token_id"] = _one_or_list(config.forced_eos_token_id)
@@ -173,7 +176,7 @@ def _parsed(key: str, value: Any, origin: str) -> dict[str, Any]:
         case "forced_bos_token_id":
             (token_id,) = _ids(value)[:1] or (None,)
             return {key: token_id}
-    if key in {field.name for field in fields(GenerationConfig)} - {"seed", *_RENAMED}:
+    if key in {field.name for field in fields(GenerationConfig)} - {*_NOT_IN_TRANSFORMERS, *_RENAMED}:
         return {key: value}
     raise ValueError(
         f"{origin} says {key}={value!r}, which is unknown and may change the output; "

@@ -92,7 +92,10 @@ class FusedModel(Protocol):
     """Interface of a `GenerationModel` that finds the most probable tokens without returning all logits."""
 
     def fuses(self, cache: object) -> bool:
-        """Return whether it does so with a cache."""
+        """Return whether `restrict` and `best_tokens` support a cache that `cache()` returned.
+
+        Otherwise the search calls `GenerationModel.decode`.
+        """
 
     def restrict(self, cache: Any, allowed: Sequence[AllowedTokens]) -> None:
         """Restrict `best_tokens` to some tokens for each sentence of an empty cache."""
@@ -175,7 +178,7 @@ class DecodingState:
 
     @property
     def is_fused(self) -> bool:
-        """Whether the model finds the best tokens itself."""
+        """Whether the next step can call `best_tokens`: the model supports it, and no caller keeps its logits."""
         return isinstance(self.model, FusedModel) and self.model.fuses(self._cache) and not _keeps_outputs.get()
 
     @torch.no_grad()

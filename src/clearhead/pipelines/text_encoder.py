@@ -63,7 +63,8 @@ class TextEncoder(Pipeline[EncoderModel]):
         compile: whether to compile a part of each layer with inductor, which was not faster on measured processors.
 
     Raises:
-        ValueError: a device that is not available, an unknown precision, or no C++ compiler for `compile`.
+        ValueError: a device that is not available, an unknown precision. With `compile`, a precision that cannot be
+            compiled, or no C++ compiler.
 
     >>> from clearhead import TextEncoder
     >>> TextEncoder.from_pretrained(precision="float32", device="cpu")
@@ -87,7 +88,7 @@ class TextEncoder(Pipeline[EncoderModel]):
         self.name = f"of type {family.model_type}"
         self.settings = replace(settings, max_length=min([*lengths, model.config.max_len]))
         self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device, model, None if compile else int8_weights)
+        self.precision = choose_precision(precision, self.device, model, int8_weights, compile=compile)
         self.int8 = Int8Source(partial(calibrate_encoder, model, tokenizer, self.settings.max_length), int8_weights)
         self.inference_model = inference_copy(model, self.precision, self.device, self.int8, compile=compile)
 

@@ -45,14 +45,14 @@ def inference_copy(
         compile: whether to compile the encoder layers.
 
     Raises:
-        ValueError: an unknown precision, no C++ compiler for `compile`, a replacement layer of the precision that
-            has a parameter of the model, or "int8" without 8-bit weights.
+        ValueError: an unknown precision, a replacement layer of the precision that has a parameter of the model, or
+            "int8" without 8-bit weights. With `compile`, no C++ compiler, or a precision that cannot be compiled.
     """
     if isinstance(precision, str):
-        precision = choose_precision(precision, device)
+        precision = choose_precision(precision, device, compile=compile)
+    if compile and not precision.is_compilable:
+        raise ValueError(f"{precision.name} has its own kernels and cannot be compiled; omit one of the two")
     if precision.convert_weights is not None:
-        if compile:
-            raise ValueError(f"{precision.name} has its own kernels and cannot be compiled; omit one of the two")
         if int8 is None:
             raise ValueError(
                 f"precision {precision.name!r} needs 8-bit weights, or texts to make them from; load the model with a "

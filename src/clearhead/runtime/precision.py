@@ -1,6 +1,6 @@
 """Precisions: the dtype of a model's layers, and the converter that replaces its linear layers.
 
-To add one, such as an 8-bit kernel, write a `LinearConverter` in its own file and register a `Precision` with it.
+To add one, such as an 8-bit kernel, write a `LinearConverter` in a file of `converters/` and add a `Precision` here.
 """
 
 import logging
@@ -14,10 +14,10 @@ from torch import nn
 
 from clearhead.choices import check_choice
 from clearhead.kernels import cpu
-from clearhead.runtime.int8.converter import Int8Converter, why_no_int8
+from clearhead.runtime.converters.int8 import Int8Converter, why_no_int8
+from clearhead.runtime.converters.prepacked_linear import PrepackedConverter
 from clearhead.runtime.int8.files import is_accurate
 from clearhead.runtime.int8.gptq import QuantizedWeight
-from clearhead.runtime.prepacked_linear import PrepackedConverter
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,8 @@ class Precision:
         is_fast: whether "auto" chooses this precision on a device. Of several, the last one registered is chosen.
         convert_weights: returns the converter for 8-bit weights, in place of `converter`.
         why_unavailable: returns why a model cannot run in this precision on a device; None if it can.
+        is_compilable: whether `torch.compile` may compile the original linear layers in `dtype`, because the
+            converter only makes them faster. False if the converter changes the weights.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Precision:
     is_fast: Callable[[torch.device], bool] = _never
     convert_weights: Callable[[dict[int, QuantizedWeight]], LinearConverter] | None = None
     why_unavailable: Callable[[nn.Module | None, torch.device], str | None] = _available
+    is_compilable: bool = False
 
     def with_weights(self, weights: dict[int, QuantizedWeight]) -> "Precision":
         """Return this precision with the converter for 8-bit weights, which are keyed by the `id` of their layer."""
@@ -93,8 +96,10 @@ def multiplies_bfloat16(device: torch.device) -> bool:
     return cpu.has("amx_bf16") or (cpu.has("avx512_bf16") and not cpu.has("avx512_fp16"))
 
 
-FLOAT32 = Precision("float32", torch.float32, PrepackedConverter(torch.float32))
-BFLOAT16 = Precision("bfloat16", torch.bfloat16, PrepackedConverter(torch.bfloat16), multiplies_bfloat16)
+FLOAT32 = Precision("float32", torch.float32, PrepackedConverter(torch.float32), is_compilable=True)
+BFLOAT16 = Precision(
+    "bfloat16", torch.bfloat16, PrepackedConverter(torch.bfloat16), multiplies_bfloat16, is_compilable=True
+)
 INT8 = Precision("int8", torch.float32, convert_weights=Int8Converter, why_unavailable=why_no_int8)
 
 _registry: dict[str, Precision] = {precision.name: precision for precision in (FLOAT32, BFLOAT16, INT8)}
@@ -128,7 +133,12 @@ def cpu_precisions() -> list[str]:
 
 
 def choose_precision(
-    precision: str, device: torch.device, model: nn.Module | None = None, int8_weights: Path | None = None
+    precision: str,
+    device: torch.device,
+    model: nn.Module | None = None,
+    int8_weights: Path | None = None,
+    *,
+    compile: bool = False,
 ) -> Precision:
     """Return the precision with a name; "auto" is the fastest one on the device, else float32.
 
@@ -141,6 +151,7 @@ def choose_precision(
         device: the device of the computation.
         model: the model.
         int8_weights: file of its 8-bit weights, if there is one.
+        compile: whether the model will be compiled: "auto" then chooses among the precisions that are compilable.
 
     Raises:
         ValueError: an unknown precision.
@@ -150,16 +161,16 @@ def choose_precision(
     """
     check_choice("precision", precision, precision_names())
 
-    def problem(candidate: Precision) -> str | None:
-        return candidate.why_unavailable(model, device)
+    def can_run(candidate: Precision) -> bool:
+        return (candidate.is_compilable or not compile) and candidate.why_unavailable(model, device) is None
 
     fast = (candidate for candidate in reversed(_registry.values()) if candidate.is_fast(device))
-    fastest = next((candidate for candidate in fast if problem(candidate) is None), FLOAT32)
+    fastest = next((candidate for candidate in fast if can_run(candidate)), FLOAT32)
     if precision == "auto":
         prefers_int8 = int8_weights is not None and not cpu.has("amx_bf16") and is_accurate(int8_weights)
-        return INT8 if prefers_int8 and problem(INT8) is None else fastest
+        return INT8 if prefers_int8 and can_run(INT8) else fastest
     chosen = _registry[precision]
-    reason = problem(chosen)
+    reason = chosen.why_unavailable(model, device)
     if reason is None:
         return chosen
     log.warning("%s is not available: %s. Computing in %s.", precision, reason, fastest.name)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.models.int8 import needs_kernels
 
 from clearhead import EncoderLayer, LayerOptions, masks
-from clearhead.runtime.int8.converter import Int8Converter
+from clearhead.runtime.converters.int8 import Int8Converter
 from clearhead.runtime.int8.layers import Int8EncoderLayer
 from clearhead.runtime.int8.quantize import quantize_model
 from clearhead.stacks.encoder import Encoder

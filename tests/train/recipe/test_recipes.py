@@ -14,6 +14,7 @@ from support.once import once
 from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
 from clearhead.train.distillation import distill
 from clearhead.train.recipe.load import flatten, read_recipe
+from clearhead.train.tasks.registry import TASKS
 from clearhead.train.trainer import train
 
 ROOT = Path(__file__).parents[3]
@@ -56,6 +57,10 @@ def opened(verb, *arguments, stdin=""):
 def test_every_task_has_a_recipe_and_a_tiny_recipe():
     assert sorted(f"{name}.yaml" for name in OPENED_BY) == RECIPES
     assert sorted(path.name for path in TINY.glob("*.yaml")) == RECIPES
+    assert {read_recipe(ROOT / "recipes" / name).task for name in RECIPES} == set(TASKS)
+    rows = (ROOT / "docs" / "training.md").read_text(encoding="utf-8").splitlines()
+    for task in TASKS:
+        assert any(row.startswith(f"| `{task}` | `") for row in rows), f"add {task} to the table of docs/training.md"
 
 
 @pytest.mark.parametrize(

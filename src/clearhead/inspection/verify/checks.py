@@ -16,8 +16,8 @@ from clearhead.inspection.verify.certificate import PARITY, Check
 from clearhead.inspection.verify.measures import INT8_OUTPUTS, MEANS, TENSORS, TOKENS, Measure, Rows
 from clearhead.kernels.attention import attention_backend
 from clearhead.runtime.compile import has_compiler
+from clearhead.runtime.converters.int8 import why_no_int8
 from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.int8.converter import why_no_int8
 from clearhead.runtime.int8.files import int8_file, read_int8
 from clearhead.runtime.precision import FLOAT32, INT8
 

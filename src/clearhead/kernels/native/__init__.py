@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-_is_fused: ContextVar[bool] = ContextVar("is_fused", default=True)
+_allows_fusion: ContextVar[bool] = ContextVar("allows_fusion", default=True)
 
 
 @contextlib.contextmanager
@@ -13,13 +13,13 @@ def unfused() -> Iterator[None]:
 
     The results can differ by a rounding: attention sums in another order.
     """
-    token = _is_fused.set(False)
+    token = _allows_fusion.set(False)
     try:
         yield
     finally:
-        _is_fused.reset(token)
+        _allows_fusion.reset(token)
 
 
-def is_fused() -> bool:
-    """Return whether a layer may be computed by one call."""
-    return _is_fused.get()
+def allows_fusion() -> bool:
+    """Return whether a whole layer or decoder step may be computed by one call: False inside `unfused()`."""
+    return _allows_fusion.get()

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from clearhead.equations.masks import MaskLike, as_mask
 from clearhead.kernels.linear import version
-from clearhead.kernels.native import is_fused, library
+from clearhead.kernels.native import allows_fusion, library
 from clearhead.layers.embedding import OutputProjection
 from clearhead.layers.feedforward import PositionwiseFeedForward
 from clearhead.layers.norm import LayerNorm
@@ -251,7 +251,7 @@ class Int8EncoderLayer(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
-        if not is_fused():
+        if not allows_fusion():
             z: Tensor = self.attention_residual(x, lambda y: self.attention(y, mask))
             y: Tensor = self.feedforward_residual(z, self.feedforward)
             return y

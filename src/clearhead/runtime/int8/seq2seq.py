@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from clearhead.equations.masks import MaskLike, as_mask
 from clearhead.generation.state import AllowedTokens
-from clearhead.kernels.native import is_fused, library
+from clearhead.kernels.native import allows_fusion, library
 from clearhead.layers.cache import DecoderCache
 from clearhead.layers.norm import LayerNorm
 from clearhead.models.config import Seq2SeqConfig
@@ -210,7 +210,7 @@ class Int8Seq2Seq(nn.Module):
 
     def cache(self) -> SlotCache | DecoderCache:
         """Return an empty cache for `decode`; under `unfused()`, that of `Seq2Seq`."""
-        return self.decoder.cache() if is_fused() else self.model.cache()
+        return self.decoder.cache() if allows_fusion() else self.model.cache()
 
     def fuses(self, cache: object) -> bool:
         """Return whether steps with a cache are fused."""

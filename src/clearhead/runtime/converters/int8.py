@@ -10,6 +10,7 @@ from torch import nn
 from clearhead.kernels.native import library
 from clearhead.layers.embedding import OutputProjection
 from clearhead.layers.feedforward import PositionwiseFeedForward
+from clearhead.runtime.converters.prepacked_linear import PrepackedConverter
 from clearhead.runtime.int8.gptq import QuantizedWeight
 from clearhead.runtime.int8.layers import (
     OFFSETS,
@@ -20,7 +21,6 @@ from clearhead.runtime.int8.layers import (
     can_fuse,
 )
 from clearhead.runtime.int8.quantize import quantizable
-from clearhead.runtime.prepacked_linear import PrepackedConverter
 from clearhead.stacks.encoder import Encoder, EncoderLayer
 
 

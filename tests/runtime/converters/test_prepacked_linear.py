@@ -16,8 +16,8 @@ from torch.nn import functional
 from clearhead import EncoderConfig, EncoderModel, Seq2Seq, Seq2SeqConfig, masks
 from clearhead.kernels import linear as kernels
 from clearhead.layers.embedding import OutputProjection, TokenEmbedding
+from clearhead.runtime.converters.prepacked_linear import NativeGelu, PrepackedLinear, PrepackedOutputProjection
 from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.prepacked_linear import NativeGelu, PrepackedLinear, PrepackedOutputProjection
 from clearhead.train.regularizers.layer_norm import remove_norms
 
 ACTIVATIONS = [None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()]
@@ -260,7 +260,7 @@ import ctypes
 import torch
 from torch import nn
 from clearhead.runtime.process import tune_process
-from clearhead.runtime.prepacked_linear import PrepackedLinear
+from clearhead.runtime.converters.prepacked_linear import PrepackedLinear
 
 class MallInfo(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "a b c d e f g in_use i j".split()]
