@@ -346,6 +346,8 @@ def draw(path: Path, processor: str) -> None:
     for index, (label, found) in enumerate(bars(processor)):
         places = [group + (index - 2.5) * 0.14 for group, speedup in enumerate(found) if speedup]
         shown = [speedup for speedup in found if speedup]
+        if not shown:
+            continue
         medians = [speedup.median for speedup in shown]
         spread = [
             [one.median - (one.lowest or one.median) for one in shown],
