@@ -36,7 +36,8 @@ OPERATIONS = [
 def test_all_operations_are_listed(api):
     operations = [f"{one.ok().method.upper()} {one.ok().path}" for one in api.get_all_operations()]
     assert sorted(operations) == sorted(OPERATIONS)
-    documented = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+    lines = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8").splitlines()
+    documented = "".join(line.split(" | ")[0] for line in lines if line.startswith("| `"))
     for operation in OPERATIONS:
         path = operation.split()[1].replace("{name}", "NAME")
         assert f"{path}`" in documented, f"add {path} to the table of docs/deploy.md"
