@@ -1,7 +1,7 @@
-"""The package's compiled kernels: linear layers, encoder layers and decoder steps in 8 bits on x86 processors.
+"""The package's compiled kernels for x86 processors: layers and decoder steps in 8 bits, attention and GELU.
 
 The kernels are C (`kernels.c`), compiled when the package is built, if there is a C compiler. Without them, without
-AVX2, or with a PyTorch whose OpenMP they cannot share, `isa()` is None, and models compute in another precision.
+AVX2, or with a PyTorch whose OpenMP they cannot share, `isa()` is None, and models compute with PyTorch's kernels.
 """
 
 import ctypes
