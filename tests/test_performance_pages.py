@@ -32,8 +32,10 @@ def test_every_table_is_on_a_page_once(maker):
     names = [match["name"] for match in maker.MARKED.finditer(pages)]
     assert len(names) == len(set(names)) == len(re.findall("written by docs/make_performance.py -->", pages))
     assert {"summary", "comparison", "machines", "targets"} <= set(names)
-    for kind in ("encoding", "generation", "training"):
-        assert {f"{kind} {processor}" for processor in maker.PROCESSORS} <= set(names)
+    kinds = {"encoding": "encode-captions", "generation": "generate-greedy", "training": "train"}
+    for kind, task in kinds.items():
+        measured = [processor for processor in maker.PROCESSORS if task in maker.tasks(processor)]
+        assert {f"{kind} {processor}" for processor in measured} <= set(names)
 
 
 def test_charts_are_up_to_date_and_small(maker):
@@ -81,13 +83,13 @@ def test_claims_of_the_first_screen(maker):
 def test_claims_about_int8_and_float32(maker):
     tasks = [task for task in maker.tasks("zen4") if task != "train"]
     leads = [maker.load(task, "zen4").speedup("clearhead int8", over="CTranslate2 int8").median for task in tasks]
-    assert [round(min(leads), 1), round(max(leads), 1)] == [1.6, 2.3]
+    assert [round(min(leads), 1), round(max(leads), 1)] == [1.8, 2.3]
     behind = [
         maker.load(task, "zen4").speedup("CTranslate2 float32", over="clearhead float32").median
         for task in tasks
         if task.startswith("translate")
     ]
-    assert [round(value, 1) for value in sorted(behind)] == [1.2, 1.2]
+    assert [round(value, 1) for value in sorted(behind)] == [1.2, 1.4]
     for task in ("encode-captions", "encode-paragraphs"):
         cosines = maker.load(task, "zen4").data["cosines"]
         assert cosines["clearhead int8"] >= 0.9995
