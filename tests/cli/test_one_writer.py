@@ -121,8 +121,8 @@ def stop_when_locked():
 
     write = locks._write_holder
 
-    def stop(handle):
-        write(handle)
+    def stop(*arguments):
+        write(*arguments)
         os.kill(os.getpid(), signal.SIGSTOP)
 
     locks._write_holder = stop
