@@ -12,9 +12,11 @@ import argparse
 import csv
 import gzip
 import json
+import math
 import random
+import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,47 @@ def squad(folder: Path, out: Path) -> None:
         print(f"{path}: {sum(len(item['qas']) for item in kept)} questions")
 
 
+def squad_reranking(folder: Path, out: Path) -> None:
+    """Questions with their paragraph, label 1, and others of the same article, label 0, from SQuAD 1.1's training file.
+
+    1,800 questions with 3 other paragraphs: two that share the most words with the question, and a random one. 100
+    questions on other articles, with 9 other paragraphs, are for validation.
+    """
+    with gzip.open(folder / "train-v1.1.json.gz", "rt", encoding="utf-8") as file:
+        articles = json.load(file)["data"]
+    generator = random.Random(SEED)
+    generator.shuffle(articles)
+    for name, selected, num_questions, num_others in (
+        ("train", articles[20:], 1_800, 3),
+        ("valid", articles[:20], 100, 9),
+    ):
+        questions = [
+            (question["question"].strip(), number, [paragraph["context"] for paragraph in article["paragraphs"]])
+            for article in selected
+            if len(article["paragraphs"]) > num_others
+            for number, paragraph in enumerate(article["paragraphs"])
+            for question in paragraph["qas"]
+        ]
+        rows: list[tuple[str, str, int]] = []
+        for query, number, paragraphs in generator.sample(questions, num_questions):
+            others = shared_words_first(query, paragraphs[:number] + paragraphs[number + 1 :])
+            chosen = [*others[: num_others - 1], generator.choice(others[num_others - 1 :])]
+            rows += [(query, paragraphs[number], 1), *((query, other, 0) for other in chosen)]
+        if name == "train":
+            generator.shuffle(rows)
+        records = (dict(zip(("query", "document", "label"), row, strict=True)) for row in rows)
+        write(out / f"{name}.jsonl", (json.dumps(record, ensure_ascii=False) for record in records))
+
+
+def shared_words_first(query: str, texts: list[str]) -> list[str]:
+    """Sort texts by the words that they share with a query; rare words count more."""
+    words = [set(re.findall(r"\w+", text.lower())) for text in texts]
+    wanted = set(re.findall(r"\w+", query.lower()))
+    counts = Counter(word for text in words for word in text & wanted)
+    weights = [sum(math.log((1 + len(texts)) / counts[word]) for word in text & wanted) for text in words]
+    return [texts[index] for index in sorted(range(len(texts)), key=lambda index: -weights[index])]
+
+
 def sst2(folder: Path, out: Path) -> None:
     """Sentences with their sentiment, 0 or 1; 692 are for validation."""
     for name, selected in zip(("train", "valid"), split(lines(folder / "train.tsv"), 692), strict=True):
@@ -140,6 +183,7 @@ DATA_SETS: dict[str, Callable[[Path, Path], None]] = {
     "tatoeba-en-de": tatoeba_en_de,
     "scitldr": scitldr,
     "squad": squad,
+    "squad-reranking": squad_reranking,
     "sst2": sst2,
     "banking77": banking77,
     "stsb": stsb,

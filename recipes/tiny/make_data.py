@@ -101,6 +101,20 @@ def report(generator: Random) -> dict[str, str]:
     return {"article": text, "headline": f"{cause.capitalize()} closes {place} in {town}."}
 
 
+def judged(generator: Random, count: int) -> list[tuple[str, str, str]]:
+    """Rows of a question about a town, a report, and a label: 1 for that town, else 0. Four reports a question."""
+    rows = []
+    for _ in range(count):
+        reports: dict[str, str] = {}
+        while len(reports) < 4:
+            text = report(generator)["article"]
+            reports[next(town for town in TOWNS if town in text)] = text
+        asked = generator.choice(list(reports))
+        query = generator.choice([f"What happened in {asked}?", f"Is there news from {asked}?"])
+        rows += [(query, text, str(int(town == asked))) for town, text in reports.items()]
+    return rows
+
+
 NAMES = ["Anna", "Tom", "Maria", "Paul", "Lena", "Omar", "Ruth", "Felix"]
 DEEDS = ["opened", "painted", "cleaned", "repaired"]
 GOODS = ["gate", "boat", "clock", "piano", "fence", "tower"]
@@ -229,6 +243,9 @@ def files() -> dict[str, str]:
         output[f"reports-{name}.jsonl"] = "".join(json.dumps(row) + "\n" for row in reports[part])
         output[f"reviews-{name}.tsv"] = table([("text", "label"), *reviews[part]], "\t")
         output[f"pairs-{name}.csv"] = table([("first", "second"), *pairs[part]], ",")
+    generator = Random(7)
+    for name, count in (("train", 250), ("valid", 50)):
+        output[f"judged-{name}.csv"] = table([("query", "document", "label"), *judged(generator, count)], ",")
     output["questions-train.json"] = squad(paragraphs[:100])
     output["questions-valid.json"] = squad(paragraphs[100:])
     output["scored-train.csv"] = table([("first", "second", "score"), *scored[:400]], ",")

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
     from clearhead.pipelines.answers import Answer as Answer
     from clearhead.pipelines.question_answerer import QuestionAnswerer as QuestionAnswerer
+    from clearhead.pipelines.reranker import RankedDocument as RankedDocument
+    from clearhead.pipelines.reranker import Reranker as Reranker
     from clearhead.pipelines.seq2seq.outputs import Generated as Generated
     from clearhead.pipelines.seq2seq.outputs import StreamedToken as StreamedToken
     from clearhead.pipelines.text_classifier import TextClassifier as TextClassifier
@@ -81,6 +83,8 @@ _HOME = {
     "PositionwiseFeedForward": "layers.feedforward",
     "QuestionAnswerer": "pipelines.question_answerer",
     "RMSNorm": "layers.norm",
+    "RankedDocument": "pipelines.reranker",
+    "Reranker": "pipelines.reranker",
     "Seq2Seq": "models.seq2seq",
     "Seq2SeqConfig": "models.config",
     "Step": "inspection.trace.records",

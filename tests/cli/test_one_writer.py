@@ -31,6 +31,7 @@ FILES = {
     "encode": ("{0}/texts.txt -m {0}/bert -o {1}.npy", "out.npy"),
     "encode --resume": ("{0}/texts.txt -m {0}/bert --resume -o {1}.jsonl", "out.jsonl"),
     "classify": ("{0}/texts.txt -m {0}/bert -o {1}.txt", "out.txt"),
+    "rerank": ("{0}/texts.txt {0}/texts.txt -m {0}/bert -o {1}.jsonl", "out.jsonl"),
     "translate": ("{0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
     "summarize": ("{0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
     "view": ("hello -m {0}/bert -o {1}.html", "out.html"),

@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from clearhead.equations.losses import (
+    binary_cross_entropy,
     contrastive,
     cosine_regression,
     cross_entropy,
     distillation,
     hidden_state_distance,
     l2_penalty,
+    margin_mse,
     r_drop,
+    squared_error,
 )
 
 sizes = st.integers(1, 9)
@@ -128,6 +131,17 @@ def test_cosine_regression_equals_cosine_similarity_loss(pairs, seed):
     scores = random(pairs, seed=seed + 1)
     expected = losses.CosineSimilarityLoss(Encoded()).compute_loss_from_embeddings([a, b], scores)
     torch.testing.assert_close(cosine_regression(a, b, scores) / pairs, expected)
+
+
+@given(st.integers(1, 6), st.integers(0, 99))
+def test_losses_of_scores_equal_those_of_cross_encoders(pairs, seed):
+    first, second, labels = (random(pairs, seed=seed + number) for number in range(3))
+    expected = torch.nn.BCEWithLogitsLoss()(first, labels.sigmoid())
+    torch.testing.assert_close(binary_cross_entropy(first, labels.sigmoid()) / pairs, expected.float())
+    torch.testing.assert_close(squared_error(first, labels) / pairs, torch.nn.MSELoss()(first, labels))
+    expected = torch.nn.MSELoss()(first - second, labels)  # sentence-transformers' MarginMSELoss
+    torch.testing.assert_close(margin_mse(first, second, labels) / pairs, expected)
+    torch.testing.assert_close(margin_mse(first + 3, second + 3, labels) / pairs, expected)
 
 
 def test_gradient_of_the_l2_penalty_is_the_scaled_weight():

@@ -13,7 +13,7 @@ from support.command import clearhead, refused, started
 from support.models import families, folders
 from support.models.tiny import make_bert
 
-from clearhead import TextEncoder, TextToText
+from clearhead import Reranker, TextEncoder, TextToText
 from clearhead.export import libraries as formats
 from clearhead.export import parity
 
@@ -39,6 +39,17 @@ def test_sentence_transformers_gives_the_same_vectors(bert, tmp_path):
     theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS)
     ours = TextEncoder.from_pretrained(bert, precision="float32", device="cpu").encode(TEXTS)
     assert np.abs(theirs - ours).max() <= 1e-4
+
+
+def test_a_reranker_exports_to_a_cross_encoder(tmp_path):
+    families.make("bert", tmp_path, "ForSequenceClassification", num_labels=1)
+    pairs = [(one, other) for one in TEXTS for other in TEXTS]
+    expected = Reranker.from_pretrained(tmp_path, precision="float32", device="cpu").score(pairs)
+    for target, opened in (("sentence-transformers", "out"), ("transformers", "plain")):
+        status, _, err = clearhead("export", tmp_path, tmp_path / opened, "--to", target)
+        assert status == 0, err
+        theirs = sentence_transformers.CrossEncoder(str(tmp_path / opened), device="cpu").predict(pairs)
+        np.testing.assert_allclose(theirs, expected, atol=1e-5)
 
 
 def test_transformers_translates_the_same(marian, tmp_path):

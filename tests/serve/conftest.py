@@ -8,10 +8,12 @@ from support.models.folders import marian
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    heads = {"bert": [], "classifier": ["ForSequenceClassification"], "reader": ["ForQuestionAnswering"]}
+    heads = {"bert": [], "reader": ["ForQuestionAnswering"]}
+    heads |= {name: ["ForSequenceClassification"] for name in ("classifier", "reranker")}
+    labels = {"classifier": 3, "reranker": 1}
     for name, head in heads.items():
         (folder / name).mkdir()
-        families.make("bert", folder / name, *head, **({"num_labels": 3} if name == "classifier" else {}))
+        families.make("bert", folder / name, *head, **({"num_labels": labels[name]} if name in labels else {}))
     (folder / "marian").mkdir()
     marian(folder / "marian")
     return folder

@@ -11,7 +11,7 @@ import openai
 import pytest
 from support import served
 
-from clearhead import QuestionAnswerer, TextEncoder, TextToText
+from clearhead import QuestionAnswerer, Reranker, TextEncoder, TextToText
 from clearhead.pipelines.generative_question_answerer import GenerativeQuestionAnswerer
 from clearhead.pipelines.summarizer import summaries
 
@@ -21,7 +21,9 @@ TEXTS = ["the old bridge", "a", "", "closed after the storm"]
 @pytest.fixture(scope="module")
 def address(folders):
     models = [
-        part for name in ("bert", "classifier", "reader", "marian") for part in ("-m", f"{name}={folders / name}")
+        part
+        for name in ("bert", "classifier", "reader", "marian", "reranker")
+        for part in ("-m", f"{name}={folders / name}")
     ]
     with served.command(*models, "--task", "marian=translate,summarize,answer", "--precision", "float32") as server:
         yield server.address
@@ -40,7 +42,7 @@ def test_openai_client(address, folders):
     assert response.usage.prompt_tokens == response.usage.total_tokens > 8
     (alone,) = client.embeddings.create(model="bert", input=TEXTS[0], encoding_format="float", dimensions=5).data
     assert len(alone.embedding) == 5
-    assert [model.id for model in client.models.list()] == ["bert", "classifier", "reader", "marian"]
+    assert [model.id for model in client.models.list()] == ["bert", "classifier", "reader", "marian", "reranker"]
     assert client.models.retrieve("bert").id == "bert"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("org/gone")
@@ -116,6 +118,23 @@ def test_summaries_answers_and_labels(address):
         assert sum(one["scores"].values()) == pytest.approx(1)
 
 
+def test_documents_are_ranked_as_the_pipeline_ranks_them(address, folders):
+    documents = ["the old bridge", "hello", "closed after the storm", "the bridge " * 99]
+    reranker = Reranker.from_pretrained(folders / "reranker", precision="float32", device="cpu")
+    expected = reranker.rank("what was closed", documents)
+    body = {"model": "reranker", "query": "what was closed", "documents": documents}
+    result = post(address, "/v1/rerank", body).json()
+    assert [one["index"] for one in result["results"]] == [one.index for one in expected]
+    scores = [one["relevance_score"] for one in result["results"]]
+    assert scores == pytest.approx([one.score for one in expected], abs=1e-6)
+    assert result["usage"]["total_tokens"] == sum(
+        len(pair.ids) for pair in reranker.tokenize([("what was closed", text) for text in documents])
+    )
+    objects = body | {"documents": [{"text": text} for text in documents], "top_n": 2, "return_documents": True}
+    result = post(address, "/v1/rerank", objects).json()["results"]
+    assert [one["document"] for one in result] == [{"text": one.text} for one in expected[:2]]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "message", "param"),
     [
@@ -181,6 +200,33 @@ def test_summaries_answers_and_labels(address):
         ("/translate", {"text": "a", "source_lang": "x" * 300}, 422, "source_lang: ", "source_lang"),
         ("/translate", {"text": "a", "model": "x" * 300}, 422, "model: ", "model"),
         ("/translate", {"text": "a", "x" * 300: 1}, 422, "unknown field", "x" * 200),
+        (
+            "/v1/rerank",
+            {"query": "a", "documents": ["b", " "]},
+            422,
+            "document 1 is blank; expected words",
+            "documents",
+        ),
+        ("/v1/rerank", {"query": "a", "documents": [{"text": ""}]}, 422, "document 0 is blank", "documents"),
+        ("/v1/rerank", {"query": "a", "documents": ["b", 3]}, 422, "documents.1", "documents.1.str"),
+        ("/v1/rerank", {"query": "a", "documents": []}, 422, "documents: ", "documents"),
+        ("/v1/rerank", {"query": " ", "documents": ["b"]}, 422, "query: must not be blank", "query"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"], "top_n": 0}, 422, "top_n: ", "top_n"),
+        ("/v1/rerank", {"query": "long " * 99, "documents": ["b"]}, 400, "the query has 396 tokens", None),
+        (
+            "/v1/rerank",
+            {"query": "a", "documents": ["b", "long " * 99], "truncate": False},
+            400,
+            "document 1 is too long: with the query it has more than 36 tokens; set truncate to true",
+            None,
+        ),
+        (
+            "/v1/rerank",
+            {"query": "a", "documents": ["b"], "model": "classifier"},
+            400,
+            "does not support rerank; it supports classify",
+            None,
+        ),
         ("/nowhere", {}, 404, "Not Found", None),
     ],
 )
@@ -266,6 +312,7 @@ def test_models_are_listed_with_their_tasks(address):
         "classifier": ["classify"],
         "reader": ["answer"],
         "marian": ["translate", "summarize", "answer", "view"],
+        "reranker": ["rerank"],
     }
 
 

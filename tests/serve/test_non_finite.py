@@ -11,10 +11,11 @@ from support.models import families, overflow
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("overflow")
-    heads = {"bert": [], "classifier": ["ForSequenceClassification"], "reader": ["ForQuestionAnswering"]}
+    heads = {"bert": [], "reader": ["ForQuestionAnswering"]}
+    heads |= {name: ["ForSequenceClassification"] for name in ("classifier", "reranker")}
     for name, head in heads.items():
         (folder / name).mkdir()
-        families.make("bert", folder / name, *head)
+        families.make("bert", folder / name, *head, **({"num_labels": 1} if name == "reranker" else {}))
         overflow.at_word(folder / name, "storm")
     (folder / "marian").mkdir()
     overflow.translator(folder / "marian")
@@ -32,6 +33,7 @@ REQUESTS = {
     "answer": ("/answer", {"model": "reader", "question": "is this a test", "context": "after the storm"}),
     "write": ("/answer", {"model": "marian", "question": "is this a test", "context": "after the storm"}),
     "classify": ("/classify", {"model": "classifier", "text": ["hello", "after the storm"]}),
+    "rerank": ("/v1/rerank", {"model": "reranker", "query": "hello", "documents": ["hello", "after the storm"]}),
     "view": ("/view", {"model": "bert", "text": "after the storm"}),
     "view of a translation": ("/view", {"model": "marian", "text": "the storm"}),
 }

@@ -16,20 +16,23 @@ from schemathesis.specs.openapi.checks import (
 from support import served
 
 CHECKS = (not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance)
-MODELS = {"/v1/embeddings": "bert", "/classify": "classifier", "/answer": "reader"}
+MODELS = {"/v1/embeddings": "bert", "/classify": "classifier", "/answer": "reader", "/v1/rerank": "reranker"}
 TRUNCATING = ("/v1/embeddings", "/translate", "/classify")
 
 
 @pytest.fixture(scope="module")
 def api(folders):
-    models = {name: folders / name for name in ("bert", "classifier", "reader", "marian")}
+    models = {name: folders / name for name in ("bert", "classifier", "reader", "reranker", "marian")}
     with served.server(models, tasks=["marian=translate,summarize"]) as server:
         yield schemathesis.openapi.from_url(f"{server.address}/openapi.json")
 
 
 OPERATIONS = [
     *(f"GET {path}" for path in ("/health/live", "/health/ready", "/metrics", "/v1/models", "/v1/models/{name}")),
-    *(f"POST {path}" for path in ("/v1/embeddings", "/translate", "/summarize", "/answer", "/classify", "/view")),
+    *(
+        f"POST {path}"
+        for path in ("/v1/embeddings", "/v1/rerank", "/translate", "/summarize", "/answer", "/classify", "/view")
+    ),
 ]
 
 

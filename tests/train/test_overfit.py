@@ -6,9 +6,10 @@ import random
 import pytest
 import torch
 import transformers
+from sentence_transformers import CrossEncoder
 from support.data.training_data import SIZES, recipe, write_data
 
-from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText, checkpoints
+from clearhead import QuestionAnswerer, Reranker, TextClassifier, TextEncoder, TextToText, checkpoints
 from clearhead.data.records import Records
 from clearhead.train.trainer import train
 
@@ -30,6 +31,7 @@ def learned(files, task, folder, *, steps, rate=0.005, **sections):
     spec = recipe(files, task, output=folder / "run", held_out=True, **sections)
     trained = train(spec)
     fields = {"text-to-text": ("source", "target"), "classification": ("text", "label")}
+    fields["reranking"] = ("query", "document", "label")
     rows = list(Records(spec.data.train, fields=fields[task])) if task in fields else []
     return trained.folder, trained.scores, [row.values for row in rows]
 
@@ -168,3 +170,36 @@ def test_sentence_embeddings(data, tmp_path, loss):
     means = torch.nn.functional.normalize((hidden * keep).sum(1) / keep.sum(1), dim=-1)
     torch.testing.assert_close(torch.from_numpy(one), means, rtol=0, atol=1e-5)
     _same_ids(folder, tokenizer, texts)
+
+
+def test_reranking_and_its_distillation(data, tmp_path):
+    folder, scores, rows = learned(data, "reranking", tmp_path / "labels", steps=200)
+    assert scores["loss"] < 0.1
+    assert scores["reciprocal_rank"] == 1
+    pairs = [(row["query"], row["document"]) for row in rows]
+    reranker = Reranker.from_pretrained(folder, precision="float32", device="cpu")
+    ours = reranker.score(pairs)
+    assert ((ours > 0.5) == [row["label"] == "1" for row in rows]).all()
+    theirs = CrossEncoder(str(folder), device="cpu").predict(pairs)
+    torch.testing.assert_close(torch.from_numpy(ours), torch.from_numpy(theirs), rtol=0, atol=1e-5)
+
+    # a student learns the margins of the teacher's logits
+    logits = torch.logit(torch.from_numpy(ours.astype("float64"))).tolist()
+    triples = [
+        "\t".join([query, one, two, f"{first:.4f}", f"{second:.4f}"])
+        for (query, one), first in zip(pairs, logits, strict=True)
+        for (other, two), second in zip(pairs, logits, strict=True)
+        if query == other and first > second
+    ]
+    (tmp_path / "triples.tsv").write_text("".join(f"{line}\n" for line in triples), encoding="utf-8")
+    spec = {"objective": {"loss": "margin-mse"}, "data": {"train": str(tmp_path / "triples.tsv")}}
+    folder, scores, _ = learned(data, "reranking", tmp_path / "margins", steps=200, **spec)
+    assert scores["correct_order"] > 0.95
+    student = Reranker.from_pretrained(folder, precision="float32", device="cpu")
+    assert student.settings.activation == "identity"
+
+
+def test_reranking_with_squared_errors(data, tmp_path):
+    _, scores, _ = learned(data, "reranking", tmp_path, steps=200, objective={"loss": "mse"})
+    assert scores["loss"] < 0.02
+    assert scores["spearman"] > 0.8

@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 Family = TypeVar("Family")
 
 
-CheckpointType = Literal["seq2seq", "classification", "span", "encoder"]
-"""Encoder–decoder, encoder with a classification head, encoder with a span head, or any other encoder."""
+CheckpointType = Literal["seq2seq", "classification", "reranking", "span", "encoder"]
+"""Encoder–decoder; encoder with a head of several classes, of one score, or for spans; or any other encoder."""
 
 
 def checkpoint_type(folder: Path) -> CheckpointType:
@@ -42,11 +42,13 @@ def checkpoint_type(folder: Path) -> CheckpointType:
     """
     if not (folder / "config.json").is_file():
         return "encoder"
-    if str(_read_config(folder).get("model_type")) in SEQ2SEQ_FAMILIES:
+    data = _read_config(folder)
+    if str(data.get("model_type")) in SEQ2SEQ_FAMILIES:
         return "seq2seq"
     named = architecture(folder)
     if named.endswith("ForSequenceClassification"):
-        return "classification"
+        labels = data.get("id2label")
+        return "reranking" if isinstance(labels, dict) and len(labels) == 1 else "classification"
     return "span" if named.endswith("ForQuestionAnswering") else "encoder"
 
 

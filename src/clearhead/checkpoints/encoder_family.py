@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast, get_args
 
 from torch import Tensor
@@ -181,15 +182,24 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         config = self.storable_config(model.config)
         write_model(folder, self.write_config(config), self.parameter_names.to_foreign(model.state_dict()))
 
-    def save_with_head(self, model: EncoderClassifier | SpanClassifier, folder: Path) -> None:
-        """Write the weights and config.json of an encoder with its head; transformers opens the folder."""
+    def save_with_head(
+        self, model: EncoderClassifier | SpanClassifier, folder: Path, keys: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """Write the weights and config.json of an encoder with its head; transformers opens the folder.
+
+        Args:
+            model: the model.
+            folder: the output folder.
+            keys: more keys of config.json.
+        """
         task: Task = "classification" if isinstance(model, EncoderClassifier) else "span"
         schema, head_config = self.heads[task], model.head_config
         data = self.write_config(self.storable_config(model.encoder.config)) | {"architectures": [schema.architecture]}
         data["id2label"] = {str(number): label for number, label in enumerate(head_config.labels)}
         data["label2id"] = {label: number for number, label in enumerate(head_config.labels)}
         if task == "classification":
-            data["problem_type"] = head_config.problem
+            if len(head_config.labels) > 1 or head_config.problem != "single_label_classification":
+                data["problem_type"] = head_config.problem  # transformers rejects this value for one output
             if head_config.drop_prob != _HEAD_DROP_PROB:
                 data["classifier_dropout"] = head_config.drop_prob
         if schema.activation_key and schema.bias_key:
@@ -197,6 +207,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         if self.head_pooling_key:
             data[self.head_pooling_key] = head_config.pooling
         encoder = _add_prefix(self.prefix, self.parameter_names.to_foreign(model.encoder.state_dict()))
+        data |= keys
         write_model(folder, data, encoder | ParameterNames(rows=schema.rows).to_foreign(model.head.state_dict()))
 
     def without_prefix(self, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:

@@ -30,6 +30,7 @@ from clearhead.cli.models.shortlist import shortlist
 from clearhead.cli.text.answer import answer
 from clearhead.cli.text.classify import classify
 from clearhead.cli.text.encode import encode
+from clearhead.cli.text.rerank import rerank
 from clearhead.cli.text.summarize import summarize
 from clearhead.cli.text.translate import translate
 from clearhead.cli.training.ablate import ablate
@@ -111,6 +112,7 @@ app.command()(encode)
 app.command()(classify)
 app.command()(translate)
 app.command()(summarize)
+app.command()(rerank)
 app.command()(answer)
 app.command()(train)
 app.command()(distill)

@@ -166,6 +166,60 @@ def cosine_regression(
     return (cosine_B - scores_B).square().sum()
 
 
+def binary_cross_entropy(scores_N: Float[Tensor, "N"], targets_N: Float[Tensor, "N"]) -> Float[Tensor, ""]:
+    """Return the binary cross-entropy of scores, summed over them.
+
+    Equation: L = −Σ_n [y_n log σ(s_n) + (1 − y_n) log (1 − σ(s_n))]
+    Source: Nogueira and Cho 2019, "Passage Re-ranking with BERT", equation 1
+
+    Args:
+        scores_N: scores s before the sigmoid.
+        targets_N: labels y from 0 to 1.
+
+    >>> import torch; from clearhead.equations.losses import binary_cross_entropy
+    >>> binary_cross_entropy(torch.zeros(2), torch.tensor([1.0, 0.0]))
+    tensor(1.3863)
+    """
+    return functional.binary_cross_entropy_with_logits(_exact(scores_N), _exact(targets_N), reduction="sum")
+
+
+def squared_error(scores_N: Float[Tensor, "N"], targets_N: Float[Tensor, "N"]) -> Float[Tensor, ""]:
+    """Return the squared error of scores, summed over them.
+
+    Equation: L = Σ_n (s_n − y_n)²
+    Source: sentence-transformers' MSELoss of cross-encoders
+
+    Args:
+        scores_N: scores s.
+        targets_N: gold scores y, or those of a teacher.
+
+    >>> import torch; from clearhead.equations.losses import squared_error
+    >>> squared_error(torch.zeros(2), torch.tensor([1.0, 2.0]))
+    tensor(5.)
+    """
+    return (_exact(scores_N) - _exact(targets_N)).square().sum()
+
+
+def margin_mse(
+    positive_N: Float[Tensor, "N"], negative_N: Float[Tensor, "N"], margin_N: Float[Tensor, "N"]
+) -> Float[Tensor, ""]:
+    """Return the squared error of score margins against those of a teacher, summed over the triples.
+
+    Equation: L = Σ_n ((s⁺_n − s⁻_n) − (t⁺_n − t⁻_n))²
+    Source: Hofstätter et al. 2020, "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
+        Distillation", equation 8
+
+    Args:
+        positive_N, negative_N: scores s⁺ and s⁻ of the relevant and the other document of each query.
+        margin_N: margins t⁺ − t⁻ of the teacher.
+
+    >>> import torch; from clearhead.equations.losses import margin_mse
+    >>> margin_mse(torch.tensor([3.0]), torch.tensor([1.0]), torch.tensor([1.5]))
+    tensor(0.2500)
+    """
+    return squared_error(positive_N - negative_N, margin_N)
+
+
 def l2_penalty(parameters: Iterable[Tensor], coefficient: float) -> Float[Tensor, ""]:
     """Return the L2 penalty on weights, to add to the loss.
 

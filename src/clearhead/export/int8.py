@@ -14,6 +14,7 @@ from clearhead.finite import error_context
 from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.base import warn_truncated
 from clearhead.pipelines.question_answerer import QuestionAnswerer
+from clearhead.pipelines.reranker import Reranker
 from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
@@ -90,7 +91,9 @@ def _logits(pipeline: TextToText, text: str, target: Sequence[int]) -> Tensor:
     return logits - logits.mean(dim=1, keepdim=True)
 
 
-def _states(pipeline: TextEncoder | TextClassifier | QuestionAnswerer, tokens: Sequence[Tokens]) -> list[Tensor]:
+def _states(
+    pipeline: TextEncoder | TextClassifier | Reranker | QuestionAnswerer, tokens: Sequence[Tokens]
+) -> list[Tensor]:
     """Return the vector of each text; for a model with a head, the mean of its hidden states."""
     if isinstance(pipeline, TextEncoder):
         return [torch.as_tensor(vector) for vector in pipeline.encode_tokens(tokens)]

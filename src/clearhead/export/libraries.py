@@ -12,6 +12,7 @@ from clearhead.export.output import ExportReport, export_folder
 from clearhead.export.sample_texts import TEXTS, non_empty_texts
 from clearhead.io.json import read_json, write_json
 from clearhead.pipelines.auto import load_pipeline
+from clearhead.pipelines.reranker import Reranker
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
 
@@ -38,20 +39,20 @@ def to_transformers(model: str | Path, folder: str | Path, *, texts: Sequence[st
 
 
 def to_sentence_transformers(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TEXTS) -> ExportReport:
-    """Export an encoder to a folder of sentence-transformers, with pooling and prompts.
+    """Export an encoder to a folder of sentence-transformers with pooling and prompts, or a reranker as a CrossEncoder.
 
     Args:
         model, folder: as in `to_transformers`.
         texts: texts on which the export, opened by sentence-transformers, is compared with the model.
 
     Raises:
-        ValueError: the model is an encoder–decoder or has a head; also the errors of `to_transformers`.
+        ValueError: the model is an encoder–decoder, or its head gives more than a score; also errors of `to_transformers`.
     """
     _require_libraries("sentence_transformers")
     texts = non_empty_texts(texts)
     with export_folder(model, folder, "sentence-transformers") as (output, report), parity.suppress_warnings():
         pipeline = load_pipeline(model)
-        if not isinstance(pipeline, TextEncoder):
+        if not isinstance(pipeline, TextEncoder | Reranker):
             what = "a decoder" if isinstance(pipeline, TextToText) else "its head"
             raise ValueError(f"sentence-transformers does not support {what} of {model}")
         pipeline.save_pretrained(output)

@@ -17,6 +17,7 @@ from clearhead.export import example_inputs
 from clearhead.io.json import read_json
 from clearhead.models.heads import pool
 from clearhead.pipelines.auto import Pipeline
+from clearhead.pipelines.reranker import Reranker
 from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
@@ -101,7 +102,7 @@ def transformers_error(pipeline: Pipeline, folder: Path, texts: Sequence[str]) -
         auto_class = library.AutoModel
     elif isinstance(pipeline, TextToText):
         auto_class = library.AutoModelForSeq2SeqLM
-    elif isinstance(pipeline, TextClassifier):
+    elif isinstance(pipeline, TextClassifier | Reranker):
         auto_class = library.AutoModelForSequenceClassification
     reference, error = auto_class.from_pretrained(folder, dtype=torch.float32).eval(), 0.0
     first, *others = example_inputs.example_inputs(pipeline, texts)
@@ -118,7 +119,7 @@ def transformers_error(pipeline: Pipeline, folder: Path, texts: Sequence[str]) -
             real = batch["input_ids"] != pipeline.model.config.pad_id
             real[:, 0] = True  # the start may be the padding token
             pairs = [(outputs.logits[real], expected[0][real])]
-        elif isinstance(pipeline, TextClassifier):
+        elif isinstance(pipeline, TextClassifier | Reranker):
             pairs = [(outputs.logits, expected)]
         else:
             logits = outputs.start_logits, outputs.end_logits
@@ -127,10 +128,16 @@ def transformers_error(pipeline: Pipeline, folder: Path, texts: Sequence[str]) -
     return check_bound(error, "its hidden states or scores in transformers are")
 
 
-def sentence_transformers_error(pipeline: TextEncoder, folder: Path, texts: Sequence[str]) -> float:
-    """Return the largest relative error of a vector; arguments and errors as in `transformers_error`."""
+def sentence_transformers_error(pipeline: TextEncoder | Reranker, folder: Path, texts: Sequence[str]) -> float:
+    """Return the largest relative error of a vector or a score; arguments and errors as in `transformers_error`."""
     import sentence_transformers as library
 
+    if isinstance(pipeline, Reranker):
+        pairs = list(zip(texts, [*texts[1:], texts[0]], strict=True))
+        scores = library.CrossEncoder(str(folder), device="cpu").predict(pairs)
+        return check_bound(
+            relative_error(torch.from_numpy(scores), torch.from_numpy(pipeline.score(pairs))), "its scores are"
+        )
     reference = library.SentenceTransformer(str(folder), device="cpu")
     inputs = [*texts, " ".join([*texts] * (1 + 2 * pipeline.model.config.max_len // len(" ".join(texts).split())))]
     vectors = reference.encode(inputs, convert_to_numpy=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,18 +95,32 @@ def evaluate_similarity(
     Raises:
         ValueError: scipy is not installed, or all scores or all cosines are equal, so that no correlation exists.
     """
-    require_package("scipy")
-    from scipy import stats
-
     vectors = encode([*first, *second]).astype(np.float64)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     cosines = (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1)
-    for name, numbers in (("scores", np.asarray(scores)), ("cosines", cosines)):
+    return correlations(cosines, scores, "cosines")
+
+
+def correlations(predicted: NDArray[Any], scores: Sequence[float], name: str = "predicted scores") -> Similarity:
+    """Return the Spearman and Pearson correlations of predictions with scores.
+
+    Args:
+        predicted: a prediction for each pair.
+        scores: human scores, higher for more similar texts.
+        name: name of the predictions in messages.
+
+    Raises:
+        ValueError: scipy is not installed, or all scores or all predictions are equal, so that no correlation exists.
+    """
+    require_package("scipy")
+    from scipy import stats
+
+    for what, numbers in (("scores", np.asarray(scores)), (name, predicted)):
         if np.ptp(numbers) == 0:
-            raise ValueError(f"all {name} are {numbers[0]:g}, so their correlation is undefined")
+            raise ValueError(f"all {what} are {numbers[0]:g}, so their correlation is undefined")
     return Similarity(
-        spearman=float(stats.spearmanr(cosines, scores).statistic),
-        pearson=float(stats.pearsonr(cosines, scores).statistic),
+        spearman=float(stats.spearmanr(predicted, scores).statistic),
+        pearson=float(stats.pearsonr(predicted, scores).statistic),
         pairs=len(scores),
     )
 

@@ -5,11 +5,12 @@ from pathlib import Path
 from clearhead.checkpoints import checkpoint_type
 from clearhead.io import hub
 from clearhead.pipelines.question_answerer import QuestionAnswerer
+from clearhead.pipelines.reranker import Reranker
 from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
 
-Pipeline = TextEncoder | TextToText | TextClassifier | QuestionAnswerer
+Pipeline = TextEncoder | TextToText | TextClassifier | Reranker | QuestionAnswerer
 
 
 def load_pipeline(model: str | Path, *, precision: str = "float32", device: str = "cpu") -> Pipeline:
@@ -31,6 +32,8 @@ def load_pipeline(model: str | Path, *, precision: str = "float32", device: str 
             return TextToText.from_pretrained(folder, precision=precision, device=device)
         case "classification":
             return TextClassifier.from_pretrained(folder, precision=precision, device=device)
+        case "reranking":
+            return Reranker.from_pretrained(folder, precision=precision, device=device)
         case "span":
             return QuestionAnswerer.from_folder(folder, precision=precision, device=device)
         case "encoder":

@@ -51,17 +51,18 @@ class Pipeline(Generic[M]):
         )
 
 
-def warn_truncated(truncated: Sequence[bool], limit: int | None, fix: str) -> None:
+def warn_truncated(truncated: Sequence[bool], limit: int | None, fix: str, noun: str = "text") -> None:
     """Log one warning if texts of a call were truncated.
 
     Args:
         truncated: whether each text was truncated.
         limit: the maximum number of tokens.
         fix: what the user can do.
+        noun: what a text is called.
     """
     indices = [str(index) for index, was_truncated in enumerate(truncated) if was_truncated]
     if indices:
         rest = f" and {len(indices) - _NAMED} more" if len(indices) > _NAMED else ""
-        which = f"text {', '.join(indices[:_NAMED])}{rest}"
-        counts = f"{len(indices)} of {len(truncated)} texts"
+        which = f"{noun} {', '.join(indices[:_NAMED])}{rest}"
+        counts = f"{len(indices)} of {len(truncated)} {noun}s"
         log.warning("%s were truncated to %s tokens (%s). %s", counts, limit, which, fix)

@@ -80,11 +80,7 @@ class QuestionAnswerer(Pipeline[SpanClassifier], BaseQuestionAnswerer):
         self.max_length = min(tokenizer.max_length or config.max_len, config.max_len)
         self.int8 = Int8Source(partial(calibrate_encoder, model.encoder, tokenizer, self.max_length), int8_weights)
         self.inference_model = inference_copy(model, self.precision, self.device, self.int8)
-        inputs = tokenizer.config.get("model_input_names")
-        # some tokenizers number the two texts although their models were trained without token types
-        self._use_token_types = config.num_token_types > 1 and (
-            not isinstance(inputs, list) or "token_type_ids" in inputs
-        )
+        self._use_token_types = config.num_token_types > 1 and tokenizer.has_token_types
 
     @classmethod
     def from_pretrained(

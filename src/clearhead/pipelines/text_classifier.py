@@ -75,7 +75,8 @@ class TextClassifier(Pipeline[EncoderClassifier]):
     ) -> None:
         if model.head_config.problem == "regression":
             raise ValueError(
-                "this is a regression model (problem_type in config.json), which has no probabilities of labels"
+                "this is a regression model (problem_type in config.json), which has no probabilities of labels. Score "
+                "pairs of texts with Reranker"
             )
         self.model, self.tokenizer, self.family = model, tokenizer, family
         self.name = f"of type {family.model_type}"

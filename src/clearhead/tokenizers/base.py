@@ -25,6 +25,17 @@ class Tokens:
     truncated: bool
 
 
+@dataclass(frozen=True)
+class PairTokens(Tokens):
+    """Token ids of a pair of texts.
+
+    Args:
+        token_types: the token type of each token, from the tokenizer's template for pairs.
+    """
+
+    token_types: list[int]
+
+
 @runtime_checkable
 class TextTokenizer(Protocol):
     """Interface of a tokenizer, independent of the files that it was loaded from."""
@@ -152,8 +163,8 @@ def check_texts(texts: Iterable[object]) -> list[str]:
     return list(iterate_texts(texts))
 
 
-def iterate_texts(texts: Iterable[object]) -> Iterator[str]:
-    """Yield the texts of a stream, with the checks of `check_texts`."""
+def iterate_texts(texts: Iterable[object], noun: str = "text") -> Iterator[str]:
+    """Yield the texts of a stream, with the checks of `check_texts`. The noun names a text in messages."""
     if isinstance(texts, str):
         raise ValueError("expected a list of texts, got a single string. Put it in a list")
     if problem := _describe_wrong_texts(texts):
@@ -164,8 +175,28 @@ def iterate_texts(texts: Iterable[object]) -> Iterator[str]:
             fix = ". Missing values: drop them, or replace them with an empty string" if missing else ""
             if isinstance(text, bytes | bytearray):
                 fix = '. Decode it: data.decode("utf-8")'
-            raise ValueError(f"text {number} is a {type(text).__name__}; expected a string{fix}")
+            raise ValueError(f"{noun} {number} is a {type(text).__name__}; expected a string{fix}")
         yield text
+
+
+def check_not_blank(text: str, name: str) -> str:
+    """Return a text.
+
+    Args:
+        text: the text.
+        name: its name in the message, such as "document 3".
+
+    Raises:
+        ValueError: it has no words, or half a surrogate pair.
+    """
+    if not text.strip():
+        raise ValueError(f"{name} is {'blank' if text else 'empty'}; expected words")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        message = f"{name} has half a surrogate pair at character {error.start}, which is not valid Unicode"
+        raise ValueError(message) from None
+    return text
 
 
 def as_texts(texts: object) -> tuple[list[str], bool]:

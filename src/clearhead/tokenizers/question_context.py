@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tokenizers import Encoding
 
+from clearhead.tokenizers.base import check_not_blank
 from clearhead.tokenizers.tokenizer import Tokenizer
 
 
@@ -94,10 +95,4 @@ def _windows(encoding: Encoding, number: int, max_length: int, stride: int) -> I
 def _check(text: object, name: str) -> None:
     if not isinstance(text, str):
         raise ValueError(f"{name} is a {type(text).__name__}; expected a string")
-    if not text.strip():
-        raise ValueError(f"{name} is {'blank' if text else 'empty'}; expected words")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        message = f"{name} has half a surrogate pair at character {error.start}, which is not valid Unicode"
-        raise ValueError(message) from None
+    check_not_blank(text, name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Encoding
 from tokenizers import Tokenizer as Backend
 
 from clearhead.io.atomic import atomic_file
@@ -16,6 +16,7 @@ from clearhead.io.json import write_json
 from clearhead.tokenizers import special_tokens, vocabulary_files
 from clearhead.tokenizers.base import (
     MultilingualTokenizer,
+    PairTokens,
     Tokens,
     check_max_length,
     check_texts,
@@ -23,7 +24,7 @@ from clearhead.tokenizers.base import (
 )
 from clearhead.tokenizers.byte_level import decode_byte_level
 from clearhead.tokenizers.languages import LanguageTokenScheme
-from clearhead.tokenizers.truncation import SplitRules, encode_truncated, split_rules
+from clearhead.tokenizers.truncation import SplitRules, beginning, encode_truncated, split_rules
 
 
 @dataclass(frozen=True)
@@ -95,21 +96,52 @@ class Tokenizer(MultilingualTokenizer):
             texts, max_length, lambda some: self._encode(some, max_length), lambda text: self._split_rules
         )
 
+    @property
+    def has_token_types(self) -> bool:
+        """Whether a model with token types gets them from this tokenizer.
+
+        Some tokenizers number the two texts of a pair although their models were trained without token types.
+        """
+        inputs = self.config.get("model_input_names")
+        return not isinstance(inputs, list) or "token_type_ids" in inputs
+
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]], max_length: int) -> list[PairTokens]:
+        """Return the tokens of each pair of texts in the tokenizer's template for pairs, such as [CLS] a [SEP] b [SEP].
+
+        A pair with more than max_length tokens is truncated: the longer text first, then both to equal lengths.
+
+        Raises:
+            ValueError: a text contains half a surrogate pair, or cannot be split and is too long for the memory.
+        """
+        check_max_length(max_length, self.backend.num_special_tokens_to_add(is_pair=True))
+
+        def shortened(text: str) -> str:
+            return beginning(text, max_length, lambda part: len(self.target_ids(part)), lambda: self._split_rules)
+
+        # tuples: the library takes a list of two for two separate texts
+        texts = [(shortened(first), shortened(second)) for first, second in pairs]
+        encodings = self._encode_batch(texts, max_length, describe=[text for pair in texts for text in pair])
+        return [PairTokens(pair.ids, bool(pair.overflowing), pair.type_ids) for pair in encodings]
+
     @cached_property
     def _split_rules(self) -> SplitRules | None:
         return split_rules(self.backend)
 
     def _encode(self, texts: Sequence[str], max_length: int | None) -> list[Tokens]:
+        encodings = self._encode_batch(texts, max_length, describe=texts)
+        return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]
+
+    def _encode_batch(self, inputs: Sequence[Any], max_length: int | None, describe: Sequence[str]) -> list[Encoding]:
+        """Return the encodings of texts or pairs. `describe` are their texts, for the message of an error."""
         with self.lock:
             if max_length is not None:
                 self.backend.enable_truncation(max_length)
             try:
-                encodings = self.backend.encode_batch_fast(texts)
+                return self.backend.encode_batch_fast(inputs)
             except TypeError:
-                raise ValueError(describe_invalid_unicode(texts)) from None
+                raise ValueError(describe_invalid_unicode(describe)) from None
             finally:
                 self.backend.no_truncation()
-        return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]
 
     def as_json(self, *, pretty: bool = False) -> str:
         """Return the contents of tokenizer.json."""

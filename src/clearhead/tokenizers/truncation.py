@@ -94,11 +94,7 @@ def encode_truncated(
     for index, split in splittable.items():
         parts[index] = split.beginning(texts[index], characters)
     for text in parts:
-        check_memory(
-            _BYTES_PER_CHARACTER * len(text),
-            f"tokenizing a text of {len(text):,} characters that cannot be split at a space",
-            "Split the text.",
-        )
+        _check_tokenizing_memory(text)
     if not splittable:
         return encode(texts)
     for index in splittable:
@@ -112,6 +108,30 @@ def encode_truncated(
         for index, tokens in zip(pending, encode([parts[index] for index in pending]), strict=True):
             result[index] = tokens
     return result
+
+
+def beginning(text: str, max_length: int, count: Callable[[str], int], rules: Callable[[], SplitRules | None]) -> str:
+    """Return a beginning of a long text that has at least `max_length` tokens; shorter texts as they are.
+
+    Args:
+        text: the text.
+        max_length: the number of tokens to which it is truncated later.
+        count: the number of tokens of a part of the text.
+        rules: the positions at which the text can be split; None if no position is certain.
+
+    Raises:
+        ValueError: the text cannot be split and is too long for the memory.
+    """
+    characters = _CHARACTERS_PER_TOKEN * max_length
+    if len(text) <= characters:
+        return text
+    split = rules()
+    part = text if split is None else split.beginning(text, characters)
+    while split is not None and len(part) < len(text) and count(part) < max_length:
+        characters *= 2
+        part = split.beginning(text, characters)
+    _check_tokenizing_memory(part)
+    return part
 
 
 def split_rules(backend: Backend) -> SplitRules | None:
@@ -156,6 +176,14 @@ def split_rules_of_pieces(pieces: Iterable[str]) -> SplitRules | None:
     """Return where a sentencepiece vocabulary always splits texts; None if a piece crosses a space."""
     listed = list(pieces)
     return SplitRules(_CUT) if "▁" in listed and not any(_SPACE_INSIDE.search(piece) for piece in listed) else None
+
+
+def _check_tokenizing_memory(text: str) -> None:
+    check_memory(
+        _BYTES_PER_CHARACTER * len(text),
+        f"tokenizing a text of {len(text):,} characters that cannot be split at a space",
+        "Split the text.",
+    )
 
 
 def _check_unicode(texts: Sequence[str], rest: str) -> None:

@@ -33,8 +33,8 @@ SIZES = {"d_model": 16, "ffn_hidden": 32, "num_heads": 2, "num_layers": 2}
 
 
 def write_data(folder, examples=32):
-    """Write files for every task and two tokenizers: a.en, a.de; a.tsv (text, label); p.tsv (first, second, score); q.jsonl
-    (question, context, answer, answer_start); seq2seq/, encoder/."""
+    """Write files for every task and two tokenizers: a.en, a.de; a.tsv (text, label); p.tsv (first, second, score); r.tsv
+    (query, document, label); q.tsv (question, context, answer, answer_start); seq2seq/, encoder/."""
     draws = random.Random(0)
     texts = [[draws.choice(list(WORDS)) for _ in range(draws.randint(2, 6))] for _ in range(examples)]
     lines = [" ".join(text) for text in texts]
@@ -45,6 +45,9 @@ def write_data(folder, examples=32):
     (folder / "a.tsv").write_text("".join(labelled), encoding="utf-8")
     scored = (f"{one}\t{two}\t{number % 6}\n" for number, (one, two) in enumerate(zip(lines, other, strict=True)))
     (folder / "p.tsv").write_text("".join(scored), encoding="utf-8")
+    documents = [(text[0], other[number + (number % 2)]) for number, text in enumerate(texts[:-1])]
+    judged = (f"{word}\t{document}\t{int(WORDS[word] in document.split())}\n" for word, document in documents)
+    (folder / "r.tsv").write_text("".join(judged), encoding="utf-8")
     questions = (f"{text[-1]}\t{' '.join(text)}\t{text[0]}\t0\n" for text in texts)
     (folder / "q.tsv").write_text("".join(questions), encoding="utf-8")
     for layout, name in (("encoder-decoder", "seq2seq"), ("encoder", "encoder")):
@@ -59,6 +62,7 @@ FILES = {
     "classification": "a.tsv",
     "sentence-embeddings": "p.tsv",
     "span-answers": "q.tsv",
+    "reranking": "r.tsv",
 }
 
 

@@ -128,6 +128,7 @@ def lines_of(name, folder, *changes):
         ("classification", r"  predicted (praise|complaint), expected (praise|complaint): \w.+"),
         ("span-answers", r"  predicted \w.*, expected \w+: W\w+ .*\?"),
         ("sentence-embeddings", r"  cosine -?[01]\.\d\d, with other texts -?[01]\.\d\d: \w.* \| \w.*"),
+        ("reranking", r"  score 0\.\d\d, given [01]\.00: \w.*\? \| \w.*"),
         ("masked-language-model", r"  predicted \S+( / \S+)*, expected \S+( / \S+)*: .*___.*"),
     ],
 )

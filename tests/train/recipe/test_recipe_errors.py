@@ -110,6 +110,14 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
             "r_drop: requires a task that predicts classes or tokens",
         ),
         ({"task": "sentence-embeddings", "objective": {"score_range": [1, 1]}}, "score_range must increase"),
+        (
+            {"task": "reranking", "regularize__augmentation": {"token_swapping": 0.1}},
+            "token_swapping: mixes query and document",
+        ),
+        (
+            {"task": "reranking", "regularize__label_smoothing": 0.1},
+            "label_smoothing: requires a task that predicts classes or tokens",
+        ),
     ],
 )
 def test_wrong_recipe_is_refused(changes, message):
@@ -256,6 +264,9 @@ WRONG_DATA = [
     ),
     ("sentence-embeddings", "a\tb\t7\n", {}, "line 1: the score 7.0 is outside objective.score_range, 0.0 to 5.0"),
     ("sentence-embeddings", "a\tb\thigh\n", {}, "line 1: the score is 'high'; expected a number"),
+    ("reranking", "a\tb\tyes\n", {}, "line 1: the label is 'yes'; expected a number"),
+    ("reranking", "a\tb\t2\n", {}, "line 1: the label is 2; binary cross-entropy needs labels from 0 to 1"),
+    ("reranking", "a\tb\t1\na\t \t1\n", {"strict": True}, "rows.tsv, line 2: no tokens"),
 ]
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from support.command import clearhead
 from support.once import once
 
-from clearhead import QuestionAnswerer, TextClassifier, TextEncoder, TextToText
+from clearhead import QuestionAnswerer, Reranker, TextClassifier, TextEncoder, TextToText
 from clearhead.train.distillation import distill
 from clearhead.train.recipe.load import flatten, read_recipe
 from clearhead.train.tasks.registry import TASKS
@@ -28,6 +28,7 @@ OPENED_BY = {
     "span-answers": QuestionAnswerer,
     "classification": TextClassifier,
     "sentence-embeddings": TextEncoder,
+    "reranking": Reranker,
     "masked-language-model": TextEncoder,
     "distillation": TextToText,
 }
@@ -181,7 +182,7 @@ def test_large_recipe_runs_on_small_data(runs, name, tmp_path, monkeypatch):
         changes += ["data.columns.target=headline", f"model.init_encoder_from={runs('classification')}"]
     if name == "generative-answers":
         changes += [f"model.init_from={runs('generative-answers')}"]
-    if name in ("span-answers", "classification", "sentence-embeddings"):
+    if name in ("span-answers", "classification", "sentence-embeddings", "reranking"):
         changes += [f"model.init_from={runs('classification')}"]
     if name == "distillation":
         changes += [f"{key}={runs('translation')}" for key in ("regularize.distillation.teacher", "tokenizer.path")]
@@ -199,6 +200,7 @@ EXPECTED = {
     "span-answers": ("exact_match", 70),
     "classification": ("accuracy", 90),
     "sentence-embeddings": ("loss", -0.1),
+    "reranking": ("reciprocal_rank", 0.9),
     "masked-language-model": ("loss", -1.8),
 }
 
@@ -255,6 +257,12 @@ def compares(folder):
     assert json.loads(output)["spearman"] > 0.85
 
 
+def ranks(folder):
+    reports = (TINY / "data/reports-valid.jsonl", "--column", "article", "--model", folder, "--top-k", "3")
+    (line,) = opened("rerank", "What happened in Oslo?", *reports).splitlines()
+    assert all("Oslo" in one["text"] for one in json.loads(line)["results"])
+
+
 def encodes(folder):
     assert opened("encode", TINY / "data/valid.en", "--model", folder).count("\n") == 50
 
@@ -266,6 +274,7 @@ USES = {
     "span-answers": answers,
     "classification": classifies,
     "sentence-embeddings": compares,
+    "reranking": ranks,
     "masked-language-model": encodes,
 }
 

@@ -20,6 +20,7 @@ def _with_padding(batch, name, keep, value):
         ("masked-language-model", "text", "keep"),
         ("classification", "text", "keep"),
         ("span-answers", "text", "keep"),
+        ("reranking", "document", "document_keep"),
         ("sentence-embeddings", "first", "first_keep"),
     ],
 )

@@ -23,6 +23,7 @@ SIDES = {
     "text-to-text": [("source", "source_keep")],
     "classification": [("text", "keep")],
     "span-answers": [("text", "keep")],
+    "reranking": [("document", "document_keep")],
     "sentence-embeddings": [("first", "first_keep"), ("second", "second_keep")],
 }
 

@@ -42,7 +42,8 @@ def test_dropout_applies_only_at_its_position(data, position, layout):
 
 
 @pytest.mark.parametrize(
-    "task", ["text-to-text", "masked-language-model", "classification", "span-answers", "sentence-embeddings"]
+    "task",
+    ["text-to-text", "masked-language-model", "classification", "span-answers", "sentence-embeddings", "reranking"],
 )
 def test_without_dropout_two_passes_are_equal(data, task):
     module, examples = module_of(data, task)

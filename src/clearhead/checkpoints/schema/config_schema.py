@@ -21,6 +21,7 @@ IGNORED_KEYS = frozenset(
         *("keys_to_ignore_at_inference", "language", "languages", "max_length", "min_length", "model_max_length"),
         *("model_type", "name", "name_or_path", "num_labels", "output_attentions", "output_hidden_states"),
         *("output_past", "output_scores", "prefix", "problem_type", "return_dict", "sentence_transformers"),
+        "sbert_ce_default_activation_function",
         *("task_specific_params", "tie_word_embeddings", "tokenizer_class", "torch_dtype", "torchscript"),
         *("transformers.js_config", "transformers_version", "use_bfloat16", "use_cache", "classifier_dropout"),
         *("bos_token_id", "cls_token_id", "eos_token_id", "mask_token_id", "sep_token_id", "unk_token_id"),

@@ -18,13 +18,14 @@ from clearhead.inspection.trace.trace import uncompiled
 from clearhead.kernels.native import unfused
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.pipelines.question_answerer import QuestionAnswerer
+from clearhead.pipelines.reranker import Reranker
 from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.inference_copy import inference_copies
 from clearhead.stacks.decoder import Decoder, DecoderLayer
 
-Watchable = nn.Module | TextEncoder | TextToText | QuestionAnswerer | TextClassifier
+Watchable = nn.Module | TextEncoder | TextToText | QuestionAnswerer | TextClassifier | Reranker
 
 
 @contextlib.contextmanager
@@ -114,7 +115,7 @@ def _module_of(model: Watchable) -> nn.Module:
         pipeline = getattr(model, "generator", model)  # a pipeline that generates answers contains another one
         module = getattr(pipeline, "model", None)
     if not isinstance(module, nn.Module):
-        pipelines = "TextEncoder, TextToText, QuestionAnswerer or TextClassifier"
+        pipelines = "TextEncoder, TextToText, QuestionAnswerer, TextClassifier or Reranker"
         raise ValueError(f"Expected a module or a {pipelines}; got a {type(model).__name__}.")
     if any(parameter.is_meta for parameter in module.parameters()):
         raise ValueError('This model runs in ONNX Runtime, which hides attention. Load it with runtime="torch".')

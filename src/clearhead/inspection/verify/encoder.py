@@ -76,7 +76,10 @@ class EncoderChecks(Checks):
 
     def extra(self) -> list[Check]:
         architecture = checkpoints.architecture(self.folder)
-        if checkpoints.checkpoint_type(self.folder) in ("classification", "span") or "For" not in architecture:
+        if (
+            checkpoints.checkpoint_type(self.folder) in ("classification", "reranking", "span")
+            or "For" not in architecture
+        ):
             return []
         return skip_check(HEAD, LOGITS, f"the head of {architecture} is not supported")
 

@@ -58,7 +58,7 @@ def _checks_of(folder: Path) -> Checks:
     match checkpoints.checkpoint_type(folder):
         case "seq2seq":
             return Seq2SeqChecks(folder, *checkpoints.load_seq2seq(folder))
-        case "classification":
+        case "classification" | "reranking":
             return HeadChecks(folder, *checkpoints.load_classifier(folder))
         case "span":
             return HeadChecks(folder, *checkpoints.load_span_classifier(folder))

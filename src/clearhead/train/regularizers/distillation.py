@@ -12,7 +12,13 @@ from clearhead.equations import losses
 from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss
 from clearhead.train.recipe.sections import Count, RecipeBase, Section
 from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, TaskTraits, false_to_none
-from clearhead.train.tasks.predictions import ClassPredictions, EmbeddingPredictions, Prediction, TokenPredictions
+from clearhead.train.tasks.predictions import (
+    ClassPredictions,
+    EmbeddingPredictions,
+    Prediction,
+    ScorePredictions,
+    TokenPredictions,
+)
 
 
 class Distillation(Section):
@@ -37,7 +43,7 @@ class Distillation(Section):
 
 
 def distillation_loss(student: Prediction, teacher: Prediction, temperature: float) -> Tensor:
-    """Return the divergence of a prediction from the teacher's, summed; for embeddings, their squared distance.
+    """Return the divergence of a prediction from the teacher's, summed; of embeddings and scores, the squared distance.
 
     Args:
         student, teacher: predictions of one batch.
@@ -53,6 +59,8 @@ def distillation_loss(student: Prediction, teacher: Prediction, temperature: flo
         )
     if isinstance(student, ClassPredictions) and isinstance(teacher, ClassPredictions):
         return losses.distillation(student.logits_NC, teacher.logits_NC, temperature=temperature)
+    if isinstance(student, ScorePredictions) and isinstance(teacher, ScorePredictions):
+        return losses.squared_error(student.scores_N, teacher.scores_N)
     assert isinstance(student, EmbeddingPredictions)
     assert isinstance(teacher, EmbeddingPredictions)
     unit = torch.nn.functional.normalize(student.vectors_ND, dim=-1)

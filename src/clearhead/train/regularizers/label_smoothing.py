@@ -6,11 +6,11 @@ from torch import Tensor
 
 from clearhead.train.recipe.sections import Probability, RecipeBase
 from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, TaskTraits
-from clearhead.train.tasks.predictions import EmbeddingPredictions, task_loss
+from clearhead.train.tasks.predictions import EmbeddingPredictions, ScorePredictions, task_loss
 
 
 def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
-    if task.predicts is EmbeddingPredictions and recipe.regularize.label_smoothing:
+    if task.predicts in (EmbeddingPredictions, ScorePredictions) and recipe.regularize.label_smoothing:
         yield "regularize.label_smoothing", f"requires a task that predicts classes or tokens, not {recipe.task}"
 
 

@@ -14,6 +14,7 @@ from clearhead.train.tasks.predictions import (
     ClassPredictions,
     EmbeddingPredictions,
     Prediction,
+    ScorePredictions,
     TokenPredictions,
     task_loss,
 )
@@ -49,7 +50,7 @@ def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
     section = recipe.regularize
     if not section.r_drop:
         return
-    if task.predicts is EmbeddingPredictions:
+    if task.predicts in (EmbeddingPredictions, ScorePredictions):
         yield "regularize.r_drop", f"requires a task that predicts classes or tokens, not {recipe.task}"
     if not any(section.dropout.model_dump().values()):
         yield "regularize.r_drop", "compares two passes with different dropout; all dropout rates are 0"

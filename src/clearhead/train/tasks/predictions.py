@@ -50,7 +50,20 @@ class EmbeddingPredictions:
     vectors_ND: Float[Tensor, "N D"]
 
 
-Prediction = TokenPredictions | ClassPredictions | EmbeddingPredictions
+@dataclass(frozen=True)
+class ScorePredictions:
+    """Scores of pairs of texts and their loss.
+
+    Args:
+        loss: sum over the examples.
+        scores_N: one score per pair, before the activation.
+    """
+
+    loss: Float[Tensor, ""]
+    scores_N: Float[Tensor, " N"]
+
+
+Prediction = TokenPredictions | ClassPredictions | EmbeddingPredictions | ScorePredictions
 
 
 def task_loss(prediction: Prediction, smoothing: float = 0.0) -> Tensor:
@@ -58,13 +71,13 @@ def task_loss(prediction: Prediction, smoothing: float = 0.0) -> Tensor:
 
     Args:
         prediction: of one batch.
-        smoothing: ε of label smoothing; embeddings ignore it.
+        smoothing: ε of label smoothing; embeddings and scores ignore it.
     """
     match prediction:
         case TokenPredictions():
             return prediction.output.loss(prediction.hidden_ND, prediction.targets_N, smoothing=smoothing)
         case ClassPredictions():
             return losses.cross_entropy(prediction.logits_NC, prediction.targets_N, smoothing=smoothing)
-        case EmbeddingPredictions():
+        case EmbeddingPredictions() | ScorePredictions():
             return prediction.loss
     raise AssertionError(prediction)

@@ -4,7 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.train.recipe.recipe import Recipe
-from clearhead.train.tasks import classification, masked_language_model, sentence_embeddings, span_qa, text_to_text
+from clearhead.train.tasks import (
+    classification,
+    masked_language_model,
+    reranking,
+    sentence_embeddings,
+    span_qa,
+    text_to_text,
+)
 from clearhead.train.tasks.base import Task, TaskEntry
 
 TASKS: dict[str, TaskEntry] = {
@@ -15,6 +22,7 @@ TASKS: dict[str, TaskEntry] = {
         classification.TASK,
         span_qa.TASK,
         sentence_embeddings.TASK,
+        reranking.TASK,
     )
 }
 

@@ -59,11 +59,7 @@ class SpanQATask(EncoderTask[SpanClassifier]):
     def __init__(self, recipe: Recipe, model: SpanClassifier, tokenizer: Tokenizer, family: EncoderFamily) -> None:
         super().__init__(recipe, model, model.encoder, tokenizer, family)
         self.objective: SpanObjective = recipe.objective
-        inputs = tokenizer.config.get("model_input_names")
-        # the same rule as in `QuestionAnswerer`
-        self._use_token_types = self.config.num_token_types > 1 and (
-            not isinstance(inputs, list) or "token_type_ids" in inputs
-        )
+        self._use_token_types = self.config.num_token_types > 1 and tokenizer.has_token_types
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "SpanQATask":

@@ -1,6 +1,6 @@
 """Write a trained translator into the package with float16 weights, at half the size.
 
-Usage: python recipes/ship.py runs/translator src/clearhead/checkpoints/shipped/tatoeba-en-de
+Usage: python tools/ship.py runs/translator src/clearhead/checkpoints/shipped/tatoeba-en-de
 
 Prints the hash for MODEL_CARD.md. config.json has the dtype float32, so other libraries compute in float32.
 """

@@ -1,9 +1,9 @@
 """Profile the share of time in matmuls, attention and other operators, and measure the throughput of matmuls.
 
-Usage: python benchmarks/shares.py rates
-       python benchmarks/shares.py encode TEXTS [--number 1000]
-       python benchmarks/shares.py generate [--beams 4] [--steps 32]
-       python benchmarks/shares.py train SOURCE TARGET [--updates 4]
+Usage: python benchmarks/overhead/shares.py rates
+       python benchmarks/overhead/shares.py encode TEXTS [--number 1000]
+       python benchmarks/overhead/shares.py generate [--beams 4] [--steps 32]
+       python benchmarks/overhead/shares.py train SOURCE TARGET [--updates 4]
 
 The workloads are those of benchmarks/encode.py, generate.py and train.py, in float32 and in bfloat16, after a warm-up.
 Shares refer to the time inside PyTorch's operators; each category lists its most expensive ones. `generate` requires
