@@ -46,7 +46,7 @@ def to_sentence_transformers(model: str | Path, folder: str | Path, *, texts: Se
         texts: texts on which the export, opened by sentence-transformers, is compared with the model.
 
     Raises:
-        ValueError: the model is an encoder–decoder, or its head gives more than a score; also errors of `to_transformers`.
+        ValueError: the model is an encoder–decoder, or its head gives several scores; also errors of `to_transformers`.
     """
     _require_libraries("sentence_transformers")
     texts = non_empty_texts(texts)
