@@ -56,6 +56,7 @@ OF_ONE["eurobert"] = ROTARY | {
 BERT_LIKE = {"num_token_types": st.integers(1, 3), "pooler": st.booleans(), "eps": st.sampled_from([1e-12, 1e-3])}
 OF_ONE["nomic_bert"] = ROTARY | BERT_LIKE | {"activation": GATES, "head_dim": st.sampled_from([None, 6])}
 OF_ONE["gte"] = ROTARY | BERT_LIKE | {"activation": GATES, "num_token_types": st.integers(0, 2)}
+OF_ONE["jina_embeddings_v3"] = ROTARY | BERT_LIKE
 DECODING = {
     "activation": st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"]),
     "embedding_scale": st.booleans(),

@@ -27,7 +27,12 @@ ROPE = st.one_of(
     st.fixed_dictionaries({"rope_type": st.just("default"), "rope_theta": st.sampled_from([100.0, 10_000.0, 5e5])}),
     st.fixed_dictionaries({"rope_type": st.just("linear"), "factor": st.floats(0.5, 8.0)}),
 )
-NAMES = {"eurobert": "EuroBert", "nomic_bert": "NomicBert", "gte": "Gte"}
+NAMES = {
+    "eurobert": "EuroBert",
+    "nomic_bert": "NomicBert",
+    "gte": "Gte",
+    "jina_embeddings_v3": "JinaEmbeddingsV3",
+}
 BERT = {"layer_norm_eps": st.sampled_from([1e-12, 1e-2]), "type_vocab_size": st.integers(1, 3)}
 OPTIONS = {
     "eurobert": {
@@ -38,6 +43,7 @@ OPTIONS = {
         "rms_norm_eps": st.sampled_from([1e-6, 1e-2]),
     },
     "nomic_bert": BERT | {"head_dim": st.sampled_from([None, 2, 10])},
+    "jina_embeddings_v3": BERT,
     "gte": BERT | {"type_vocab_size": st.integers(0, 2)},
 }
 

@@ -25,6 +25,7 @@ CHANGES = {
     "mpnet": {"max_position_embeddings": 42, "pad_token_id": 1},
     "eurobert": {"initializer_range": 0.15, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "mask_token_id": 4},
     "nomic_bert": {"initializer_range": 0.15, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3},
+    "jina_embeddings_v3": {"pad_token_id": 1},
     "gte": {"initializer_range": 0.15, "pad_token_id": 1},
     "modernbert": {"local_attention": 8, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
 }  # fmt: skip
@@ -38,6 +39,7 @@ NAMES = {
     "eurobert": "EuroBert",
     "nomic_bert": "NomicBert",
     "gte": "Gte",
+    "jina_embeddings_v3": "JinaEmbeddingsV3",
 }
 FAMILIES = list(NAMES)
 SPAN_FAMILIES = [name for name in FAMILIES if hasattr(transformers, f"{NAMES[name]}ForQuestionAnswering")]
