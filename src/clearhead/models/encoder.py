@@ -71,11 +71,13 @@ class EncoderModel(nn.Module):
             norm_order=config.norm_order,
             options=config.layer_options,
             rotary_theta=config.rotary_theta if config.positions == "rotary" else None,
+            rotary_factor=config.rotary_factor,
             layer_drop=config.layer_drop,
             windows=config.windows or None,
             local_rotary_theta=config.local_rotary_theta if config.positions == "rotary" else None,
             first_norm=config.first_norm,
             relative_buckets=config.relative_buckets,
+            linear_bias=config.positions == "alibi",
         )
         self.pooler = Pooler(config.d_model) if config.pooler else None
         init_weights(self, config.embedding_width, config.initializer_range)

@@ -96,6 +96,7 @@ class TextEncoder(Pipeline[EncoderModel], VectorComparison):
         device: str = "auto",
         compile: bool = False,
         revision: str | None = None,
+        adapter: str | None = None,
     ) -> "TextEncoder":
         """Load a text encoder from a local folder or the Hugging Face Hub.
 
@@ -103,21 +104,24 @@ class TextEncoder(Pipeline[EncoderModel], VectorComparison):
             name: a folder, a Hub id, or "all-MiniLM-L6-v2", the default.
             precision, device, compile: as in the class.
             revision: branch, tag or commit, for a Hub id.
+            adapter: the task whose low-rank adapter is merged into the weights, such as "retrieval.query" of
+                jina-embeddings-v3. Its prompt becomes the default prompt. None for no adapter.
 
         Raises:
-            ValueError: no such model, missing or broken files, or an architecture or option that is not supported.
+            ValueError: no such model or adapter, missing or broken files, or an architecture or option that is not
+                supported.
         """
         folder = hub.resolve_model(name, revision)
-        model, family = checkpoints.load_encoder(folder)
+        model, family = checkpoints.load_encoder(folder, adapter=adapter)
         with error_context(model=str(name)):
             encoder = cls(
                 model,
                 check_vocabulary(Tokenizer.from_folder(folder), folder, model.config.vocab_size),
-                sentence_transformers.read_settings(folder),
+                sentence_transformers.read_settings(folder, adapter),
                 family,
                 precision=precision,
                 device=device,
-                int8_weights=int8_file(folder),
+                int8_weights=int8_file(folder) if adapter is None else None,
                 compile=compile,
             )
         encoder.name = str(name)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.attention import RelativePositionBias
+from clearhead.layers.attention import LinearPositionBias, RelativePositionBias
 from clearhead.layers.options import DEFAULT_OPTIONS, LayerOptions
 from clearhead.layers.residual import NormOrder
 
@@ -28,6 +28,7 @@ class EncoderLayer(nn.Module):
         norm_order: "post" (the paper's) or "pre".
         options: activation, other dropout rates, norm, biases and scale.
         rotary_theta: base of rotary positions in the attention; None for none.
+        rotary_factor: positions are divided by it, as in `RotaryEmbedding`.
         window: attend only to tokens at most this far away; None for all.
 
     The weights are initialized as in `torch.nn.TransformerEncoderLayer`.
@@ -48,10 +49,13 @@ class EncoderLayer(nn.Module):
         norm_order: NormOrder = "post",
         options: LayerOptions = DEFAULT_OPTIONS,
         rotary_theta: float | None = None,
+        rotary_factor: float = 1.0,
         window: int | None = None,
     ) -> None:
         super().__init__()
-        self.attention = options.build_self_attention(d_model, num_heads, rotary_theta=rotary_theta, window=window)
+        self.attention = options.build_self_attention(
+            d_model, num_heads, rotary_theta=rotary_theta, rotary_factor=rotary_factor, window=window
+        )
         self.attention_residual = options.build_residual(norm_order, d_model, drop_prob)
         self.feedforward = options.build_feedforward(d_model, ffn_hidden, drop_prob)
         self.feedforward_residual = options.build_residual(norm_order, d_model, drop_prob)
@@ -69,7 +73,8 @@ class Encoder(nn.Module):
     Source: Section 3.1 of "Attention Is All You Need"
 
     Args:
-        d_model, ffn_hidden, num_heads, drop_prob, norm_order, options, rotary_theta: as in `EncoderLayer`.
+        d_model, ffn_hidden, num_heads, drop_prob, norm_order, options, rotary_theta, rotary_factor: as in
+            `EncoderLayer`.
         num_layers: number of layers N, each with its own weights.
         layer_drop: probability of skipping a layer in training (Fan et al. 2019, LayerDrop).
         final_norm: whether a norm follows the last layer; by default only with norm_order="pre".
@@ -79,6 +84,7 @@ class Encoder(nn.Module):
             a normalized embedding.
         relative_buckets: buckets of learned position biases, shared by all layers; 0 for none.
         relative_max_distance: distances from here on share the last bucket.
+        linear_bias: whether scores get a `LinearPositionBias` instead.
 
     Raises:
         ValueError: options that contradict each other or are out of range; in `forward`, a wrong shape or mask.
@@ -101,6 +107,7 @@ class Encoder(nn.Module):
         norm_order: NormOrder = "post",
         options: LayerOptions = DEFAULT_OPTIONS,
         rotary_theta: float | None = None,
+        rotary_factor: float = 1.0,
         layer_drop: float = 0.0,
         final_norm: bool | None = None,
         windows: Sequence[int | None] | None = None,
@@ -108,6 +115,7 @@ class Encoder(nn.Module):
         first_norm: bool = True,
         relative_buckets: int = 0,
         relative_max_distance: int = 128,
+        linear_bias: bool = False,
     ) -> None:
         super().__init__()
         check_stack(num_layers, layer_drop)
@@ -126,6 +134,7 @@ class Encoder(nn.Module):
                 norm_order=norm_order,
                 options=options,
                 rotary_theta=rotary_theta if window is None else local_theta,
+                rotary_factor=rotary_factor,
                 window=window,
             )
             for window in windows
@@ -134,8 +143,12 @@ class Encoder(nn.Module):
             raise ValueError('first_norm=False requires norm_order="pre": post-norm layers have their norms at the end')
         if not first_norm:
             cast(EncoderLayer, self.layers[0]).attention_residual.norm = nn.Identity()
-        self.relative_bias: RelativePositionBias | None = None
-        if relative_buckets:
+        self.relative_bias: RelativePositionBias | LinearPositionBias | None = None
+        if linear_bias:
+            if relative_buckets:
+                raise ValueError(f"linear_bias requires relative_buckets=0; got {relative_buckets}")
+            self.relative_bias = LinearPositionBias(num_heads)
+        elif relative_buckets:
             self.relative_bias = RelativePositionBias(relative_buckets, num_heads, max_distance=relative_max_distance)
         self.layer_drop, self.num_heads = layer_drop, num_heads
         has_norm = norm_order == "pre" if final_norm is None else final_norm
