@@ -22,6 +22,8 @@ CHANGES = {
     "xlm-roberta": {"max_position_embeddings": 43, "layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 2},
     "distilbert": {"hidden_dim": 48},
     "mpnet": {"max_position_embeddings": 42, "pad_token_id": 1},
+    "camembert": {"max_position_embeddings": 42, "layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1},
+    "electra": {"embedding_size": 24},
     "modernbert": {"local_attention": 8, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
 }  # fmt: skip
 NAMES = {
@@ -30,6 +32,8 @@ NAMES = {
     "xlm-roberta": "XLMRoberta",
     "distilbert": "DistilBert",
     "mpnet": "MPNet",
+    "camembert": "Camembert",
+    "electra": "Electra",
     "modernbert": "ModernBert",
 }
 FAMILIES = list(NAMES)
