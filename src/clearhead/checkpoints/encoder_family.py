@@ -49,6 +49,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         heads: the classification and span heads.
         masked_lm: the head for masked language modeling.
         head_pooling_key: the config.json key with the pooling of a classifier; None for the first token.
+        head_drop_key: the config.json key with the dropout of a classifier.
         tokenizer: the sentencepiece vocabulary and languages of the tokenizer, if it has any.
         others: as in `ConfigSchema`.
     """
@@ -59,6 +60,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
     allowed_values: Mapping[str, Any] = field(default_factory=lambda: ENCODER_VALUES)
     heads: Mapping[Task, HeadSchema] = field(default_factory=dict)
     head_pooling_key: str | None = None
+    head_drop_key: str = "classifier_dropout"
     tokenizer: TokenizerFormat = field(default_factory=TokenizerFormat)
 
     def make_config(self, **values: Any) -> EncoderConfig:
@@ -130,7 +132,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
             log.info("%s: ignored %d tensors that encoding does not use: %s", source, len(ignored), ignored)
         return build_and_load(
             lambda: EncoderModel(config),
-            lambda expected: self.parameter_names.to_ours(tensors, expected, source),
+            lambda expected: self.names_for(config).to_ours(tensors, expected, source),
             str(folder / "config.json"),
         )
 
@@ -171,7 +173,8 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
 
         def to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
             head = head_names.to_ours(head_tensors, _remove_prefix("head.", expected), source)
-            encoder = self.parameter_names.to_ours(encoder_tensors, _remove_prefix(ENCODER_PREFIX, expected), source)
+            in_encoder = _remove_prefix(ENCODER_PREFIX, expected)
+            encoder = self.names_for(config).to_ours(encoder_tensors, in_encoder, source)
             return _add_prefix("head.", head) | _add_prefix(ENCODER_PREFIX, encoder)
 
         build = EncoderClassifier if task == "classification" else SpanClassifier
@@ -180,7 +183,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
     def save(self, model: EncoderModel, folder: Path) -> None:
         """Write the weights and config.json of an encoder; transformers opens the folder."""
         config = self.storable_config(model.config)
-        write_model(folder, self.write_config(config), self.parameter_names.to_foreign(model.state_dict()))
+        write_model(folder, self.write_config(config), self.names_for(config).to_foreign(model.state_dict()))
 
     def save_with_head(
         self, model: EncoderClassifier | SpanClassifier, folder: Path, keys: Mapping[str, Any] = MappingProxyType({})
@@ -201,14 +204,21 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
             if len(head_config.labels) > 1 or head_config.problem != "single_label_classification":
                 data["problem_type"] = head_config.problem  # transformers rejects this value for one output
             if head_config.drop_prob != _HEAD_DROP_PROB:
-                data["classifier_dropout"] = head_config.drop_prob
+                data[self.head_drop_key] = head_config.drop_prob
         if schema.activation_key and schema.bias_key:
             data |= {schema.activation_key: head_config.activation, schema.bias_key: head_config.dense_bias}
         if self.head_pooling_key:
             data[self.head_pooling_key] = head_config.pooling
-        encoder = _add_prefix(self.prefix, self.parameter_names.to_foreign(model.encoder.state_dict()))
+        names = self.names_for(model.encoder.config)
+        encoder = _add_prefix(self.prefix, names.to_foreign(model.encoder.state_dict()))
         data |= keys
         write_model(folder, data, encoder | ParameterNames(rows=schema.rows).to_foreign(model.head.state_dict()))
+
+    def names_for(self, config: EncoderConfig) -> ParameterNames:
+        """Return the tensor names of an encoder; those of layers in groups contain the number of the group."""
+        if config.layer_groups is None:
+            return self.parameter_names
+        return replace(self.parameter_names, group_layers=config.group_layers)
 
     def without_prefix(self, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
         """Return the tensors of a file under their names in an encoder without a head.
@@ -226,10 +236,9 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
 
     def check_num_layers(self, config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> None:
         """Raise a ValueError for more layers than tensors, before a model of a million layers is built."""
-        if config.num_layers > len(tensors):
-            raise ValueError(
-                f"{source}: config.json has {config.num_layers} layers, but the file has only {len(tensors)} tensors"
-            )
+        layers = config.num_layers if config.layer_groups is None else config.layer_groups * config.group_layers
+        if layers > len(tensors):
+            raise ValueError(f"{source}: config.json has {layers} layers, but the file has only {len(tensors)} tensors")
 
     def _checked_config(
         self, folder: Path, data: Mapping[str, Any], tensors: Mapping[str, Tensor], source: str
@@ -247,10 +256,10 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         labels = tuple(str(names.get(str(number), f"LABEL_{number}")) for number in range(outputs))
         if task == "classification" and names and len(names) != outputs:
             raise ValueError(f"{source} names {len(names)} labels, but the head has {outputs} outputs")
-        drop_prob = data.get("classifier_dropout")
+        drop_prob = data.get(self.head_drop_key)
         drop_prob = _HEAD_DROP_PROB if drop_prob is None else drop_prob
         if isinstance(drop_prob, bool) or not isinstance(drop_prob, int | float) or not 0 <= drop_prob < 1:
-            raise ValueError(f"{source} has classifier_dropout={drop_prob!r}; expected a probability below 1")
+            raise ValueError(f"{source} has {self.head_drop_key}={drop_prob!r}; expected a probability below 1")
         activation = data.get(schema.activation_key or "", schema.activation)
         if activation not in (None, "tanh", "relu", "gelu"):
             raise ValueError(f"{source} has {schema.activation_key}={activation!r}. Use tanh, relu or gelu")

@@ -83,7 +83,7 @@ def load_masked_lm_of(
     options = _head_options(family, config, data, config_file)
 
     def encoder_to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-        return family.parameter_names.to_ours(encoder_tensors, expected, source)
+        return family.names_for(config).to_ours(encoder_tensors, expected, source)
 
     if not head_tensors or has_other_head:
         log.warning("%s has no head for masked language modeling; a new one is initialized at random", source)
@@ -134,7 +134,7 @@ def save_masked_lm(model: MaskedLanguageModel, family: EncoderFamily, folder: Pa
     tensors = dict(model.named_parameters())  # the tied output matrix is listed once
     in_encoder = [name for name in tensors if name.startswith(ENCODER_PREFIX)]
     encoder = {name.removeprefix(ENCODER_PREFIX): tensors.pop(name).detach() for name in in_encoder}
-    foreign = family.parameter_names.to_foreign(_without_pooler(encoder))
+    foreign = family.names_for(config).to_foreign(_without_pooler(encoder))
     head = ParameterNames(rows=schema.rows).to_foreign({name: tensor.detach() for name, tensor in tensors.items()})
     write_model(folder, data, {f"{family.prefix}{name}": tensor for name, tensor in foreign.items()} | head)
 

@@ -70,7 +70,7 @@ class Encoder(nn.Module):
 
     Args:
         d_model, ffn_hidden, num_heads, drop_prob, norm_order, options, rotary_theta: as in `EncoderLayer`.
-        num_layers: number of layers N, each with its own weights.
+        num_layers: number of layers N.
         layer_drop: probability of skipping a layer in training (Fan et al. 2019, LayerDrop).
         final_norm: whether a norm follows the last layer; by default only with norm_order="pre".
         windows: for each layer its window as in `EncoderLayer`, or None; by default no layer has one.
@@ -79,6 +79,8 @@ class Encoder(nn.Module):
             a normalized embedding.
         relative_buckets: buckets of learned position biases, shared by all layers; 0 for none.
         relative_max_distance: distances from here on share the last bucket.
+        layer_order: for each layer the number of its weights, from 0 (Lan et al. 2019, ALBERT). Layers with the same
+            number share them: `layers` holds them once, and they run several times. By default each layer has its own.
 
     Raises:
         ValueError: options that contradict each other or are out of range; in `forward`, a wrong shape or mask.
@@ -108,9 +110,14 @@ class Encoder(nn.Module):
         first_norm: bool = True,
         relative_buckets: int = 0,
         relative_max_distance: int = 128,
+        layer_order: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         check_stack(num_layers, layer_drop)
+        self.order = tuple(range(num_layers) if layer_order is None else layer_order)
+        if layer_order is not None:
+            _check_shared(self.order, num_layers, windows, layer_drop, first_norm)
+            num_layers = max(self.order) + 1
         windows = [None] * num_layers if windows is None else windows
         if len(windows) != num_layers:
             raise ValueError(
@@ -150,11 +157,23 @@ class Encoder(nn.Module):
             mask = mask or masks.Mask(length=length)
             longest = length if mask.lengths is None else max(mask.lengths)
             mask = mask & masks.Mask(length=length, bias=self.relative_bias(longest, longest))
-        for layer in self.layers:
+        for number in self.order:
+            layer = self.layers[number]
             if self.training and self.layer_drop and torch.rand(()) < self.layer_drop:
                 continue
             x = layer(x, mask)
         return x if self.norm is None else self.norm(x)
+
+
+def _check_shared(
+    order: tuple[int, ...], num_layers: int, windows: object, layer_drop: float, first_norm: bool
+) -> None:
+    if len(order) != num_layers or set(order) != set(range(max(order) + 1)):
+        raise ValueError(
+            f"layer_order has a number from 0 for each of {num_layers} layers, without gaps; got {list(order)}"
+        )
+    if windows is not None or layer_drop or not first_norm:
+        raise ValueError("layers that share weights are alike: omit windows, layer_drop and first_norm=False")
 
 
 def check_stack(num_layers: int, layer_drop: float) -> None:

@@ -10,6 +10,7 @@ from support.models.random_configs import KEYS, batch, theirs
 
 from clearhead import TextClassifier, TextEncoder, masks, watch
 from clearhead.checkpoints import load_encoder
+from clearhead.inspection.report.collect import collect_checkpoint
 
 TEXTS = ["hello world", "the old bridge was closed after the storm", "x", "", "this is the test"] * 3
 
@@ -25,7 +26,8 @@ def test_attention_weights_equal_those_of_transformers(family, tmp_path):
         ours(ids, masks.padding(keep))
     with watch(ours) as packed:
         ours(ids[keep][None], masks.packed(keep.sum(1).tolist()))
-    assert len(padded.records) == len(packed.records) == len(expected) == model.config.num_hidden_layers
+    assert len(padded.records) == len(packed.records) == len(expected) == ours.config.num_layers
+    assert [record.layer for record in padded.records] == list(range(ours.config.num_layers))
     real = keep[:, None, :, None]
     for one, other, weights in zip(padded.records, packed.records, expected, strict=True):
         torch.testing.assert_close(one.values * real, weights * real, atol=1e-5, rtol=1e-5)
@@ -63,3 +65,21 @@ def test_unknown_key_is_refused_by_name(family, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | {"extra_gates": 3}))
     with pytest.raises(ValueError, match="has extra_gates=3, which is unknown and may change the result"):
         load_encoder(tmp_path)
+
+
+def test_shared_layers_are_seen_one_by_one(tmp_path):
+    make("albert", tmp_path, inner_group_num=2)
+    encoder = TextEncoder.from_pretrained(tmp_path, precision="bfloat16", device="cpu")
+    with watch(encoder, layers=[1, 6], heads=[2]) as some:
+        encoder.encode(TEXTS)
+    with watch(encoder, heads=[2]) as all_of_them:
+        encoder.encode(TEXTS)
+    assert {record.layer for record in some.records} == {1, 6}
+    for record in some.records:
+        (same,) = [
+            other for other in all_of_them.records if (other.layer, other.lengths) == (record.layer, record.lengths)
+        ]
+        assert torch.equal(record.values, same.values)
+    page = collect_checkpoint(str(tmp_path), "hello world")
+    assert [layer["layer"] for layer in page["attention"]] == list(range(8))
+    assert sum(step["path"] == "encoder.layers.0.attention.softmax" for step in page["steps"]) == 2

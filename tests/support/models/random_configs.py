@@ -38,7 +38,13 @@ def electra(draw):
     return keys | {"embedding_size": draw.choice([keys["hidden_size"], draw.randint(1, 30)])}
 
 
-KEYS = {"camembert": bert_keys, "electra": electra}
+def albert(draw):
+    keys = electra(draw)
+    groups = draw.randint(1, keys["num_hidden_layers"])
+    return keys | {"num_hidden_groups": groups, "inner_group_num": draw.randint(1, 3)}
+
+
+KEYS = {"camembert": bert_keys, "electra": electra, "albert": albert}
 """Family -> random keys of its config in transformers."""
 
 
@@ -63,7 +69,13 @@ def electra_fields(draw):
     return bert_fields(draw) | {"embedding_dim": draw.choice([None, draw.randint(1, 30)])}
 
 
-FIELDS = {"camembert": bert_fields, "electra": electra_fields}
+def albert_fields(draw):
+    size, fields = draw.randint(1, 3), electra_fields(draw)
+    groups = draw.randint(1, fields["num_layers"])
+    return fields | {"num_layers": size * fields["num_layers"], "layer_groups": groups, "group_layers": size}
+
+
+FIELDS = {"camembert": bert_fields, "electra": electra_fields, "albert": albert_fields}
 """Family -> random fields of its `EncoderConfig`."""
 
 

@@ -14,7 +14,7 @@ ELECTRA = register(
         model_type="electra",
         architecture="ElectraModel",
         parameter_names=ParameterNames(
-            rows=ROWS | with_bias({"embeddings_project": "embedding.projection"}),
+            rows={**ROWS, **with_bias({"embeddings_project": "embedding.projection"})},
             ignored=(
                 r"embeddings\.position_ids",
                 r"(generator|discriminator)_predictions\..+",

@@ -27,11 +27,14 @@ class ParameterNames:
         ignored: regular expressions of foreign names that a file may contain and the model does not use: buffers that
             follow from the config, and heads.
         family: the model type of the family, for messages.
+        group_layers: layers in a group, for names with two ``{}``: the number of a group, and of a layer in it. 0 for
+            names with one number.
     """
 
     rows: Rows
     ignored: Sequence[str] = ()
     family: str = ""
+    group_layers: int = 0
 
     @cached_property
     def _by_ours(self) -> dict[str, tuple[str, ...]]:
@@ -51,6 +54,8 @@ class ParameterNames:
             raise ValueError(
                 f"the parameter table{owner} has no row for {row}; add one{did_you_mean(row, list(self._by_ours))}"
             )
+        if self.group_layers:
+            numbers = [str(part) for number in numbers for part in divmod(int(number), self.group_layers)]
         return tuple(name.format(*numbers) for name in names)
 
     def to_ours(
