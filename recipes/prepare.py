@@ -105,35 +105,51 @@ def squad(folder: Path, out: Path) -> None:
 
 
 def squad_reranking(folder: Path, out: Path) -> None:
-    """Questions with their paragraph, label 1, and others of the same article, label 0, from SQuAD 1.1's training file.
+    """Questions with the passage that answers them, label 1, and others of the same article, label 0, from SQuAD 1.1.
 
-    1,800 questions with 3 other paragraphs: two that share the most words with the question, and a random one. 100
-    questions on other articles, with 9 other paragraphs, are for validation.
+    A passage is a piece of a paragraph, at most 60 words. 12,000 questions have 3 other passages: two that share the
+    most words with the question, and a random one. 200 questions on other articles, with 9 other passages, are for
+    validation.
     """
     with gzip.open(folder / "train-v1.1.json.gz", "rt", encoding="utf-8") as file:
         articles = json.load(file)["data"]
     generator = random.Random(SEED)
     generator.shuffle(articles)
     for name, selected, num_questions, num_others in (
-        ("train", articles[20:], 1_800, 3),
-        ("valid", articles[:20], 100, 9),
+        ("train", articles[20:], 12_000, 3),
+        ("valid", articles[:20], 200, 9),
     ):
-        questions = [
-            (question["question"].strip(), number, [paragraph["context"] for paragraph in article["paragraphs"]])
-            for article in selected
-            if len(article["paragraphs"]) > num_others
-            for number, paragraph in enumerate(article["paragraphs"])
-            for question in paragraph["qas"]
-        ]
+        questions: list[tuple[str, str, list[str]]] = []
+        for article in selected:
+            paragraphs = [passages(paragraph["context"]) for paragraph in article["paragraphs"]]
+            texts = list(dict.fromkeys(text for pieces in paragraphs for _, text in pieces))
+            for paragraph, pieces in zip(article["paragraphs"], paragraphs, strict=True):
+                for question in paragraph["qas"]:
+                    start = question["answers"][0]["answer_start"]
+                    answer = next(text for position, text in reversed(pieces) if position <= start)
+                    questions.append((question["question"].strip(), answer, texts))
         rows: list[tuple[str, str, int]] = []
-        for query, number, paragraphs in generator.sample(questions, num_questions):
-            others = shared_words_first(query, paragraphs[:number] + paragraphs[number + 1 :])
+        for query, answer, texts in generator.sample(questions, num_questions):
+            others = shared_words_first(query, [text for text in texts if text != answer])
             chosen = [*others[: num_others - 1], generator.choice(others[num_others - 1 :])]
-            rows += [(query, paragraphs[number], 1), *((query, other, 0) for other in chosen)]
+            rows += [(query, answer, 1), *((query, other, 0) for other in chosen)]
         if name == "train":
             generator.shuffle(rows)
         records = (dict(zip(("query", "document", "label"), row, strict=True)) for row in rows)
         write(out / f"{name}.jsonl", (json.dumps(record, ensure_ascii=False) for record in records))
+
+
+def passages(paragraph: str, max_words: int = 60) -> list[tuple[int, str]]:
+    """Return the pieces of a paragraph with their positions: whole sentences, about `max_words` words each."""
+    sentence = re.compile(r"\S.*?(?:[.!?]['\")\]]*(?=\s+[A-Z\d])|\Z)", re.DOTALL)
+    sentences = [(match.start(), " ".join(match.group().split())) for match in sentence.finditer(paragraph)]
+    pieces: list[tuple[int, str]] = []
+    for start, text in sentences:
+        if pieces and len((pieces[-1][1] + " " + text).split()) <= max_words:
+            pieces[-1] = (pieces[-1][0], f"{pieces[-1][1]} {text}")
+        else:
+            pieces.append((start, text))
+    return pieces
 
 
 def shared_words_first(query: str, texts: list[str]) -> list[str]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from clearhead.models.encoder import EncoderModel as EncoderModel
     from clearhead.models.heads import MaskedLanguageModel as MaskedLanguageModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
-    from clearhead.pipelines.answers import Answer as Answer
+    from clearhead.pipelines.answering.answers import Answer as Answer
     from clearhead.pipelines.question_answerer import QuestionAnswerer as QuestionAnswerer
     from clearhead.pipelines.reranker import RankedDocument as RankedDocument
     from clearhead.pipelines.reranker import Reranker as Reranker
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from clearhead.stacks.encoder import EncoderLayer as EncoderLayer
 
 _HOME = {
-    "Answer": "pipelines.answers",
+    "Answer": "pipelines.answering.answers",
     "Certificate": "inspection.verify.certificate",
     "CrossAttention": "layers.attention",
     "Decoder": "stacks.decoder",

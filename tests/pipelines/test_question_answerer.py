@@ -15,7 +15,7 @@ from support.models.families import FAMILIES, make
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertTokenizerFast
 
 from clearhead import QuestionAnswerer
-from clearhead.pipelines.span_search import best_spans
+from clearhead.pipelines.answering.span_search import best_spans
 from clearhead.tokenizers.question_context import pair_windows
 from clearhead.tokenizers.tokenizer import Tokenizer
 

@@ -19,6 +19,9 @@ from clearhead.io import hub
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
 from clearhead.pipelines.base import Pipeline, warn_truncated
+from clearhead.pipelines.encoding.comparison import Texts, VectorComparison
+from clearhead.pipelines.encoding.keywords import ENCODE_HINTS, EncodeKeywords
+from clearhead.pipelines.encoding.prompts import count_prompt_tokens, prompted_tokens
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.int8.calibration import calibrate_encoder
@@ -29,14 +32,9 @@ from clearhead.runtime.process import trim_memory
 from clearhead.runtime.progress import token_progress
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
 from clearhead.runtime.vectors import (
-    ENCODE_HINTS,
-    AnyVectors,
     EncodedBatch,
-    EncodeKeywords,
     EncodeOptions,
     Vectors,
-    as_vectors,
-    cosine_similarity,
     pooled_vectors,
     token_vectors,
     vector_width,
@@ -45,11 +43,8 @@ from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, as_texts, check_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
 
-Texts = str | Iterable[str]
-"""One text, or several in an order."""
 
-
-class TextEncoder(Pipeline[EncoderModel]):
+class TextEncoder(Pipeline[EncoderModel], VectorComparison):
     """An encoder with its tokenizer and pooling, from texts to vectors.
 
     Args:
@@ -147,18 +142,8 @@ class TextEncoder(Pipeline[EncoderModel]):
         self, texts: Sequence[str], *, max_length: int | None = None, prompt: str | None = None
     ) -> list[Tokens]:
         """Return the token ids of texts, with the prompt and truncated; arguments as in `encode`."""
-        texts = check_texts(texts)
         limit = self._limit(max_length)
-        prompt_text = self.settings.prompt_text(prompt)
-        if not prompt_text:
-            return self.tokenizer.encode(texts, limit)
-        prompt_length = len(self.tokenizer.encode([prompt_text])[0].ids)
-        if prompt_length >= limit:  # all texts would get the same vector
-            raise ValueError(
-                f"the prompt takes {prompt_length} tokens with the special ones, and texts are truncated to {limit}: "
-                "no token of a text would be left. Give a shorter prompt or a greater max_length"
-            )
-        return self.tokenizer.encode([prompt_text + text for text in texts], limit)
+        return prompted_tokens(self.tokenizer, check_texts(texts), self.settings.prompt_text(prompt), limit)
 
     @overload
     def encode(self, texts: Texts, *, pooling: Pooling | None = None, **options: Unpack[EncodeKeywords]) -> Vectors: ...
@@ -262,33 +247,6 @@ class TextEncoder(Pipeline[EncoderModel]):
         result = vectors[0] if single else vectors
         return torch.from_numpy(result) if convert_to_tensor else result
 
-    def similarity(self, first: "Texts | AnyVectors", second: "Texts | AnyVectors") -> Vectors:
-        """Return the cosine of each vector of one argument with each vector of the other.
-
-        Equation: cos(u, v) = u · v / (‖u‖ ‖v‖)
-
-        Args:
-            first: texts, which are encoded, or their vectors, as (n, d) or a list. A single text or vector drops its
-                dimension.
-            second: the same, (m, d).
-
-        Returns:
-            float32 (n, m).
-
-        Raises:
-            ValueError: vectors of different widths; otherwise as in `encode`.
-
-        >>> from clearhead import TextEncoder
-        >>> encoder = TextEncoder.from_pretrained()
-        >>> encoder.similarity("The cat sleeps.", ["A cat is asleep.", "It rains."]).argmax()
-        np.int64(0)
-        """
-        return cosine_similarity(self._vectors(first), self._vectors(second))
-
-    def _vectors(self, argument: "Texts | AnyVectors") -> Vectors:
-        vectors = as_vectors(argument)
-        return self.encode(cast(Texts, argument)) if vectors is None else vectors
-
     def _limit(self, max_length: int | None) -> int:
         """Return the maximum number of tokens of a text."""
         limit = cast(int, self.settings.max_length) if max_length is None else max_length
@@ -365,7 +323,9 @@ class TextEncoder(Pipeline[EncoderModel]):
         default = settings.normalize and pooling != "tokens"
         normalize = default if options.normalize is None else options.normalize
         width = self.width(options.truncate_dim)
-        skip = 0 if settings.pool_prompt or pooling == "tokens" else self._count_prompt_tokens(options.prompt)
+        skip = 0
+        if not settings.pool_prompt and pooling != "tokens":
+            skip = count_prompt_tokens(self.tokenizer, settings.prompt_text(options.prompt))
 
         def decode(index: int) -> str:
             return self.tokenizer.decode(tokens[index].ids)
@@ -377,12 +337,3 @@ class TextEncoder(Pipeline[EncoderModel]):
             if pooling == "tokens":
                 return token_vectors(batches, len(tokens), width, normalize=normalize)
             return pooled_vectors(batches, len(tokens), width, pooling, normalize=normalize, skip=skip)
-
-    def _count_prompt_tokens(self, prompt: str | None) -> int:
-        """Return the number of tokens that the prompt takes at the start of each text, with the first special ones."""
-        prompt_text = self.settings.prompt_text(prompt)
-        if not prompt_text:
-            return 0
-        with_prompt, empty = self.tokenizer.encode([prompt_text, ""])
-        closing = 1 if empty.ids and with_prompt.ids[-1] == empty.ids[-1] else 0
-        return len(with_prompt.ids) - closing
