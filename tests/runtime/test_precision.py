@@ -138,7 +138,7 @@ def test_precision_keeps_the_original_and_follows_its_changes(name, model_name):
 
 @pytest.mark.parametrize("precision", ["auto", "bfloat16"])
 def test_auto_chooses_float32_where_pytorch_is_limited_to_avx2(precision):
-    code = f"from clearhead.runtime.precision import choose_precision as c; import torch; "
+    code = "from clearhead.runtime.precision import choose_precision as c; import torch; "
     code += f"print(c({precision!r}, torch.device('cpu')).name)"
     environment = os.environ | {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
