@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from clearhead.models.heads import MaskedLanguageModel as MaskedLanguageModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
     from clearhead.pipelines.answering.answers import Answer as Answer
+    from clearhead.pipelines.encoding.quantization import quantize_vectors as quantize_vectors
     from clearhead.pipelines.question_answerer import QuestionAnswerer as QuestionAnswerer
     from clearhead.pipelines.reranker import RankedDocument as RankedDocument
     from clearhead.pipelines.reranker import Reranker as Reranker
@@ -96,6 +97,7 @@ _HOME = {
     "Trace": "inspection.trace.records",
     "lint": "inspection.lint.lint",
     "lint_masks": "inspection.lint.lint_masks",
+    "quantize_vectors": "pipelines.encoding.quantization",
     "scaled_dot_product": "equations.attention",
     "trace": "inspection.trace.trace",
     "traced": "inspection.trace.trace",
