@@ -37,9 +37,9 @@ def quantize_vectors(vectors: Vectors, precision: VectorPrecision, ranges: Vecto
 
     >>> import numpy as np
     >>> from clearhead import quantize_vectors
-    >>> vectors = np.array([[-1.0, 0.5], [1.0, 0.0]], np.float32)
-    >>> quantize_vectors(vectors, "uint8").tolist(), quantize_vectors(vectors, "ubinary").tolist()
-    ([[0, 255], [255, 0]], [[64], [128]])
+    >>> vectors, ranges = np.array([[3, -7.5, 9]], np.float32), np.array([[0, -128, 0], [255, 127, 255]], np.float32)
+    >>> quantize_vectors(vectors, "int8", ranges).tolist(), quantize_vectors(vectors, "ubinary").tolist()
+    ([[-125, -8, -119]], [[160]])
     """
     check_choice("precision", precision, VECTOR_PRECISIONS)
     if precision == "float32":
