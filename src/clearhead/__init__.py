@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clearhead.inspection.trace.trace import traced as traced
     from clearhead.inspection.verify.certificate import Certificate as Certificate
     from clearhead.inspection.verify.verify import verify as verify
+    from clearhead.integrations.transformers.pipeline import pipeline as pipeline
     from clearhead.layers.attention import CrossAttention as CrossAttention
     from clearhead.layers.attention import MultiHeadAttention as MultiHeadAttention
     from clearhead.layers.cache import CrossAttentionCache as CrossAttentionCache
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from clearhead.models.heads import MaskedLanguageModel as MaskedLanguageModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
     from clearhead.pipelines.answering.answers import Answer as Answer
+    from clearhead.pipelines.encoding.quantization import quantize_vectors as quantize_vectors
     from clearhead.pipelines.question_answerer import QuestionAnswerer as QuestionAnswerer
     from clearhead.pipelines.reranker import RankedDocument as RankedDocument
     from clearhead.pipelines.reranker import Reranker as Reranker
@@ -96,6 +98,8 @@ _HOME = {
     "Trace": "inspection.trace.records",
     "lint": "inspection.lint.lint",
     "lint_masks": "inspection.lint.lint_masks",
+    "pipeline": "integrations.transformers.pipeline",
+    "quantize_vectors": "pipelines.encoding.quantization",
     "scaled_dot_product": "equations.attention",
     "trace": "inspection.trace.trace",
     "traced": "inspection.trace.trace",
