@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from clearhead.pipelines.text_classifier import TextClassifier as TextClassifier
     from clearhead.pipelines.text_encoder import TextEncoder as TextEncoder
     from clearhead.pipelines.text_to_text import TextToText as TextToText
+    from clearhead.retrieval.index import Index as Index
+    from clearhead.retrieval.index import SearchResult as SearchResult
     from clearhead.runtime.process import tune_process as tune_process
     from clearhead.stacks.decoder import Decoder as Decoder
     from clearhead.stacks.decoder import DecoderLayer as DecoderLayer
@@ -75,6 +77,7 @@ _HOME = {
     "Generated": "pipelines.seq2seq.outputs",
     "GenerationConfig": "generation.config",
     "SelfAttentionCache": "layers.cache",
+    "Index": "retrieval.index",
     "LayerNorm": "layers.norm",
     "LayerOptions": "layers.options",
     "LearnedPositionalEncoding": "layers.embedding",
@@ -87,6 +90,7 @@ _HOME = {
     "RMSNorm": "layers.norm",
     "RankedDocument": "pipelines.reranker",
     "Reranker": "pipelines.reranker",
+    "SearchResult": "retrieval.index",
     "Seq2Seq": "models.seq2seq",
     "Seq2SeqConfig": "models.config",
     "Step": "inspection.trace.records",
