@@ -21,7 +21,7 @@ from clearhead.cli.main import app
 from clearhead.io.locks import LOCK_NAME, folder_lock, writer_lock
 
 READERS = {
-    *("answer", "serve", "trace", "lint"),
+    *("answer", "serve", "trace", "lint", "explore"),
     "evaluate similarity",
 }
 """Commands that write to standard output alone."""
