@@ -22,7 +22,7 @@ from clearhead.cli.main import app
 from clearhead.io.locks import LOCK_NAME, folder_lock, writer_lock
 
 READERS = {
-    *("answer", "search", "serve", "trace", "lint"),
+    *("answer", "explore", "lint", "search", "serve", "trace"),
     "evaluate similarity",
 }
 """Commands that write to standard output alone."""

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from clearhead._version import __version__
 from clearhead.choices import did_you_mean
 from clearhead.cli.evaluate import evaluate
+from clearhead.cli.inspection.explore import explore
 from clearhead.cli.inspection.lint import lint
 from clearhead.cli.inspection.trace import trace
 from clearhead.cli.inspection.verify import verify
@@ -124,6 +125,7 @@ app.command()(ablate)
 app.command()(serve)
 app.command()(trace)
 app.command()(view)
+app.command()(explore)
 app.command()(lint)
 app.command()(verify)
 app.add_typer(evaluate, name="evaluate")
