@@ -136,6 +136,10 @@ def _check_fits_bart(config: EncoderConfig, family: EncoderFamily) -> None:
     differences = {
         "its positions are not learned": config.positions != "learned",
         "it has relative position biases": config.relative_buckets > 0,
+        "its attention has scores for distances": config.distance_terms != "none",
+        "it has a convolution": config.convolution_width > 0,
+        "its layers share weights": config.layer_groups is not None,
+        "its embedding is projected": config.embedding_projection,
         "its attention has windows": any(radius is not None for radius in config.windows),
         "its norms precede the sub-layers": config.norm_order != "post",
         "its embedding has no norm": not config.embedding_norm,

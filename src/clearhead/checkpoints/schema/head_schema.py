@@ -41,6 +41,7 @@ class MaskedLMSchema:
         activation_key, dense_bias_key, output_bias_key: the config.json keys that override the options; None without
             such keys.
         dense_bias: the default for a bias in the first layer.
+        others: other forms of the same head, which are only read.
     """
 
     architecture: str
@@ -51,3 +52,4 @@ class MaskedLMSchema:
     dense_bias_key: str | None = None
     output_bias_key: str | None = None
     dense_bias: bool = True
+    others: tuple["MaskedLMSchema", ...] = ()
