@@ -234,8 +234,8 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
                 data["problem_type"] = head_config.problem  # transformers rejects this value for one output
             if head_config.drop_prob != _HEAD_DROP_PROB:
                 data[self.head_drop_key] = head_config.drop_prob
-        if schema.activation_key and schema.bias_key:
-            data |= {schema.activation_key: head_config.activation, schema.bias_key: head_config.dense_bias}
+        keys_of_head = {schema.activation_key: head_config.activation, schema.bias_key: head_config.dense_bias}
+        data |= {key: value for key, value in keys_of_head.items() if key}
         if self.head_pooling_key:
             data[self.head_pooling_key] = self._foreign_pooling(head_config.pooling)
         foreign = self.names_for(model.encoder.config).to_foreign(model.encoder.state_dict())

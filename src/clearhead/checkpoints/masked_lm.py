@@ -77,7 +77,10 @@ def load_masked_lm_of(
     tensors, source = family.read_tensors(folder, data)
     outputs = {name for head in family.heads.values() for name, ours in head.rows.items() if ours == "out.weight"}
     has_other_head = bool(outputs & tensors.keys())
-    head_tensors, output = _pop_head(tensors, family.masked_lm, source)
+    # the form of the head that the file has
+    forms = [form for form in family.masked_lm.others if not form.rows.keys().isdisjoint(tensors)]
+    schema = forms[0] if forms else family.masked_lm
+    head_tensors, output = _pop_head(tensors, schema, source)
     encoder_tensors = _without_pooler(family.without_prefix(tensors, source))
     config_file = str(folder / "config.json")
     config = configure(family.read_config(data, encoder_tensors, config_file))
@@ -99,11 +102,11 @@ def load_masked_lm_of(
         encoder = encoder_to_ours({name.removeprefix(ENCODER_PREFIX): shape for name, shape in in_encoder.items()})
         if output is not None and options["tie_output"] and not torch.equal(output, encoder["embedding.tokens.weight"]):
             raise ValueError(
-                f"{source}: tensor {family.masked_lm.decoder}.weight is not the token embedding; "
+                f"{source}: tensor {schema.decoder}.weight is not the token embedding; "
                 "a model with an untied output is not supported"
             )
         in_head = {name: shape for name, shape in expected.items() if name not in in_encoder}
-        head = ParameterNames(rows=family.masked_lm.rows).to_ours(head_tensors, in_head, source)
+        head = ParameterNames(rows=schema.rows).to_ours(head_tensors, in_head, source)
         return {f"{ENCODER_PREFIX}{name}": tensor for name, tensor in encoder.items()} | head
 
     return build_and_load(lambda: MaskedLanguageModel(config, **options), to_ours, config_file)

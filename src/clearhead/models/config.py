@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from clearhead.layers.disentangled_attention import ConvolutionOptions, DistanceOptions
 from clearhead.layers.feedforward import Activation
 from clearhead.layers.norm import Norm
 from clearhead.layers.options import LayerOptions
@@ -36,6 +37,11 @@ class EncoderConfig:
         local_rotary_theta: base of rotary positions in layers with a window; rotary_theta where None.
         windows: for each layer its window to each side, None for the whole sequence; () for no windows.
         relative_buckets: buckets of learned position biases; 0 for none.
+        distance_terms: scores between contents and distances (DeBERTa): "c2p", "p2c", "both" or "none".
+        distance_buckets, distance_max, distance_norm, distance_shared: buckets, max_distance, norm and shared of
+            `DistanceOptions`.
+        convolution_width: width of the convolution beside the first layer (DeBERTa); 0 for none.
+        convolution_groups, convolution_activation: as in `ConvolutionOptions`.
         num_token_types: number of token types; 0 for none.
         embedding_dim: width of the embeddings; d_model where None. A linear layer projects any other width to d_model.
         embedding_projection: whether a linear layer also projects embeddings of width d_model (ALBERT).
@@ -78,6 +84,14 @@ class EncoderConfig:
     local_rotary_theta: float | None = None
     windows: tuple[int | None, ...] = ()
     relative_buckets: int = 0
+    distance_terms: Literal["none", "c2p", "p2c", "both"] = "none"
+    distance_buckets: int = 0
+    distance_max: int | None = None
+    distance_norm: bool = False
+    distance_shared: bool = False
+    convolution_width: int = 0
+    convolution_groups: int = 1
+    convolution_activation: Literal["tanh", "relu", "gelu", "gelu_tanh", "silu"] = "tanh"
     num_token_types: int = 0
     embedding_dim: int | None = None
     embedding_projection: bool = False
@@ -104,7 +118,8 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         _check_at_least(self, 1, "vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "max_len")
         _check_at_least(self, 1, "embedding_dim", "head_dim", "num_kv_heads", "layer_groups", "group_layers")
-        _check_at_least(self, 0, "num_token_types", "pad_id")
+        _check_at_least(self, 0, "num_token_types", "pad_id", "distance_buckets", "convolution_width")
+        _check_at_least(self, 1, "convolution_groups", "distance_max")
         drops = ("drop_prob", "attention_drop_prob", "activation_drop_prob", "embedding_drop_prob", "layer_drop")
         _check_numbers(self, *drops)
         _check_known(self, activation=Activation, norm_order=NormOrder, norm=Norm, positions=Positions)
@@ -124,6 +139,11 @@ class EncoderConfig:
                 f"num_layers must be a multiple of group_layers, with at least one repetition for each group; got "
                 f"num_layers={self.num_layers}, layer_groups={self.layer_groups}, group_layers={self.group_layers}"
             )
+        if self.convolution_options is not None and self.d_model % self.convolution_groups:
+            raise ValueError(
+                f"d_model={self.d_model} must be divisible by convolution_groups={self.convolution_groups}"
+            )
+        _ = self.distance_options  # raises for buckets out of range
         if self.windows and len(self.windows) != self.num_layers:
             raise ValueError(
                 f"Expected one window (or None) for each of {self.num_layers} layers, got {len(self.windows)} windows."
@@ -147,6 +167,28 @@ class EncoderConfig:
         # the quotients are rounded as in the authors' code
         groups = [int(number / (repetitions / self.layer_groups)) for number in range(repetitions)]
         return tuple(group * size + layer for group in groups for layer in range(size))
+
+    @property
+    def distance_options(self) -> DistanceOptions | None:
+        """The options of disentangled attention, or None."""
+        if self.distance_terms == "none":
+            return None
+        return DistanceOptions(
+            terms=self.distance_terms,
+            buckets=self.distance_buckets,
+            max_distance=self.distance_max,
+            norm=self.distance_norm,
+            shared=self.distance_shared,
+        )
+
+    @property
+    def convolution_options(self) -> ConvolutionOptions | None:
+        """The options of the convolution beside the first layer, or None."""
+        if not self.convolution_width:
+            return None
+        return ConvolutionOptions(
+            width=self.convolution_width, groups=self.convolution_groups, activation=self.convolution_activation
+        )
 
     @property
     def layer_options(self) -> LayerOptions:

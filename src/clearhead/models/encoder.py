@@ -10,6 +10,7 @@ from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
 from clearhead.equations.positions import positions_after_padding
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention, RelativePositionBias
+from clearhead.layers.disentangled_attention import DistanceEmbedding
 from clearhead.layers.embedding import (
     Embedding,
     LearnedPositionalEncoding,
@@ -79,6 +80,8 @@ class EncoderModel(nn.Module):
             relative_buckets=config.relative_buckets,
             linear_bias=config.positions == "alibi",
             layer_order=config.layer_order,
+            distance_options=config.distance_options,
+            convolution=config.convolution_options,
         )
         self.pooler = Pooler(config.d_model) if config.pooler else None
         init_weights(self, config.embedding_width, config.initializer_range)
@@ -137,7 +140,10 @@ def init_weights(model: nn.Module, embedding_width: int, std: float | None) -> N
                 nn.init.normal_(module.weight, std=std)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif isinstance(module, TokenEmbedding | LearnedPositionalEncoding | TokenTypeEmbedding | RelativePositionBias):
+        elif isinstance(
+            module,
+            TokenEmbedding | LearnedPositionalEncoding | TokenTypeEmbedding | RelativePositionBias | DistanceEmbedding,
+        ):
             nn.init.normal_(module.weight, std=embedding_width**-0.5 if std is None else std)
     for module in model.modules():
         if isinstance(module, MultiHeadAttention | CrossAttention) and module.scale is not None:

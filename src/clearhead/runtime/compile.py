@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead.equations.masks import MaskLike
+from clearhead.layers.disentangled_attention import Distances, with_distances
 from clearhead.stacks.encoder import Encoder, EncoderLayer
 
 
@@ -38,8 +39,10 @@ class CompiledLayer(nn.Module):
         y: Tensor = self.feedforward_residual(z, self.feedforward)
         return y
 
-    def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
-        z = self.attention_residual(x, lambda y: self.attention(y, mask))
+    def forward(
+        self, x: Float[Tensor, "B L D"], mask: MaskLike = None, distances: Distances | None = None
+    ) -> Float[Tensor, "B L D"]:
+        z = self.attention_residual(x, with_distances(self.attention, mask, distances))
         import torch._dynamo  # takes a second, which only compiled models need
 
         config = torch._dynamo.config

@@ -9,7 +9,16 @@ from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.attention import LinearPositionBias, RelativePositionBias
+from clearhead.layers.attention import LinearPositionBias, MultiHeadAttention, RelativePositionBias
+from clearhead.layers.disentangled_attention import (
+    ConvolutionalResidual,
+    ConvolutionOptions,
+    DisentangledAttention,
+    DistanceEmbedding,
+    DistanceOptions,
+    Distances,
+    with_distances,
+)
 from clearhead.layers.options import DEFAULT_OPTIONS, LayerOptions
 from clearhead.layers.residual import NormOrder
 
@@ -30,9 +39,10 @@ class EncoderLayer(nn.Module):
         rotary_theta: base of rotary positions in the attention; None for none.
         rotary_factor: positions are divided by it, as in `RotaryEmbedding`.
         window: attend only to tokens at most this far away; None for all.
+        distance_options: options of disentangled attention, without rotary positions and windows; None for none.
 
     The weights are initialized as in `torch.nn.TransformerEncoderLayer`.
-    `forward(x, mask=None)` maps x (B, L, D) to (B, L, D).
+    `forward(x, mask=None, distances=None)` maps x (B, L, D) to (B, L, D). Disentangled attention needs the distances.
 
     >>> import torch; from clearhead import EncoderLayer
     >>> EncoderLayer(512, 2048, 8, 0.1)(torch.rand(2, 10, 512)).shape
@@ -51,17 +61,27 @@ class EncoderLayer(nn.Module):
         rotary_theta: float | None = None,
         rotary_factor: float = 1.0,
         window: int | None = None,
+        distance_options: DistanceOptions | None = None,
     ) -> None:
         super().__init__()
-        self.attention = options.build_self_attention(
-            d_model, num_heads, rotary_theta=rotary_theta, rotary_factor=rotary_factor, window=window
-        )
+        self.attention: MultiHeadAttention | DisentangledAttention
+        if distance_options is None:
+            self.attention = options.build_self_attention(
+                d_model, num_heads, rotary_theta=rotary_theta, rotary_factor=rotary_factor, window=window
+            )
+        elif rotary_theta is not None or window is not None or options.scale is not None:
+            raise ValueError("disentangled attention has no rotary positions, windows or scale of its own")
+        else:
+            drop = options.attention_drop_prob
+            self.attention = DisentangledAttention(d_model, num_heads, distance_options, drop_prob=drop)
         self.attention_residual = options.build_residual(norm_order, d_model, drop_prob)
         self.feedforward = options.build_feedforward(d_model, ffn_hidden, drop_prob)
         self.feedforward_residual = options.build_residual(norm_order, d_model, drop_prob)
 
-    def forward(self, x: Float[Tensor, "B L D"], mask: MaskLike = None) -> Float[Tensor, "B L D"]:
-        z: Tensor = self.attention_residual(x, lambda y: self.attention(y, mask))
+    def forward(
+        self, x: Float[Tensor, "B L D"], mask: MaskLike = None, distances: Distances | None = None
+    ) -> Float[Tensor, "B L D"]:
+        z: Tensor = self.attention_residual(x, with_distances(self.attention, mask, distances))
         y: Tensor = self.feedforward_residual(z, self.feedforward)
         return y
 
@@ -87,6 +107,8 @@ class Encoder(nn.Module):
         linear_bias: whether scores get a `LinearPositionBias` instead.
         layer_order: for each layer the number of its weights, from 0 (Lan et al. 2019, ALBERT). Layers with the same
             number share them: `layers` holds them once, and they run several times. By default each layer has its own.
+        distance_options: options of disentangled attention, whose table of distances all layers share; None for none.
+        convolution: options of a convolution beside the first layer; None for none.
 
     Raises:
         ValueError: options that contradict each other or are out of range; in `forward`, a wrong shape or mask.
@@ -119,6 +141,8 @@ class Encoder(nn.Module):
         relative_max_distance: int = 128,
         linear_bias: bool = False,
         layer_order: Sequence[int] | None = None,
+        distance_options: DistanceOptions | None = None,
+        convolution: ConvolutionOptions | None = None,
     ) -> None:
         super().__init__()
         check_stack(num_layers, layer_drop)
@@ -126,11 +150,7 @@ class Encoder(nn.Module):
         if layer_order is not None:
             _check_shared(self.order, num_layers, windows, layer_drop, first_norm)
             num_layers = max(self.order) + 1
-        windows = [None] * num_layers if windows is None else windows
-        if len(windows) != num_layers:
-            raise ValueError(
-                f"Expected one window (or None) for each of {num_layers} layers, got {len(windows)} windows."
-            )
+        windows = _one_per_layer(windows, num_layers)
         local_theta = rotary_theta if local_rotary_theta is None else local_rotary_theta
         self.layers = nn.ModuleList(
             EncoderLayer(
@@ -143,14 +163,16 @@ class Encoder(nn.Module):
                 rotary_theta=rotary_theta if window is None else local_theta,
                 rotary_factor=rotary_factor,
                 window=window,
+                distance_options=distance_options,
             )
             for window in windows
         )
-        if not first_norm and norm_order == "post":
-            raise ValueError('first_norm=False requires norm_order="pre": post-norm layers have their norms at the end')
         if not first_norm:
-            cast(EncoderLayer, self.layers[0]).attention_residual.norm = nn.Identity()
+            _remove_norm(cast(EncoderLayer, self.layers[0]), norm_order)
         self.relative_bias = _position_bias(num_heads, relative_buckets, relative_max_distance, linear_bias)
+        extra = {"eps": options.eps, "drop_prob": drop_prob}
+        self.distances = None if distance_options is None else DistanceEmbedding(d_model, distance_options, **extra)
+        self.convolution = None if convolution is None else ConvolutionalResidual(d_model, convolution, **extra)
         self.layer_drop, self.num_heads = layer_drop, num_heads
         has_norm = norm_order == "pre" if final_norm is None else final_norm
         self.norm = options.build_norm(d_model) if has_norm else None
@@ -160,16 +182,25 @@ class Encoder(nn.Module):
             raise ValueError(f"Expected x of shape (batch, length, d_model), got {tuple(x.shape)}.")
         batch, length, _ = x.shape
         mask = masks.as_mask(mask, batch=batch, heads=self.num_heads, queries=length, keys=length)
+        longest = length if mask is None or mask.lengths is None else max(mask.lengths)
         if self.relative_bias is not None:
             mask = mask or masks.Mask(length=length)
-            longest = length if mask.lengths is None else max(mask.lengths)
             mask = mask & masks.Mask(length=length, bias=self.relative_bias(longest, longest))
-        for number in self.order:
+        extra = () if self.distances is None else (self.distances(longest),)
+        for place, number in enumerate(self.order):
             layer = self.layers[number]
             if self.training and self.layer_drop and torch.rand(()) < self.layer_drop:
                 continue
-            x = layer(x, mask)
+            z = layer(x, mask, *extra)
+            x = z if place or self.convolution is None else self.convolution(x, z, mask)
         return x if self.norm is None else self.norm(x)
+
+
+def _one_per_layer(windows: Sequence[int | None] | None, num_layers: int) -> Sequence[int | None]:
+    windows = [None] * num_layers if windows is None else windows
+    if len(windows) != num_layers:
+        raise ValueError(f"Expected one window (or None) for each of {num_layers} layers, got {len(windows)} windows.")
+    return windows
 
 
 def _position_bias(
@@ -180,6 +211,12 @@ def _position_bias(
     if linear:
         return LinearPositionBias(num_heads)
     return RelativePositionBias(buckets, num_heads, max_distance=max_distance) if buckets else None
+
+
+def _remove_norm(layer: EncoderLayer, norm_order: NormOrder) -> None:
+    if norm_order == "post":
+        raise ValueError('first_norm=False requires norm_order="pre": post-norm layers have their norms at the end')
+    layer.attention_residual.norm = nn.Identity()
 
 
 def _check_shared(

@@ -51,6 +51,8 @@ def states_of(model, ids, keep, types):
     states = []
     layers = [model.embedding, *model.encoder.layers]
     hooks = [layer.register_forward_hook(lambda *call: states.append(call[2])) for layer in dict.fromkeys(layers)]
+    if model.encoder.convolution is not None:  # its result is the state after the first layer
+        hooks.append(model.encoder.convolution.register_forward_hook(lambda *call: states.__setitem__(-1, call[2])))
     last = model(ids, masks.padding(keep), types)
     for hook in hooks:
         hook.remove()

@@ -8,7 +8,7 @@ import torch
 from support.models.families import make
 from support.models.random_configs import KEYS, batch, theirs
 
-from clearhead import TextClassifier, TextEncoder, masks, watch
+from clearhead import TextClassifier, TextEncoder, masks, traced, watch
 from clearhead.checkpoints import load_encoder
 from clearhead.inspection.report.collect import collect_checkpoint
 
@@ -65,6 +65,23 @@ def test_unknown_key_is_refused_by_name(family, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | {"extra_gates": 3}))
     with pytest.raises(ValueError, match="has extra_gates=3, which is unknown and may change the result"):
         load_encoder(tmp_path)
+
+
+def test_steps_of_disentangled_attention_are_seen(tmp_path):
+    make("deberta-v2", tmp_path, conv_kernel_size=3, conv_act="gelu")
+    encoder = TextEncoder.from_pretrained(tmp_path, precision="float32", device="cpu")
+    ids = torch.tensor([encoder.tokenize(["hello world"])[0].ids])
+    with watch(encoder.model) as attention:
+        encoder.model(ids)
+    page = collect_checkpoint(str(tmp_path), "hello world")
+    assert [layer["layer"] for layer in page["attention"]] == list(range(len(attention.records)))
+    shapes = {step["path"]: step["named_shape"] for step in page["steps"]}
+    assert shapes["encoder.layers.1.attention.distance_scores"] == "[B=1, H=4, Lq=4, Lk=4]"
+    assert shapes["encoder.convolution.activation"] == "[B=1, L=4, D=32]"
+    steps = traced(encoder.model, lambda: encoder.model(ids)).steps
+    assert len(steps) == len(page["steps"])
+    with pytest.raises(ValueError, match="packed texts cannot be traced. Trace one text"):
+        traced(encoder.model, lambda: encoder.model(torch.cat([ids, ids], 1), masks.packed([4, 4])), values=True)
 
 
 def test_shared_layers_are_seen_one_by_one(tmp_path):

@@ -44,7 +44,24 @@ def albert(draw):
     return keys | {"num_hidden_groups": groups, "inner_group_num": draw.randint(1, 3)}
 
 
-KEYS = {"camembert": bert_keys, "electra": electra, "albert": albert}
+def deberta(draw):
+    keys = bert_keys(draw) | {"position_biased_input": draw.random() < 0.5, "type_vocab_size": draw.randint(0, 2)}
+    if draw.random() < 0.8:
+        keys |= {
+            "relative_attention": True,
+            "pos_att_type": draw.choice([["c2p"], ["p2c"], ["p2c", "c2p"], "p2c|c2p"]),
+            "max_relative_positions": draw.choice([-1, 12, 40]),
+            "position_buckets": draw.choice([-1, 2, 5, 8, 14]),
+            "norm_rel_ebd": draw.choice(["none", "layer_norm"]),
+            "share_att_key": draw.random() < 0.5,
+        }
+    if draw.random() < 0.5:
+        keys |= {"conv_kernel_size": draw.choice([1, 3, 5]), "conv_act": draw.choice(["tanh", "gelu", "relu"])}
+        keys |= {"conv_groups": draw.choice([1, keys["num_attention_heads"]])}
+    return keys | {"pooler_hidden_act": draw.choice(["gelu", "tanh", "relu"])}
+
+
+KEYS = {"camembert": bert_keys, "electra": electra, "albert": albert, "deberta-v2": deberta}
 """Family -> random keys of its config in transformers."""
 
 
@@ -75,7 +92,24 @@ def albert_fields(draw):
     return fields | {"num_layers": size * fields["num_layers"], "layer_groups": groups, "group_layers": size}
 
 
-FIELDS = {"camembert": bert_fields, "electra": electra_fields, "albert": albert_fields}
+def deberta_fields(draw):
+    fields = bert_fields(draw) | {"num_token_types": draw.randint(0, 2), "positions": draw.choice(["none", "learned"])}
+    if draw.random() < 0.8:
+        fields |= {
+            "distance_terms": draw.choice(["c2p", "p2c", "both"]),
+            "distance_buckets": draw.choice([2, 5, 14, 40]),
+            "distance_max": draw.choice([None, 22, 60]),
+            "distance_norm": draw.random() < 0.5,
+            "distance_shared": draw.random() < 0.5,
+        }
+    else:
+        fields |= {"distance_terms": "none", "distance_norm": False, "distance_shared": False}
+    if draw.random() < 0.5:
+        fields |= {"convolution_width": draw.choice([1, 3, 5]), "convolution_activation": draw.choice(["tanh", "gelu"])}
+    return fields
+
+
+FIELDS = {"camembert": bert_fields, "electra": electra_fields, "albert": albert_fields, "deberta-v2": deberta_fields}
 """Family -> random fields of its `EncoderConfig`."""
 
 

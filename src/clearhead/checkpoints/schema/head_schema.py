@@ -43,6 +43,7 @@ class MaskedLMSchema:
         dense_bias, output_bias: the defaults for a bias in the first layer, and of the logits.
         has_transform: as in `MaskedLanguageModel`.
         tied: whether the output is always the token embedding. Where False, tie_word_embeddings in config.json decides.
+        others: other forms of the same head, which are only read.
     """
 
     architecture: str
@@ -56,3 +57,4 @@ class MaskedLMSchema:
     output_bias: bool = True
     has_transform: bool = True
     tied: bool = True
+    others: tuple["MaskedLMSchema", ...] = ()

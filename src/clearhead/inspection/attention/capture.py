@@ -12,11 +12,19 @@ from torch.nn.utils.rnn import pad_sequence
 from clearhead.equations import attention, masks
 from clearhead.inspection.attention.records import AttentionRecords
 from clearhead.inspection.attention.weights import AttentionLayer, AttentionWeights, Part
-from clearhead.inspection.trace.attention_replay import AttentionReplay, CrossReplay, SelfReplay, check_map_memory
+from clearhead.inspection.trace.attention_replay import (
+    AnyAttention,
+    AttentionReplay,
+    CrossReplay,
+    DisentangledReplay,
+    SelfReplay,
+    check_map_memory,
+)
 from clearhead.inspection.trace.records import Operation, Recorder
 from clearhead.inspection.trace.trace import uncompiled
 from clearhead.kernels.native import unfused
-from clearhead.layers.attention import CrossAttention, MultiHeadAttention
+from clearhead.layers.attention import CrossAttention
+from clearhead.layers.disentangled_attention import DisentangledAttention
 from clearhead.pipelines.question_answerer import QuestionAnswerer
 from clearhead.pipelines.reranker import Reranker
 from clearhead.pipelines.text_classifier import TextClassifier
@@ -87,8 +95,8 @@ def stream_attention(
         for layer, selected in _select(attention_layers(module), layers, heads):
             send = _Sender(layer, selected, receive).send
             for copy in (module, *inference_copies(module)):
-                replay = _CrossCapture if layer.part == "cross" else _SelfCapture
-                for handle in replay(layer, copy.get_submodule(layer.path), selected, send).hooks():
+                attended = copy.get_submodule(layer.path)
+                for handle in _capture_of(attended)(layer, attended, selected, send).hooks():
                     stack.callback(handle.remove)
         yield
 
@@ -97,7 +105,7 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     """Return every attention of a model."""
     result = []
     for path, module in model.named_modules():
-        if not isinstance(module, MultiHeadAttention | CrossAttention):
+        if not isinstance(module, AnyAttention):
             continue
         names = path.split(".")
         layer = next((int(name) for name in reversed(names) if name.isdigit()), 0)
@@ -187,7 +195,7 @@ class _Capture(AttentionReplay):
         heads: tuple[int, ...],
         send: Callable[[Tensor, tuple[int, ...]], None],
     ) -> None:
-        assert isinstance(module, MultiHeadAttention | CrossAttention)
+        assert isinstance(module, AnyAttention)
         super().__init__(Recorder(values=True), layer.path, module)
         self.heads, self.send = list(heads), send
         self.turn, self.turns = layer.turn, itertools.cycle(range(layer.turns))
@@ -200,7 +208,6 @@ class _Capture(AttentionReplay):
         if next(self.turns) != self.turn:
             return
         dtype = torch.promote_types(q.dtype, torch.float32)
-        q, k = q[:, self.heads].to(dtype), k[:, self.heads].to(dtype)
         lengths = () if mask is None or mask.lengths is None else mask.lengths
         keep: Tensor | None = None
         if lengths:  # one row for each packed text: a row of all texts would need the square of their total length
@@ -208,8 +215,11 @@ class _Capture(AttentionReplay):
             mask = mask.to_padded(max(lengths))
             assert mask.keep_BM is not None
             q, k, keep = _unpack(q, lengths), _unpack(k, lengths), mask.keep_BM[:, None, :, None].to(q.device)
+        extra = self.distance_bias(q, k)  # of all heads
+        q, k = q[:, self.heads].to(dtype), k[:, self.heads].to(dtype)
         check_map_memory(q, k)
         scores = attention.scores(q, k, scale=self.module.scale)
+        scores = scores if extra is None else scores + extra[:, self.heads]
         if mask is not None:
             bias = masks.additive(mask, q.shape[2], dtype)
             per_head = bias.ndim == 4 and bias.shape[1] > 1
@@ -224,6 +234,16 @@ class _SelfCapture(_Capture, SelfReplay):
 
 class _CrossCapture(_Capture, CrossReplay):
     pass
+
+
+class _DisentangledCapture(_Capture, DisentangledReplay):
+    pass
+
+
+def _capture_of(module: nn.Module) -> type[_Capture]:
+    if isinstance(module, DisentangledAttention):
+        return _DisentangledCapture
+    return _CrossCapture if isinstance(module, CrossAttention) else _SelfCapture
 
 
 def _unpack(x_1HTK: Tensor, lengths: tuple[int, ...]) -> Tensor:

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from clearhead.equations import attention, masks, positions
+from clearhead.equations import distances as equations
 from clearhead.inspection.trace.records import Operation, Recorder, join_path
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention, fold_rows
 from clearhead.layers.cache import CrossAttentionCache
+from clearhead.layers.disentangled_attention import DisentangledAttention
 from clearhead.memory import check_memory
 
 # HK is the total width of all heads, which equals D in most models
@@ -28,6 +30,7 @@ _FILL_CACHE = Operation("fill cache", CrossAttentionCache, "B H Lk d_k")
 _READ_CACHE = Operation("read cache", CrossAttentionCache, "B H Lk d_k")
 _SCORES = Operation("scores", attention.scores, "B H Lq Lk")
 _SCALED_SCORES = Operation("scores", attention.scaled_scores, "B H Lq Lk")
+_DISTANCE_SCORES = Operation("distance scores", equations.distance_scores, "B H Lq Lk")
 _MASK = Operation("mask", attention.masked, "B H Lq Lk")
 _SOFTMAX = Operation("softmax", attention.softmax, "B H Lq Lk")
 _WEIGHTED_SUM = Operation("weighted sum", attention.weighted_sum, "B H L d_v")
@@ -51,6 +54,9 @@ def check_map_memory(q: Tensor, k: Tensor) -> None:
     )
 
 
+AnyAttention = MultiHeadAttention | CrossAttention | DisentangledAttention
+
+
 class AttentionReplay:
     """Hooks that record the steps of one attention module.
 
@@ -60,7 +66,7 @@ class AttentionReplay:
         module: the attention.
     """
 
-    def __init__(self, recorder: Recorder, path: str, module: MultiHeadAttention | CrossAttention) -> None:
+    def __init__(self, recorder: Recorder, path: str, module: AnyAttention) -> None:
         self.recorder, self.path, self.module = recorder, path, module
         self.arguments: dict[str, Any] = {}
         self.num_beams = 1  # rows of x for each row of the memory
@@ -87,10 +93,18 @@ class AttentionReplay:
         check_map_memory(q, k)
         scores = attention.scores(q, k, scale=scale)
         self.record("scores", operation, scores)
+        bias = self.distance_bias(q, k)
+        if bias is not None:
+            self.record("distance_scores", _DISTANCE_SCORES, bias)
+            scores = scores + bias
         # a mask may be large: without statistics only shapes are needed
         masked = attention.masked(scores, mask) if values else scores
         self.record("mask", _MASK, masked)
         self.record("softmax", _SOFTMAX, attention.softmax(masked) if values else masked)
+
+    def distance_bias(self, q: Tensor, k: Tensor) -> Tensor | None:
+        """Return what distances add to the scaled scores of queries and keys, or None."""
+        return None
 
     def _before_attention(self, module: nn.Module, inputs: Any, kwargs: dict[str, Any]) -> None:
         self.arguments = dict(inspect.signature(self.module.forward).bind(*inputs, **kwargs).arguments)
@@ -140,6 +154,45 @@ class SelfReplay(AttentionReplay):
             k = attention.append_kv(self.recorder.detach(cache.keys), k) if cached else k
             self.record("cache", _GROW_CACHE, k)
         self.record_weights(q, k, mask)
+
+
+class DisentangledReplay(AttentionReplay):
+    """Hooks that record the steps of disentangled self-attention."""
+
+    module: DisentangledAttention
+    projected = False
+
+    def hooks(self) -> Iterator[RemovableHandle]:
+        """Register hooks on the module and its projections, and yield their handles."""
+        yield from super().hooks()
+        yield self.module.qkv.register_forward_hook(self._after_projection)
+
+    def distance_bias(self, q: Tensor, k: Tensor) -> Tensor | None:
+        """Return what distances add to the scaled scores of queries and keys."""
+        distances = self.arguments["distances"]
+        if q.is_meta:  # only the shape is recorded
+            return q @ k.mT
+        if q.shape[2] > len(distances.index):
+            raise ValueError("The steps of packed texts cannot be traced. Trace one text, or a padded batch.")
+        return self.module.distance_bias(q.to(distances.vectors.dtype), k.to(distances.vectors.dtype), distances)
+
+    def _before_attention(self, module: nn.Module, inputs: Any, kwargs: dict[str, Any]) -> None:
+        super()._before_attention(module, inputs, kwargs)
+        self.projected = False
+
+    @torch.no_grad()
+    def _after_projection(self, qkv: nn.Module, inputs: Any, output: Tensor) -> None:
+        if self.projected:  # a shared projection also projects the distances
+            return
+        self.projected = True
+        self.record("qkv", _PROJECT_QKV, output, qkv)
+        q, k, _ = (
+            attention.split_heads(x, self.module.num_heads) for x in self.recorder.detach(output).chunk(3, dim=-1)
+        )
+        self.record("split_heads", _SPLIT, q)
+        batch, heads, length, _ = q.shape
+        mask = self.arguments.get("mask")
+        self.record_weights(q, k, masks.as_mask(mask, batch=batch, heads=heads, queries=length, keys=length))
 
 
 class CrossReplay(AttentionReplay):

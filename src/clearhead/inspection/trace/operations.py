@@ -7,6 +7,7 @@ from torch import nn
 from clearhead.equations import embedding, feedforward, norm, positions, residual
 from clearhead.inspection.trace.records import Operation
 from clearhead.layers.attention import LinearPositionBias, RelativePositionBias
+from clearhead.layers.disentangled_attention import ConvolutionalResidual, DistanceEmbedding
 from clearhead.layers.embedding import (
     Embedding,
     LearnedPositionalEncoding,
@@ -36,6 +37,15 @@ _BY_PARENT: dict[type[nn.Module], dict[str, Operation]] = {
     GatedFeedForward: _FEED_FORWARD | {"inner": replace(_FEED_FORWARD["inner"], dimensions="B L 2F")},
     PostNorm: {"dropout": _DROPOUT},
     PreNorm: {"dropout": _DROPOUT},
+    DistanceEmbedding: {
+        "norm": Operation("layer norm", norm.layer_norm, "R D"),
+        "dropout": replace(_DROPOUT, dimensions="R D"),
+    },
+    ConvolutionalResidual: {
+        "conv": Operation("convolution", ConvolutionalResidual, "B D L"),
+        "dropout": _DROPOUT,
+        "norm": Operation("layer norm", norm.layer_norm, "B L D"),
+    },
     Embedding: {
         "dropout": _DROPOUT,
         "projection": Operation("linear", embedding.project_embeddings, "B L D"),
@@ -76,6 +86,8 @@ def operation_of(parent: nn.Module | None, name: str, module: nn.Module) -> Oper
     operation = by_parent or _BY_TYPE.get(type(module))
     if operation is None:
         return None
+    if isinstance(parent, ConvolutionalResidual) and name == "activation":
+        operation = replace(operation, dimensions="B L D")
     if isinstance(parent, Embedding) and name != "projection":
         operation = in_embedding(operation, parent)
     if isinstance(module, nn.GELU) and module.approximate == "tanh":

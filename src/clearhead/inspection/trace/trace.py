@@ -17,10 +17,11 @@ from torch.utils.hooks import RemovableHandle
 from clearhead.equations import embedding
 from clearhead.generation.state import keep_outputs
 from clearhead.inspection.trace import operations
-from clearhead.inspection.trace.attention_replay import CrossReplay, SelfReplay
+from clearhead.inspection.trace.attention_replay import CrossReplay, DisentangledReplay, SelfReplay
 from clearhead.inspection.trace.records import Operation, Recorder, Trace, join_path
 from clearhead.kernels.native import unfused
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
+from clearhead.layers.disentangled_attention import DisentangledAttention
 from clearhead.layers.embedding import Embedding, OutputProjection, TokenEmbedding
 from clearhead.layers.feedforward import GatedFeedForward
 from clearhead.layers.residual import PostNorm, PreNorm
@@ -111,6 +112,8 @@ class _ModuleHooks:
         operation = operations.operation_of(parent, name, module)
         if isinstance(module, MultiHeadAttention):
             yield from SelfReplay(self.recorder, path, module).hooks()
+        elif isinstance(module, DisentangledAttention):
+            yield from DisentangledReplay(self.recorder, path, module).hooks()
         elif isinstance(module, CrossAttention):
             yield from CrossReplay(self.recorder, path, module).hooks()
         elif isinstance(module, PostNorm):

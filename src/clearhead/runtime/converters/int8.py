@@ -67,7 +67,7 @@ class Int8Converter:
         for layer in module.modules():
             if isinstance(layer, PositionwiseFeedForward):
                 replacements |= self._feedforward(layer)
-        if isinstance(module, Encoder) and module.relative_bias is None:
+        if isinstance(module, Encoder) and module.relative_bias is None and module.distances is None:
             for layer in module.layers:
                 unfused = _with_replacements(layer, replacements)
                 if can_fuse(unfused):

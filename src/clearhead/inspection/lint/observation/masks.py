@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from clearhead.equations import masks
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
+from clearhead.layers.disentangled_attention import DisentangledAttention
 
 _SOFTMAXES = (torch.softmax, torch.special.softmax, Tensor.softmax, functional.softmax)
 _MASKED_BIAS = -104.0
@@ -188,8 +189,8 @@ class _AttentionCalls(TorchFunctionMode):
 
 def _is_self_attention(module: nn.Module, inputs: Any, kwargs: Any) -> bool | None:
     """Return whether queries and keys are one sequence; None for other classes than ours and transformers'."""
-    if isinstance(module, MultiHeadAttention | CrossAttention):
-        return isinstance(module, MultiHeadAttention)
+    if isinstance(module, MultiHeadAttention | DisentangledAttention | CrossAttention):
+        return not isinstance(module, CrossAttention)
     signature = inspect.signature(module.forward)
     if "hidden_states" not in signature.parameters:
         return None
