@@ -256,7 +256,7 @@ class TextEncoder(VectorComparison):
         if "task_metadata" in unknown:  # mteb passes batches of texts
             given = {"precision": precision, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
             return encode_batches(self, texts, **unknown, **given)  # type: ignore[arg-type]
-        known = ("pooling", "precision", "convert_to_numpy", "convert_to_tensor", *EncodeKeywords.__annotations__)
+        known = ("pooling", "precision", "convert_to_tensor", *EncodeKeywords.__annotations__)
         refuse_unknown("encode", unknown, known, ENCODE_HINTS)
         listed, single = as_texts(texts)
         if convert_to_tensor and pooling == "tokens":

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from clearhead.choices import check_choice
 from clearhead.pipelines.encoding.quantization import VECTOR_PRECISIONS, VectorPrecision
@@ -33,6 +33,7 @@ class EncodeKeywords(TypedDict, total=False):
     batch_size: int | None
     normalize_embeddings: bool
     show_progress_bar: bool | None
+    convert_to_numpy: Literal[True]
 
 
 def choose_normalization(normalize: bool | None, normalize_embeddings: bool) -> bool | None:
