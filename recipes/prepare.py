@@ -107,7 +107,7 @@ def squad(folder: Path, out: Path) -> None:
 def squad_reranking(folder: Path, out: Path) -> None:
     """Questions with the passage that answers them, label 1, and others of the same article, label 0, from SQuAD 1.1.
 
-    A passage is a piece of a paragraph, at most 60 words. 30,000 questions have 3 other passages: two that share the
+    A passage is a piece of a paragraph, at most 60 words. 12,000 questions have 3 other passages: two that share the
     most words with the question, and a random one. 200 questions on other articles, with 9 other passages, are for
     validation.
     """
@@ -116,7 +116,7 @@ def squad_reranking(folder: Path, out: Path) -> None:
     generator = random.Random(SEED)
     generator.shuffle(articles)
     for name, selected, num_questions, num_others in (
-        ("train", articles[20:], 30_000, 3),
+        ("train", articles[20:], 12_000, 3),
         ("valid", articles[:20], 200, 9),
     ):
         questions: list[tuple[str, str, list[str]]] = []

@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.models.families import FAMILIES, make
+from support.models.families import SPAN_FAMILIES, make
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertTokenizerFast
 
 from clearhead import QuestionAnswerer
-from clearhead.pipelines.span_search import best_spans
+from clearhead.pipelines.answering.span_search import best_spans
 from clearhead.tokenizers.question_context import pair_windows
 from clearhead.tokenizers.tokenizer import Tokenizer
 
@@ -25,7 +25,7 @@ LONG = "The old bridge, it was closed!  After\tthe storm this world is a test: h
 PAIRS = [(QUESTION, SHORT), ("hello", LONG), (QUESTION, "storm")]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=SPAN_FAMILIES)
 def pair(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     theirs = make(request.param, folder, "ForQuestionAnswering")
@@ -55,7 +55,7 @@ def every_span(theirs, tokenizer, question, context, longest=30, stride=None, ma
     spans, none = {}, 1.0
     for number, ids in enumerate(windows["input_ids"]):
         types = {"token_type_ids": torch.tensor([windows["token_type_ids"][number]])}
-        typed = theirs.config.model_type == "bert"
+        typed = getattr(theirs.config, "type_vocab_size", 0) > 1 and theirs.config.model_type != "mpnet"
         with torch.no_grad():
             output = theirs(torch.tensor([ids]), **(types if typed else {}))
         context_places = [index for index, text in enumerate(windows.sequence_ids(number)) if text == 1]

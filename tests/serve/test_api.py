@@ -12,7 +12,7 @@ import pytest
 from support import served
 
 from clearhead import QuestionAnswerer, Reranker, TextEncoder, TextToText
-from clearhead.pipelines.generative_question_answerer import GenerativeQuestionAnswerer
+from clearhead.pipelines.answering.generative_question_answerer import GenerativeQuestionAnswerer
 from clearhead.pipelines.summarizer import summaries
 
 TEXTS = ["the old bridge", "a", "", "closed after the storm"]

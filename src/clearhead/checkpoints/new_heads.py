@@ -71,7 +71,7 @@ def new_span_classifier(encoder: EncoderModel, family: EncoderFamily, *, drop_pr
 def _with_new_head(
     encoder: EncoderModel, family: EncoderFamily, task: Task, head_config: HeadConfig
 ) -> EncoderClassifier | SpanClassifier:
-    schema = family.heads[task]
+    schema = family.head_schema(task)
     head_config = replace(head_config, activation=schema.activation, dense_bias=schema.dense_bias, norm=schema.norm)
     config = replace(encoder.config, pooler=False)
     family.write_config(family.storable_config(config))  # raises for values that the family cannot store
@@ -82,8 +82,9 @@ def _with_new_head(
     init_weights(head, config.embedding_width, config.initializer_range)
     tensors |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
     for name, tensor in pooler.items():
-        if f"{family.prefix}{name}" in schema.rows:
-            tensors[f"head.{schema.rows[f'{family.prefix}{name}']}"] = tensor
+        (foreign,) = family.parameter_names.foreign_names(name)
+        if f"{family.prefix}{foreign}" in schema.rows:
+            tensors[f"head.{schema.rows[f'{family.prefix}{foreign}']}"] = tensor
 
     def to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
         assert expected.keys() == tensors.keys(), "an encoder's tensors follow from its config"

@@ -31,7 +31,9 @@ from clearhead.cli.models.shortlist import shortlist
 from clearhead.cli.text.answer import answer
 from clearhead.cli.text.classify import classify
 from clearhead.cli.text.encode import encode
+from clearhead.cli.text.index import index
 from clearhead.cli.text.rerank import rerank
+from clearhead.cli.text.search import search
 from clearhead.cli.text.summarize import summarize
 from clearhead.cli.text.translate import translate
 from clearhead.cli.training.ablate import ablate
@@ -114,6 +116,8 @@ app.command()(classify)
 app.command()(translate)
 app.command()(summarize)
 app.command()(rerank)
+app.command()(index)
+app.command()(search)
 app.command()(answer)
 app.command()(train)
 app.command()(distill)

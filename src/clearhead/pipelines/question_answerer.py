@@ -13,10 +13,10 @@ from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import SpanClassifier
-from clearhead.pipelines.answers import Answer, BaseQuestionAnswerer, SpanSearchConfig
+from clearhead.pipelines.answering.answers import Answer, BaseQuestionAnswerer, SpanSearchConfig
+from clearhead.pipelines.answering.generative_question_answerer import GenerativeQuestionAnswerer
+from clearhead.pipelines.answering.span_search import Logits, best_answer
 from clearhead.pipelines.base import Pipeline
-from clearhead.pipelines.generative_question_answerer import GenerativeQuestionAnswerer
-from clearhead.pipelines.span_search import Logits, best_answer
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.inference_copy import inference_copy

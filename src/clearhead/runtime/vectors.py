@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,34 +30,6 @@ class EncodeOptions:
     batch_tokens: int | None = None
     prompt: str | None = None
     truncate_dim: int | None = None
-
-
-ENCODE_HINTS = {
-    "output_value": 'Use pooling="tokens" for one vector per token',
-    "prompt_name": "Use prompt, which takes the name or the text of a prompt",
-    "device": "Choose the device when the model is loaded: TextEncoder.from_pretrained(..., device=...)",
-    "precision": "Choose the precision when the model is loaded: TextEncoder.from_pretrained(..., precision=...)",
-    "pool": "Use `clearhead encode --engine ray` for several machines",
-    "num_proc": "All threads of PyTorch are used; see torch.set_num_threads",
-    "return_tensors": "Use convert_to_tensor=True",
-    "truncation": "Texts are truncated at max_length, and a warning counts them",
-}
-"""Keywords of other libraries that this library names differently or does not have."""
-
-
-class EncodeKeywords(TypedDict, total=False):
-    """Keywords of `TextEncoder.encode` that do not change the type of its result."""
-
-    normalize: bool | None
-    max_length: int | None
-    batch_tokens: int | None
-    prompt: str | None
-    truncate_dim: int | None
-    show_progress: bool
-    batch_size: int | None
-    normalize_embeddings: bool
-    show_progress_bar: bool | None
-    convert_to_numpy: bool
 
 
 @dataclass(frozen=True)
@@ -192,10 +164,36 @@ def cosine_similarity(first: Vectors, second: Vectors) -> Vectors:
     >>> cosine_similarity(np.array([2.0, 0.0], np.float32), np.array([[4.0, 0.0], [0.0, 1.0]], np.float32))
     array([1., 0.], dtype=float32)
     """
+    _check_widths(first, second)
+    one, other = (normalized(torch.from_numpy(vectors)).numpy() for vectors in (first, second))
+    return np.asarray(one @ other.T, dtype=np.float32)
+
+
+def pairwise_cosine(first: Vectors, second: Vectors) -> Vectors:
+    """Return the cosine of each vector of one array with the vector at the same index of the other.
+
+    Args:
+        first, second: (n, d), or one vector (d).
+
+    Returns:
+        float32 (n,), or a single number.
+
+    Raises:
+        ValueError: arrays of different shapes.
+
+    >>> pairwise_cosine(np.array([2.0, 0.0], np.float32), np.array([4.0, 0.0], np.float32))
+    array(1., dtype=float32)
+    """
+    _check_widths(first, second)
+    if first.shape != second.shape:
+        raise ValueError(f"expected as many vectors in both arguments, got {len(first)} and {len(second)}")
+    one, other = (normalized(torch.from_numpy(vectors)).numpy() for vectors in (first, second))
+    return np.asarray((one * other).sum(axis=-1), dtype=np.float32)
+
+
+def _check_widths(first: Vectors, second: Vectors) -> None:
     for vectors in (first, second):
         if vectors.ndim not in (1, 2):
             raise ValueError(f"expected vectors (d,) or (n, d), got an array of shape {vectors.shape}")
     if first.shape[-1] != second.shape[-1]:
         raise ValueError(f"vectors of width {first.shape[-1]} cannot be compared with those of {second.shape[-1]}")
-    one, other = (normalized(torch.from_numpy(vectors)).numpy() for vectors in (first, second))
-    return np.asarray(one @ other.T, dtype=np.float32)

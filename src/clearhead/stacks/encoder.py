@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.attention import RelativePositionBias
+from clearhead.layers.attention import LinearPositionBias, RelativePositionBias
 from clearhead.layers.options import DEFAULT_OPTIONS, LayerOptions
 from clearhead.layers.residual import NormOrder
 
@@ -28,6 +28,7 @@ class EncoderLayer(nn.Module):
         norm_order: "post" (the paper's) or "pre".
         options: activation, other dropout rates, norm, biases and scale.
         rotary_theta: base of rotary positions in the attention; None for none.
+        rotary_factor: positions are divided by it, as in `RotaryEmbedding`.
         window: attend only to tokens at most this far away; None for all.
 
     The weights are initialized as in `torch.nn.TransformerEncoderLayer`.
@@ -48,10 +49,13 @@ class EncoderLayer(nn.Module):
         norm_order: NormOrder = "post",
         options: LayerOptions = DEFAULT_OPTIONS,
         rotary_theta: float | None = None,
+        rotary_factor: float = 1.0,
         window: int | None = None,
     ) -> None:
         super().__init__()
-        self.attention = options.build_self_attention(d_model, num_heads, rotary_theta=rotary_theta, window=window)
+        self.attention = options.build_self_attention(
+            d_model, num_heads, rotary_theta=rotary_theta, rotary_factor=rotary_factor, window=window
+        )
         self.attention_residual = options.build_residual(norm_order, d_model, drop_prob)
         self.feedforward = options.build_feedforward(d_model, ffn_hidden, drop_prob)
         self.feedforward_residual = options.build_residual(norm_order, d_model, drop_prob)
@@ -69,8 +73,9 @@ class Encoder(nn.Module):
     Source: Section 3.1 of "Attention Is All You Need"
 
     Args:
-        d_model, ffn_hidden, num_heads, drop_prob, norm_order, options, rotary_theta: as in `EncoderLayer`.
-        num_layers: number of layers N, each with its own weights.
+        d_model, ffn_hidden, num_heads, drop_prob, norm_order, options, rotary_theta, rotary_factor: as in
+            `EncoderLayer`.
+        num_layers: number of layers N.
         layer_drop: probability of skipping a layer in training (Fan et al. 2019, LayerDrop).
         final_norm: whether a norm follows the last layer; by default only with norm_order="pre".
         windows: for each layer its window as in `EncoderLayer`, or None; by default no layer has one.
@@ -79,6 +84,9 @@ class Encoder(nn.Module):
             a normalized embedding.
         relative_buckets: buckets of learned position biases, shared by all layers; 0 for none.
         relative_max_distance: distances from here on share the last bucket.
+        linear_bias: whether scores get a `LinearPositionBias` instead.
+        layer_order: for each layer the number of its weights, from 0 (Lan et al. 2019, ALBERT). Layers with the same
+            number share them: `layers` holds them once, and they run several times. By default each layer has its own.
 
     Raises:
         ValueError: options that contradict each other or are out of range; in `forward`, a wrong shape or mask.
@@ -101,6 +109,7 @@ class Encoder(nn.Module):
         norm_order: NormOrder = "post",
         options: LayerOptions = DEFAULT_OPTIONS,
         rotary_theta: float | None = None,
+        rotary_factor: float = 1.0,
         layer_drop: float = 0.0,
         final_norm: bool | None = None,
         windows: Sequence[int | None] | None = None,
@@ -108,9 +117,15 @@ class Encoder(nn.Module):
         first_norm: bool = True,
         relative_buckets: int = 0,
         relative_max_distance: int = 128,
+        linear_bias: bool = False,
+        layer_order: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         check_stack(num_layers, layer_drop)
+        self.order = tuple(range(num_layers) if layer_order is None else layer_order)
+        if layer_order is not None:
+            _check_shared(self.order, num_layers, windows, layer_drop, first_norm)
+            num_layers = max(self.order) + 1
         windows = [None] * num_layers if windows is None else windows
         if len(windows) != num_layers:
             raise ValueError(
@@ -126,6 +141,7 @@ class Encoder(nn.Module):
                 norm_order=norm_order,
                 options=options,
                 rotary_theta=rotary_theta if window is None else local_theta,
+                rotary_factor=rotary_factor,
                 window=window,
             )
             for window in windows
@@ -134,9 +150,7 @@ class Encoder(nn.Module):
             raise ValueError('first_norm=False requires norm_order="pre": post-norm layers have their norms at the end')
         if not first_norm:
             cast(EncoderLayer, self.layers[0]).attention_residual.norm = nn.Identity()
-        self.relative_bias: RelativePositionBias | None = None
-        if relative_buckets:
-            self.relative_bias = RelativePositionBias(relative_buckets, num_heads, max_distance=relative_max_distance)
+        self.relative_bias = _position_bias(num_heads, relative_buckets, relative_max_distance, linear_bias)
         self.layer_drop, self.num_heads = layer_drop, num_heads
         has_norm = norm_order == "pre" if final_norm is None else final_norm
         self.norm = options.build_norm(d_model) if has_norm else None
@@ -150,11 +164,33 @@ class Encoder(nn.Module):
             mask = mask or masks.Mask(length=length)
             longest = length if mask.lengths is None else max(mask.lengths)
             mask = mask & masks.Mask(length=length, bias=self.relative_bias(longest, longest))
-        for layer in self.layers:
+        for number in self.order:
+            layer = self.layers[number]
             if self.training and self.layer_drop and torch.rand(()) < self.layer_drop:
                 continue
             x = layer(x, mask)
         return x if self.norm is None else self.norm(x)
+
+
+def _position_bias(
+    num_heads: int, buckets: int, max_distance: int, linear: bool
+) -> RelativePositionBias | LinearPositionBias | None:
+    if linear and buckets:
+        raise ValueError(f"linear_bias requires relative_buckets=0; got {buckets}")
+    if linear:
+        return LinearPositionBias(num_heads)
+    return RelativePositionBias(buckets, num_heads, max_distance=max_distance) if buckets else None
+
+
+def _check_shared(
+    order: tuple[int, ...], num_layers: int, windows: object, layer_drop: float, first_norm: bool
+) -> None:
+    if len(order) != num_layers or set(order) != set(range(max(order) + 1)):
+        raise ValueError(
+            f"layer_order has a number from 0 for each of {num_layers} layers, without gaps; got {list(order)}"
+        )
+    if windows is not None or layer_drop or not first_norm:
+        raise ValueError("layers that share weights are alike: omit windows, layer_drop and first_norm=False")
 
 
 def check_stack(num_layers: int, layer_drop: float) -> None:

@@ -230,6 +230,7 @@ def _unsupported_by_torch(layer: Layer) -> list[str]:
     present = {
         "rotary positions": layer.attention.rotary is not None,
         "a window": layer.attention.window is not None,
+        "keys that heads share": layer.attention.num_kv_heads < layer.attention.num_heads,
         "a gated feed-forward": isinstance(layer.feedforward, GatedFeedForward),
         "a scale other than 1 / √d_k": any(item.scale is not None for item in attentions),
         "a head_dim other than d_model / num_heads": any(

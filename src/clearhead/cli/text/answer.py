@@ -11,7 +11,7 @@ from clearhead.cli.inputs import is_file, read_document
 from clearhead.data.corpus import source_name
 
 if TYPE_CHECKING:
-    from clearhead.pipelines.answers import Answer
+    from clearhead.pipelines.answering.answers import Answer
 
 
 _SUGGESTION = (

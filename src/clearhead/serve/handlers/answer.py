@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from clearhead.generation.config import GenerationConfig
-from clearhead.pipelines.answers import EmptyContextError, SpanSearchConfig
-from clearhead.pipelines.generative_question_answerer import GenerativeQuestionAnswerer, best_generated_answer
+from clearhead.pipelines.answering.answers import EmptyContextError, SpanSearchConfig
+from clearhead.pipelines.answering.generative_question_answerer import GenerativeQuestionAnswerer, best_generated_answer
+from clearhead.pipelines.answering.span_search import best_answer
 from clearhead.pipelines.question_answerer import WINDOW_LENGTH, QuestionAnswerer
-from clearhead.pipelines.span_search import best_answer
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.serve.handlers.base import Handler, PreparedRequest, estimate_tokens
 from clearhead.serve.handlers.generation import GenerationHandler

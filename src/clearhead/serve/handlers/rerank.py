@@ -38,8 +38,8 @@ class RerankRequest(RequestBody):
     query: Annotated[NonBlankText, Field(max_length=10_000)]
     documents: Annotated[
         list[Text | TextDocument],
-        AfterValidator(_check_documents),
         Field(min_length=1, max_length=2048, fail_fast=True, description="Texts, or objects with a text."),
+        AfterValidator(_check_documents),
     ]
     model: OptionalModel = None
     top_n: Annotated[Integer, Field(ge=1, description="Number of documents to return. Default: all.")] | None = None

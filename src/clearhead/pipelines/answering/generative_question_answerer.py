@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from clearhead.finite import error_context
-from clearhead.pipelines.answers import Answer, BaseQuestionAnswerer, SpanSearchConfig
+from clearhead.pipelines.answering.answers import Answer, BaseQuestionAnswerer, SpanSearchConfig
 from clearhead.pipelines.seq2seq.outputs import Generated
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.progress import token_progress

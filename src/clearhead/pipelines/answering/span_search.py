@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.pipelines.answers import Answer, EmptyContextError, SpanSearchConfig
+from clearhead.pipelines.answering.answers import Answer, EmptyContextError, SpanSearchConfig
 from clearhead.tokenizers.question_context import PairWindow
 
 Logits = NDArray[np.float64]

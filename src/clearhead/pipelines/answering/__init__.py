@@ -1,0 +1,1 @@
+"""Answers of a question answerer: spans of a context, or generated texts."""
