@@ -21,7 +21,8 @@ class WheelBuildHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
-        reason = runpy.run_path(str(Path(self.root, "web", "build.py")))["build"]()
+        script = Path(self.root, "web", "build.py")  # not copied into the Docker image
+        reason = runpy.run_path(str(script))["build"]() if script.is_file() else f"{script} is missing"
         if reason is not None:
             self.app.display_warning(f"without the files of `clearhead export --to web`: {reason}")
         build_data["artifacts"].append(f"{PAGE.as_posix()}/*")

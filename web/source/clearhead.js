@@ -41,7 +41,8 @@ export async function load(folder = ".", { onProgress } = {}) {
   const code = URL.createObjectURL(new Blob([WORKER_CODE], { type: "text/javascript" }));
   const remote = new Remote(new Worker(code));
   try {
-    return new Model(remote, await remote.call("load", [content]));
+    const transfer = [content.runtime, ...Object.values(content.files)].map(({ buffer }) => buffer);
+    return new Model(remote, await remote.call("load", [content], { transfer }));
   } catch (error) {
     remote.close();
     throw error;
@@ -68,11 +69,11 @@ class Remote {
     };
   }
 
-  call(method, parameters, signal) {
+  call(method, parameters, { signal, transfer = [] } = {}) {
     const id = ++this.count;
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject });
-      this.worker.postMessage({ id, method, parameters });
+      this.worker.postMessage({ id, method, parameters }, transfer);
       const cancel = () => this.worker.postMessage({ cancel: id });
       if (signal?.aborted) cancel();
       else signal?.addEventListener("abort", cancel, { once: true });
@@ -111,7 +112,7 @@ class Model {
    *   the index of a candidate that goes on, `parent` that of the candidate before it.
    */
   translate(text, { signal, ...options } = {}) {
-    return this.remote.call("translate", [text, options], signal);
+    return this.remote.call("translate", [text, options], { signal });
   }
 
   /**
@@ -121,7 +122,7 @@ class Model {
    * attention of all tokens so far, and the encoder's queries, keys, values (N, H, M, K) and hidden states (N + 1, M, D).
    */
   forward(text, ids, { signal, ...options } = {}) {
-    return this.remote.call("forward", [text, ids, options], signal);
+    return this.remote.call("forward", [text, ids, options], { signal });
   }
 
   /**
@@ -131,7 +132,7 @@ class Model {
    * pairs.
    */
   encode(texts, { signal, ...options } = {}) {
-    return this.remote.call("encode", [texts, options], signal);
+    return this.remote.call("encode", [texts, options], { signal });
   }
 
   /** Stop the worker. */

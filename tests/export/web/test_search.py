@@ -1,10 +1,16 @@
 """The page's searches give the tokens and probabilities of the Python ones, and its switches do what they say."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from support.pages.web import EOS, node
 
-from clearhead import watch
+from clearhead import TextToText, watch
+from clearhead.export.sample_texts import TEXTS
+
+EVERYDAY = Path(__file__).parents[3] / "examples" / "everyday.txt"
+PARTS = {"encoder": "encoder", "decoder": "self", "cross": "cross"}
 
 SENTENCES = ["Good morning!", "The old bridge was closed after the storm.", "a b c", "Where is it?", "x"]
 CONFIGS = [
@@ -23,7 +29,7 @@ CONFIGS = [
 
 
 def translated(tiny, calls, **generation):
-    return node("model.mjs", {"folder": str(tiny / "page"), "calls": calls, "generation": generation})
+    return node("model.mjs", {"folder": str(tiny / "page"), "calls": [[generation, *call] for call in calls]})
 
 
 def search_options(config):
@@ -32,19 +38,25 @@ def search_options(config):
     return {**config, "max_length": longest, "min_length": shortest}
 
 
-@pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("beams", [1, 4])
-def test_searches(tiny, tiny_pipeline, beams, config):
-    expected = tiny_pipeline.generate(
-        SENTENCES, num_beams=beams, num_return_sequences=beams, return_details=True, **config
-    )
-    calls = [["translate", text, {"numBeams": beams}] for text in SENTENCES]
-    for result, wanted in zip(translated(tiny, calls, **search_options(config)), expected, strict=True):
-        assert [one["ids"] for one in result["hypotheses"]] == [list(one.token_ids) for one in wanted.n_best]
-        assert result["text"] == wanted.text
-        assert result["complete"] == wanted.complete or config.get("forced_eos_token_id")
-        assert result["logProbs"] == pytest.approx(wanted.log_probs, abs=1e-4)
-        assert result["score"] == pytest.approx(wanted.score, abs=1e-4)
+def test_searches(tiny, tiny_pipeline, beams):
+    calls = [
+        [search_options(config), "translate", text, {"numBeams": beams}] for config in CONFIGS for text in SENTENCES
+    ]
+    results = iter(node("model.mjs", {"folder": str(tiny / "page"), "calls": calls}))
+    for config in CONFIGS:
+        expected = tiny_pipeline.generate(
+            SENTENCES, num_beams=beams, num_return_sequences=beams, return_details=True, **config
+        )
+        for wanted in expected:
+            result = next(results)
+            assert [one["ids"] for one in result["hypotheses"]] == [list(one.token_ids) for one in wanted.n_best], (
+                config
+            )
+            assert result["text"] == wanted.text
+            assert result["complete"] == wanted.complete or config.get("forced_eos_token_id")
+            assert result["logProbs"] == pytest.approx(wanted.log_probs, abs=1e-4)
+            assert result["score"] == pytest.approx(wanted.score, abs=1e-4)
 
 
 def test_beams_lead_to_the_outputs(tiny):
@@ -87,9 +99,8 @@ def test_attention_is_that_of_watch(tiny, tiny_pipeline, beams):
     target = torch.tensor([[tiny_pipeline.model.config.start_id, *result["ids"][:-1]]])
     with torch.inference_mode(), watch(tiny_pipeline.model) as attention:
         logits = tiny_pipeline.model(torch.tensor([result["source"]["ids"]]), target)
-    names = {"encoder": "encoder", "decoder": "self", "cross": "cross"}
     for record in attention.records:
-        ours = as_tensor(result["attention"][names[record.part]])[record.layer]
+        ours = as_tensor(result["attention"][PARTS[record.part]])[record.layer]
         torch.testing.assert_close(ours, record.values[0], atol=1e-5, rtol=0)
     for step, found in zip(logits[0].softmax(-1), result["alternatives"], strict=True):
         best = step.topk(10)
@@ -175,3 +186,23 @@ def test_empty_and_long_texts(tiny, tiny_pipeline):
     assert empty["tokens"] == []
     assert novel["source"]["truncated"]
     assert len(novel["source"]["ids"]) == tiny_pipeline.max_length
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beams", [1, 5])
+def test_shipped_translator(shipped, beams):
+    """The bundled model in float32: its outputs are those of Python, and its weights those of `watch`."""
+    pipeline = TextToText.from_pretrained(precision="float32", device="cpu", shortlist=False)
+    texts = [*TEXTS, *EVERYDAY.read_text(encoding="utf-8").splitlines()]
+    expected = pipeline.generate(texts, num_beams=beams, return_details=True)
+    results = node(
+        "model.mjs", {"folder": str(shipped), "calls": [[{}, "translate", one, {"numBeams": beams}] for one in texts]}
+    )
+    assert [one["ids"] for one in results] == [list(one.token_ids) for one in expected]
+    for result in results[:5]:
+        target = torch.tensor([[pipeline.model.config.start_id, *result["ids"][:-1]]])
+        with torch.inference_mode(), watch(pipeline.model) as attention:
+            pipeline.model(torch.tensor([result["source"]["ids"]]), target)
+        for record in attention.records:
+            ours = as_tensor(result["attention"][PARTS[record.part]])[record.layer]
+            torch.testing.assert_close(ours, record.values[0], atol=1e-4, rtol=0)
