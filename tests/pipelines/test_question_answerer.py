@@ -55,7 +55,7 @@ def every_span(theirs, tokenizer, question, context, longest=30, stride=None, ma
     spans, none = {}, 1.0
     for number, ids in enumerate(windows["input_ids"]):
         types = {"token_type_ids": torch.tensor([windows["token_type_ids"][number]])}
-        typed = theirs.config.model_type == "bert"
+        typed = getattr(theirs.config, "type_vocab_size", 0) > 1 and theirs.config.model_type != "mpnet"
         with torch.no_grad():
             output = theirs(torch.tensor([ids]), **(types if typed else {}))
         context_places = [index for index, text in enumerate(windows.sequence_ids(number)) if text == 1]

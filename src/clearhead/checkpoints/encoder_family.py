@@ -61,6 +61,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         translate: from a config.json of the family's first code to the keys of this table.
         adapters: merges a low-rank adapter into the tensors of a file; None for a family without adapters.
         in_transformers: whether transformers has the architecture.
+        head_drop_key: the config.json key with the dropout of a classifier.
         tokenizer: the sentencepiece vocabulary and languages of the tokenizer, if it has any.
         others: as in `ConfigSchema`.
     """
@@ -78,6 +79,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
     heads: Mapping[Task, HeadSchema] = field(default_factory=dict)
     head_pooling_key: str | None = None
     head_poolings: Mapping[str, HeadPooling] = field(default_factory=lambda: {"cls": "cls", "mean": "mean"})
+    head_drop_key: str = "classifier_dropout"
     tokenizer: TokenizerFormat = field(default_factory=TokenizerFormat)
 
     def make_config(self, **values: Any) -> EncoderConfig:
@@ -200,7 +202,8 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         def to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
             head = head_names.to_ours(head_tensors, _remove_prefix("head.", expected), source)
             names = self.names_for(config, encoder_tensors)
-            encoder = names.to_ours(encoder_tensors, _remove_prefix(ENCODER_PREFIX, expected), source)
+            in_encoder = _remove_prefix(ENCODER_PREFIX, expected)
+            encoder = names.to_ours(encoder_tensors, in_encoder, source)
             return _add_prefix("head.", head) | _add_prefix(ENCODER_PREFIX, encoder)
 
         build = EncoderClassifier if task == "classification" else SpanClassifier
@@ -230,7 +233,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
             if len(head_config.labels) > 1 or head_config.problem != "single_label_classification":
                 data["problem_type"] = head_config.problem  # transformers rejects this value for one output
             if head_config.drop_prob != _HEAD_DROP_PROB:
-                data["classifier_dropout"] = head_config.drop_prob
+                data[self.head_drop_key] = head_config.drop_prob
         if schema.activation_key and schema.bias_key:
             data |= {schema.activation_key: head_config.activation, schema.bias_key: head_config.dense_bias}
         if self.head_pooling_key:
@@ -288,7 +291,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         return self.heads[task]
 
     def names_for(self, config: EncoderConfig, tensors: Iterable[str] = ()) -> ParameterNames:
-        """Return the tensor names of the encoder, with the heights of queries, keys and values that share a tensor.
+        """Return the tensor names of the encoder, for its groups of layers and its heads that share keys and values.
 
         Args:
             config: the config of the encoder.
@@ -296,6 +299,8 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         """
         present = list(tensors)
         names = max((self.parameter_names, *self.other_names), key=lambda names: names.count_in(present))
+        if config.layer_groups is not None:
+            names = replace(names, group_layers=config.group_layers)
         shared = config.num_kv_heads
         if shared is None or shared == config.num_heads:
             return names
@@ -304,10 +309,9 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
 
     def check_num_layers(self, config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> None:
         """Raise a ValueError for more layers than tensors, before a model of a million layers is built."""
-        if config.num_layers > len(tensors):
-            raise ValueError(
-                f"{source}: config.json has {config.num_layers} layers, but the file has only {len(tensors)} tensors"
-            )
+        layers = config.num_layers if config.layer_groups is None else config.layer_groups * config.group_layers
+        if layers > len(tensors):
+            raise ValueError(f"{source}: config.json has {layers} layers, but the file has only {len(tensors)} tensors")
 
     def _checked_config(
         self, folder: Path, data: Mapping[str, Any], tensors: Mapping[str, Tensor], source: str
@@ -325,10 +329,10 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         labels = tuple(str(names.get(str(number), f"LABEL_{number}")) for number in range(outputs))
         if task == "classification" and names and len(names) != outputs:
             raise ValueError(f"{source} names {len(names)} labels, but the head has {outputs} outputs")
-        drop_prob = data.get("classifier_dropout")
+        drop_prob = data.get(self.head_drop_key)
         drop_prob = _HEAD_DROP_PROB if drop_prob is None else drop_prob
         if isinstance(drop_prob, bool) or not isinstance(drop_prob, int | float) or not 0 <= drop_prob < 1:
-            raise ValueError(f"{source} has classifier_dropout={drop_prob!r}; expected a probability below 1")
+            raise ValueError(f"{source} has {self.head_drop_key}={drop_prob!r}; expected a probability below 1")
         activation = data.get(schema.activation_key or "", schema.activation)
         if activation not in (None, "tanh", "relu", "gelu"):
             raise ValueError(f"{source} has {schema.activation_key}={activation!r}. Use tanh, relu or gelu")

@@ -82,8 +82,9 @@ def _with_new_head(
     init_weights(head, config.embedding_width, config.initializer_range)
     tensors |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
     for name, tensor in pooler.items():
-        if f"{family.prefix}{name}" in schema.rows:
-            tensors[f"head.{schema.rows[f'{family.prefix}{name}']}"] = tensor
+        (foreign,) = family.parameter_names.foreign_names(name)
+        if f"{family.prefix}{foreign}" in schema.rows:
+            tensors[f"head.{schema.rows[f'{family.prefix}{foreign}']}"] = tensor
 
     def to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
         assert expected.keys() == tensors.keys(), "an encoder's tensors follow from its config"

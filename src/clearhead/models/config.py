@@ -25,6 +25,9 @@ class EncoderConfig:
         vocab_size: number of tokens.
         d_model, ffn_hidden, num_heads, num_layers: sizes, as in `Encoder`.
         head_dim, num_kv_heads: as in `LayerOptions`.
+        layer_groups: number of groups whose layers share weights, in equal parts of the stack (ALBERT); None where
+            each layer has its own weights.
+        group_layers: number of layers in a group, which the part of the stack repeats.
         max_len: longest input, in tokens.
         positions: "sinusoidal" (added), "learned" (added), "rotary" or "alibi" (in the attention) or "none".
         positions_after_padding: count positions over ids other than pad_id, from pad_id + 1 (RoBERTa).
@@ -35,6 +38,7 @@ class EncoderConfig:
         relative_buckets: buckets of learned position biases; 0 for none.
         num_token_types: number of token types; 0 for none.
         embedding_dim: width of the embeddings; d_model where None. A linear layer projects any other width to d_model.
+        embedding_projection: whether a linear layer also projects embeddings of width d_model (ALBERT).
         embedding_norm: whether a layer norm follows the summed embeddings.
         norm_order, first_norm: as in `Encoder`.
         activation, norm, bias, attention_bias, feedforward_bias, inner_bias, eps: as in `LayerOptions`.
@@ -64,6 +68,8 @@ class EncoderConfig:
     num_layers: int = 6
     head_dim: int | None = None
     num_kv_heads: int | None = None
+    layer_groups: int | None = None
+    group_layers: int = 1
     max_len: int = 5000
     positions: Positions = "sinusoidal"
     positions_after_padding: bool = False
@@ -74,6 +80,7 @@ class EncoderConfig:
     relative_buckets: int = 0
     num_token_types: int = 0
     embedding_dim: int | None = None
+    embedding_projection: bool = False
     embedding_norm: bool = False
     activation: Activation = "relu"
     norm_order: NormOrder = "post"
@@ -96,7 +103,7 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         _check_at_least(self, 1, "vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "max_len")
-        _check_at_least(self, 1, "embedding_dim", "head_dim", "num_kv_heads")
+        _check_at_least(self, 1, "embedding_dim", "head_dim", "num_kv_heads", "layer_groups", "group_layers")
         _check_at_least(self, 0, "num_token_types", "pad_id")
         drops = ("drop_prob", "attention_drop_prob", "activation_drop_prob", "embedding_drop_prob", "layer_drop")
         _check_numbers(self, *drops)
@@ -111,6 +118,12 @@ class EncoderConfig:
             raise ValueError("rotary positions rotate pairs of columns: d_model / num_heads must be even")
         if self.rotary_factor <= 0:
             raise ValueError(f"rotary_factor must be above 0; got {self.rotary_factor}")
+        repetitions = self.num_layers // self.group_layers
+        if self.num_layers % self.group_layers or (self.layer_groups or 1) > repetitions:
+            raise ValueError(
+                f"num_layers must be a multiple of group_layers, with at least one repetition for each group; got "
+                f"num_layers={self.num_layers}, layer_groups={self.layer_groups}, group_layers={self.group_layers}"
+            )
         if self.windows and len(self.windows) != self.num_layers:
             raise ValueError(
                 f"Expected one window (or None) for each of {self.num_layers} layers, got {len(self.windows)} windows."
@@ -120,6 +133,20 @@ class EncoderConfig:
     def embedding_width(self) -> int:
         """The width of the embeddings: embedding_dim, or d_model."""
         return self.d_model if self.embedding_dim is None else self.embedding_dim
+
+    @property
+    def layer_order(self) -> tuple[int, ...] | None:
+        """The number of each layer's weights in a stack with shared weights; None where each layer has its own.
+
+        With R repetitions of G groups of g layers, repetition r runs the g layers of group ⌊r / (R / G)⌋
+        (Lan et al. 2019, "ALBERT", Section 3.1, in the authors' code).
+        """
+        if self.layer_groups is None:
+            return None
+        size, repetitions = self.group_layers, self.num_layers // self.group_layers
+        # the quotients are rounded as in the authors' code
+        groups = [int(number / (repetitions / self.layer_groups)) for number in range(repetitions)]
+        return tuple(group * size + layer for group in groups for layer in range(size))
 
     @property
     def layer_options(self) -> LayerOptions:

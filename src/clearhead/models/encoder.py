@@ -78,6 +78,7 @@ class EncoderModel(nn.Module):
             first_norm=config.first_norm,
             relative_buckets=config.relative_buckets,
             linear_bias=config.positions == "alibi",
+            layer_order=config.layer_order,
         )
         self.pooler = Pooler(config.d_model) if config.pooler else None
         init_weights(self, config.embedding_width, config.initializer_range)
@@ -161,5 +162,5 @@ def _embedding(config: EncoderConfig) -> Embedding:
         types=TokenTypeEmbedding(config.num_token_types, width) if config.num_token_types else None,
         norm=config.layer_options.build_norm(width) if config.embedding_norm else None,
         drop_prob=config.drop_prob if config.embedding_drop_prob is None else config.embedding_drop_prob,
-        projection=nn.Linear(width, config.d_model) if width != config.d_model else None,
+        projection=nn.Linear(width, config.d_model) if width != config.d_model or config.embedding_projection else None,
     )

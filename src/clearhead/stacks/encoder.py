@@ -75,7 +75,7 @@ class Encoder(nn.Module):
     Args:
         d_model, ffn_hidden, num_heads, drop_prob, norm_order, options, rotary_theta, rotary_factor: as in
             `EncoderLayer`.
-        num_layers: number of layers N, each with its own weights.
+        num_layers: number of layers N.
         layer_drop: probability of skipping a layer in training (Fan et al. 2019, LayerDrop).
         final_norm: whether a norm follows the last layer; by default only with norm_order="pre".
         windows: for each layer its window as in `EncoderLayer`, or None; by default no layer has one.
@@ -85,6 +85,8 @@ class Encoder(nn.Module):
         relative_buckets: buckets of learned position biases, shared by all layers; 0 for none.
         relative_max_distance: distances from here on share the last bucket.
         linear_bias: whether scores get a `LinearPositionBias` instead.
+        layer_order: for each layer the number of its weights, from 0 (Lan et al. 2019, ALBERT). Layers with the same
+            number share them: `layers` holds them once, and they run several times. By default each layer has its own.
 
     Raises:
         ValueError: options that contradict each other or are out of range; in `forward`, a wrong shape or mask.
@@ -116,9 +118,14 @@ class Encoder(nn.Module):
         relative_buckets: int = 0,
         relative_max_distance: int = 128,
         linear_bias: bool = False,
+        layer_order: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         check_stack(num_layers, layer_drop)
+        self.order = tuple(range(num_layers) if layer_order is None else layer_order)
+        if layer_order is not None:
+            _check_shared(self.order, num_layers, windows, layer_drop, first_norm)
+            num_layers = max(self.order) + 1
         windows = [None] * num_layers if windows is None else windows
         if len(windows) != num_layers:
             raise ValueError(
@@ -143,13 +150,7 @@ class Encoder(nn.Module):
             raise ValueError('first_norm=False requires norm_order="pre": post-norm layers have their norms at the end')
         if not first_norm:
             cast(EncoderLayer, self.layers[0]).attention_residual.norm = nn.Identity()
-        self.relative_bias: RelativePositionBias | LinearPositionBias | None = None
-        if linear_bias:
-            if relative_buckets:
-                raise ValueError(f"linear_bias requires relative_buckets=0; got {relative_buckets}")
-            self.relative_bias = LinearPositionBias(num_heads)
-        elif relative_buckets:
-            self.relative_bias = RelativePositionBias(relative_buckets, num_heads, max_distance=relative_max_distance)
+        self.relative_bias = _position_bias(num_heads, relative_buckets, relative_max_distance, linear_bias)
         self.layer_drop, self.num_heads = layer_drop, num_heads
         has_norm = norm_order == "pre" if final_norm is None else final_norm
         self.norm = options.build_norm(d_model) if has_norm else None
@@ -163,11 +164,33 @@ class Encoder(nn.Module):
             mask = mask or masks.Mask(length=length)
             longest = length if mask.lengths is None else max(mask.lengths)
             mask = mask & masks.Mask(length=length, bias=self.relative_bias(longest, longest))
-        for layer in self.layers:
+        for number in self.order:
+            layer = self.layers[number]
             if self.training and self.layer_drop and torch.rand(()) < self.layer_drop:
                 continue
             x = layer(x, mask)
         return x if self.norm is None else self.norm(x)
+
+
+def _position_bias(
+    num_heads: int, buckets: int, max_distance: int, linear: bool
+) -> RelativePositionBias | LinearPositionBias | None:
+    if linear and buckets:
+        raise ValueError(f"linear_bias requires relative_buckets=0; got {buckets}")
+    if linear:
+        return LinearPositionBias(num_heads)
+    return RelativePositionBias(buckets, num_heads, max_distance=max_distance) if buckets else None
+
+
+def _check_shared(
+    order: tuple[int, ...], num_layers: int, windows: object, layer_drop: float, first_norm: bool
+) -> None:
+    if len(order) != num_layers or set(order) != set(range(max(order) + 1)):
+        raise ValueError(
+            f"layer_order has a number from 0 for each of {num_layers} layers, without gaps; got {list(order)}"
+        )
+    if windows is not None or layer_drop or not first_norm:
+        raise ValueError("layers that share weights are alike: omit windows, layer_drop and first_norm=False")
 
 
 def check_stack(num_layers: int, layer_drop: float) -> None:

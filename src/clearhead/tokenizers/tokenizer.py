@@ -245,11 +245,12 @@ _ROLES = {
 
 def _with_special_tokens(config: dict[str, Any], backend: Backend) -> dict[str, Any]:
     """Return the config with the special tokens filled in; without them other libraries cannot pad."""
-    guessed = {
-        f"{role}_token": next(spelling for spelling in spellings if backend.token_to_id(spelling) is not None)
-        for role, spellings in _ROLES.items()
-        if any(backend.token_to_id(spelling) is not None for spelling in spellings)
-    }
+    # <s> and </s> are HTML tags in vocabularies like Gemma's
+    ordinary = {token.content for token in backend.get_added_tokens_decoder().values() if not token.special}
+    guessed: dict[str, str] = {}
+    for role, spellings in _ROLES.items():
+        known = [text for text in spellings if text not in ordinary and backend.token_to_id(text) is not None]
+        guessed |= {f"{role}_token": text for text in known[:1]}
     return guessed | {key: value for key, value in config.items() if value is not None or key not in guessed}
 
 

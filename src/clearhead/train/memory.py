@@ -50,7 +50,7 @@ def check_depth(config: EncoderConfig | Seq2SeqConfig, layers: int, recipe: Reci
         ValueError: it does not fit.
     """
     if isinstance(config, EncoderConfig):
-        check_size(replace(config, num_layers=layers, windows=()), recipe)
+        check_size(replace(config, num_layers=layers, windows=(), layer_groups=None, group_layers=1), recipe)
     else:
         check_size(replace(with_explicit_sizes(config), num_layers=layers), recipe)
 

@@ -27,6 +27,9 @@ CHANGES = {
     "nomic_bert": {"initializer_range": 0.15, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3},
     "jina_embeddings_v3": {"pad_token_id": 1},
     "gte": {"initializer_range": 0.15, "pad_token_id": 1},
+    "camembert": {"max_position_embeddings": 42, "layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1},
+    "electra": {"embedding_size": 24},
+    "albert": {"embedding_size": 24, "num_hidden_groups": 2, "hidden_act": "gelu"},
     "modernbert": {"local_attention": 8, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
 }  # fmt: skip
 NAMES = {
@@ -35,6 +38,9 @@ NAMES = {
     "xlm-roberta": "XLMRoberta",
     "distilbert": "DistilBert",
     "mpnet": "MPNet",
+    "camembert": "Camembert",
+    "electra": "Electra",
+    "albert": "Albert",
     "modernbert": "ModernBert",
     "eurobert": "EuroBert",
     "nomic_bert": "NomicBert",

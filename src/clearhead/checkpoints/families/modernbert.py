@@ -3,7 +3,7 @@
 The attention of the first layer has no norm, because the embedding has one. By default every third layer attends to
 the whole text. The others attend to local_attention / 2 tokens on each side and have a separate rotary base. The keys
 are ``layer_types`` and ``rope_parameters`` in transformers 5, and ``global_attn_every_n_layers`` and ``*_rope_theta``
-in transformers 4.
+in transformers 4. mmBERT (Marone et al. 2025) has the same architecture, the tokenizer of Gemma 2, and one rotary base.
 """
 
 from collections.abc import Mapping
@@ -66,8 +66,9 @@ def _thetas(data: Mapping[str, Any]) -> dict[str, float]:
         if part.get("rope_type", "default") != "default":
             raise ValueError(f"rope_parameters has rope_type={part['rope_type']!r}. Only default is supported")
         thetas[kind] = part.get("rope_theta", thetas[kind])
-        if not isinstance(thetas[kind], int | float) or thetas[kind] <= 0:
-            raise ValueError(f"the rotary base of {kind} is {thetas[kind]!r}; expected a number above 0")
+        if not isinstance(thetas[kind], int | float) or not 0 < thetas[kind] < 1e30:
+            raise ValueError(f"the rotary base of {kind} is {thetas[kind]!r:.40}; expected a number above 0")
+        thetas[kind] = float(thetas[kind])
     return thetas
 
 

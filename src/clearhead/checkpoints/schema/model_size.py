@@ -29,7 +29,8 @@ def model_bytes(config: EncoderConfig | Seq2SeqConfig) -> int:
     """
     if isinstance(config, EncoderConfig):
         one, two = (_encoder(config, layers) for layers in (1, 2))
-        return one + (config.num_layers - 1) * (two - one)
+        layers = config.num_layers if config.layer_groups is None else config.layer_groups * config.group_layers
+        return one + (layers - 1) * (two - one)
     encoder, decoder = config.num_layers, config.decoder_num_layers or config.num_layers
     one = _seq2seq(config, 1, 1)
     more = (encoder - 1) * (_seq2seq(config, 2, 1) - one) + (decoder - 1) * (_seq2seq(config, 1, 2) - one)
@@ -37,7 +38,9 @@ def model_bytes(config: EncoderConfig | Seq2SeqConfig) -> int:
 
 
 def _encoder(config: EncoderConfig, layers: int) -> int:
-    smaller = replace(config, num_layers=layers, windows=(config.windows * 2)[:layers])
+    smaller = replace(
+        config, num_layers=layers, windows=(config.windows * 2)[:layers], layer_groups=None, group_layers=1
+    )
     return _bytes(on_meta(lambda: EncoderModel(smaller)), layers)
 
 

@@ -30,6 +30,8 @@ class ParameterNames:
         swapped: our names whose two halves have the other order in a file: the gate last.
         shares: our name -> the relative heights of the foreign tensors that are stacked in it; equal heights without
             an entry.
+        group_layers: layers in a group, for names with two ``{}``: the number of a group, and of a layer in it. 0 for
+            names with one number.
     """
 
     rows: Rows
@@ -37,6 +39,7 @@ class ParameterNames:
     family: str = ""
     swapped: frozenset[str] = frozenset()
     shares: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    group_layers: int = 0
 
     @cached_property
     def _by_ours(self) -> dict[str, tuple[str, ...]]:
@@ -56,6 +59,8 @@ class ParameterNames:
             raise ValueError(
                 f"the parameter table{owner} has no row for {row}; add one{did_you_mean(row, list(self._by_ours))}"
             )
+        if self.group_layers:
+            numbers = [str(part) for number in numbers for part in divmod(int(number), self.group_layers)]
         return tuple(name.format(*numbers) for name in names)
 
     def to_ours(

@@ -24,6 +24,7 @@ from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.inference_copy import inference_copies
 from clearhead.stacks.decoder import Decoder, DecoderLayer
+from clearhead.stacks.encoder import Encoder
 
 Watchable = nn.Module | TextEncoder | TextToText | QuestionAnswerer | TextClassifier | Reranker
 
@@ -87,7 +88,7 @@ def stream_attention(
             send = _Sender(layer, selected, receive).send
             for copy in (module, *inference_copies(module)):
                 replay = _CrossCapture if layer.part == "cross" else _SelfCapture
-                for handle in replay(layer.path, copy.get_submodule(layer.path), selected, send).hooks():
+                for handle in replay(layer, copy.get_submodule(layer.path), selected, send).hooks():
                     stack.callback(handle.remove)
         yield
 
@@ -104,8 +105,13 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
         part: Part = "decoder" if any(isinstance(parent, Decoder | DecoderLayer) for parent in parents) else "encoder"
         if isinstance(module, CrossAttention):
             part = "cross"
-        result.append(AttentionLayer(path, part, layer, module.num_heads))
-    return result
+        stack = next((parent for parent in parents if isinstance(parent, Encoder)), None)
+        # weights that layers share run once for each of them
+        layers = [layer] if stack is None else [place for place, number in enumerate(stack.order) if number == layer]
+        result += [
+            AttentionLayer(path, part, place, module.num_heads, turn, len(layers)) for turn, place in enumerate(layers)
+        ]
+    return sorted(result, key=lambda layer: layer.layer) if any(layer.turns > 1 for layer in result) else result
 
 
 def _module_of(model: Watchable) -> nn.Module:
@@ -168,23 +174,31 @@ class _Capture(AttentionReplay):
     """Replay of attention that sends the weights of some heads and records no steps.
 
     Args:
-        path, module: as in `AttentionReplay`.
+        layer: the attention.
+        module: its module in the model or in a copy of it.
         heads: indices of the heads.
         send: called with the weights and the lengths of packed texts.
     """
 
     def __init__(
-        self, path: str, module: nn.Module, heads: tuple[int, ...], send: Callable[[Tensor, tuple[int, ...]], None]
+        self,
+        layer: AttentionLayer,
+        module: nn.Module,
+        heads: tuple[int, ...],
+        send: Callable[[Tensor, tuple[int, ...]], None],
     ) -> None:
         assert isinstance(module, MultiHeadAttention | CrossAttention)
-        super().__init__(Recorder(values=True), path, module)
+        super().__init__(Recorder(values=True), layer.path, module)
         self.heads, self.send = list(heads), send
+        self.turn, self.turns = layer.turn, itertools.cycle(range(layer.turns))
 
     def record(self, step: str, operation: Operation, result: Tensor, module: nn.Module | None = None) -> None:
         """Ignore a step."""
 
     def record_weights(self, q: Tensor, k: Tensor, mask: masks.Mask | None) -> None:
-        """Compute and send the weights of the selected heads."""
+        """Compute and send the weights of the selected heads, if it is the turn of this layer."""
+        if next(self.turns) != self.turn:
+            return
         dtype = torch.promote_types(q.dtype, torch.float32)
         q, k = q[:, self.heads].to(dtype), k[:, self.heads].to(dtype)
         lengths = () if mask is None or mask.lengths is None else mask.lengths

@@ -19,12 +19,15 @@ class AttentionLayer:
         part: "encoder" or "decoder" for self-attention, "cross" for cross-attention.
         layer: index of its layer in the stack.
         num_heads: number of heads.
+        turn, turns: this layer is the turn-th of several layers with the same module, from 0 (ALBERT).
     """
 
     path: str
     part: Part
     layer: int
     num_heads: int
+    turn: int = 0
+    turns: int = 1
 
 
 @dataclass(frozen=True)

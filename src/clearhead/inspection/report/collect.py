@@ -15,6 +15,7 @@ from clearhead.generation.logits_processors import logits_processors
 from clearhead.generation.state import Hypothesis
 from clearhead.generation.strategy import resolve_eos_ids
 from clearhead.inspection.attention.capture import attention_layers
+from clearhead.inspection.attention.weights import AttentionLayer
 from clearhead.inspection.report import beam_tree
 from clearhead.inspection.report.heatmaps import AttentionMap, Blobs, Heatmap, Json, attention_maps, heatmap, pack
 from clearhead.inspection.report.mathml import mathml
@@ -180,15 +181,18 @@ class _PageRecorder(Recorder):
         super().__init__(values=True)
         self.heatmaps: list[Heatmap] = []
         self.attention: list[tuple[Json, list[AttentionMap]]] = []
-        self._layers = {join_path(layer.path, "softmax"): layer for layer in attention_layers(model)}
+        # layers that share weights have the same path, and run in their order
+        self._layers: dict[str, list[AttentionLayer]] = {}
+        for layer in attention_layers(model):
+            self._layers.setdefault(join_path(layer.path, "softmax"), []).append(layer)
         self._full_maps, self._max_cells, self._blobs = full_maps, max_cells, blobs
 
     def record(self, path: str, operation: Operation, result: Tensor, module: nn.Module | None = None) -> None:
         _check_step(result, path)
         super().record(path, operation, result, module)
         self.heatmaps.append(heatmap(result.detach(), self._max_cells, self._blobs))
-        layer = self._layers.get(path)
-        if layer is not None:
+        if self._layers.get(path):
+            layer = self._layers[path].pop(0)
             data = {"part": layer.part, "layer": layer.layer, "path": layer.path}
             data |= {"queries": result.shape[2], "keys": result.shape[3]}
             self.attention.append((data, attention_maps(layer, result[0].detach(), self._full_maps)))

@@ -1,4 +1,4 @@
-"""Encoders whose embeddings are narrower than their layers, or with biases in some parts: one family object each."""
+"""Encoders whose embeddings are narrower than their layers, or with biases in some parts."""
 
 import json
 
@@ -11,47 +11,11 @@ from safetensors.torch import load_file
 
 from clearhead import EncoderConfig, EncoderModel, MaskedLanguageModel, masks
 from clearhead.checkpoints import load_encoder, load_masked_lm, new_masked_lm, save_masked_lm, seq2seq_from_encoder
-from clearhead.checkpoints.encoder_family import EncoderFamily
-from clearhead.checkpoints.families import bert
-from clearhead.checkpoints.schema.head_schema import MaskedLMSchema
+from clearhead.checkpoints.families.bert import BERT
+from clearhead.checkpoints.families.electra import ELECTRA
 from clearhead.checkpoints.schema.model_size import model_bytes
-from clearhead.checkpoints.schema.parameter_names import ParameterNames, with_bias
-from clearhead.checkpoints.schema.registry import FamilyRegistry
 
 SIZES = {"vocab_size": 20, "d_model": 32, "ffn_hidden": 48, "num_heads": 4, "num_layers": 2, "max_len": 24}
-
-ELECTRA = EncoderFamily(
-    model_type="electra",
-    architecture="ElectraModel",
-    parameter_names=ParameterNames(
-        rows=bert.ROWS | with_bias({"embeddings_project": "embedding.projection"}),
-        ignored=(r"generator_(predictions|lm_head)\..+",),
-    ),
-    prefix="electra.",
-    keys=bert.KEYS
-    | {
-        "embedding_size": ("embedding_dim", 128),
-        "max_position_embeddings": ("max_len", 512),
-        "pad_token_id": ("pad_id", 0),
-    },
-    constants=bert.CONSTANTS,
-    ignored_keys=frozenset({"summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"}),
-    masked_lm=MaskedLMSchema(
-        "ElectraForMaskedLM",
-        with_bias({"generator_predictions.dense": "head.dense", "generator_predictions.LayerNorm": "head.norm"})
-        | {"generator_lm_head.bias": "output.bias"},
-        decoder="generator_lm_head",
-        activation="gelu",
-    ),
-)
-
-
-@pytest.fixture(autouse=True)
-def families(monkeypatch):
-    """Register the family of this module alone."""
-    registry = FamilyRegistry()
-    registry.register(ELECTRA)
-    monkeypatch.setattr("clearhead.checkpoints.ENCODER_FAMILIES", registry)
 
 
 def electra(kind, folder, **changes):
@@ -156,7 +120,7 @@ def test_width_below_1_is_refused():
 
 def test_family_without_narrow_embeddings_refuses_them():
     with pytest.raises(ValueError, match="cannot hold embedding_dim=24; it needs None"):
-        bert.BERT.make_config(**SIZES, embedding_dim=24)
+        BERT.make_config(**SIZES, embedding_dim=24)
     encoder = EncoderModel(ELECTRA.make_config(**SIZES, embedding_dim=24))
     with pytest.raises(ValueError, match="its embedding is not as wide as its layers"):
         seq2seq_from_encoder(encoder, ELECTRA, decoder_num_layers=1, start_id=1, eos_ids=(2,))
