@@ -14,6 +14,7 @@ from clearhead.equations.attention import (
     merge_heads,
     output,
     project,
+    repeat_heads,
     scores,
     softmax,
     split_heads,
@@ -246,3 +247,10 @@ def test_blockwise_attention_equals_explicit_attention(queries, window):
 def test_wrong_shapes_are_named(q, k, v):
     with pytest.raises(ValueError, match=r"Expected q \(batch, heads, queries, d_k\).*got \(.*3, 8\)"):
         inspect.unwrap(scaled_dot_product)(torch.zeros(q), torch.zeros(k), torch.zeros(v))  # without type checks
+
+
+def test_consecutive_heads_of_queries_share_a_head_of_keys():
+    q, k, v = torch.randn(2, 6, 5, 4), torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 4)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    values, _ = scaled_dot_product(q, repeat_heads(k, 2), repeat_heads(v, 2))
+    torch.testing.assert_close(values, expected, atol=1e-5, rtol=1e-5)

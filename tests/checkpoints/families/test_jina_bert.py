@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from support.models import jina_bert
 
-from clearhead import TextClassifier, TextEncoder, masks, verify
+from clearhead import TextClassifier, TextEncoder, masks, verify, watch
 from clearhead.checkpoints import load_classifier, load_encoder, load_masked_lm, new_masked_lm, save_masked_lm
 from clearhead.equations.positions import alibi_slopes, linear_biases
 from clearhead.inspection.verify import checks
@@ -82,6 +82,25 @@ def test_biases_are_symmetric_and_end_at_the_last_key():
     assert torch.equal(bias, bias.transpose(2, 3))
     assert torch.equal(linear_biases(torch.tensor(alibi_slopes(4)), 2, 6), bias[:, :, 4:])
     assert bias[0, 0, 0].tolist() == [0.0, -0.25, -0.5, -0.75, -1.0, -1.25]
+
+
+def test_attention_weights_are_visible(tmp_path):
+    config, tensors = jina_bert.make(tmp_path, num_hidden_layers=1)
+    ours, _ = load_encoder(tmp_path)
+    ids, heads = torch.randint(config["vocab_size"], (1, 9)), config["num_attention_heads"]
+    x = jina_bert.hidden_states(config, tensors, ids, ids >= 0)[0]
+    q, k = (
+        torch.nn.functional.linear(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+        .view(1, 9, heads, -1)
+        .transpose(1, 2)
+        for name in ("encoder.layer.0.attention.self.query", "encoder.layer.0.attention.self.key")
+    )
+    distance = (torch.arange(9)[:, None] - torch.arange(9)[None, :]).abs()
+    scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+    expected = (scores - torch.tensor(jina_bert.slopes(heads))[:, None, None] * distance).softmax(dim=-1)
+    with torch.no_grad(), watch(ours) as records:
+        ours(ids)
+    torch.testing.assert_close(records.records[0].values, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_classifier(tmp_path):

@@ -8,7 +8,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead import masks
+from clearhead import masks, trace, watch
 from clearhead.checkpoints import load_classifier, load_encoder
 
 transformers.utils.logging.disable_progress_bar()
@@ -110,6 +110,21 @@ def test_random_configs(family, data, tmp_path):
 @settings(max_examples=40)
 def test_many_random_configs(family, data, tmp_path):
     check(family, data, tmp_path)
+
+
+def test_trace_of_heads_that_share_keys(tmp_path):
+    arguments = {"vocab_size": 20, "hidden_size": 12, "num_attention_heads": 6, "num_key_value_heads": 2}
+    arguments |= {"num_hidden_layers": 1, "intermediate_size": 7, "pad_token_id": 0, "attn_implementation": "eager"}
+    theirs = random_model("eurobert", "Model", arguments, tmp_path, 0)
+    ours, _ = load_encoder(tmp_path)
+    ids = torch.randint(20, (1, 9))
+    steps = {step.path: step for step in trace(ours, ids, values=True).steps}
+    assert [size for _, size in steps["encoder.layers.0.attention.repeat_heads"].shape] == [1, 6, 9, 2]
+    with torch.no_grad():
+        expected = theirs(ids, output_attentions=True).attentions[0]
+        with watch(ours) as records:
+            ours(ids)
+    torch.testing.assert_close(records.records[0].values, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["late", "bos", "mean"])
