@@ -19,14 +19,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VEN
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-parity test-browser test-slow test-all coverage lint docs notebooks clean
+.PHONY: help demo test test-unit test-parity test-browser test-slow test-all coverage lint docs web notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # Install torch first, from PyTorch's index of CPU builds: PyPI's builds for Linux include gigabytes of CUDA libraries.
 # If that index is unreachable, pip's default index is used.
-$(VENV)/core: pyproject.toml constraints.txt hatch_build.py $(wildcard src/clearhead/kernels/native/*.[ch])
+$(VENV)/core: pyproject.toml constraints.txt hatch_build.py $(wildcard src/clearhead/kernels/native/*.[ch] web/*.* web/source/*.* web/source/*/*.*)
 	$(PYTHON) -m venv $(VENV)
 	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt
 	$(PIP) --retries 0 --timeout 15 --index-url $(TORCH_INDEX) "torch==$(TORCH)" 2>/dev/null || $(PIP) "torch==$(TORCH)"
@@ -77,8 +77,11 @@ lint: $(VENV)/dev ## run ruff, mypy --strict, the import contract, the structure
 docs: $(VENV)/dev ## build the documentation site in site/; requires npm
 	$(BIN)/mkdocs build --strict
 
+web: ## build the page of `clearhead export --to web`; requires npm
+	$(PYTHON) web/build.py
+
 notebooks: $(VENV)/dev ## run the notebooks and store their outputs
 	$(BIN)/python notebooks/execute.py
 
 clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) docs/web/node_modules dist site htmlcov demo.html coverage.xml .coverage .coverage.*
+	rm -rf $(VENV) docs/web/node_modules web/node_modules src/clearhead/export/web/static dist site htmlcov demo.html coverage.xml .coverage .coverage.*

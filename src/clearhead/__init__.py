@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clearhead.inspection.trace.trace import traced as traced
     from clearhead.inspection.verify.certificate import Certificate as Certificate
     from clearhead.inspection.verify.verify import verify as verify
+    from clearhead.integrations.transformers.pipeline import pipeline as pipeline
     from clearhead.layers.attention import CrossAttention as CrossAttention
     from clearhead.layers.attention import MultiHeadAttention as MultiHeadAttention
     from clearhead.layers.cache import CrossAttentionCache as CrossAttentionCache
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from clearhead.models.heads import MaskedLanguageModel as MaskedLanguageModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
     from clearhead.pipelines.answering.answers import Answer as Answer
+    from clearhead.pipelines.encoding.quantization import quantize_vectors as quantize_vectors
     from clearhead.pipelines.question_answerer import QuestionAnswerer as QuestionAnswerer
     from clearhead.pipelines.reranker import RankedDocument as RankedDocument
     from clearhead.pipelines.reranker import Reranker as Reranker
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from clearhead.pipelines.text_classifier import TextClassifier as TextClassifier
     from clearhead.pipelines.text_encoder import TextEncoder as TextEncoder
     from clearhead.pipelines.text_to_text import TextToText as TextToText
+    from clearhead.retrieval.index import Index as Index
+    from clearhead.retrieval.index import SearchResult as SearchResult
     from clearhead.runtime.process import tune_process as tune_process
     from clearhead.stacks.decoder import Decoder as Decoder
     from clearhead.stacks.decoder import DecoderLayer as DecoderLayer
@@ -73,6 +77,7 @@ _HOME = {
     "Generated": "pipelines.seq2seq.outputs",
     "GenerationConfig": "generation.config",
     "SelfAttentionCache": "layers.cache",
+    "Index": "retrieval.index",
     "LayerNorm": "layers.norm",
     "LayerOptions": "layers.options",
     "LearnedPositionalEncoding": "layers.embedding",
@@ -85,6 +90,7 @@ _HOME = {
     "RMSNorm": "layers.norm",
     "RankedDocument": "pipelines.reranker",
     "Reranker": "pipelines.reranker",
+    "SearchResult": "retrieval.index",
     "Seq2Seq": "models.seq2seq",
     "Seq2SeqConfig": "models.config",
     "Step": "inspection.trace.records",
@@ -96,6 +102,8 @@ _HOME = {
     "Trace": "inspection.trace.records",
     "lint": "inspection.lint.lint",
     "lint_masks": "inspection.lint.lint_masks",
+    "pipeline": "integrations.transformers.pipeline",
+    "quantize_vectors": "pipelines.encoding.quantization",
     "scaled_dot_product": "equations.attention",
     "trace": "inspection.trace.trace",
     "traced": "inspection.trace.trace",

@@ -43,6 +43,20 @@ OF_ONE = {
         "local_rotary_theta": st.sampled_from([None, 500.0]),
     },
 }
+GATES = st.sampled_from(["reglu", "geglu", "geglu_tanh", "swiglu"])
+ROTARY = {"rotary_theta": st.sampled_from([500.0, 1e6]), "rotary_factor": st.sampled_from([1.5, 8.0])}
+OF_ONE["eurobert"] = ROTARY | {
+    "activation": GATES,
+    "attention_bias": st.booleans(),
+    "feedforward_bias": st.booleans(),
+    "num_kv_heads": st.sampled_from([None, 1]),
+    "head_dim": st.sampled_from([None, 6]),
+    "eps": st.sampled_from([1e-6, 1e-3]),
+}
+BERT_LIKE = {"num_token_types": st.integers(1, 3), "pooler": st.booleans(), "eps": st.sampled_from([1e-12, 1e-3])}
+OF_ONE["nomic_bert"] = ROTARY | BERT_LIKE | {"activation": GATES, "head_dim": st.sampled_from([None, 6])}
+OF_ONE["gte"] = ROTARY | BERT_LIKE | {"activation": GATES, "num_token_types": st.integers(0, 2)}
+OF_ONE["jina_embeddings_v3"] = ROTARY | BERT_LIKE
 DECODING = {
     "activation": st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"]),
     "embedding_scale": st.booleans(),
@@ -72,7 +86,8 @@ def parts_of(family):
         free = dict(T5)
     if family == "mpnet":
         del free["pad_id"]
-    return st.fixed_dictionaries(SIZES, optional=free)
+    sizes = {name: part for name, part in SIZES.items() if family != "eurobert" or name != "drop_prob"}
+    return st.fixed_dictionaries(sizes, optional=free)
 
 
 def enlivened(model):
@@ -84,8 +99,9 @@ def enlivened(model):
 
 
 def with_explicit_biases(config):
-    """Return an equivalent config in which no part refers to `bias`."""
-    return replace(config, **{f"{part}_bias": config.layer_options.has_bias(part) for part in get_args(Part)})
+    """Return an equivalent config in which no part refers to `bias`, and no heads to num_heads."""
+    biases = {f"{part}_bias": config.layer_options.has_bias(part) for part in get_args(Part)}
+    return replace(config, num_kv_heads=config.num_kv_heads or config.num_heads, **biases)
 
 
 def assert_within(ours, theirs, bound=2e-5):
@@ -96,6 +112,18 @@ def assert_within(ours, theirs, bound=2e-5):
 @given(data=st.data())
 @settings(max_examples=4)
 def test_new_encoder_opens_in_transformers(name, data, tmp_path):
+    check_new_encoder(name, data, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(OF_ONE))
+@given(data=st.data())
+@settings(max_examples=40)
+def test_many_new_encoders_open_in_transformers(name, data, tmp_path):
+    check_new_encoder(name, data, tmp_path)
+
+
+def check_new_encoder(name, data, tmp_path):
     parts = data.draw(parts_of(name))
     config = ENCODER_FAMILIES[name].make_config(**parts)
     assert {part: getattr(config, part) for part in parts} == parts

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from support.models.families import FAMILIES, make
+from support.models.families import FAMILIES, SPAN_FAMILIES, make
 
 from clearhead import EncoderModel, masks
 from clearhead.checkpoints import ENCODER_FAMILIES as OURS
@@ -49,7 +49,7 @@ def test_new_classifier_opens_in_transformers(name, tmp_path):
     assert all(torch.equal(tensor, again.state_dict()[key]) for key, tensor in model.state_dict().items())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", SPAN_FAMILIES)
 def test_new_span_classifier_opens_in_transformers(name, tmp_path):
     make(name, tmp_path / "body")
     encoder, family = load_encoder(tmp_path / "body")
@@ -109,5 +109,9 @@ def test_invalid_heads_and_labels_are_refused():
         new_classifier(tiny(), OURS["bert"], ["a", "a"])
     with pytest.raises(ValueError, match="one label or more"):
         new_classifier(tiny(), OURS["bert"], [])
+    with pytest.raises(
+        ValueError, match="a eurobert checkpoint has no head for question answering. Use one of: .*bert"
+    ):
+        new_span_classifier(tiny("eurobert"), OURS["eurobert"])
     with pytest.raises(ValueError, match="a bert checkpoint cannot hold positions='rotary'"):
         new_classifier(tiny("modernbert"), OURS["bert"], ["a"])

@@ -17,11 +17,12 @@ from support.data.training import spec as training_recipe
 from support.models import folders
 from support.models.seq2seq import make
 
+from clearhead import Index, TextEncoder
 from clearhead.cli.main import app
 from clearhead.io.locks import LOCK_NAME, folder_lock, writer_lock
 
 READERS = {
-    *("answer", "serve", "trace", "lint"),
+    *("answer", "explore", "lint", "search", "serve", "trace"),
     "evaluate similarity",
 }
 """Commands that write to standard output alone."""
@@ -32,6 +33,8 @@ FILES = {
     "encode --resume": ("{0}/texts.txt -m {0}/bert --resume -o {1}.jsonl", "out.jsonl"),
     "classify": ("{0}/texts.txt -m {0}/bert -o {1}.txt", "out.txt"),
     "rerank": ("{0}/texts.txt {0}/texts.txt -m {0}/bert -o {1}.jsonl", "out.jsonl"),
+    "index": ("{0}/texts.txt -m {0}/bert -o {1}", "out"),
+    "index --append": ("{0}/texts.txt --append -o {0}/index", "index"),
     "translate": ("{0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
     "summarize": ("{0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
     "view": ("hello -m {0}/bert -o {1}.html", "out.html"),
@@ -83,6 +86,7 @@ def folder(tmp_path_factory, tiny_bert):
     (folder / "translator").mkdir()
     folders.marian(folder / "translator")
     (folder / "texts.txt").write_text("hello world\nthe old bridge\n", encoding="utf-8")
+    Index.build(TextEncoder.from_pretrained(folder / "bert"), ["hello"], folder / "index")
     (folder / "pickled").mkdir()
     torch.save({"weight": torch.ones(2)}, folder / "pickled" / "pytorch_model.bin")
     squad = {"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "1", "question": "a", "answers": []}]}]}]}

@@ -104,6 +104,27 @@ def test_weights_of_another_checkpoint_or_version_and_damaged_files_are_refused(
     load_fails("is damaged")
 
 
+def test_auto_warns_of_damaged_weights(quantized, tmp_path, caplog):
+    folder = shutil.copytree(quantized[0] / "int8", tmp_path / "copy")
+    (folder / files.FILE).write_bytes((folder / files.FILE).read_bytes()[:100])
+    assert TextEncoder.from_pretrained(folder).precision.name != "int8"
+    assert f"{folder / files.FILE} is damaged" in caplog.text
+    assert "run `clearhead quantize` again" in caplog.text
+
+
+def test_the_copy_has_the_shortlist(tmp_path):
+    source = tmp_path / "marian"
+    source.mkdir()
+    folders.marian(source)
+    for name in ("source.txt", "target.txt"):
+        (tmp_path / name).write_text("the house\na small dog\n")
+    status, _, err = clearhead("shortlist", str(source), str(tmp_path / "source.txt"), str(tmp_path / "target.txt"))
+    assert status == 0, err
+    quantize(source, tmp_path / "int8")
+    loaded = [TextToText.from_pretrained(tmp_path / name, shortlist=True) for name in ("marian", "int8")]
+    assert torch.equal(loaded[0].shortlist.tokens_T, loaded[1].shortlist.tokens_T)
+
+
 def change_tensor(field, change):
     name = f"encoder.layers.0.attention.qkv.{field}"
     return lambda tensors: {**tensors, name: change(tensors[name])}

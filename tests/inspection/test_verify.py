@@ -11,7 +11,7 @@ import torch
 from support.command import clearhead, refused, started
 from support.models import families, seq2seq
 
-from clearhead import checkpoints, verify
+from clearhead import verify
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.equations import positions
 from clearhead.inspection.verify import checks
@@ -33,7 +33,7 @@ def failed(certificate):
     return {check.name for check in certificate.checks if not check.holds}
 
 
-@pytest.mark.parametrize("name", sorted(checkpoints.ENCODER_FAMILIES))
+@pytest.mark.parametrize("name", families.FAMILIES)
 def test_correct_encoder_passes(name, tmp_path):
     families.make(name, tmp_path)
     certificate = verify(tmp_path, reference="transformers")

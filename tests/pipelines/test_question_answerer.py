@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.models.families import FAMILIES, make
+from support.models.families import SPAN_FAMILIES, make
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertTokenizerFast
 
 from clearhead import QuestionAnswerer
@@ -25,7 +25,7 @@ LONG = "The old bridge, it was closed!  After\tthe storm this world is a test: h
 PAIRS = [(QUESTION, SHORT), ("hello", LONG), (QUESTION, "storm")]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=SPAN_FAMILIES)
 def pair(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     theirs = make(request.param, folder, "ForQuestionAnswering")

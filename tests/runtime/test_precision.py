@@ -1,5 +1,8 @@
 """A linear kernel is one converter and one registered precision, which every pipeline accepts by name."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -131,6 +134,15 @@ def test_precision_keeps_the_original_and_follows_its_changes(name, model_name):
     assert changed.dtype == first.dtype
     assert not torch.allclose(changed, first, atol=1e-3, rtol=1e-2)
     torch.testing.assert_close(changed, new, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("precision", ["auto", "bfloat16"])
+def test_auto_chooses_float32_where_pytorch_is_limited_to_avx2(precision):
+    code = "from clearhead.runtime.precision import choose_precision as c; import torch; "
+    code += f"print(c({precision!r}, torch.device('cpu')).name)"
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ("float32" if precision == "auto" else precision)
 
 
 @pytest.mark.usefixtures("rounded")

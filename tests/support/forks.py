@@ -22,6 +22,7 @@ CONTEXT.set_forkserver_preload(
         "clearhead.corpus.encode",
         "clearhead.pipelines.summarizer",
         "clearhead.pipelines.text_classifier",
+        "clearhead.retrieval.index",
         "clearhead.inspection.lint.checkpoint",
         "clearhead.inspection.report.html",
         "clearhead.inspection.verify.verify",

@@ -59,19 +59,23 @@ def architecture(folder: Path) -> str:
 
 
 def load_encoder(
-    folder: Path, configure: Callable[[EncoderConfig], EncoderConfig] = unchanged
+    folder: Path,
+    configure: Callable[[EncoderConfig], EncoderConfig] = unchanged,
+    *,
+    adapter: str | None = None,
 ) -> tuple[EncoderModel, EncoderFamily]:
     """Return the encoder in a folder, in float32 and evaluation mode, and its family.
 
     Args:
         folder: the model folder.
         configure: changes the config before the model is built, such as its dropout rates.
+        adapter: the name of a low-rank adapter of the folder to merge into the weights; None for none.
 
     Raises:
         ValueError: a file is missing or broken, or an architecture or a config key is not supported.
     """
     family, data = _encoder_family(folder)
-    return family.load(folder, data, configure), family
+    return family.load(folder, data, configure, adapter), family
 
 
 def load_classifier(
@@ -166,6 +170,9 @@ def _encoder_family(folder: Path) -> tuple[EncoderFamily, dict[str, Any]]:
             f"{', '.join(ENCODER_FAMILIES)}"
         )
     _warn_if_interrupted(folder)
+    for family in ENCODER_FAMILIES.values():
+        if family.also_reads and all(data.get(key) == value for key, value in family.also_reads.items()):
+            return family, data
     return _find_family(folder, model_type, ENCODER_FAMILIES), data
 
 

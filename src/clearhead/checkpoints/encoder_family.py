@@ -1,7 +1,7 @@
 """Encoder family: parameter names, config.json schema, heads and tokenizer of one kind of checkpoint."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from clearhead.checkpoints.schema.parameter_names import ParameterNames
 from clearhead.checkpoints.schema.registry import FamilyRegistry
 from clearhead.io.model_folder import write_model
 from clearhead.io.safetensors import read_weights
-from clearhead.models.config import EncoderConfig, HeadConfig, Pooling, Problem
+from clearhead.models.config import EncoderConfig, HeadConfig, HeadPooling, Problem
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, SpanClassifier
 from clearhead.tokenizers.auto import TokenizerFormat
@@ -25,6 +25,11 @@ log = logging.getLogger(__name__)
 
 _HEAD_DROP_PROB = 0.1
 """Dropout of a classification head whose config.json has no classifier_dropout."""
+
+MergeAdapter = Callable[[dict[str, Tensor], Path, Mapping[str, Any], str | None], dict[str, Tensor]]
+"""From the tensors of a file, its folder, its config.json and the name of an adapter to the merged tensors."""
+
+_PURPOSES: Mapping[Task, str] = {"classification": "classification", "span": "question answering"}
 
 ENCODER_FAMILIES: FamilyRegistry["EncoderFamily"] = FamilyRegistry()
 """All encoder families by model type."""
@@ -45,10 +50,17 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
 
     Args:
         parameter_names: the tensor names of the encoder.
+        other_names: its tensor names in other files; the table with the most names of a file is used.
         prefix: the prefix of these names in a model with a head, such as "bert.".
         heads: the classification and span heads.
         masked_lm: the head for masked language modeling.
         head_pooling_key: the config.json key with the pooling of a classifier; None for the first token.
+        head_poolings: its values -> our poolings; the first one is the default.
+        other_prefixes: prefixes that other files have instead.
+        also_reads: keys of a config.json of this family with another model_type, and their values.
+        translate: from a config.json of the family's first code to the keys of this table.
+        adapters: merges a low-rank adapter into the tensors of a file; None for a family without adapters.
+        in_transformers: whether transformers has the architecture.
         head_drop_key: the config.json key with the dropout of a classifier.
         tokenizer: the sentencepiece vocabulary and languages of the tokenizer, if it has any.
         others: as in `ConfigSchema`.
@@ -57,9 +69,16 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
     parameter_names: ParameterNames
     prefix: str
     masked_lm: MaskedLMSchema
+    other_names: Sequence[ParameterNames] = ()
+    other_prefixes: Sequence[str] = ()
+    also_reads: Mapping[str, Any] = field(default_factory=dict)
+    translate: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda data: data
+    adapters: MergeAdapter | None = None
+    in_transformers: bool = True
     allowed_values: Mapping[str, Any] = field(default_factory=lambda: ENCODER_VALUES)
     heads: Mapping[Task, HeadSchema] = field(default_factory=dict)
     head_pooling_key: str | None = None
+    head_poolings: Mapping[str, HeadPooling] = field(default_factory=lambda: {"cls": "cls", "mean": "mean"})
     head_drop_key: str = "classifier_dropout"
     tokenizer: TokenizerFormat = field(default_factory=TokenizerFormat)
 
@@ -99,7 +118,11 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         Raises:
             ValueError: a key is missing, or one that changes the result is not supported.
         """
-        return self._from_json(EncoderConfig, data, names, source)
+        try:
+            keys = self.translate(data)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
+        return self._from_json(EncoderConfig, keys, names, source)
 
     def write_config(self, config: EncoderConfig) -> dict[str, Any]:
         """Return the config.json of a config.
@@ -112,7 +135,11 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         return self._to_json(config)
 
     def load(
-        self, folder: Path, data: Mapping[str, Any], configure: Callable[[EncoderConfig], EncoderConfig] = unchanged
+        self,
+        folder: Path,
+        data: Mapping[str, Any],
+        configure: Callable[[EncoderConfig], EncoderConfig] = unchanged,
+        adapter: str | None = None,
     ) -> EncoderModel:
         """Return the encoder in a folder, in float32 and evaluation mode.
 
@@ -120,19 +147,21 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
             folder: the model folder.
             data: the contents of its config.json.
             configure: changes the config before the model is built, such as its dropout rates.
+            adapter: the name of a low-rank adapter of the folder to merge into the weights; None for none.
 
         Raises:
-            ValueError: a tensor is missing, unexpected or misshapen, or a config key is not supported.
+            ValueError: a tensor is missing, unexpected or misshapen, or a config key or an adapter is not supported.
         """
-        tensors, source = read_weights(folder)
+        tensors, source = self.read_tensors(folder, data, adapter)
         tensors = self.without_prefix(tensors, source)
         config = configure(self._checked_config(folder, data, tensors, source))
-        ignored = self.parameter_names.ignored_in(tensors)
+        names = self.names_for(config, tensors)
+        ignored = names.ignored_in(tensors)
         if ignored:
             log.info("%s: ignored %d tensors that encoding does not use: %s", source, len(ignored), ignored)
         return build_and_load(
             lambda: EncoderModel(config),
-            lambda expected: self.names_for(config).to_ours(tensors, expected, source),
+            lambda expected: names.to_ours(tensors, expected, source),
             str(folder / "config.json"),
         )
 
@@ -156,13 +185,12 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         Raises:
             ValueError: as in `load`; or the folder has no head for the task.
         """
-        tensors, source = read_weights(folder)
-        schema = self.heads[task]
+        tensors, source = self.read_tensors(folder, data)
+        schema = self.head_schema(task)
         head_tensors = {name: tensors.pop(name) for name in schema.rows if isinstance(name, str) and name in tensors}
         output = next(str(name) for name, ours in schema.rows.items() if ours == "out.weight")
         if output not in head_tensors:
-            purpose = {"span": "question answering"}.get(task, task)
-            raise ValueError(f"{source} has no {output}; {purpose} needs the head of a {schema.architecture}")
+            raise ValueError(f"{source} has no {output}; {_PURPOSES[task]} needs the head of a {schema.architecture}")
         encoder_tensors = self.without_prefix(tensors, source)
         config = configure(self._checked_config(folder, data, encoder_tensors, source))
         config_file = str(folder / "config.json")
@@ -173,8 +201,9 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
 
         def to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
             head = head_names.to_ours(head_tensors, _remove_prefix("head.", expected), source)
+            names = self.names_for(config, encoder_tensors)
             in_encoder = _remove_prefix(ENCODER_PREFIX, expected)
-            encoder = self.names_for(config).to_ours(encoder_tensors, in_encoder, source)
+            encoder = names.to_ours(encoder_tensors, in_encoder, source)
             return _add_prefix("head.", head) | _add_prefix(ENCODER_PREFIX, encoder)
 
         build = EncoderClassifier if task == "classification" else SpanClassifier
@@ -196,7 +225,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
             keys: more keys of config.json.
         """
         task: Task = "classification" if isinstance(model, EncoderClassifier) else "span"
-        schema, head_config = self.heads[task], model.head_config
+        schema, head_config = self.head_schema(task), model.head_config
         data = self.write_config(self.storable_config(model.encoder.config)) | {"architectures": [schema.architecture]}
         data["id2label"] = {str(number): label for number, label in enumerate(head_config.labels)}
         data["label2id"] = {label: number for number, label in enumerate(head_config.labels)}
@@ -208,17 +237,31 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         keys_of_head = {schema.activation_key: head_config.activation, schema.bias_key: head_config.dense_bias}
         data |= {key: value for key, value in keys_of_head.items() if key}
         if self.head_pooling_key:
-            data[self.head_pooling_key] = head_config.pooling
-        names = self.names_for(model.encoder.config)
-        encoder = _add_prefix(self.prefix, names.to_foreign(model.encoder.state_dict()))
+            data[self.head_pooling_key] = self._foreign_pooling(head_config.pooling)
+        foreign = self.names_for(model.encoder.config).to_foreign(model.encoder.state_dict())
+        encoder = _add_prefix(self.prefix, foreign)
         data |= keys
         write_model(folder, data, encoder | ParameterNames(rows=schema.rows).to_foreign(model.head.state_dict()))
 
-    def names_for(self, config: EncoderConfig) -> ParameterNames:
-        """Return the tensor names of an encoder; those of layers in groups contain the number of the group."""
-        if config.layer_groups is None:
-            return self.parameter_names
-        return replace(self.parameter_names, group_layers=config.group_layers)
+    def read_tensors(
+        self, folder: Path, data: Mapping[str, Any], adapter: str | None = None
+    ) -> tuple[dict[str, Tensor], str]:
+        """Return the tensors of a folder, with an adapter merged, and the path of their file.
+
+        Raises:
+            ValueError: the file is missing or broken; the folder has no such adapter.
+        """
+        tensors, source = read_weights(folder)
+        for prefix in self.other_prefixes:
+            tensors = {
+                self.prefix + name.removeprefix(prefix) if name.startswith(prefix) else name: tensor
+                for name, tensor in tensors.items()
+            }
+        if self.adapters is not None:
+            return self.adapters(tensors, folder, data, adapter), source
+        if adapter is not None:
+            raise ValueError(f"{folder} has no adapter {adapter!r}: a {self.model_type} model has no adapters")
+        return tensors, source
 
     def without_prefix(self, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
         """Return the tensors of a file under their names in an encoder without a head.
@@ -233,6 +276,36 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
                 raise ValueError(f"{source} has tensor {short} twice, with and without the prefix {self.prefix!r}")
             encoder[short] = tensor
         return encoder
+
+    def head_schema(self, task: Task) -> HeadSchema:
+        """Return the names and options of the head for a task.
+
+        Raises:
+            ValueError: the family has no such head.
+        """
+        if task not in self.heads:
+            others = [family.model_type for family in ENCODER_FAMILIES.values() if task in family.heads]
+            raise ValueError(
+                f"a {self.model_type} checkpoint has no head for {_PURPOSES[task]}. Use one of: {', '.join(others)}"
+            )
+        return self.heads[task]
+
+    def names_for(self, config: EncoderConfig, tensors: Iterable[str] = ()) -> ParameterNames:
+        """Return the tensor names of the encoder, for its groups of layers and its heads that share keys and values.
+
+        Args:
+            config: the config of the encoder.
+            tensors: the names in the file to read; none to write.
+        """
+        present = list(tensors)
+        names = max((self.parameter_names, *self.other_names), key=lambda names: names.count_in(present))
+        if config.layer_groups is not None:
+            names = replace(names, group_layers=config.group_layers)
+        shared = config.num_kv_heads
+        if shared is None or shared == config.num_heads:
+            return names
+        rows = (f"encoder.layers.{{}}.attention.qkv.{part}" for part in ("weight", "bias"))
+        return replace(names, shares=dict.fromkeys(rows, (config.num_heads, shared, shared)))
 
     def check_num_layers(self, config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> None:
         """Raise a ValueError for more layers than tensors, before a model of a million layers is built."""
@@ -266,19 +339,28 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         problem = data.get("problem_type") or "single_label_classification"
         if problem not in get_args(Problem):
             raise ValueError(f"{source} has problem_type={problem!r}. Use one of: {', '.join(get_args(Problem))}")
-        pooling = data.get(self.head_pooling_key or "") or "cls"
-        if pooling not in ("cls", "mean"):
+        pooling = data.get(self.head_pooling_key or "") or next(iter(self.head_poolings))
+        if pooling not in self.head_poolings:
             raise ValueError(
-                f"{source} has {self.head_pooling_key}={pooling!r}, which is not supported. Use cls or mean"
+                f"{source} has {self.head_pooling_key}={pooling!r}, which is not supported. "
+                f"Use {' or '.join(self.head_poolings)}"
             )
         return HeadConfig(
             labels=labels,
-            pooling=cast(Pooling, pooling),
+            pooling=self.head_poolings[pooling],
             activation=activation,
             dense_bias=bool(data.get(schema.bias_key or "", schema.dense_bias)),
             norm=schema.norm,
             drop_prob=drop_prob,
             problem=cast(Problem, problem),
+        )
+
+    def _foreign_pooling(self, ours: HeadPooling) -> str:
+        for foreign, pooling in self.head_poolings.items():
+            if pooling == ours:
+                return foreign
+        raise ValueError(
+            f"a {self.model_type} classifier cannot hold pooling={ours!r}; it needs {' or '.join(self.head_poolings)}"
         )
 
 
@@ -289,7 +371,10 @@ def register(family: EncoderFamily) -> EncoderFamily:
         ValueError: a table names a config field that does not exist; another family has the same model type.
     """
     family.check_field_names(EncoderConfig)
-    family = replace(family, parameter_names=replace(family.parameter_names, family=family.model_type))
+    first, *others = (
+        replace(names, family=family.model_type) for names in (family.parameter_names, *family.other_names)
+    )
+    family = replace(family, parameter_names=first, other_names=tuple(others))
     return ENCODER_FAMILIES.register(family)
 
 

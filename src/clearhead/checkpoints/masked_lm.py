@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.load import ENCODER_PREFIX, build_and_load
@@ -15,10 +15,11 @@ from clearhead.checkpoints.schema.config_schema import unchanged
 from clearhead.checkpoints.schema.head_schema import MaskedLMSchema
 from clearhead.checkpoints.schema.parameter_names import ParameterNames
 from clearhead.io.model_folder import write_model
-from clearhead.io.safetensors import read_weights
+from clearhead.layers.embedding import TokenEmbedding
+from clearhead.layers.feedforward import GATES
 from clearhead.models.config import EncoderConfig
 from clearhead.models.encoder import EncoderModel, init_weights
-from clearhead.models.heads import MaskedLanguageModel, MaskedLMHead
+from clearhead.models.heads import MaskedLanguageModel, new_masked_lm_head
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +48,9 @@ def new_masked_lm(encoder: EncoderModel, family: EncoderFamily) -> MaskedLanguag
     'gelu'
     """
     config = replace(encoder.config, pooler=False)
-    family.write_config(family.storable_config(config))  # raises for values that the family cannot store
-    options = _head_options(family, config, {}, f"{family.model_type}'s defaults")
+    # raises for values that the family cannot store
+    data = family.write_config(family.storable_config(config))
+    options = _head_options(family, config, data, f"{family.model_type}'s defaults")
     tensors = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     return _with_new_head(config, options, _without_pooler(tensors))
 
@@ -72,7 +74,7 @@ def load_masked_lm_of(
     Raises:
         ValueError: as in `EncoderFamily.load`; the head is incomplete, or its output is not tied to the embedding.
     """
-    tensors, source = read_weights(folder)
+    tensors, source = family.read_tensors(folder, data)
     outputs = {name for head in family.heads.values() for name, ours in head.rows.items() if ours == "out.weight"}
     has_other_head = bool(outputs & tensors.keys())
     # the form of the head that the file has
@@ -84,9 +86,11 @@ def load_masked_lm_of(
     config = configure(family.read_config(data, encoder_tensors, config_file))
     family.check_num_layers(config, encoder_tensors, source)
     options = _head_options(family, config, data, config_file)
+    if output is not None and not options["tie_output"]:
+        head_tensors[f"{family.masked_lm.decoder}.weight"] = output
 
     def encoder_to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-        return family.names_for(config).to_ours(encoder_tensors, expected, source)
+        return family.names_for(config, encoder_tensors).to_ours(encoder_tensors, expected, source)
 
     if not head_tensors or has_other_head:
         log.warning("%s has no head for masked language modeling; a new one is initialized at random", source)
@@ -96,7 +100,7 @@ def load_masked_lm_of(
     def to_ours(expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
         in_encoder = {name: shape for name, shape in expected.items() if name.startswith(ENCODER_PREFIX)}
         encoder = encoder_to_ours({name.removeprefix(ENCODER_PREFIX): shape for name, shape in in_encoder.items()})
-        if output is not None and not torch.equal(output, encoder["embedding.tokens.weight"]):
+        if output is not None and options["tie_output"] and not torch.equal(output, encoder["embedding.tokens.weight"]):
             raise ValueError(
                 f"{source}: tensor {schema.decoder}.weight is not the token embedding; "
                 "a model with an untied output is not supported"
@@ -122,7 +126,7 @@ def save_masked_lm(model: MaskedLanguageModel, family: EncoderFamily, folder: Pa
     schema, config = family.masked_lm, replace(model.encoder.config, pooler=False)
     data = family.write_config(family.storable_config(config)) | {
         "architectures": [schema.architecture],
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": model.output.tokens is model.encoder.embedding.tokens,
     }
     options = _options_of(model)
     keys = {
@@ -130,7 +134,7 @@ def save_masked_lm(model: MaskedLanguageModel, family: EncoderFamily, folder: Pa
         "dense_bias": schema.dense_bias_key,
         "output_bias": schema.output_bias_key,
     }
-    data |= {key: options[name] for name, key in keys.items() if key}
+    data |= {key: options[name] for name, key in keys.items() if key and key not in data}
     expected = _head_options(family, config, data, "the config of the head")
     if options != expected:
         raise ValueError(f"a {family.model_type} checkpoint cannot hold a head with {options}; it needs {expected}")
@@ -162,38 +166,42 @@ def _pop_head(
 def _options_of(model: MaskedLanguageModel) -> dict[str, Any]:
     return {
         "activation": model.activation,
-        "dense_bias": model.head.dense.bias is not None,
+        "dense_bias": isinstance(model.head, nn.Identity) or model.head.dense.bias is not None,
         "output_bias": model.output.bias is not None,
+        "has_transform": not isinstance(model.head, nn.Identity),
+        "tie_output": model.output.tokens is model.encoder.embedding.tokens,
     }
 
 
 def _head_options(family: EncoderFamily, config: EncoderConfig, data: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the arguments of `MaskedLanguageModel` that follow from config.json."""
     schema = family.masked_lm
-    activation = data.get(schema.activation_key or "") or schema.activation or config.activation
+    activation = data.get(schema.activation_key or "") or schema.activation
+    activation = activation or GATES.get(config.activation, config.activation)
     if activation not in ("gelu", "gelu_tanh", "relu", "silu", "tanh"):
         raise ValueError(f"{source} has {schema.activation_key}={activation!r}, which is not supported. Use gelu")
-    keys = {"dense_bias": (schema.dense_bias_key, schema.dense_bias), "output_bias": (schema.output_bias_key, True)}
+    keys = {
+        "dense_bias": (schema.dense_bias_key, schema.dense_bias),
+        "output_bias": (schema.output_bias_key, schema.output_bias),
+        "tie_output": (None if schema.tied else "tie_word_embeddings", schema.tied),
+    }
     biases = {name: default if data.get(key or "") is None else data[str(key)] for name, (key, default) in keys.items()}
     if not all(isinstance(value, bool) for value in biases.values()):
         raise ValueError(f"{source} has {biases}; expected true or false")
-    return {"activation": activation, **biases}
+    return {"activation": activation, "has_transform": schema.has_transform, **biases}
 
 
 def _with_new_head(
     config: EncoderConfig, options: Mapping[str, Any], encoder: Mapping[str, Tensor]
 ) -> MaskedLanguageModel:
-    head = MaskedLMHead(
-        config.d_model,
-        config.embedding_width,
-        options["activation"],
-        dense_bias=options["dense_bias"],
-        eps=config.eps,
-        norm_bias=config.layer_options.has_bias("norm"),
-    )
-    init_weights(head, config.embedding_width, config.initializer_range)
     tensors = {f"{ENCODER_PREFIX}{name}": tensor for name, tensor in encoder.items()}
-    tensors |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
+    if options["has_transform"]:
+        head = new_masked_lm_head(config, options["activation"], dense_bias=options["dense_bias"])
+        tensors |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
+    if not options["tie_output"]:
+        tokens = TokenEmbedding(config.vocab_size, config.embedding_width)
+        init_weights(tokens, config.embedding_width, config.initializer_range)
+        tensors["output.tokens.weight"] = tokens.weight.detach()
     if options["output_bias"]:
         tensors["output.bias"] = torch.zeros(config.vocab_size)
     return build_and_load(lambda: MaskedLanguageModel(config, **options), lambda expected: dict(tensors))

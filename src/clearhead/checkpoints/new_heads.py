@@ -71,7 +71,7 @@ def new_span_classifier(encoder: EncoderModel, family: EncoderFamily, *, drop_pr
 def _with_new_head(
     encoder: EncoderModel, family: EncoderFamily, task: Task, head_config: HeadConfig
 ) -> EncoderClassifier | SpanClassifier:
-    schema = family.heads[task]
+    schema = family.head_schema(task)
     head_config = replace(head_config, activation=schema.activation, dense_bias=schema.dense_bias, norm=schema.norm)
     config = replace(encoder.config, pooler=False)
     family.write_config(family.storable_config(config))  # raises for values that the family cannot store

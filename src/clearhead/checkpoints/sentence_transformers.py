@@ -1,10 +1,11 @@
 """Read and write the settings of sentence-transformers folders: of text encoders and of cross-encoders."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast, get_args
 
+from clearhead.checkpoints.schema.adapters import plain_name
 from clearhead.choices import check_choice
 from clearhead.io.json import path_inside, read_json, read_json_objects, write_json
 from clearhead.models.config import POOLINGS, Pooling
@@ -93,12 +94,25 @@ class CrossEncoderSettings:
         return {"sentence_transformers": {"activation_fn": _ACTIVATION_PATHS[self.activation]}}
 
 
-def read_settings(folder: Path) -> SentenceSettings:
+def read_settings(folder: Path, adapter: str | None = None) -> SentenceSettings:
     """Return the settings of a folder; without a modules.json, mean pooling without normalization.
+
+    Args:
+        folder: the model folder.
+        adapter: the merged adapter: its prompt is the default one, also where config.json has it (task_instructions).
 
     Raises:
         ValueError: a module, a pooling or an option is not supported.
     """
+    settings = _read_settings(folder)
+    if adapter is None:
+        return settings
+    prompts = _read_prompts(folder / "config.json", "task_instructions")[0] | dict(settings.prompts)
+    own = [name for name in prompts if plain_name(name) == plain_name(adapter)]
+    return replace(settings, prompts=prompts, default_prompt=own[0]) if own else settings
+
+
+def _read_settings(folder: Path) -> SentenceSettings:
     modules_file = folder / "modules.json"
     if not modules_file.is_file():
         return SentenceSettings()
@@ -248,11 +262,11 @@ def _activation_of(path: object, source: str) -> Activation:
     return cast(Activation, name)
 
 
-def _read_prompts(path: Path) -> tuple[dict[str, str], str | None]:
+def _read_prompts(path: Path, key: str = "prompts") -> tuple[dict[str, str], str | None]:
     data = _optional_json(path)
-    prompts, default = data.get("prompts") or {}, data.get("default_prompt_name")
+    prompts, default = data.get(key) or {}, data.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(prompt, str) for prompt in prompts.values()):
-        raise ValueError(f"{path} has prompts={prompts!r}; expected an object of texts")
+        raise ValueError(f"{path} has {key}={prompts!r}; expected an object of texts")
     if default is not None and (not isinstance(default, str) or default not in prompts):
         raise ValueError(f"{path} has default_prompt_name={default!r}, but its prompts are: {', '.join(prompts)}")
     return prompts, default

@@ -10,6 +10,7 @@ from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.families.bart import BART
 from clearhead.checkpoints.seq2seq_family import with_explicit_sizes
 from clearhead.layers.embedding import LearnedPositionalEncoding
+from clearhead.layers.feedforward import GATES
 from clearhead.layers.options import Part
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
@@ -136,6 +137,8 @@ def _check_fits_bart(config: EncoderConfig, family: EncoderFamily) -> None:
     differences = {
         "its positions are not learned": config.positions != "learned",
         "it has relative position biases": config.relative_buckets > 0,
+        "its heads share keys or have another width": config.num_kv_heads is not None or config.head_dim is not None,
+        "its norms are RMSNorms": config.norm != "layer",
         "its attention has scores for distances": config.distance_terms != "none",
         "it has a convolution": config.convolution_width > 0,
         "its layers share weights": config.layer_groups is not None,
@@ -145,7 +148,7 @@ def _check_fits_bart(config: EncoderConfig, family: EncoderFamily) -> None:
         "its embedding has no norm": not config.embedding_norm,
         "its layers lack biases": not all(map(config.layer_options.has_bias, get_args(Part))),
         "its embedding is not as wide as its layers": config.embedding_width != config.d_model,
-        "its feed-forwards are gated": config.activation.startswith("geglu"),
+        "its feed-forwards are gated": config.activation in GATES,
     }
     reasons = [reason for reason, applies in differences.items() if applies]
     if reasons:

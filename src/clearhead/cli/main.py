@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from clearhead._version import __version__
 from clearhead.choices import did_you_mean
 from clearhead.cli.evaluate import evaluate
+from clearhead.cli.inspection.explore import explore
 from clearhead.cli.inspection.lint import lint
 from clearhead.cli.inspection.trace import trace
 from clearhead.cli.inspection.verify import verify
@@ -30,7 +31,9 @@ from clearhead.cli.models.shortlist import shortlist
 from clearhead.cli.text.answer import answer
 from clearhead.cli.text.classify import classify
 from clearhead.cli.text.encode import encode
+from clearhead.cli.text.index import index
 from clearhead.cli.text.rerank import rerank
+from clearhead.cli.text.search import search
 from clearhead.cli.text.summarize import summarize
 from clearhead.cli.text.translate import translate
 from clearhead.cli.training.ablate import ablate
@@ -113,6 +116,8 @@ app.command()(classify)
 app.command()(translate)
 app.command()(summarize)
 app.command()(rerank)
+app.command()(index)
+app.command()(search)
 app.command()(answer)
 app.command()(train)
 app.command()(distill)
@@ -120,6 +125,7 @@ app.command()(ablate)
 app.command()(serve)
 app.command()(trace)
 app.command()(view)
+app.command()(explore)
 app.command()(lint)
 app.command()(verify)
 app.add_typer(evaluate, name="evaluate")

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,7 @@ def _encode(
     on_step: Callable[[int, int, int], None],
 ) -> EncodingStats:
     resume_file = _resume_file(output)
-    settings = _settings(encoder, corpus, options, window_texts)
+    settings = run_settings(encoder, corpus, options, window_texts)
     part = PartFile(output, encoder.width(options.truncate_dim), corpus.keep)
     stats, size = _read_resume_file(resume_file, part, settings) if resume else (EncodingStats(), 0)
     opened, num_recorded = False, stats.texts
@@ -224,19 +224,23 @@ def _read_resume_file(resume_file: Path, part: PartFile, settings: dict[str, Any
         raise ResumeError(
             f"{resume_file} is damaged: it does not describe an interrupted run; {from_scratch}"
         ) from None
-    for name, now in settings.items():
-        if former.get(name) != now:
-            hint = f" (set OMP_NUM_THREADS={former.get(name)})" if name == "threads" else ""
-            raise ResumeError(
-                f"{part.path} cannot be resumed: {name} was {json.dumps(former.get(name))} "
-                f"and is now {json.dumps(now)}{hint}; {from_scratch}"
-            )
+    if change := changed_setting(former, settings):
+        raise ResumeError(f"{part.path} cannot be resumed: {change}; {from_scratch}")
     if not part.holds(size, sha256):
         raise ResumeError(f"{part.part} does not hold the vectors that {resume_file.name} describes; {from_scratch}")
     return stats, size
 
 
-def _settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, window_texts: int) -> dict[str, Any]:
+def changed_setting(former: Mapping[str, Any], settings: Mapping[str, Any]) -> str | None:
+    """Return a description of the first setting of a run that differs from those of an interrupted one, or None."""
+    for name, now in settings.items():
+        if former.get(name) != now:
+            hint = f" (set OMP_NUM_THREADS={former.get(name)})" if name == "threads" else ""
+            return f"{name} was {json.dumps(former.get(name))} and is now {json.dumps(now)}{hint}"
+    return None
+
+
+def run_settings(encoder: TextEncoder, corpus: Corpus, options: EncodeOptions, window_texts: int) -> dict[str, Any]:
     """Return everything that the bytes of the output depend on."""
     cpu = encoder.device.type == "cpu"
     settings: dict[str, Any] = {

@@ -39,6 +39,7 @@ class EncodingJob:
         options: as in `TextEncoder.stream`.
         precision, device, compile: as in `TextEncoder`.
         column, errors, keep: as in `Corpus`.
+        adapter: as in `TextEncoder.from_pretrained`.
     """
 
     model: str
@@ -49,6 +50,7 @@ class EncodingJob:
     errors: Errors = "strict"
     compile: bool = False
     keep: Sequence[str] = ()
+    adapter: str | None = None
 
     def corpus(self, shard: str) -> Corpus:
         """Return the texts of a shard."""
@@ -57,7 +59,11 @@ class EncodingJob:
     def encoder(self) -> TextEncoder:
         """Load the model."""
         return TextEncoder.from_pretrained(
-            self.model, precision=self.precision, device=self.device, compile=self.compile
+            self.model,
+            precision=self.precision,
+            device=self.device,
+            compile=self.compile,
+            adapter=self.adapter,
         )
 
 

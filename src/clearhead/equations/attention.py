@@ -161,6 +161,15 @@ def split_heads(x: Float[Tensor, "B L D"], num_heads: int) -> Float[Tensor, "B H
     return x.reshape(*x.shape[:2], num_heads, x.shape[-1] // num_heads).transpose(1, 2)
 
 
+def repeat_heads(x: Float[Tensor, "B G L K"], groups: int) -> Float[Tensor, "B H L K"]:
+    """Repeat each head of keys or values for the group of consecutive query heads that share it.
+
+    Equation: K_h → K_⌊h/g⌋, g = h_q / h_kv; same for V
+    Source: Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models", Section 2.2
+    """
+    return x.repeat_interleave(groups, dim=1)
+
+
 def merge_heads(x: Float[Tensor, "B H L V"]) -> Float[Tensor, "B L HV"]:
     """Concatenate the heads. The head axis must be moved back first: reshaping alone mixes positions and heads.
 

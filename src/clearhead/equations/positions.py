@@ -62,22 +62,29 @@ def add_positions(x: Float[Tensor, "B L D"], pe: Float[Tensor, "*B L D"]) -> Flo
 
 
 def rotary_angles(
-    positions: Int[Tensor, "*B L"], width: int, theta: float = 10000.0, *, dtype: torch.dtype = torch.float32
+    positions: Int[Tensor, "*B L"],
+    width: int,
+    theta: float = 10000.0,
+    *,
+    factor: float = 1.0,
+    dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "*B L half"]:
     """Return the rotation angle of each column pair of a head at each position, in radians.
 
-    Equation: φ(i, j) = i · θ^(−2j/d_k)
-    Source: Su et al. 2021, "RoFormer", Section 3.2.2
+    Equation: φ(i, j) = i / s · θ^(−2j/d_k)
+    Source: Su et al. 2021, "RoFormer", Section 3.2.2; s is the factor of Chen et al. 2023, "Extending Context Window of
+        Large Language Models via Positional Interpolation", equation 4
 
     Args:
         positions: positions in the sequence.
         width: d_k.
         theta: base of the wavelengths.
+        factor: s; above 1, positions are closer together than in training.
         dtype: dtype of the angles. Pretrained models were trained with float32 angles, which have an error of up to
             2e-4 at position 8,000; exact angles would differ from theirs.
     """
     exponent_J = torch.arange(0, width, 2, dtype=dtype, device=positions.device) / width
-    return positions[..., None].to(dtype) * (1.0 / theta**exponent_J)
+    return positions[..., None].to(dtype) * (1.0 / theta**exponent_J / factor)
 
 
 def rotate(x: Float[Tensor, "B H L K"], angles: Float[Tensor, "*B L half"]) -> Float[Tensor, "B H L K"]:
@@ -126,6 +133,40 @@ def relative_buckets(
     far = (exact + scaled.long()).clamp(max=half - 1)
     buckets = torch.where(distance < exact, distance, far)
     return buckets + half * (ahead_LM > 0) if bidirectional else buckets
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """Return the slope of each head's linear position bias: a geometric sequence from 2^(−8/n) to 2^(−8).
+
+    Equation: m_h = 2^(−8h/n), h = 1 … n, n a power of 2
+    Source: Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases", Section 3, and the authors' code:
+        for other n, those of the next lower power p, then every second one of 2p
+
+    >>> from clearhead.equations.positions import alibi_slopes
+    >>> alibi_slopes(2)
+    [0.0625, 0.00390625]
+    """
+    power: int = 2 ** (num_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8.0 * head / power) for head in range(1, power + 1)]
+    between = [2.0 ** (-4.0 * head / power) for head in range(1, 2 * power + 1, 2)]
+    return slopes + between[: num_heads - power]
+
+
+def linear_biases(slopes: Float[Tensor, "H"], queries: int, keys: int) -> Float[Tensor, "1 H L M"]:
+    """Return a bias for each head, query and key that falls with their distance, the same in both directions.
+
+    Equation: B_h(i, j) = −m_h |j − i|
+    Source: Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases"; symmetric in Günther et al. 2023,
+        "Jina Embeddings 2", Section 3
+
+    Args:
+        slopes: m_h, as from `alibi_slopes`.
+        queries: L; the last query is at the last key.
+        keys: M.
+    """
+    key_M = torch.arange(keys, device=slopes.device)
+    distance_LM = (key_M[None, :] - key_M[keys - queries :, None]).abs()
+    return -slopes[None, :, None, None] * distance_LM
 
 
 def positions_after_padding(ids: Int[Tensor, "B L"], pad_id: int) -> Int[Tensor, "B L"]:

@@ -95,7 +95,7 @@ class SourceEncoder(nn.Module):
         return self.model.encode(input_ids, padding(attention_mask))
 
 
-class _ConcatenatingCache(SelfAttentionCache):
+class ConcatenatingCache(SelfAttentionCache):
     """A cache that concatenates keys and values: a graph has no preallocated storage to write into."""
 
     def __init__(self, key_value: tuple[Tensor, Tensor] | None = None) -> None:
@@ -132,7 +132,7 @@ class Decoder(nn.Module):
         encoder_attention_mask: Int[Tensor, "B M"],
     ) -> tuple[Tensor, ...]:
         cache = DecoderCache(len(self.model.decoder.layers))
-        cache.layers = [LayerCache(_ConcatenatingCache(), layer.cross_attention) for layer in cache.layers]
+        cache.layers = [LayerCache(ConcatenatingCache(), layer.cross_attention) for layer in cache.layers]
         logits = self.model.decode(input_ids, encoder_hidden_states, None, padding(encoder_attention_mask), cache)
         return (logits, *_cached_tensors(cache, memory=True))
 
@@ -149,7 +149,7 @@ class DecoderWithPast(nn.Module):
     ) -> tuple[Tensor, ...]:
         cache = DecoderCache(len(self.model.decoder.layers))
         cache.layers = [
-            LayerCache(_ConcatenatingCache((past[at], past[at + 1])), layer.cross_attention)
+            LayerCache(ConcatenatingCache((past[at], past[at + 1])), layer.cross_attention)
             for at, layer in zip(range(0, len(past), 4), cache.layers, strict=True)
         ]
         for at, layer in zip(range(0, len(past), 4), cache.layers, strict=True):

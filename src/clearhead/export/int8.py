@@ -1,6 +1,7 @@
 """Write a copy of a model with 8-bit weights for Clearhead's own kernels."""
 
 import copy
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from torch.nn import functional
 from clearhead.export.output import ExportReport, export_folder
 from clearhead.export.sample_texts import TEXTS, non_empty_texts
 from clearhead.finite import error_context
+from clearhead.generation.shortlist.shortlist import FILE as SHORTLIST_FILE
+from clearhead.io import hub
 from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.base import warn_truncated
 from clearhead.pipelines.question_answerer import QuestionAnswerer
@@ -33,6 +36,8 @@ _MAX_NEW_TOKENS = 60
 def quantize(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TEXTS) -> ExportReport:
     """Write a copy of a model with 8-bit weights next to its weights, and measure the loss of accuracy.
 
+    The copy has the model's shortlist, if there is one.
+
     Args:
         model: a folder, or a Hub id.
         folder: the output folder.
@@ -48,6 +53,9 @@ def quantize(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TE
         if reason is not None:
             raise ValueError(f"{model} cannot run in 8 bits: {reason}")
         pipeline.save_pretrained(output)
+        shortlist = hub.resolve_model(model) / SHORTLIST_FILE
+        if shortlist.is_file():
+            shutil.copyfile(shortlist, output / SHORTLIST_FILE)
         with error_context(model=str(model)):
             weights = quantize_model(pipeline.model, pipeline.int8.calibrate)
         quantized = copy.copy(pipeline)

@@ -42,9 +42,7 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
         ValueError: the model does not exist, cannot be exported, or its graph computes other outputs; nothing is
             written then. Also the errors of `export_folder`.
     """
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        if importlib.util.find_spec(name) is None:
-            raise ValueError(f'exporting to ONNX needs {name}: pip install "clearhead[export]"')
+    check_libraries()
     texts = non_empty_texts(texts)
     with export_folder(model, folder, "onnx") as (output, report), suppress_warnings():
         pipeline = load_pipeline(model)
@@ -75,6 +73,25 @@ def _write_and_compare(example: ExampleInputs, output: Path) -> float:
     graph = example.graph
     path = output / f"{graph.name}.onnx"
     size = sum(tensor.numel() * tensor.element_size() for tensor in graph.module.state_dict().values())
+    graph_program(graph).save(str(path), external_data=size > _MAX_EMBEDDED_BYTES)
+    error = 0.0
+    for batch in example.batches:
+        error = max(
+            error,
+            *(
+                relative_error(result, expected)
+                for result, expected in zip(*_run_both(graph, output, batch), strict=True)
+            ),
+        )
+    return check_bound(error, f"{path.name}: its outputs are")
+
+
+def graph_program(graph: Graph) -> torch.onnx.ONNXProgram:
+    """Return a graph in ONNX.
+
+    Raises:
+        ValueError: the graph cannot be exported.
+    """
     try:
         # a graph serves every length: it cannot choose a kernel by length
         with attention_backend("explicit"):
@@ -90,19 +107,16 @@ def _write_and_compare(example: ExampleInputs, output: Path) -> float:
             )
     except torch.onnx.OnnxExporterError as problem:
         reason = str(problem.__cause__ or problem).strip().splitlines()[0]
-        raise ValueError(f"{path.name}: this model cannot be exported as a graph: {reason}") from None
+        raise ValueError(f"{graph.name}.onnx: this model cannot be exported as a graph: {reason}") from None
     assert program is not None
-    program.save(str(path), external_data=size > _MAX_EMBEDDED_BYTES)
-    error = 0.0
-    for batch in example.batches:
-        error = max(
-            error,
-            *(
-                relative_error(result, expected)
-                for result, expected in zip(*_run_both(graph, output, batch), strict=True)
-            ),
-        )
-    return check_bound(error, f"{path.name}: its outputs are")
+    return program
+
+
+def check_libraries() -> None:
+    """Raise a ValueError if a library for the export to ONNX is missing."""
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        if importlib.util.find_spec(name) is None:
+            raise ValueError(f'exporting to ONNX needs {name}: pip install "clearhead[export]"')
 
 
 def _run_both(graph: Graph, output: Path, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:

@@ -126,16 +126,32 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
     >>> folder = pathlib.Path(tempfile.mkdtemp()) / "all"
     >>> with atomic_folder(folder) as part: _ = (part / "a.txt").write_text("of it")
     """
-    part, old = _hidden_sibling(folder, "part"), _hidden_sibling(folder, "old")
+    part, old = hidden_sibling(folder, "part"), hidden_sibling(folder, "old")
     with error_path(folder):
-        if old.exists() and not folder.exists():
-            os.rename(old, folder)
+        restore_folder(folder)
         for leftover in (part, old):
             shutil.rmtree(leftover, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         part.mkdir()
     try:
         yield part
+        replace_folder(part, folder, check)
+    except BaseException as error:
+        shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, OSError) and str(error.filename).startswith(f"{part}{os.sep}"):
+            raise OSError(error.errno, error.strerror, str(folder / Path(error.filename).relative_to(part))) from None
+        raise
+
+
+def replace_folder(part: Path, folder: Path, check: Callable[[Path], None] = lambda folder: None) -> None:
+    """Sync a complete folder to disk and rename it to `folder`, which it replaces. On an error both stay.
+
+    Args:
+        part: the new folder, in the same parent.
+        folder, check: as in `atomic_folder`.
+    """
+    old = hidden_sibling(folder, "old")
+    try:
         with error_path(folder):
             for path in (*part.rglob("*"), part):
                 _sync(path)
@@ -145,14 +161,17 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
                 check(old)
             os.rename(part, folder)
             _sync(folder.parent)
-    except BaseException as error:
-        shutil.rmtree(part, ignore_errors=True)
-        if old.exists() and not folder.exists():
-            os.rename(old, folder)
-        if isinstance(error, OSError) and str(error.filename).startswith(f"{part}{os.sep}"):
-            raise OSError(error.errno, error.strerror, str(folder / Path(error.filename).relative_to(part))) from None
+    except BaseException:
+        restore_folder(folder)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def restore_folder(folder: Path) -> None:
+    """Restore a folder that a killed process had renamed, before it renamed the new one. Hold its lock."""
+    old = hidden_sibling(folder, "old")
+    if old.exists() and not folder.exists():
+        os.rename(old, folder)
 
 
 @contextlib.contextmanager
@@ -240,7 +259,8 @@ def _digest(file: IO[bytes], size: int) -> "hashlib._Hash":
     return digest
 
 
-def _hidden_sibling(path: Path, suffix: str) -> Path:
+def hidden_sibling(path: Path, suffix: str) -> Path:
+    """Return the hidden path in the same folder that a writer of `path` uses."""
     return path.with_name(f".{path.name}.{suffix}")
 
 

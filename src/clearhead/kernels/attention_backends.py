@@ -120,13 +120,13 @@ def register_backend(
 
 
 @contextlib.contextmanager
-def attention_backend(name: str) -> Iterator[None]:
+def attention_backend(name: str | AttentionBackend) -> Iterator[None]:
     """Use one attention backend for all attention in this context, instead of the fastest.
 
     The override applies to the current thread or asyncio task only. Code compiled by `torch.compile` ignores it.
 
     Args:
-        name: a registered name, such as "explicit".
+        name: a registered name, such as "explicit", or a backend that is not registered.
 
     Raises:
         ValueError: an unknown name; inside the block, a call that the backend does not support.
@@ -137,9 +137,9 @@ def attention_backend(name: str) -> Iterator[None]:
     ...     MultiHeadAttention(8, 2)(torch.rand(1, 3, 8)).shape
     torch.Size([1, 3, 8])
     """
-    if name not in BACKENDS:
+    if isinstance(name, str) and name not in BACKENDS:
         raise ValueError(f"attention backends are {', '.join(BACKENDS)}; got {name!r}")
-    token = _FORCED.set(BACKENDS[name])
+    token = _FORCED.set(BACKENDS[name] if isinstance(name, str) else name)
     try:
         yield
     finally:

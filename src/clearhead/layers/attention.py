@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead.equations import masks, positions
-from clearhead.equations.attention import merge_heads, split_heads
+from clearhead.equations.attention import merge_heads, repeat_heads, split_heads
 from clearhead.equations.masks import MaskLike, as_mask
 from clearhead.kernels.attention import scaled_dot_product_attention
 from clearhead.layers.cache import CrossAttentionCache, SelfAttentionCache
@@ -20,6 +20,7 @@ class RotaryEmbedding(nn.Module):
     Args:
         width: d_k, an even number.
         theta: base of the wavelengths.
+        factor: all positions are divided by it, as in `equations.positions.rotary_angles`.
 
     Raises:
         ValueError: an odd width.
@@ -27,11 +28,11 @@ class RotaryEmbedding(nn.Module):
     `forward(x, mask=None, start=0)` rotates x (B, H, L, d_k), whose first position is `start`.
     """
 
-    def __init__(self, width: int, theta: float = 10000.0) -> None:
+    def __init__(self, width: int, theta: float = 10000.0, factor: float = 1.0) -> None:
         super().__init__()
         if width % 2:
             raise ValueError(f"rotary positions rotate pairs of columns: d_k must be even; got {width}")
-        self.width, self.theta = width, theta
+        self.width, self.theta, self.factor = width, theta, factor
 
     def forward(
         self, x: Float[Tensor, "B H L K"], mask: masks.Mask | None = None, start: int = 0
@@ -41,11 +42,12 @@ class RotaryEmbedding(nn.Module):
         if mask is not None and mask.lengths is not None:
             position_L = torch.cat([position_L[:length] for length in mask.lengths])
         exact = torch.promote_types(x.dtype, torch.float32)
-        angles = positions.rotary_angles(position_L, self.width, self.theta, dtype=exact)
+        angles = positions.rotary_angles(position_L, self.width, self.theta, factor=self.factor, dtype=exact)
         return positions.rotate(x, angles)
 
     def extra_repr(self) -> str:
-        return f"{self.width}, theta={self.theta}"
+        scaled = "" if self.factor == 1.0 else f", factor={self.factor}"
+        return f"{self.width}, theta={self.theta}{scaled}"
 
 
 class MultiHeadAttention(nn.Module):
@@ -60,12 +62,16 @@ class MultiHeadAttention(nn.Module):
         drop_prob: dropout of the attention weights.
         bias: whether the projections have biases.
         head_dim: width d_k of a head; d_model / num_heads where None.
+        num_kv_heads: heads of keys and values, each shared by num_heads / num_kv_heads consecutive heads of queries
+            (Ainslie et al. 2023, "GQA"); num_heads where None.
         scale: factor of Q Kᵀ; 1 / √d_k where None.
         rotary_theta: base of rotary positions; None for none.
+        rotary_factor: factor of `RotaryEmbedding`.
         window: attend only to keys at most this far away; None for all.
 
     Raises:
-        ValueError: d_model is not divisible by num_heads; in `forward`, a mask of a wrong shape or dtype.
+        ValueError: d_model is not divisible by num_heads, or num_heads by num_kv_heads; in `forward`, a mask of a
+            wrong shape or dtype.
 
     The three projections are one matrix, [Q; K; V], initialized as in `torch.nn.MultiheadAttention`.
     `forward(x, mask=None, cache=None)`: with a cache, x (B, L, D) are the newest tokens, which also attend to the
@@ -84,22 +90,29 @@ class MultiHeadAttention(nn.Module):
         drop_prob: float = 0.0,
         bias: bool = True,
         head_dim: int | None = None,
+        num_kv_heads: int | None = None,
         scale: float | None = None,
         rotary_theta: float | None = None,
+        rotary_factor: float = 1.0,
         window: int | None = None,
     ) -> None:
         super().__init__()
         self.head_dim = _head_dim(d_model, num_heads, head_dim, drop_prob)
         inner = num_heads * self.head_dim
         self.num_heads, self.drop_prob, self.scale, self.window = num_heads, drop_prob, scale, window
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if self.num_kv_heads < 1 or num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_heads must be divisible by num_kv_heads; got num_heads={num_heads}, num_kv_heads={num_kv_heads}"
+            )
         # in the order of torch.nn: first the output projection, then [Q; K; V] as one Xavier matrix
         self.out = nn.Linear(inner, d_model, bias=bias)
-        self.qkv = _empty_linear(d_model, 3 * inner, bias)
+        self.qkv = _empty_linear(d_model, inner + 2 * self.num_kv_heads * self.head_dim, bias)
         nn.init.xavier_uniform_(self.qkv.weight)
         if bias:
             nn.init.zeros_(self.qkv.bias)
             nn.init.zeros_(self.out.bias)
-        self.rotary = None if rotary_theta is None else RotaryEmbedding(self.head_dim, rotary_theta)
+        self.rotary = None if rotary_theta is None else RotaryEmbedding(self.head_dim, rotary_theta, rotary_factor)
 
     def forward(
         self, x: Float[Tensor, "N L D"], mask: MaskLike = None, cache: SelfAttentionCache | None = None
@@ -109,16 +122,28 @@ class MultiHeadAttention(nn.Module):
         rows, length, _ = x.shape
         batch, queries, keys = (rows, length, length) if cache is None else cache.sizes_after(rows, length)
         mask = self.apply_window(as_mask(mask, batch=batch, heads=self.num_heads, queries=queries, keys=keys), keys)
-        q, k, v = (split_heads(part, self.num_heads) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = self.split(self.qkv(x))
         if self.rotary is not None:
             start = 0 if cache is None else cache.length
             q, k = self.rotary(q, mask, start), self.rotary(k, mask, start)
+        k, v = self.repeat(k), self.repeat(v)
         if cache is not None:
             k, v = cache.append(k, v)
         drop_prob = self.drop_prob if self.training else 0.0
         z = scaled_dot_product_attention(fold_rows(q, k), k, v, mask, drop_prob=drop_prob, scale=self.scale)
         output: Tensor = self.out(merge_heads(z).reshape(rows, length, self.num_heads * self.head_dim))
         return output
+
+    def split(self, qkv: Float[Tensor, "N L P"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries (N, H, L, d_k), and keys and values of num_kv_heads heads, from their joint projection."""
+        shared = self.num_kv_heads * self.head_dim
+        q, k, v = torch.split(qkv, [self.num_heads * self.head_dim, shared, shared], dim=-1)
+        return split_heads(q, self.num_heads), split_heads(k, self.num_kv_heads), split_heads(v, self.num_kv_heads)
+
+    def repeat(self, x: Float[Tensor, "N G L K"]) -> Float[Tensor, "N H L K"]:
+        """Return keys or values with one head for each head of queries."""
+        groups = self.num_heads // self.num_kv_heads
+        return x if groups == 1 else repeat_heads(x, groups)
 
     def apply_window(self, mask: masks.Mask | None, keys: int) -> masks.Mask | None:
         """Return the mask with the window of this layer, if it has one."""
@@ -128,7 +153,8 @@ class MultiHeadAttention(nn.Module):
 
     def extra_repr(self) -> str:
         window = "" if self.window is None else f", window={self.window}"
-        return f"num_heads={self.num_heads}, drop_prob={self.drop_prob}{window}"
+        shared = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
+        return f"num_heads={self.num_heads}{shared}, drop_prob={self.drop_prob}{window}"
 
 
 class CrossAttention(nn.Module):
@@ -275,6 +301,28 @@ class RelativePositionBias(nn.Module):
             device=self.weight.device,
         )
         return self.weight[buckets].permute(2, 0, 1)[None]
+
+
+class LinearPositionBias(nn.Module):
+    """Linear position bias (ALiBi), symmetric: scores fall with the distance, at another rate in each head.
+
+    Equation: S′ = S + B_h(i, j), B_h(i, j) = −m_h |j − i|
+    Source: Press et al. 2022, "Train Short, Test Long"; symmetric in Günther et al. 2023, "Jina Embeddings 2"
+
+    Args:
+        num_heads: attention heads H.
+
+    `forward(queries, keys)` returns (1, H, queries, keys); the last query is at the last key. There are no weights.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor(positions.alibi_slopes(num_heads)), persistent=False)
+
+    def forward(self, queries: int, keys: int) -> Float[Tensor, "1 H L M"]:
+        return positions.linear_biases(self.slopes, queries, keys)
 
 
 def _head_dim(d_model: int, num_heads: int, head_dim: int | None, drop_prob: float) -> int:

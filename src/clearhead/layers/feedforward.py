@@ -6,7 +6,10 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "geglu_tanh"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "reglu", "geglu", "geglu_tanh", "swiglu"]
+
+GATES: dict[str, Activation] = {"reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": "silu"}
+"""Gated activations and the activation of their gate."""
 
 
 class PositionwiseFeedForward(nn.Module):
@@ -52,12 +55,13 @@ class PositionwiseFeedForward(nn.Module):
 class GatedFeedForward(nn.Module):
     """The gated feed-forward network: the first linear layer is twice as wide, and one half gates the other.
 
-    Equation: FFN(X) = (GELU(X W_1) ⊙ X W_g) W_2
-    Source: Shazeer 2020, "GLU Variants Improve Transformer", equation 6 (GEGLU)
+    Equation: FFN(X) = (act(X W_1) ⊙ X W_g) W_2
+    Source: Shazeer 2020, "GLU Variants Improve Transformer", equation 6 (ReGLU, GEGLU, SwiGLU)
 
     Args:
         d_model, hidden, drop_prob, bias: as in `PositionwiseFeedForward`. The rows of the first layer are [W_1; W_g].
-        activation: "gelu" (exact) or "gelu_tanh" (T5).
+        activation: "gelu" (exact), "gelu_tanh" (T5), "silu" (EuroBERT) or "relu".
+        inner_bias: whether the first layer has a bias; bias where None.
 
     >>> import torch
     >>> from clearhead import GatedFeedForward
@@ -73,9 +77,10 @@ class GatedFeedForward(nn.Module):
         *,
         activation: Activation = "gelu",
         bias: bool = True,
+        inner_bias: bool | None = None,
     ) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, 2 * hidden, bias=bias)
+        self.inner = nn.Linear(d_model, 2 * hidden, bias=bias if inner_bias is None else inner_bias)
         self.activation = get_activation(activation)
         self.dropout = nn.Dropout(drop_prob)
         self.out = nn.Linear(hidden, d_model, bias=bias)
@@ -87,12 +92,24 @@ class GatedFeedForward(nn.Module):
 
 
 def feedforward(
-    d_model: int, hidden: int, drop_prob: float, *, activation: Activation, bias: bool
+    d_model: int,
+    hidden: int,
+    drop_prob: float,
+    *,
+    activation: Activation,
+    bias: bool,
+    inner_bias: bool | None = None,
 ) -> PositionwiseFeedForward | GatedFeedForward:
-    """Build the feed-forward network of an activation; "geglu" and "geglu_tanh" are gated."""
-    if activation in ("geglu", "geglu_tanh"):
-        gate: Activation = "gelu" if activation == "geglu" else "gelu_tanh"
-        return GatedFeedForward(d_model, hidden, drop_prob, activation=gate, bias=bias)
+    """Build the feed-forward network of an activation; those in `GATES` are gated.
+
+    Raises:
+        ValueError: an inner_bias other than bias for a network that is not gated.
+    """
+    if activation in GATES:
+        gate = GATES[activation]
+        return GatedFeedForward(d_model, hidden, drop_prob, activation=gate, bias=bias, inner_bias=inner_bias)
+    if inner_bias not in (None, bias):
+        raise ValueError(f"inner_bias={inner_bias} requires a gated activation, {', '.join(GATES)}; got {activation!r}")
     return PositionwiseFeedForward(d_model, hidden, drop_prob, activation=activation, bias=bias)
 
 

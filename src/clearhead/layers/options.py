@@ -17,14 +17,16 @@ class LayerOptions:
     """Options of encoder and decoder layers beyond sizes, dropout and norm order.
 
     Args:
-        activation: "relu", "gelu", "gelu_tanh", "silu", or the gated "geglu" or "geglu_tanh".
+        activation: "relu", "gelu", "gelu_tanh", "silu", or the gated "reglu", "geglu", "geglu_tanh" or "swiglu".
         attention_drop_prob: dropout of the attention weights.
         activation_drop_prob: dropout inside the feed-forward network; the layer's drop_prob where None.
         norm: "layer" or "rms".
         eps: ε of the norms.
         bias: whether linear layers and norms have biases.
         attention_bias, feedforward_bias, norm_bias: the same for one part of the layer; bias where None.
+        inner_bias: whether the first layer of a gated feed-forward has a bias; feedforward_bias where None.
         head_dim: width of a head; d_model / num_heads where None.
+        num_kv_heads: heads of keys and values in self-attention; num_heads where None.
         scale: factor of Q Kᵀ; 1 / √d_k where None.
 
     >>> from clearhead import EncoderLayer, LayerOptions
@@ -41,11 +43,19 @@ class LayerOptions:
     attention_bias: bool | None = None
     feedforward_bias: bool | None = None
     norm_bias: bool | None = None
+    inner_bias: bool | None = None
     head_dim: int | None = None
+    num_kv_heads: int | None = None
     scale: float | None = None
 
     def build_self_attention(
-        self, d_model: int, num_heads: int, *, rotary_theta: float | None = None, window: int | None = None
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        rotary_theta: float | None = None,
+        rotary_factor: float = 1.0,
+        window: int | None = None,
     ) -> MultiHeadAttention:
         """Build self-attention; arguments as in `MultiHeadAttention`."""
         return MultiHeadAttention(
@@ -54,8 +64,10 @@ class LayerOptions:
             drop_prob=self.attention_drop_prob,
             bias=self.has_bias("attention"),
             head_dim=self.head_dim,
+            num_kv_heads=self.num_kv_heads,
             scale=self.scale,
             rotary_theta=rotary_theta,
+            rotary_factor=rotary_factor,
             window=window,
         )
 
@@ -76,7 +88,12 @@ class LayerOptions:
         """Build a feed-forward network; its dropout is drop_prob unless activation_drop_prob is set."""
         inner_drop_prob = drop_prob if self.activation_drop_prob is None else self.activation_drop_prob
         return feedforward(
-            d_model, ffn_hidden, inner_drop_prob, activation=self.activation, bias=self.has_bias("feedforward")
+            d_model,
+            ffn_hidden,
+            inner_drop_prob,
+            activation=self.activation,
+            bias=self.has_bias("feedforward"),
+            inner_bias=self.inner_bias,
         )
 
     def build_residual(self, norm_order: NormOrder, d_model: int, drop_prob: float) -> PostNorm | PreNorm:

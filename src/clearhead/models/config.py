@@ -12,8 +12,9 @@ from clearhead.layers.residual import NormOrder
 
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
 Pooling = Literal["mean", "cls", "max"]
+HeadPooling = Literal["mean", "cls", "max", "late"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
-Positions = Literal["sinusoidal", "learned", "rotary", "none"]
+Positions = Literal["sinusoidal", "learned", "rotary", "alibi", "none"]
 Seq2SeqPositions = Literal["sinusoidal", "concatenated", "fairseq", "learned", "none"]
 
 
@@ -24,13 +25,15 @@ class EncoderConfig:
     Args:
         vocab_size: number of tokens.
         d_model, ffn_hidden, num_heads, num_layers: sizes, as in `Encoder`.
+        head_dim, num_kv_heads: as in `LayerOptions`.
         layer_groups: number of groups whose layers share weights, in equal parts of the stack (ALBERT); None where
             each layer has its own weights.
         group_layers: number of layers in a group, which the part of the stack repeats.
         max_len: longest input, in tokens.
-        positions: "sinusoidal" (added), "learned" (added), "rotary" (in the attention) or "none".
+        positions: "sinusoidal" (added), "learned" (added), "rotary" or "alibi" (in the attention) or "none".
         positions_after_padding: count positions over ids other than pad_id, from pad_id + 1 (RoBERTa).
         rotary_theta: base of rotary positions.
+        rotary_factor: rotary positions are divided by it.
         local_rotary_theta: base of rotary positions in layers with a window; rotary_theta where None.
         windows: for each layer its window to each side, None for the whole sequence; () for no windows.
         relative_buckets: buckets of learned position biases; 0 for none.
@@ -44,7 +47,7 @@ class EncoderConfig:
         embedding_projection: whether a linear layer also projects embeddings of width d_model (ALBERT).
         embedding_norm: whether a layer norm follows the summed embeddings.
         norm_order, first_norm: as in `Encoder`.
-        activation, bias, attention_bias, feedforward_bias, eps: as in `LayerOptions`.
+        activation, norm, bias, attention_bias, feedforward_bias, inner_bias, eps: as in `LayerOptions`.
         norm_bias: whether all norms have biases, also those of the embedding and of heads; bias where None.
         drop_prob: dropout of residual branches and, unless set apart below, of feed-forward networks and embeddings.
         attention_drop_prob: dropout of the attention weights.
@@ -69,12 +72,15 @@ class EncoderConfig:
     ffn_hidden: int = 2048
     num_heads: int = 8
     num_layers: int = 6
+    head_dim: int | None = None
+    num_kv_heads: int | None = None
     layer_groups: int | None = None
     group_layers: int = 1
     max_len: int = 5000
     positions: Positions = "sinusoidal"
     positions_after_padding: bool = False
     rotary_theta: float = 10000.0
+    rotary_factor: float = 1.0
     local_rotary_theta: float | None = None
     windows: tuple[int | None, ...] = ()
     relative_buckets: int = 0
@@ -93,10 +99,12 @@ class EncoderConfig:
     activation: Activation = "relu"
     norm_order: NormOrder = "post"
     first_norm: bool = True
+    norm: Norm = "layer"
     bias: bool = True
     attention_bias: bool | None = None
     feedforward_bias: bool | None = None
     norm_bias: bool | None = None
+    inner_bias: bool | None = None
     eps: float = 1e-5
     drop_prob: float = 0.1
     attention_drop_prob: float = 0.0
@@ -109,20 +117,22 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         _check_at_least(self, 1, "vocab_size", "d_model", "ffn_hidden", "num_heads", "num_layers", "max_len")
-        _check_at_least(self, 1, "embedding_dim", "layer_groups", "group_layers")
+        _check_at_least(self, 1, "embedding_dim", "head_dim", "num_kv_heads", "layer_groups", "group_layers")
         _check_at_least(self, 0, "num_token_types", "pad_id", "distance_buckets", "convolution_width")
         _check_at_least(self, 1, "convolution_groups", "distance_max")
         drops = ("drop_prob", "attention_drop_prob", "activation_drop_prob", "embedding_drop_prob", "layer_drop")
         _check_numbers(self, *drops)
-        _check_known(self, activation=Activation, norm_order=NormOrder, positions=Positions)
+        _check_known(self, activation=Activation, norm_order=NormOrder, norm=Norm, positions=Positions)
         if self.pad_id >= self.vocab_size:
             raise ValueError(f"pad_id={self.pad_id} is outside of the vocabulary of {self.vocab_size} tokens")
-        if self.d_model % self.num_heads:
+        if self.head_dim is None and self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model must be divisible by num_heads; got d_model={self.d_model}, num_heads={self.num_heads}"
             )
-        if self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
+        if self.positions == "rotary" and (self.head_dim or self.d_model // self.num_heads) % 2:
             raise ValueError("rotary positions rotate pairs of columns: d_model / num_heads must be even")
+        if self.rotary_factor <= 0:
+            raise ValueError(f"rotary_factor must be above 0; got {self.rotary_factor}")
         repetitions = self.num_layers // self.group_layers
         if self.num_layers % self.group_layers or (self.layer_groups or 1) > repetitions:
             raise ValueError(
@@ -187,11 +197,15 @@ class EncoderConfig:
             activation=self.activation,
             attention_drop_prob=self.attention_drop_prob,
             activation_drop_prob=self.activation_drop_prob,
+            norm=self.norm,
             eps=self.eps,
             bias=self.bias,
             attention_bias=self.attention_bias,
             feedforward_bias=self.feedforward_bias,
             norm_bias=self.norm_bias,
+            inner_bias=self.inner_bias,
+            head_dim=self.head_dim,
+            num_kv_heads=self.num_kv_heads,
         )
 
 
@@ -332,7 +346,7 @@ class HeadConfig:
 
     Args:
         labels: names of the outputs, in order.
-        pooling: how to pool hidden states for classification.
+        pooling: how to pool hidden states for classification; "late" averages the outputs of all tokens instead.
         activation: "tanh", "relu" or "gelu" after a first linear layer; None for no such layer.
         dense_bias: whether that layer has a bias.
         norm: whether a layer norm follows it.
@@ -344,7 +358,7 @@ class HeadConfig:
     """
 
     labels: tuple[str, ...]
-    pooling: Pooling = "cls"
+    pooling: HeadPooling = "cls"
     activation: Literal["tanh", "relu", "gelu"] | None = None
     dense_bias: bool = True
     norm: bool = False

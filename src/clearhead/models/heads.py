@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.embedding import OutputProjection
+from clearhead.layers.embedding import OutputProjection, TokenEmbedding
 from clearhead.layers.feedforward import get_activation
 from clearhead.layers.norm import LayerNorm
 from clearhead.models.config import POOLINGS, EncoderConfig, HeadConfig, Pooling
@@ -89,7 +89,7 @@ class EncoderClassifier(EncoderWithHead):
     """A text classifier: an encoder with a head over its pooled hidden states.
 
     Equation: y = Head(pool(Encoder(Embedding(ids), M)))
-    Source: Devlin et al. 2018, "BERT", Section 4.1
+    Source: Devlin et al. 2018, "BERT", Section 4.1; with the pooling "late", y = Σ_i keep_i Head(h_i) / Σ_i keep_i
 
     Args:
         config: sizes and options of the encoder.
@@ -106,6 +106,8 @@ class EncoderClassifier(EncoderWithHead):
 
     def logits(self, hidden: Float[Tensor, "B L D"], keep: Bool[Tensor, "B L"]) -> Float[Tensor, "B C"]:
         """Return the logits (B, C) for hidden states (B, L, D) and the bool mask (B, L) of real tokens."""
+        if self.head_config.pooling == "late":
+            return pool(self.head(hidden.float()), keep, "mean")
         logits: Tensor = self.head(pool(hidden.float(), keep, self.head_config.pooling))
         return logits
 
@@ -157,6 +159,20 @@ class MaskedLMHead(nn.Module):
         return z
 
 
+def new_masked_lm_head(config: EncoderConfig, activation: str, *, dense_bias: bool) -> MaskedLMHead:
+    """Return a new head for masked language modeling on an encoder of this config; arguments as in `MaskedLMHead`."""
+    head = MaskedLMHead(
+        config.d_model,
+        config.embedding_width,
+        activation,
+        dense_bias=dense_bias,
+        eps=config.eps,
+        norm_bias=config.layer_options.has_bias("norm"),
+    )
+    init_weights(head, config.embedding_width, config.initializer_range)
+    return head
+
+
 class MaskedLanguageModel(nn.Module):
     """A masked language model: an encoder that predicts the token at each position, BERT's training objective.
 
@@ -168,6 +184,8 @@ class MaskedLanguageModel(nn.Module):
         activation: activation of the head: "gelu", "gelu_tanh", "relu", "silu" or "tanh".
         dense_bias: whether the linear layer of the head has a bias.
         output_bias: whether the logits have a bias.
+        has_transform: whether the head has layers before the output projection: z is the hidden state where False.
+        tie_output: whether the output projection is the token embedding.
 
     `forward(ids, mask=None, token_types=None)` returns the logits (B, L, V). They are large: a loss over few positions,
     or in chunks, needs only `hidden` and the matrix and bias of `output`.
@@ -182,21 +200,26 @@ class MaskedLanguageModel(nn.Module):
     """
 
     def __init__(
-        self, config: EncoderConfig, *, activation: str = "gelu", dense_bias: bool = True, output_bias: bool = True
+        self,
+        config: EncoderConfig,
+        *,
+        activation: str = "gelu",
+        dense_bias: bool = True,
+        output_bias: bool = True,
+        has_transform: bool = True,
+        tie_output: bool = True,
     ) -> None:
         super().__init__()
         self.activation = activation
         self.encoder = EncoderModel(config)
-        self.head = MaskedLMHead(
-            config.d_model,
-            config.embedding_width,
-            activation,
-            dense_bias=dense_bias,
-            eps=config.eps,
-            norm_bias=config.layer_options.has_bias("norm"),
-        )
-        self.output = OutputProjection(self.encoder.embedding.tokens, bias=output_bias)
-        init_weights(self.head, config.embedding_width, config.initializer_range)
+        self.head: MaskedLMHead | nn.Identity = nn.Identity()
+        if has_transform:
+            self.head = new_masked_lm_head(config, activation, dense_bias=dense_bias)
+        tokens = self.encoder.embedding.tokens
+        if not tie_output:
+            tokens = TokenEmbedding(config.vocab_size, config.embedding_width)
+            init_weights(tokens, config.embedding_width, config.initializer_range)
+        self.output = OutputProjection(tokens, bias=output_bias)
 
     def hidden(
         self, ids: Int[Tensor, "B L"], mask: MaskLike = None, token_types: Int[Tensor, "B L"] | None = None

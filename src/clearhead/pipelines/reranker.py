@@ -42,6 +42,10 @@ class RankedDocument:
         score: its relevance to the query.
         text: the document.
         truncated: whether query and document were longer than the model's limit and were truncated.
+
+    >>> from clearhead import RankedDocument
+    >>> RankedDocument(0, 0.98, "The bridge was closed.").score
+    0.98
     """
 
     index: int

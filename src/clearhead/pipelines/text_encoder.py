@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead import checkpoints
@@ -18,10 +20,19 @@ from clearhead.finite import error_context
 from clearhead.io import hub
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
-from clearhead.pipelines.base import Pipeline, warn_truncated
+from clearhead.pipelines.base import warn_truncated
 from clearhead.pipelines.encoding.comparison import Texts, VectorComparison
-from clearhead.pipelines.encoding.keywords import ENCODE_HINTS, EncodeKeywords
+from clearhead.pipelines.encoding.keywords import (
+    ENCODE_HINTS,
+    EncodeKeywords,
+    check_vector_precision,
+    choose_batch_tokens,
+    choose_normalization,
+    choose_prompt,
+)
+from clearhead.pipelines.encoding.mteb import encode_batches, model_metadata
 from clearhead.pipelines.encoding.prompts import count_prompt_tokens, prompted_tokens
+from clearhead.pipelines.encoding.quantization import VectorPrecision, quantize_vectors
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.int8.calibration import calibrate_encoder
@@ -43,8 +54,11 @@ from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, as_texts, check_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from mteb.models import ModelMeta
 
-class TextEncoder(Pipeline[EncoderModel], VectorComparison):
+
+class TextEncoder(VectorComparison):
     """An encoder with its tokenizer and pooling, from texts to vectors.
 
     Args:
@@ -96,6 +110,7 @@ class TextEncoder(Pipeline[EncoderModel], VectorComparison):
         device: str = "auto",
         compile: bool = False,
         revision: str | None = None,
+        adapter: str | None = None,
     ) -> "TextEncoder":
         """Load a text encoder from a local folder or the Hugging Face Hub.
 
@@ -103,21 +118,24 @@ class TextEncoder(Pipeline[EncoderModel], VectorComparison):
             name: a folder, a Hub id, or "all-MiniLM-L6-v2", the default.
             precision, device, compile: as in the class.
             revision: branch, tag or commit, for a Hub id.
+            adapter: the task whose low-rank adapter is merged into the weights, such as "retrieval.query" of
+                jina-embeddings-v3. Its prompt becomes the default prompt. None for no adapter.
 
         Raises:
-            ValueError: no such model, missing or broken files, or an architecture or option that is not supported.
+            ValueError: no such model or adapter, missing or broken files, or an architecture or option that is not
+                supported.
         """
         folder = hub.resolve_model(name, revision)
-        model, family = checkpoints.load_encoder(folder)
+        model, family = checkpoints.load_encoder(folder, adapter=adapter)
         with error_context(model=str(name)):
             encoder = cls(
                 model,
                 check_vocabulary(Tokenizer.from_folder(folder), folder, model.config.vocab_size),
-                sentence_transformers.read_settings(folder),
+                sentence_transformers.read_settings(folder, adapter),
                 family,
                 precision=precision,
                 device=device,
-                int8_weights=int8_file(folder),
+                int8_weights=int8_file(folder) if adapter is None else None,
                 compile=compile,
             )
         encoder.name = str(name)
@@ -161,9 +179,19 @@ class TextEncoder(Pipeline[EncoderModel], VectorComparison):
         texts: Texts,
         *,
         pooling: Pooling | None = None,
+        precision: VectorPrecision | None = "float32",
         convert_to_tensor: Literal[True],
         **options: Unpack[EncodeKeywords],
     ) -> Tensor: ...
+    @overload
+    def encode(
+        self,
+        texts: Texts,
+        *,
+        pooling: Pooling | None = None,
+        precision: VectorPrecision | None,
+        **options: Unpack[EncodeKeywords],
+    ) -> NDArray[Any]: ...
     @hide_keywords
     def encode(
         self,
@@ -176,13 +204,15 @@ class TextEncoder(Pipeline[EncoderModel], VectorComparison):
         prompt: str | None = None,
         truncate_dim: int | None = None,
         show_progress: bool = False,
+        precision: str | None = "float32",
+        prompt_name: str | None = None,
         batch_size: int | None = None,
         normalize_embeddings: bool = False,
         show_progress_bar: bool | None = None,
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
         **unknown: object,
-    ) -> Vectors | list[Vectors] | Tensor:
+    ) -> NDArray[Any] | list[Vectors] | Tensor | list[Tensor]:
         """Encode each text as one vector, in the order of the texts.
 
         Args:
@@ -198,15 +228,19 @@ class TextEncoder(Pipeline[EncoderModel], VectorComparison):
                 default prompt.
             truncate_dim: number of columns to keep, before normalization, for models trained for it.
             show_progress: show a progress bar on standard error.
+            precision: precision of the result, as in `quantize_vectors`: "float32", "int8", "uint8", "binary" or
+                "ubinary". The precision of the computation is an argument of `from_pretrained`.
+            prompt_name: keyword of sentence-transformers: name of one of the model's prompts.
             batch_size: keyword of sentence-transformers: a batch holds at most the tokens of this many texts of
                 maximum length. Results do not depend on it.
             normalize_embeddings: keyword of sentence-transformers: True is normalize=True.
             show_progress_bar: keyword of sentence-transformers: as show_progress.
-            convert_to_numpy, convert_to_tensor: keywords of sentence-transformers: return an array (the default) or a
-                tensor.
+            convert_to_numpy, convert_to_tensor: keywords of sentence-transformers: return an array (the default), a
+                tensor, or a list of tensors if both are False.
 
         Returns:
-            float32 (n, d), or (d,) for a single text; for "tokens" a list of (length, d), or one (length, d).
+            (n, d), or (d,) for a single text; for "tokens" a list of (length, d), or one (length, d). float32, unless
+            `precision` is another.
 
         Raises:
             ValueError: an option out of range, a prompt that leaves no room for a text, or a text that is not a
@@ -219,22 +253,19 @@ class TextEncoder(Pipeline[EncoderModel], VectorComparison):
         >>> encoder.encode("Hello, world").shape, encoder.encode(["Hello", "Hi"]).shape
         ((384,), (2, 384))
         """
-        refuse_unknown(
-            "encode", unknown, ("pooling", "convert_to_tensor", *EncodeKeywords.__annotations__), ENCODE_HINTS
-        )
+        if "task_metadata" in unknown:  # mteb passes batches of texts
+            given = {"precision": precision, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
+            return encode_batches(self, texts, **unknown, **given)  # type: ignore[arg-type]
+        known = ("pooling", "precision", "convert_to_tensor", *EncodeKeywords.__annotations__)
+        refuse_unknown("encode", unknown, known, ENCODE_HINTS)
         listed, single = as_texts(texts)
-        if normalize_embeddings and normalize is False:
-            raise ValueError("normalize=False contradicts normalize_embeddings=True; give one of them")
-        normalize = normalize_embeddings or normalize
-        if not (convert_to_numpy or convert_to_tensor):
-            raise ValueError("the result is an array, or a tensor with convert_to_tensor=True")
         if convert_to_tensor and pooling == "tokens":
             raise ValueError('convert_to_tensor needs one vector per text; pooling="tokens" gives a list of arrays')
         limit = self._limit(max_length)
-        if batch_size is not None:
-            if batch_size < 1:
-                raise ValueError(f"batch_size must be at least 1; got {batch_size}")
-            batch_tokens = min(default_batch_tokens(self.device), batch_size * limit)
+        batch_tokens = choose_batch_tokens(batch_tokens, batch_size, limit, default_batch_tokens(self.device))
+        normalize = choose_normalization(normalize, normalize_embeddings)
+        prompt = choose_prompt(self.settings.prompts, prompt, prompt_name)
+        vector_precision = check_vector_precision(precision, pooling)
         options = EncodeOptions(pooling, normalize, max_length, batch_tokens, prompt, truncate_dim)
         tokens = self.tokenize(listed, max_length=max_length, prompt=prompt)
         warn_truncated([text.truncated for text in tokens], limit, self._how_to_avoid_truncation(limit))
@@ -244,8 +275,17 @@ class TextEncoder(Pipeline[EncoderModel], VectorComparison):
             error_context(text=listed.__getitem__),
         ):
             vectors = self.encode_tokens(tokens, options, lambda texts, count: on_step(count, count, texts))
+        if isinstance(vectors, np.ndarray):
+            vectors = quantize_vectors(vectors, vector_precision)
         result = vectors[0] if single else vectors
-        return torch.from_numpy(result) if convert_to_tensor else result
+        if convert_to_tensor or (single and not convert_to_numpy):
+            return torch.from_numpy(result)
+        return result if convert_to_numpy else [torch.from_numpy(vector) for vector in result]
+
+    @property
+    def mteb_model_meta(self) -> "ModelMeta":
+        """Description of the model for mteb, whose `evaluate` takes a text encoder as its model."""
+        return model_metadata(self)
 
     def _limit(self, max_length: int | None) -> int:
         """Return the maximum number of tokens of a text."""

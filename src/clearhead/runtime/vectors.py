@@ -164,10 +164,36 @@ def cosine_similarity(first: Vectors, second: Vectors) -> Vectors:
     >>> cosine_similarity(np.array([2.0, 0.0], np.float32), np.array([[4.0, 0.0], [0.0, 1.0]], np.float32))
     array([1., 0.], dtype=float32)
     """
+    _check_widths(first, second)
+    one, other = (normalized(torch.from_numpy(vectors)).numpy() for vectors in (first, second))
+    return np.asarray(one @ other.T, dtype=np.float32)
+
+
+def pairwise_cosine(first: Vectors, second: Vectors) -> Vectors:
+    """Return the cosine of each vector of one array with the vector at the same index of the other.
+
+    Args:
+        first, second: (n, d), or one vector (d).
+
+    Returns:
+        float32 (n,), or a single number.
+
+    Raises:
+        ValueError: arrays of different shapes.
+
+    >>> pairwise_cosine(np.array([2.0, 0.0], np.float32), np.array([4.0, 0.0], np.float32))
+    array(1., dtype=float32)
+    """
+    _check_widths(first, second)
+    if first.shape != second.shape:
+        raise ValueError(f"expected as many vectors in both arguments, got {len(first)} and {len(second)}")
+    one, other = (normalized(torch.from_numpy(vectors)).numpy() for vectors in (first, second))
+    return np.asarray((one * other).sum(axis=-1), dtype=np.float32)
+
+
+def _check_widths(first: Vectors, second: Vectors) -> None:
     for vectors in (first, second):
         if vectors.ndim not in (1, 2):
             raise ValueError(f"expected vectors (d,) or (n, d), got an array of shape {vectors.shape}")
     if first.shape[-1] != second.shape[-1]:
         raise ValueError(f"vectors of width {first.shape[-1]} cannot be compared with those of {second.shape[-1]}")
-    one, other = (normalized(torch.from_numpy(vectors)).numpy() for vectors in (first, second))
-    return np.asarray(one @ other.T, dtype=np.float32)

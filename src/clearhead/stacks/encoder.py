@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.equations import masks
 from clearhead.equations.masks import MaskLike
-from clearhead.layers.attention import MultiHeadAttention, RelativePositionBias
+from clearhead.layers.attention import LinearPositionBias, MultiHeadAttention, RelativePositionBias
 from clearhead.layers.disentangled_attention import (
     ConvolutionalResidual,
     ConvolutionOptions,
@@ -37,6 +37,7 @@ class EncoderLayer(nn.Module):
         norm_order: "post" (the paper's) or "pre".
         options: activation, other dropout rates, norm, biases and scale.
         rotary_theta: base of rotary positions in the attention; None for none.
+        rotary_factor: positions are divided by it, as in `RotaryEmbedding`.
         window: attend only to tokens at most this far away; None for all.
         distance_options: options of disentangled attention, without rotary positions and windows; None for none.
 
@@ -58,13 +59,16 @@ class EncoderLayer(nn.Module):
         norm_order: NormOrder = "post",
         options: LayerOptions = DEFAULT_OPTIONS,
         rotary_theta: float | None = None,
+        rotary_factor: float = 1.0,
         window: int | None = None,
         distance_options: DistanceOptions | None = None,
     ) -> None:
         super().__init__()
         self.attention: MultiHeadAttention | DisentangledAttention
         if distance_options is None:
-            self.attention = options.build_self_attention(d_model, num_heads, rotary_theta=rotary_theta, window=window)
+            self.attention = options.build_self_attention(
+                d_model, num_heads, rotary_theta=rotary_theta, rotary_factor=rotary_factor, window=window
+            )
         elif rotary_theta is not None or window is not None or options.scale is not None:
             raise ValueError("disentangled attention has no rotary positions, windows or scale of its own")
         else:
@@ -89,7 +93,8 @@ class Encoder(nn.Module):
     Source: Section 3.1 of "Attention Is All You Need"
 
     Args:
-        d_model, ffn_hidden, num_heads, drop_prob, norm_order, options, rotary_theta: as in `EncoderLayer`.
+        d_model, ffn_hidden, num_heads, drop_prob, norm_order, options, rotary_theta, rotary_factor: as in
+            `EncoderLayer`.
         num_layers: number of layers N.
         layer_drop: probability of skipping a layer in training (Fan et al. 2019, LayerDrop).
         final_norm: whether a norm follows the last layer; by default only with norm_order="pre".
@@ -99,6 +104,7 @@ class Encoder(nn.Module):
             a normalized embedding.
         relative_buckets: buckets of learned position biases, shared by all layers; 0 for none.
         relative_max_distance: distances from here on share the last bucket.
+        linear_bias: whether scores get a `LinearPositionBias` instead.
         layer_order: for each layer the number of its weights, from 0 (Lan et al. 2019, ALBERT). Layers with the same
             number share them: `layers` holds them once, and they run several times. By default each layer has its own.
         distance_options: options of disentangled attention, whose table of distances all layers share; None for none.
@@ -125,6 +131,7 @@ class Encoder(nn.Module):
         norm_order: NormOrder = "post",
         options: LayerOptions = DEFAULT_OPTIONS,
         rotary_theta: float | None = None,
+        rotary_factor: float = 1.0,
         layer_drop: float = 0.0,
         final_norm: bool | None = None,
         windows: Sequence[int | None] | None = None,
@@ -132,6 +139,7 @@ class Encoder(nn.Module):
         first_norm: bool = True,
         relative_buckets: int = 0,
         relative_max_distance: int = 128,
+        linear_bias: bool = False,
         layer_order: Sequence[int] | None = None,
         distance_options: DistanceOptions | None = None,
         convolution: ConvolutionOptions | None = None,
@@ -142,11 +150,7 @@ class Encoder(nn.Module):
         if layer_order is not None:
             _check_shared(self.order, num_layers, windows, layer_drop, first_norm)
             num_layers = max(self.order) + 1
-        windows = [None] * num_layers if windows is None else windows
-        if len(windows) != num_layers:
-            raise ValueError(
-                f"Expected one window (or None) for each of {num_layers} layers, got {len(windows)} windows."
-            )
+        windows = _one_per_layer(windows, num_layers)
         local_theta = rotary_theta if local_rotary_theta is None else local_rotary_theta
         self.layers = nn.ModuleList(
             EncoderLayer(
@@ -157,6 +161,7 @@ class Encoder(nn.Module):
                 norm_order=norm_order,
                 options=options,
                 rotary_theta=rotary_theta if window is None else local_theta,
+                rotary_factor=rotary_factor,
                 window=window,
                 distance_options=distance_options,
             )
@@ -164,9 +169,7 @@ class Encoder(nn.Module):
         )
         if not first_norm:
             _remove_norm(cast(EncoderLayer, self.layers[0]), norm_order)
-        self.relative_bias: RelativePositionBias | None = None
-        if relative_buckets:
-            self.relative_bias = RelativePositionBias(relative_buckets, num_heads, max_distance=relative_max_distance)
+        self.relative_bias = _position_bias(num_heads, relative_buckets, relative_max_distance, linear_bias)
         extra = {"eps": options.eps, "drop_prob": drop_prob}
         self.distances = None if distance_options is None else DistanceEmbedding(d_model, distance_options, **extra)
         self.convolution = None if convolution is None else ConvolutionalResidual(d_model, convolution, **extra)
@@ -191,6 +194,23 @@ class Encoder(nn.Module):
             z = layer(x, mask, *extra)
             x = z if place or self.convolution is None else self.convolution(x, z, mask)
         return x if self.norm is None else self.norm(x)
+
+
+def _one_per_layer(windows: Sequence[int | None] | None, num_layers: int) -> Sequence[int | None]:
+    windows = [None] * num_layers if windows is None else windows
+    if len(windows) != num_layers:
+        raise ValueError(f"Expected one window (or None) for each of {num_layers} layers, got {len(windows)} windows.")
+    return windows
+
+
+def _position_bias(
+    num_heads: int, buckets: int, max_distance: int, linear: bool
+) -> RelativePositionBias | LinearPositionBias | None:
+    if linear and buckets:
+        raise ValueError(f"linear_bias requires relative_buckets=0; got {buckets}")
+    if linear:
+        return LinearPositionBias(num_heads)
+    return RelativePositionBias(buckets, num_heads, max_distance=max_distance) if buckets else None
 
 
 def _remove_norm(layer: EncoderLayer, norm_order: NormOrder) -> None:

@@ -16,6 +16,7 @@ STRICT = {
     "classify": ("classifier", "classify hello -m {0}"),
     "translate": ("marian", "translate hello -m {0}"),
     "summarize": ("marian", "summarize hello -m {0}"),
+    "rerank": ("reranker", "rerank hello {0}/../documents.txt -m {0}"),
     "serve": ("bert", "serve -m {0} --port 0"),
 }
 
@@ -39,6 +40,8 @@ def models(tmp_path_factory):
     sizes = {"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 2}
     make_bert(folder / "bert", **sizes)
     make_bert(folder / "classifier", model_class=BertForSequenceClassification, **sizes)
+    make_bert(folder / "reranker", model_class=BertForSequenceClassification, num_labels=1, **sizes)
+    (folder / "documents.txt").write_text("Hello.\n")
     (folder / "marian").mkdir()
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
     folders.marian(folder / "marian", d_model=24, encoder_ffn_dim=40, decoder_ffn_dim=40, **heads)

@@ -13,7 +13,9 @@ from support.models import folders
 from clearhead import TextToText
 from clearhead.generation.shortlist import learn
 from clearhead.generation.shortlist.shortlist import FILE, Shortlist, read_shortlist, write_shortlist
+from clearhead.kernels.native import unfused
 from clearhead.models.config import Seq2SeqConfig
+from clearhead.runtime.int8.seq2seq import Int8Seq2Seq
 
 SOURCES = ["the house", "a small dog", "we see the water", "", "the old bridge", "hello world"]
 TARGETS = ["a small dog", "the house", "the water", "", "we see", "the old bridge"]
@@ -117,6 +119,29 @@ def test_shortlist_of_the_whole_vocabulary_changes_nothing(folder):
         torch.zeros(size + 1, dtype=torch.long), torch.empty(0).long(), torch.arange(size), size
     )
     assert model.generate(SOURCES, beam_size=3, return_details=True) == expected
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("extra", [[], [[7], [7, 9]]], ids=["common tokens only", "further tokens"])
+def test_fused_steps_choose_as_unfused_ones(beam_size, extra):
+    model = TextToText.from_pretrained(precision="int8", device="cpu")
+    if model.precision.name != "int8":
+        pytest.skip("this processor has no kernels for 8 bits")
+    assert isinstance(model.inference_model, Int8Seq2Seq)
+    size = model.model.config.vocab_size
+    common = torch.arange(size)[1::2]  # so that a token's index among them is not its id
+    eos = torch.tensor(model.model.config.eos_ids)
+    common = torch.cat([common, eos]).unique()
+    further = [tokens for source in range(size) for tokens in (extra[source % len(extra)] if extra else [])]
+    counts = [len(extra[source % len(extra)]) if extra else 0 for source in range(size)]
+    starts = torch.tensor([0, *counts]).cumsum(0)
+    model.shortlist = Shortlist(starts, torch.tensor(further, dtype=torch.long), common, size)
+    options = {"beam_size": beam_size, "return_details": True, "max_new_tokens": 8}
+    fused = model.generate(SOURCES, **options)
+    with unfused():
+        expected = model.generate(SOURCES, **options)
+    assert [output.token_ids for output in fused] == [output.token_ids for output in expected]
+    assert [output.score for output in fused] == pytest.approx([output.score for output in expected], abs=1e-4)
 
 
 def test_more_beams_than_allowed_tokens(folder):

@@ -34,9 +34,12 @@ IGNORED_KEYS = frozenset(
 
 
 RATES = frozenset(
-    {"attention_drop_prob", "activation_drop_prob", "embedding_drop_prob", "layer_drop", "decoder_layer_drop"}
+    {
+        *("drop_prob", "attention_drop_prob", "activation_drop_prob", "embedding_drop_prob"),
+        *("layer_drop", "decoder_layer_drop"),
+    }
 )
-"""Fields of a config that only affect training, other than drop_prob, which every family stores."""
+"""Fields of a config that only affect training."""
 
 
 def unchanged(config: Config) -> Config:
@@ -77,6 +80,7 @@ class ConfigSchema(Generic[Config]):
         optional_modules: config field -> the tensor whose presence in a file sets it, such as the pooler's.
         custom: conversion of the keys that a table cannot express.
         default_sizes: defaults of a new model that differ from those of `keys` and of the config class.
+        gated: whether the activation in config.json is that of a gate.
     """
 
     model_type: str
@@ -88,6 +92,7 @@ class ConfigSchema(Generic[Config]):
     optional_modules: Mapping[str, str] = field(default_factory=dict)
     custom: CustomConfig[Config] | None = None
     default_sizes: Mapping[str, Any] = field(default_factory=dict)
+    gated: bool = False
 
     def check_field_names(self, kind: type[Config]) -> None:
         """Check that every config field that the tables of this schema name exists.
@@ -210,7 +215,7 @@ class ConfigSchema(Generic[Config]):
             if value is None:
                 raise ValueError(f"{source} lacks {key}")
             if name == "activation":
-                values[name] = our_activation(value, key, source)
+                values[name] = our_activation(value, key, source, gated=self.gated)
             else:
                 values[name] = check_number(value, field_types(kind, name), key, source)
         present = set(names)
@@ -240,7 +245,7 @@ class ConfigSchema(Generic[Config]):
         for key, (name, _) in self.keys.items():
             value = getattr(config, name)
             if value is not None:
-                data[key] = foreign_activation(value) if name == "activation" else value
+                data[key] = foreign_activation(value, gated=self.gated) if name == "activation" else value
         data |= self.custom.write(config) if self.custom else {}
         self._refuse_unknown_keys(data, f"the config of a {self.model_type} model")
         return data

@@ -3,6 +3,8 @@
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
+from clearhead.layers.feedforward import GATES
+
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -92,24 +94,27 @@ def check_number(value: object, types: tuple[object, ...], key: str, source: str
     return value
 
 
-def our_activation(name: object, key: str, source: str) -> str:
-    """Return our name of an activation.
+def our_activation(name: object, key: str, source: str, *, gated: bool = False) -> str:
+    """Return our name of an activation, or of the gated one with this gate.
 
     Raises:
         ValueError: the activation is not supported.
     """
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise ValueError(f"{source} has {key}={name!r}, which is not supported. Use one of: {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    ours = ACTIVATIONS[name]
+    return next(whole for whole, gate in GATES.items() if gate == ours) if gated else ours
 
 
-def foreign_activation(ours: str) -> str:
-    """Return the name of one of our activations in a config.json.
+def foreign_activation(ours: str, *, gated: bool = False) -> str:
+    """Return the name of one of our activations, or of the gate of a gated one, in a config.json.
 
     Raises:
         ValueError: config.json has no name for it.
     """
     foreign = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "silu": "silu"}
+    if gated:
+        foreign = {name: foreign[gate] for name, gate in GATES.items()}
     if ours not in foreign:
         raise ValueError(f"this family's checkpoints cannot hold activation={ours!r}; they need one of {list(foreign)}")
     return foreign[ours]

@@ -40,7 +40,9 @@ class MaskedLMSchema:
         activation: the activation of the head; None for the encoder's.
         activation_key, dense_bias_key, output_bias_key: the config.json keys that override the options; None without
             such keys.
-        dense_bias: the default for a bias in the first layer.
+        dense_bias, output_bias: the defaults for a bias in the first layer, and of the logits.
+        has_transform: as in `MaskedLanguageModel`.
+        tied: whether the output is always the token embedding. Where False, tie_word_embeddings in config.json decides.
         others: other forms of the same head, which are only read.
     """
 
@@ -52,4 +54,7 @@ class MaskedLMSchema:
     dense_bias_key: str | None = None
     output_bias_key: str | None = None
     dense_bias: bool = True
+    output_bias: bool = True
+    has_transform: bool = True
+    tied: bool = True
     others: tuple["MaskedLMSchema", ...] = ()

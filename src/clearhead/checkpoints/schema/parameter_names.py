@@ -6,8 +6,8 @@ A row maps one foreign name, or several stacked ones, to one of ours. ``{}`` is 
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -27,6 +27,9 @@ class ParameterNames:
         ignored: regular expressions of foreign names that a file may contain and the model does not use: buffers that
             follow from the config, and heads.
         family: the model type of the family, for messages.
+        swapped: our names whose two halves have the other order in a file: the gate last.
+        shares: our name -> the relative heights of the foreign tensors that are stacked in it; equal heights without
+            an entry.
         group_layers: layers in a group, for names with two ``{}``: the number of a group, and of a layer in it. 0 for
             names with one number.
     """
@@ -34,6 +37,8 @@ class ParameterNames:
     rows: Rows
     ignored: Sequence[str] = ()
     family: str = ""
+    swapped: frozenset[str] = frozenset()
+    shares: Mapping[str, Sequence[int]] = field(default_factory=dict)
     group_layers: int = 0
 
     @cached_property
@@ -47,7 +52,7 @@ class ParameterNames:
             ValueError: the table has no row for the tensor. The message names the family and the closest row.
         """
         numbers = re.findall(r"\.(\d+)\.", ours)
-        row = re.sub(r"\.\d+\.", ".{}.", ours)
+        row = _row(ours)
         names = self._by_ours.get(row)
         if names is None:
             owner = f" of the family {self.family!r}" if self.family else ""
@@ -81,10 +86,9 @@ class ParameterNames:
             if missing:
                 continue
             parts = [remaining.pop(part) for part in names]
-            part_shape = (shape[0] // len(parts), *shape[1:])
-            for part, tensor in zip(names, parts, strict=True):
-                _check_tensor(tensor, part, part_shape, source)
-            ours[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
+            for part, tensor, height in zip(names, parts, self._heights(name, shape[0], len(names)), strict=True):
+                _check_tensor(tensor, part, (height, *shape[1:]), source)
+            ours[name] = self._swap(name, parts[0] if len(parts) == 1 else torch.cat(parts))
         if missing:
             raise ValueError(f"{source}: {_list_tensors(missing)} missing")
         unexpected = [name for name in remaining if not self._is_ignored(name)]
@@ -97,7 +101,7 @@ class ParameterNames:
         foreign: dict[str, Tensor] = {}
         for ours, tensor in tensors.items():
             names = self.foreign_names(ours)
-            parts = tensor.chunk(len(names))
+            parts = torch.split(self._swap(ours, tensor), self._heights(ours, tensor.shape[0], len(names)))
             foreign |= {name: part.contiguous() for name, part in zip(names, parts, strict=True)}
         return foreign
 
@@ -105,8 +109,26 @@ class ParameterNames:
         """Return the names of a file's tensors that the model does not use."""
         return [name for name in tensors if self._is_ignored(name)]
 
+    def count_in(self, names: Iterable[str]) -> int:
+        """Return how many of the names of a file's tensors have a row."""
+        foreign = {part for row in self._by_ours.values() for part in row}
+        return sum(_row(name) in foreign for name in names)
+
+    def _swap(self, ours: str, tensor: Tensor) -> Tensor:
+        return torch.cat(tensor.chunk(2)[::-1]) if _row(ours) in self.swapped else tensor
+
+    def _heights(self, ours: str, height: int, parts: int) -> list[int]:
+        """Return the heights of the foreign tensors in one of ours."""
+        shares = self.shares.get(_row(ours), (1,) * parts)
+        return [height * share // sum(shares) for share in shares]
+
     def _is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
+
+
+def _row(ours: str) -> str:
+    """Return one of our names with ``{}`` for the numbers of layers."""
+    return re.sub(r"\.\d+\.", ".{}.", ours)
 
 
 def with_bias(rows: Rows) -> dict[str | tuple[str, ...], str]:

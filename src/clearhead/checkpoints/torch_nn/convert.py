@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from clearhead.checkpoints.schema.parameter_names import ParameterNames
 from clearhead.checkpoints.torch_nn.parameters import DECODER_LAYER, DECODER_STACK, LAYER, STACK, join_qkv, split_qkv
+from clearhead.layers.disentangled_attention import DisentangledAttention
 from clearhead.layers.feedforward import Activation, GatedFeedForward
 from clearhead.layers.norm import LayerNorm
 from clearhead.layers.options import LayerOptions
@@ -221,6 +222,8 @@ def _torch_layer(layer: Layer) -> TorchLayer:
 
 def _unsupported_by_torch(layer: Layer) -> list[str]:
     """Return the features of a layer that torch.nn's layers do not have."""
+    if isinstance(layer.attention, DisentangledAttention):
+        return ["disentangled attention"]
     attentions, residuals = [layer.attention], [layer.attention_residual, layer.feedforward_residual]
     if isinstance(layer, DecoderLayer):
         attentions.append(cast(Any, layer.cross_attention))
@@ -230,6 +233,7 @@ def _unsupported_by_torch(layer: Layer) -> list[str]:
     present = {
         "rotary positions": layer.attention.rotary is not None,
         "a window": layer.attention.window is not None,
+        "keys that heads share": layer.attention.num_kv_heads < layer.attention.num_heads,
         "a gated feed-forward": isinstance(layer.feedforward, GatedFeedForward),
         "a scale other than 1 / √d_k": any(item.scale is not None for item in attentions),
         "a head_dim other than d_model / num_heads": any(

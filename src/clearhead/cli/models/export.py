@@ -14,6 +14,7 @@ class FormatOption(StrEnum):
     transformers = "transformers"
     sentence_transformers = "sentence-transformers"
     ctranslate2 = "ctranslate2"
+    web = "web"
 
 
 def export(
@@ -24,7 +25,8 @@ def export(
     ],
     to: Annotated[FormatOption, typer.Option(help="Export format.")],
     int8: Annotated[
-        bool, typer.Option("--int8", help="Quantize the weights to 8 bits (onnx, ctranslate2) and report the loss.")
+        bool,
+        typer.Option("--int8", help="Quantize weights to 8 bits (onnx, ctranslate2, web) and report the loss."),
     ] = False,
     texts: Annotated[
         Path | None,
@@ -33,13 +35,17 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Export a model. The target library loads the export and must reproduce the model's outputs."""
-    if int8 and to not in (FormatOption.onnx, FormatOption.ctranslate2):
-        raise ValueError(f"--int8 is for onnx and ctranslate2; {to.value} exports float32")
+    """Export a model. The target library loads the export and must reproduce the model's outputs.
+
+    The format web is a static page on which the model runs in the visitor's browser.
+    """
+    if int8 and to not in (FormatOption.onnx, FormatOption.ctranslate2, FormatOption.web):
+        raise ValueError(f"--int8 is for onnx, ctranslate2 and web; {to.value} exports float32")
     from clearhead.data.corpus import Corpus
     from clearhead.export import libraries
     from clearhead.export.onnx import export as to_onnx
     from clearhead.export.sample_texts import TEXTS
+    from clearhead.export.web.export import export_web
 
     samples = TEXTS if texts is None else tuple(Corpus([str(texts)]))
     match to:
@@ -49,6 +55,8 @@ def export(
             report = libraries.to_ctranslate2(model, folder, int8=int8, texts=samples)
         case FormatOption.transformers:
             report = libraries.to_transformers(model, folder, texts=samples)
+        case FormatOption.web:
+            report = export_web(model, folder, int8=int8, texts=samples)
         case FormatOption.sentence_transformers:
             report = libraries.to_sentence_transformers(model, folder, texts=samples)
     for name, error in report.error.items():

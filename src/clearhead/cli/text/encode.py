@@ -69,6 +69,10 @@ MaxLength = Annotated[
     ),
 ]
 Prompt = Annotated[str | None, typer.Option(help="Name of a prompt of the model, or a text to prepend to each text.")]
+Adapter = Annotated[
+    str | None,
+    typer.Option(help="Task whose adapter is merged into the weights, such as retrieval.query of jina-embeddings-v3."),
+]
 TruncateDim = Annotated[int | None, typer.Option(help="Keep only the first dimensions of each vector.")]
 BatchTokens = Annotated[
     int | None, typer.Option(help="Maximum number of tokens in a batch. Default: depends on the device.")
@@ -109,6 +113,7 @@ def encode(
     normalize: Normalize = None,
     max_length: MaxLength = None,
     prompt: Prompt = None,
+    adapter: Adapter = None,
     truncate_dim: TruncateDim = None,
     batch_tokens: BatchTokens = None,
     engine: Engine = EngineOption.local,
@@ -142,7 +147,7 @@ def encode(
         prompt=prompt,
         truncate_dim=truncate_dim,
     )
-    job = EncodingJob(model, encode_options, precision.value, device, column, errors.value, compile, names)
+    job = EncodingJob(model, encode_options, precision.value, device, column, errors.value, compile, names, adapter)
     encoder, start = job.encoder(), time.perf_counter()
     options.check_precision(precision, encoder.precision.name, strict)
     stats, num_tokens = _run(encoder, job, corpus, output, (resume, overwrite), workers, engine, quiet)

@@ -23,6 +23,7 @@ _PROJECT_QUERIES = Operation("projection", attention.project_queries, "B L HK")
 _PROJECT_BEAM_QUERIES = replace(_PROJECT_QUERIES, dimensions="n·B L HK")
 _PROJECT_MEMORY = Operation("projection", attention.project_memory, "B Lk 2HK")
 _SPLIT = Operation("split heads", attention.split_heads, "B H L d_k")
+_REPEAT = Operation("repeat heads", attention.repeat_heads, "B H L d_k")
 _ROTARY = Operation("rotary", positions.rotate, "B H L d_k")
 _GROW_CACHE = Operation("grow cache", attention.append_kv, "B H Lk d_k")
 _FILL_CACHE = Operation("fill cache", CrossAttentionCache, "B H Lk d_k")
@@ -133,8 +134,7 @@ class SelfReplay(AttentionReplay):
     def _after_projection(self, qkv: nn.Module, inputs: Any, output: Tensor) -> None:
         self.record("qkv", _PROJECT_QKV, output, qkv)
         module = self.module
-        projections = self.recorder.detach(output).chunk(3, dim=-1)
-        q, k, _ = (attention.split_heads(x, module.num_heads) for x in projections)
+        q, k, _ = module.split(self.recorder.detach(output))
         self.record("split_heads", _SPLIT, q)
         cache = self.arguments.get("cache")
         rows, heads, length, _ = q.shape
@@ -145,6 +145,9 @@ class SelfReplay(AttentionReplay):
         if module.rotary is not None:
             q, k = module.rotary(q, mask, cached), module.rotary(k, mask, cached)
             self.record("rotary", _ROTARY, q)
+        if module.num_kv_heads < module.num_heads:
+            k = module.repeat(k)
+            self.record("repeat_heads", _REPEAT, k)
         if cache is not None:
             k = cache.to_slots(k)
             q = fold_rows(q, k)

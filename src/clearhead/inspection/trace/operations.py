@@ -6,7 +6,7 @@ from torch import nn
 
 from clearhead.equations import embedding, feedforward, norm, positions, residual
 from clearhead.inspection.trace.records import Operation
-from clearhead.layers.attention import RelativePositionBias
+from clearhead.layers.attention import LinearPositionBias, RelativePositionBias
 from clearhead.layers.disentangled_attention import ConvolutionalResidual, DistanceEmbedding
 from clearhead.layers.embedding import (
     Embedding,
@@ -59,6 +59,7 @@ _BY_TYPE: dict[type[nn.Module], Operation] = {
     LayerNorm: Operation("layer norm", norm.layer_norm, "B L D"),
     RMSNorm: Operation("RMS norm", norm.rms_norm, "B L D"),
     Pooler: Operation("pooler", Pooler, "B D"),
+    LinearPositionBias: Operation("linear bias", positions.linear_biases, "B H Lq Lk"),
     RelativePositionBias: Operation("relative bias", RelativePositionBias, "B H Lq Lk"),
     nn.ReLU: Operation("ReLU", feedforward.relu, "B L F"),
     nn.GELU: Operation("GELU", feedforward.gelu, "B L F"),

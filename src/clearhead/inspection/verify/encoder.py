@@ -1,5 +1,6 @@
 """Checks of encoders, which compare the hidden states of the tokens."""
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from clearhead.inspection.verify.measures import (
     cosine_error,
     means,
 )
+from clearhead.io.json import read_json
 from clearhead.models.encoder import EncoderModel
 from clearhead.runtime.packed_batch import packed_batches
 from clearhead.tokenizers.base import Tokens
@@ -46,6 +48,8 @@ class EncoderChecks(Checks):
     def __init__(self, folder: Path, model: EncoderModel, family: EncoderFamily) -> None:
         super().__init__(folder, model)
         self.family = family
+        if not family.in_transformers:
+            self.no_reference = f"transformers has no {family.model_type} model"
         self.rows = random_ids(model.config.vocab_size, {model.config.pad_id}, model.config.max_len)
 
     def states(
@@ -86,12 +90,29 @@ class EncoderChecks(Checks):
     def reference_states(self) -> Rows:
         from transformers import AutoModel
 
-        reference = AutoModel.from_pretrained(self.folder, dtype=torch.float32).eval()
+        reference = self.reference(AutoModel)
         ids, keep = padded(self.rows, self.model.config.pad_id)
         return _real_states(reference(input_ids=ids, attention_mask=keep.long()).last_hidden_state, keep)
 
-    def save_and_load(self, folder: Path) -> nn.Module:
+    def reference(self, auto: Any) -> Any:
+        """Return the model of transformers, opened with one of its Auto classes.
+
+        A folder of a publisher's first code is saved with the keys of transformers first: transformers would run the
+        code, or open it as another architecture.
+        """
+        data = read_json(self.folder / "config.json")
+        if self.family.translate(data) is data:
+            return auto.from_pretrained(self.folder, dtype=torch.float32).eval()
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(Path(folder))
+            return auto.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def save(self, folder: Path) -> None:
+        """Save the model to a folder."""
         self.family.save(self.model, folder)
+
+    def save_and_load(self, folder: Path) -> nn.Module:
+        self.save(folder)
         return checkpoints.load_encoder(folder)[0]
 
 

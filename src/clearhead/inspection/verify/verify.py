@@ -8,7 +8,7 @@ import torch
 
 from clearhead import checkpoints
 from clearhead.inspection.verify.certificate import Certificate, Check, hashes, versions
-from clearhead.inspection.verify.checks import Checks
+from clearhead.inspection.verify.checks import NOT_INSTALLED, Checks
 from clearhead.inspection.verify.encoder import EncoderChecks
 from clearhead.inspection.verify.heads import HeadChecks
 from clearhead.inspection.verify.seq2seq import Seq2SeqChecks
@@ -46,8 +46,10 @@ def verify(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         checks, results = _checks_of(folder), []
+        if reference is not None and checks.no_reference is not None:
+            raise ValueError(f"{folder}: {checks.no_reference}; leave the reference out to run the other checks")
         with torch.inference_mode():
-            for check in checks.run(has_transformers):
+            for check in checks.run(checks.no_reference if has_transformers else NOT_INSTALLED):
                 results.append(check)
                 on_check(check)
     return Certificate(str(model), tuple(results), versions(), hashes(folder))

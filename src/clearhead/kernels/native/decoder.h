@@ -129,16 +129,17 @@ static void extra_logits(const DecoderStep *step, const int32_t *tokens, int siz
 /* Write the best tokens of a row and the normalizer of its `size` logits: of all tokens, or of the common and the extra ones. */
 static void choose(const DecoderStep *step, const int32_t *extra, int size, int row, float *logits) {
     int32_t *best = step->best_tokens + (size_t)row * step->count;
+    const int is_restricted = step->output_columns != NULL;
     if (!step->is_renormalized) step->log_sums[row] = log_sum_of_row(logits, size);
     for (int i = 0; i < step->num_excluded; i++) {
         const int token = step->excluded[i];
-        if (!extra) logits[token] = EXCLUDED;
-        for (int n = 0; extra && n < size; n++)
+        if (!is_restricted) logits[token] = EXCLUDED;
+        for (int n = 0; is_restricted && n < size; n++)
             if ((n < step->num_common ? step->common_tokens[n] : extra[n - step->num_common]) == token) logits[n] = EXCLUDED;
     }
     if (step->is_renormalized) step->log_sums[row] = log_sum_of_row(logits, size);
     best_of_row(logits, size, step->count, step->best_logits + (size_t)row * step->count, best);
-    for (int i = 0; extra && i < step->count; i++)
+    for (int i = 0; is_restricted && i < step->count; i++)
         best[i] = best[i] < step->num_common ? step->common_tokens[best[i]] : extra[best[i] - step->num_common];
 }
 

@@ -1,5 +1,6 @@
 """8-bit weights in a file next to a model's weights, so that loading does not have to calibrate."""
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from clearhead.io.safetensors import weights_hash
 from clearhead.kernels.native import library
 from clearhead.runtime.int8.gptq import LEVELS, QuantizedWeight
 from clearhead.runtime.int8.quantize import quantizable, quantize_model, quantized_shape
+
+log = logging.getLogger(__name__)
 
 FILE = "int8.safetensors"
 """Name of the file in a model's folder."""
@@ -140,11 +143,15 @@ class _DamagedError(Exception):
 
 
 def is_accurate(path: Path) -> bool:
-    """Return whether 8-bit weights keep the outputs of the sample texts, as measured when they were made."""
+    """Return whether 8-bit weights keep the outputs of the sample texts, as measured when they were made.
+
+    A warning says so if the file is damaged.
+    """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return float((file.metadata() or {}).get("cosine", "nan")) >= MIN_COSINE
-    except (SafetensorError, OSError, ValueError):
+    except (SafetensorError, OSError, ValueError) as error:
+        log.warning("%s is damaged (%s) and is not used; run `clearhead quantize` again", path, error)
         return False
 
 

@@ -196,7 +196,7 @@ def activation_name(module: nn.Module) -> str | None:
 def can_fuse(layer: EncoderLayer | DecoderLayer) -> bool:
     """Return whether the kernels compute self-attention and feed-forward network of a layer in 8 bits.
 
-    They have no rotary positions, windows, gates or RMSNorm.
+    They have no rotary positions, windows, gates, shared keys or RMSNorm.
     """
     attention, feedforward = layer.attention, layer.feedforward
     linears = (attention.qkv, attention.out, feedforward.inner, feedforward.out)
@@ -206,6 +206,7 @@ def can_fuse(layer: EncoderLayer | DecoderLayer) -> bool:
         and isinstance(feedforward.activation, nn.Identity)
         and attention.rotary is None
         and attention.window is None
+        and attention.num_kv_heads == attention.num_heads
         and not attention.head_dim % library.MULTIPLE
         and all(isinstance(part.norm, LayerNorm) for part in (layer.attention_residual, layer.feedforward_residual))
     )

@@ -1,0 +1,69 @@
+"""`clearhead search`: search an index."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearhead.cli import options
+from clearhead.cli.outputs import json_line, line_writer
+
+if TYPE_CHECKING:
+    from clearhead.retrieval.index import SearchResult
+
+
+def search(
+    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder that `clearhead index` wrote.")],
+    queries: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="QUERY|FILE", help="Queries, or files with one per line. Default, and for -: standard input."
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", "-k", min=1, help="Number of documents for each query.")] = 10,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="Folder or Hugging Face Hub id of the model that made the index. Default: where it was then.",
+        ),
+    ] = None,
+    column: options.Column = None,
+    precision: Annotated[
+        options.PrecisionOption | None,
+        typer.Option(help="Precision of the computation. Default: that of the index."),
+    ] = None,
+    device: options.Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, one per query.")] = False,
+) -> None:
+    """Print the documents of an index that match each query best, with their scores, best first."""
+    from clearhead.retrieval.manifest import read_manifest
+
+    read_manifest(folder)  # reports a wrong folder before the slow import of torch
+    from clearhead.cli.inputs import texts_of
+
+    corpus = texts_of(queries or [], column=column)
+    from clearhead.retrieval.index import Index
+
+    index = Index.open(folder, precision=None if precision is None else precision.value, device=device)
+    if model is not None:
+        index.load_encoder(model)
+    with line_writer(None) as write:
+        for number, query in enumerate(corpus):
+            try:
+                results = index.search(query, top)
+            except ValueError as error:
+                raise ValueError(f"{corpus.location(number)}: {error}" if corpus.sources else str(error)) from None
+            if as_json:
+                write(json_line({"query": query, "results": [_fields(result) for result in results]}, {}))
+                continue
+            if corpus.sources or len(queries or []) > 1:
+                write(f"{chr(10) if number else ''}{query}")
+            for result in results:
+                write(f"{result.score:.4f}  {result.index}  {' '.join(result.text.split())}")
+
+
+def _fields(result: "SearchResult") -> dict[str, object]:
+    return {"index": result.index, "score": result.score, "text": result.text, **result.columns}

@@ -1,0 +1,276 @@
+"""An index of texts and their vectors on disk, with exact search."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast, overload
+
+import numpy as np
+
+from clearhead.data.corpus import Corpus
+from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.retrieval import build, identity
+from clearhead.retrieval.build import BuildOptions, ListedTexts
+from clearhead.retrieval.exact import TopRows, search_exact
+from clearhead.retrieval.files import StoredRows
+from clearhead.retrieval.manifest import Dtype, Manifest, read_manifest
+from clearhead.runtime.vectors import EncodeOptions, Vectors
+from clearhead.tokenizers.base import as_texts, check_not_blank, iterate_texts
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A document that a search found.
+
+    Args:
+        index: number of the document in the index, from 0.
+        score: its score: the dot product with the query, which is the cosine if vectors are normalized.
+        text: the document.
+        columns: the other columns that are kept with it.
+
+    >>> from clearhead import SearchResult
+    >>> SearchResult(0, 0.98, "It rains.").text
+    'It rains.'
+    """
+
+    index: int
+    score: float
+    text: str
+    columns: dict[str, Any] = field(default_factory=dict)
+
+
+class Index:
+    """Texts with their vectors in a folder, and exact search among them.
+
+    Equation: top-k of q · x_i over all documents i
+
+    The vectors stay on disk. Results do not depend on the kernels of the processor: the best documents are computed in
+    float64.
+
+    Args:
+        folder: the index, which `Index.build` or `clearhead index` wrote.
+        encoder: the model that made it; None to load it when the first text is searched.
+        precision, device: as in `TextEncoder`, for a model that is loaded; None for the precision of the index.
+
+    Raises:
+        ValueError: the folder is not an index, is of another version or is cut short; another model made it.
+
+    >>> import tempfile; from clearhead import Index, TextEncoder
+    >>> folder = tempfile.mkdtemp() + "/my-index"
+    >>> index = Index.build(TextEncoder.from_pretrained(), ["The bridge is closed.", "It rains."], folder)
+    >>> index.search("How is the weather?", top_k=1)[0].text
+    'It rains.'
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        encoder: TextEncoder | None = None,
+        *,
+        precision: str | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.folder = Path(folder)
+        self._precision, self._device = precision, device
+        self._read()
+        self._encoder: TextEncoder | None = None
+        if encoder is not None:
+            self.use_encoder(encoder)
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        encoder: TextEncoder | None = None,
+        *,
+        precision: str | None = None,
+        device: str = "auto",
+    ) -> "Index":
+        """Open an index; arguments as in the class."""
+        return cls(folder, encoder, precision=precision, device=device)
+
+    @classmethod
+    def build(
+        cls,
+        encoder: TextEncoder,
+        texts: Iterable[str] | Corpus,
+        folder: str | Path,
+        *,
+        columns: Mapping[str, Sequence[Any]] | None = None,
+        dtype: Dtype = "float32",
+        options: EncodeOptions | None = None,
+        query_prompt: str | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+    ) -> "Index":
+        """Encode documents and write an index, which appears when it is complete.
+
+        Args:
+            encoder: the model.
+            texts: the documents, or a `Corpus` of files of any size.
+            folder: the index.
+            columns: values of other columns to keep with each text, by name. A corpus has its own columns.
+            dtype: dtype in which documents are scored: "float32", or "bfloat16" for half the size, with rounded scores.
+            options: arguments of `TextEncoder.encode` for documents. By default vectors are normalized, and get the
+                model's prompt for documents, if it has one.
+            query_prompt: name or text of the prompt of queries; None for the model's prompt for queries, if it has one.
+            resume: continue an interrupted run, if there is one.
+            overwrite: discard an interrupted run, and replace an existing index.
+
+        Raises:
+            ValueError: the folder exists, another process writes it, or a document is blank or not a string.
+        """
+        build_options = BuildOptions(dtype, options or EncodeOptions(), query_prompt, resume, overwrite)
+        build.build_index(encoder, _corpus(texts, columns), Path(folder), build_options, lambda *step: None)
+        return cls(folder, encoder)
+
+    def append(
+        self,
+        texts: Iterable[str] | Corpus,
+        *,
+        columns: Mapping[str, Sequence[Any]] | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """Append documents, which appear all at once when the last one is written.
+
+        Args:
+            texts, columns, resume, overwrite: as in `build`. The columns are those of the index.
+
+        Raises:
+            ValueError: as in `build`; the columns differ.
+        """
+        options = BuildOptions(resume=resume, overwrite=overwrite)
+        build.append_to_index(self.encoder, _corpus(texts, columns), self.folder, options, lambda *step: None)
+        self._read()
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return self.manifest.rows
+
+    def __repr__(self) -> str:
+        made_by = self.manifest.encoder
+        return f"Index({str(self.folder)!r}, {len(self):,} documents, {self.manifest.dtype}, {made_by['model']!r})"
+
+    @property
+    def width(self) -> int:
+        """Number of columns of a vector."""
+        return self.manifest.width
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """The model that made the index. It is loaded when it is first used.
+
+        Raises:
+            ValueError: it cannot be loaded, or has changed.
+        """
+        if self._encoder is None:
+            self.load_encoder(self.manifest.encoder["model"])
+        return cast(TextEncoder, self._encoder)
+
+    def load_encoder(self, name: str | Path) -> None:
+        """Load the model that made the index from another place.
+
+        Args:
+            name: a folder or a Hub id.
+
+        Raises:
+            ValueError: it cannot be loaded, or is another model.
+        """
+        precision = self._precision or self.manifest.encoder["precision"]
+        self.use_encoder(TextEncoder.from_pretrained(name, precision=precision, device=self._device))
+
+    def use_encoder(self, encoder: TextEncoder) -> None:
+        """Encode queries with a model, after a check that it made the index.
+
+        Raises:
+            OtherModelError: it did not; the message names the difference.
+        """
+        identity.check_same_model(self.folder, self.manifest.encoder, encoder)
+        self._encoder = encoder
+
+    @overload
+    def search(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
+        self, queries: str, top_k: int = 10
+    ) -> list[SearchResult]: ...
+    @overload
+    def search(self, queries: Iterable[str], top_k: int = 10) -> list[list[SearchResult]]: ...
+    def search(self, queries: str | Iterable[str], top_k: int = 10) -> list[SearchResult] | list[list[SearchResult]]:
+        """Return the documents with the highest scores for each query, highest first.
+
+        Args:
+            queries: a query, or several.
+            top_k: number of documents.
+
+        Returns:
+            A list of results for one query; a list of such lists for several. Equal scores keep the order of the
+            documents.
+
+        Raises:
+            ValueError: a query is blank, is not a string, or is longer than the model takes; top_k is below 1.
+        """
+        listed, single = as_texts(queries)
+        found = self.search_vectors(self.encode_queries(listed), top_k)
+        results = [
+            [self.result(row, score) for row, score in zip(rows, scores, strict=True)]
+            for rows, scores in zip(found.rows.tolist(), found.scores.tolist(), strict=True)
+        ]
+        return results[0] if single else results
+
+    def encode_queries(self, queries: Sequence[str]) -> Vectors:
+        """Return the vectors (n, d) of queries, with the settings of the index.
+
+        Raises:
+            ValueError: as in `search`.
+        """
+        name = "the query" if len(queries) == 1 else "query {}"
+        for number, query in enumerate(queries):
+            check_not_blank(query, name.format(number))
+        options = identity.options_of(self.manifest.encoder, for_queries=True)
+        tokens = self.encoder.tokenize(queries, max_length=options.max_length, prompt=options.prompt)
+        for number, text in enumerate(tokens):
+            if text.truncated:
+                (whole,) = self.encoder.tokenizer.encode([(options.prompt or "") + queries[number]])
+                raise ValueError(
+                    f"{name.format(number)} has {len(whole.ids):,} tokens; expected at most {options.max_length}, the "
+                    "maximum length of the index. Shorten it"
+                )
+        return cast(Vectors, self.encoder.encode_tokens(tokens, options))
+
+    def search_vectors(self, queries: Vectors, top_k: int = 10) -> TopRows:
+        """Return the rows with the largest dot products with each vector.
+
+        Args:
+            queries: float32 (n, d).
+            top_k: number of rows k.
+
+        Returns:
+            Rows and scores (n, k), best first; fewer if the index has fewer documents.
+
+        Raises:
+            ValueError: vectors of another width, or with NaN or infinity; top_k is below 1.
+        """
+        if top_k < 1:
+            raise ValueError(f"top_k must be at least 1; got {top_k}")
+        if queries.ndim != 2 or queries.shape[1] != self.width:
+            raise ValueError(f"expected vectors of shape (n, {self.width}), got {queries.shape}")
+        if not np.isfinite(queries).all():
+            raise ValueError("a vector holds NaN or infinity; expected finite values")
+        return search_exact(self._stored, np.ascontiguousarray(queries, np.float32), top_k)
+
+    def result(self, row: int, score: float) -> SearchResult:
+        """Return the document of a row as a result."""
+        document = self._stored.document(row)
+        return SearchResult(row, score, document.pop("text"), document)
+
+    def _read(self) -> None:
+        self.manifest: Manifest = read_manifest(self.folder)
+        self._stored = StoredRows(self.folder, self.manifest)
+
+
+def _corpus(texts: Iterable[object] | Corpus, columns: Mapping[str, Sequence[Any]] | None) -> Corpus:
+    if isinstance(texts, Corpus):
+        if columns:
+            raise ValueError("a corpus has its own columns; name them in Corpus(keep=...)")
+        return texts
+    return ListedTexts(list(iterate_texts(texts, "document")), dict(columns or {}))

@@ -1,0 +1,141 @@
+"""The files of an index, and the JSON file that describes them."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from clearhead._version import __version__
+from clearhead.io.atomic import hidden_sibling
+from clearhead.io.json import read_json, write_json
+from clearhead.io.locks import writer_lock
+
+Dtype = Literal["float32", "bfloat16"]
+
+MANIFEST = "index.json"
+"""File that describes an index. It is written last: rows that it does not count do not exist."""
+PENDING = "pending.json"
+"""File that describes rows that an unfinished run has written, in the same format."""
+DOCUMENTS, ENDS = "documents.jsonl", "documents.ends"
+"""Texts and columns, one JSON object per line, and the position of the end of each line."""
+
+FORMAT = 1
+_NAME = "a clearhead index"
+
+
+class IndexFolderError(ValueError):
+    """A folder that is not a usable index."""
+
+
+@dataclass(frozen=True)
+class FileState:
+    """Size and SHA-256 of the valid part of a file."""
+
+    size: int = 0
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Description of an index.
+
+    Args:
+        width: number of columns of a vector.
+        dtype: dtype in which rows are scored.
+        columns: names of the columns that are kept with each text.
+        encoder: the model and the settings that made the vectors, from `identity.describe_encoder`.
+        rows: number of documents.
+        max_norm: the largest norm of a vector.
+        files: state of each file.
+        settings: settings of an unfinished run, which must be the same to resume it.
+    """
+
+    width: int
+    dtype: Dtype
+    columns: list[str]
+    encoder: dict[str, Any]
+    rows: int = 0
+    max_norm: float = 0.0
+    files: dict[str, FileState] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def row_bytes(self) -> dict[str, int]:
+        """Bytes per row of each file with rows of one size."""
+        return {vectors_file(self.dtype): self.width * (2 if self.dtype == "bfloat16" else 4), ENDS: 8}
+
+    def write(self, path: Path) -> None:
+        """Write the description atomically."""
+        write_json(path, {"format": FORMAT, "kind": _NAME, "clearhead": __version__, **dataclasses.asdict(self)})
+
+
+def vectors_file(dtype: Dtype) -> str:
+    """Return the name of the file with the vectors."""
+    return "vectors.bfloat16" if dtype == "bfloat16" else "vectors.float32"
+
+
+def is_index(folder: Path) -> bool:
+    """Return whether a folder is an index, of any version."""
+    try:
+        return read_json(folder / MANIFEST).get("kind") == _NAME
+    except ValueError:
+        return False
+
+
+def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
+    """Return the description of an index, after a check of the sizes of its files.
+
+    Args:
+        folder: the index.
+        name: `MANIFEST` or `PENDING`.
+
+    Raises:
+        OutputBusyError: the folder does not exist yet, because another process is writing it.
+        IndexFolderError: the folder is not an index, is of another version, is damaged or lacks data.
+    """
+    if not (folder / name).is_file():
+        raise _no_index(folder)
+    data = read_json(folder / name)
+    if data.get("kind") != _NAME:
+        raise _no_index(folder)
+    if data.get("format") != FORMAT:
+        raise IndexFolderError(
+            f"{folder} has format {data.get('format')} of clearhead {data.get('clearhead')}, and this version reads "
+            f"format {FORMAT}. Build the index again, or install that version"
+        )
+    manifest = _parse(folder, data)
+    for file, state in manifest.files.items():
+        size = (folder / file).stat().st_size if (folder / file).is_file() else 0
+        if size < state.size:
+            raise IndexFolderError(
+                f"{folder} is cut short: {file} has {size:,} bytes, expected {state.size:,}. Copy or build it again"
+            )
+    return manifest
+
+
+def _parse(folder: Path, data: dict[str, Any]) -> Manifest:
+    names = {field.name for field in dataclasses.fields(Manifest)}
+    try:
+        values = {name: data[name] for name in names}
+        values["files"] = {name: FileState(**state) for name, state in values["files"].items()}
+        manifest = Manifest(**values)
+        sizes = {name: manifest.files[name].size for name in manifest.row_bytes}
+        expected = {name: manifest.rows * size for name, size in manifest.row_bytes.items()}
+        if manifest.dtype not in get_args(Dtype) or sizes != expected or min(manifest.rows, manifest.width) < 0:
+            raise ValueError
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise IndexFolderError(f"{folder / MANIFEST} is damaged. Copy or build the index again") from None
+    return manifest
+
+
+def _no_index(folder: Path) -> IndexFolderError:
+    if not folder.exists():
+        if folder.with_name(f".{folder.name}.lock").is_file():
+            with writer_lock(folder):  # raises an error that names the process that is writing
+                pass
+        if hidden_sibling(folder, "part").is_dir():
+            return IndexFolderError(
+                f"{folder} is not complete: the run that built it was interrupted. Continue it with --resume"
+            )
+        return IndexFolderError(f"no such index: {folder}. Build it with `clearhead index`")
+    return IndexFolderError(f"{folder} is not an index: it has no {MANIFEST} of `clearhead index`")

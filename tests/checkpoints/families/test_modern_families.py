@@ -1,0 +1,170 @@
+"""Encoders with rotary positions and gates equal transformers for random configs; what they ask for is not ignored."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearhead import masks
+from clearhead.checkpoints import load_classifier, load_encoder
+
+transformers.utils.logging.disable_progress_bar()
+transformers.utils.logging.set_verbosity_error()
+
+SIZES = {
+    "vocab_size": st.integers(9, 40),
+    "num_hidden_layers": st.integers(1, 3),
+    "intermediate_size": st.integers(1, 29),
+    "max_position_embeddings": st.sampled_from([17, 40]),
+    "initializer_range": st.sampled_from([0.1, 0.5]),
+    "pad_token_id": st.integers(0, 8),
+}
+ACTIVATIONS = st.sampled_from(["silu", "gelu", "gelu_new", "relu"])
+ROPE = st.one_of(
+    st.fixed_dictionaries({"rope_type": st.just("default"), "rope_theta": st.sampled_from([100.0, 10_000.0, 5e5])}),
+    st.fixed_dictionaries({"rope_type": st.just("linear"), "factor": st.floats(0.5, 8.0)}),
+)
+NAMES = {
+    "eurobert": "EuroBert",
+    "nomic_bert": "NomicBert",
+    "gte": "Gte",
+    "jina_embeddings_v3": "JinaEmbeddingsV3",
+}
+BERT = {"layer_norm_eps": st.sampled_from([1e-12, 1e-2]), "type_vocab_size": st.integers(1, 3)}
+OPTIONS = {
+    "eurobert": {
+        "num_key_value_heads": st.sampled_from([None, 1]),
+        "head_dim": st.sampled_from([None, 2, 10]),
+        "attention_bias": st.booleans(),
+        "mlp_bias": st.booleans(),
+        "rms_norm_eps": st.sampled_from([1e-6, 1e-2]),
+    },
+    "nomic_bert": BERT | {"head_dim": st.sampled_from([None, 2, 10])},
+    "jina_embeddings_v3": BERT,
+    "gte": BERT | {"type_vocab_size": st.integers(0, 2)},
+}
+
+
+@st.composite
+def configs(draw, family):
+    """Draw the arguments of a config of transformers, with widths that are no multiples of 8."""
+    heads = draw(st.sampled_from([1, 2, 3, 4]))
+    fixed = {"num_attention_heads": heads, "hidden_size": heads * draw(st.sampled_from([2, 6, 14]))}
+    options = {"hidden_act": ACTIVATIONS, "rope_parameters": ROPE} | OPTIONS[family]
+    return fixed | draw(st.fixed_dictionaries(SIZES, optional=options)) | {"bos_token_id": None, "eos_token_id": None}
+
+
+def random_model(family, kind, arguments, folder, seed):
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{NAMES[family]}Config")(**arguments)
+    model = getattr(transformers, f"{NAMES[family]}{kind}")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(folder)
+    return model
+
+
+def assert_within(ours, theirs, bound=1e-5):
+    assert ((ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)).max() < bound
+
+
+def check(family, data, folder):
+    arguments = data.draw(configs(family))
+    theirs = random_model(family, "Model", arguments, folder, data.draw(st.integers(0, 2**16)))
+    ours, loaded = load_encoder(folder)
+    ids = torch.randint(ours.config.vocab_size, (3, 13))
+    keep = torch.arange(13) < torch.tensor([[13], [7], [1]])
+    states = []
+    hooks = [
+        layer.register_forward_hook(lambda _module, _inputs, output: states.append(output))
+        for layer in (ours.embedding, *ours.encoder.layers)
+    ]
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=keep.long(), output_hidden_states=True)
+        last = ours(ids, masks.padding(keep))
+    for hook in hooks:
+        hook.remove()
+    for one, other in zip([*states[:-1], last], expected.hidden_states, strict=True):
+        assert_within(one[keep], other[keep])
+    loaded.save(ours, folder / "saved")
+    again = getattr(transformers, f"{NAMES[family]}Model").from_pretrained(folder / "saved").eval()
+    with torch.no_grad():
+        saved = again(ids, attention_mask=keep.long()).last_hidden_state
+    assert_within(saved[keep], expected.last_hidden_state[keep], 1e-6)
+
+
+@pytest.mark.parametrize("family", NAMES)
+@given(data=st.data())
+@settings(max_examples=4)
+def test_random_configs(family, data, tmp_path):
+    check(family, data, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", NAMES)
+@given(data=st.data())
+@settings(max_examples=40)
+def test_many_random_configs(family, data, tmp_path):
+    check(family, data, tmp_path)
+
+
+@pytest.mark.parametrize("pooling", ["late", "bos", "mean"])
+def test_poolings_of_eurobert_classifiers(pooling, tmp_path):
+    arguments = {"vocab_size": 20, "hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 1}
+    arguments |= {"intermediate_size": 7, "pad_token_id": 0, "num_labels": 3, "classifier_pooling": pooling}
+    theirs = random_model("eurobert", "ForSequenceClassification", arguments, tmp_path, 0)
+    ours, loaded = load_classifier(tmp_path)
+    ids, keep = torch.randint(20, (2, 9)), torch.arange(9) < torch.tensor([[9], [4]])
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=keep.long()).logits
+        assert_within(ours(ids, masks.padding(keep)), expected)
+    loaded.save_with_head(ours, tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "config.json").read_text())["classifier_pooling"] == pooling
+
+
+@pytest.mark.parametrize("family", NAMES)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "rope_type='yarn', which is not supported"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_scaling has rope_type='dynamic'"),
+        ({"rope_parameters": {"rope_theta": 100.0, "factor": 2.0}}, "factor=2.0, which a rope_type of 'default'"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "factor=None; expected a number above 0"),
+        ({"rope_parameters": [1.0]}, "expected an object"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5 is not supported"),
+        ({"hidden_act": "mish"}, "hidden_act='mish', which is not supported"),
+        ({"sliding_window": 64}, "sliding_window=64, which is unknown"),
+    ],
+)
+def test_unsupported_settings_are_refused_by_name(family, changes, words, tmp_path):
+    arguments = {"vocab_size": 20, "hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 1}
+    random_model(family, "Model", arguments | {"intermediate_size": 7, "pad_token_id": 0}, tmp_path, 0)
+    data = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(data | changes))
+    with pytest.raises(ValueError, match=words) as error:
+        load_encoder(tmp_path)
+    assert str(error.value).startswith(str(tmp_path / "config.json"))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_key_value_heads": 3}, "num_heads must be divisible by num_kv_heads"),
+        ({"num_key_value_heads": "many"}, "num_key_value_heads='many'; expected an integer"),
+        ({"head_dim": 0}, "head_dim=0; expected an integer of at least 1"),
+        ({"mlp_bias": 1}, "mlp_bias=1; expected true or false"),
+        ({"num_key_value_heads": 1}, r"k_proj.weight has shape \(12, 12\), but .* asks for \(6, 12\)"),
+    ],
+)
+def test_invalid_eurobert_configs_are_refused(changes, words, tmp_path):
+    arguments = {"vocab_size": 20, "hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 1}
+    random_model("eurobert", "Model", arguments | {"intermediate_size": 7, "pad_token_id": 0}, tmp_path, 0)
+    data = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(data | changes))
+    with pytest.raises(ValueError, match=words):
+        load_encoder(tmp_path)

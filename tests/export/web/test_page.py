@@ -1,0 +1,141 @@
+"""The page in a browser: from a server and from the disk, with any text, and with files that fail to load."""
+
+import json
+import re
+import shutil
+from contextlib import contextmanager
+
+import pytest
+from support.command import refused
+from support.pages import web
+
+from clearhead.export.web.export import export_web
+
+TEXT = "The old bridge was closed after the storm."
+READY = "html[data-ready=yes]:not([data-busy])"
+
+
+@pytest.fixture
+def opened(browser):
+    """Open an address; fail if the console has a message or the page requests another host."""
+    contexts, messages = [], []
+
+    def open_page(address, *, allowed=(), wait=READY):
+        context = browser.new_context()
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: messages.append(message.text) if message.text not in allowed else None)
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        own = (address, "blob:", "data:")
+        page.on("request", lambda request: None if request.url.startswith(own) else messages.append(request.url))
+        page.goto(f"{address}index.html")
+        page.wait_for_selector(wait, timeout=120_000)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert messages == []
+
+
+@contextmanager
+def address_of(folder, place):
+    """Yield the address of a folder on a server or on the disk."""
+    if place == "disk":
+        yield f"{folder.as_uri()}/"
+    else:
+        with web.served(folder) as address:
+            yield address
+
+
+def type_text(page, text):
+    page.locator("#text").fill(text)
+    page.wait_for_selector(READY)
+    return page.locator("#output").inner_text()
+
+
+@pytest.mark.parametrize("place", ["server", "disk"])
+def test_translates_while_one_types(tiny, tiny_pipeline, opened, place):
+    with address_of(tiny / "page", place) as address:
+        page = opened(address)
+        page.locator("#beams").select_option("2")
+        expected = tiny_pipeline.generate(TEXT, num_beams=2, return_details=True)
+        assert type_text(page, TEXT) == expected.text.strip()
+        chips = page.locator("#target li").evaluate_all("chips => chips.map((chip) => chip.firstChild.textContent)")
+        assert chips == list(expected.tokens)
+        assert page.locator("#map tbody th").all_inner_texts() == list(expected.tokens)[:80]
+        page.locator("#layer").select_option("0")
+        assert type_text(page, "") == ""
+        assert page.locator("#map td").count() == 0
+        type_text(page, "<script>document.title='hacked'</script> שלום 🙂")
+        assert page.title() == "Clearhead: a Transformer in your browser"
+        page.locator("#text").fill("word " * 5000)
+        page.locator("#note:not(:empty)").wait_for(timeout=60_000)
+        assert "its end was cut" in page.locator("#note").inner_text()
+
+
+def test_missing_weights_are_one_line_and_can_be_loaded_again(tiny, tmp_path, opened):
+    shutil.copytree(tiny / "page", tmp_path / "page")
+    weights = tmp_path / "page" / "model" / "weights.bin"
+    weights.rename(tmp_path / "aside")
+    error = "Failed to load resource: the server responded with a status of 404 (File not found)"
+    with web.served(tmp_path / "page") as address:
+        page = opened(address, allowed=(error,), wait="#failure:not([hidden])")
+        line = page.locator("#failure span").inner_text()
+        assert re.fullmatch(r"The model was not loaded: \./model/weights\.bin could not be loaded \(HTTP 404\)\.", line)
+        shutil.copy(tmp_path / "aside", weights)
+        page.get_by_role("button", name="Try again").click()
+        page.wait_for_selector(READY)
+        assert page.locator("#failure").is_hidden()
+
+
+def test_incomplete_weights_are_refused(tiny, tmp_path, opened):
+    shutil.copytree(tiny / "page", tmp_path / "page")
+    weights = tmp_path / "page" / "model" / "weights.bin"
+    weights.write_bytes(weights.read_bytes()[:-4000])
+    with web.served(tmp_path / "page") as address:
+        page = opened(address, wait="#failure:not([hidden])")
+        assert page.locator("#failure span").inner_text().startswith("The model was not loaded: ")
+
+
+def test_module_for_other_pages(tiny, tmp_path, tiny_pipeline, opened):
+    """The script of the documentation: a module that loads the model and translates."""
+    shutil.copytree(tiny / "page", tmp_path / "page")
+    (
+        tmp_path / "page" / "index.html"
+    ).write_text("""<!doctype html><link rel="icon" href="data:,"><script type="module">
+      import { load } from "./clearhead.js";
+      const model = await load(".");
+      const controller = new AbortController();
+      const cancelled = model.translate("word ".repeat(300), { numBeams: 5, signal: controller.signal });
+      controller.abort();
+      const reason = await cancelled.catch((error) => error.name);
+      const { text, attention } = await model.translate("Good morning!", { numBeams: 1 });
+      document.title = JSON.stringify([model.kind, reason, text, attention.cross.shape.slice(0, 2)]);
+      model.close();
+      document.documentElement.dataset.ready = "yes";
+    </script>""")
+    with web.served(tmp_path / "page") as address:
+        kind, reason, text, shape = json.loads(opened(address).title())
+    assert (kind, reason, shape) == ("translator", "AbortError", [3, 2])
+    assert text == tiny_pipeline.generate("Good morning!", num_beams=1)
+
+
+def test_encoder(tiny_bert, tmp_path, opened):
+    web.export(tiny_bert, tmp_path / "page", texts=["hello world"])
+    with web.served(tmp_path / "page") as address:
+        page = opened(address)
+        page.locator("#texts").fill("hello world\nhello you\nthe world")
+        page.wait_for_selector(READY)
+        assert page.locator("#cosines tbody tr").count() == 3
+        assert page.locator("#cosines td[title]").nth(4).inner_text() == "1.00"
+
+
+def test_models_that_a_page_cannot_hold_are_refused(qa_folder, tmp_path, monkeypatch):
+    assert "has a head; a web page supports" in refused("export", qa_folder, tmp_path / "page", "--to", "web")
+    assert not (tmp_path / "page").exists()
+    monkeypatch.setattr("clearhead.export.web.export.MAX_MEGABYTES", 5)
+    with pytest.raises(
+        ValueError, match=r"the weights have 18 MB or more; a web page takes at most 5 MB\. Use a smaller"
+    ):
+        export_web("tatoeba-en-de", tmp_path / "page")

@@ -1,0 +1,208 @@
+"""The page's searches give the tokens and probabilities of the Python ones, and its switches do what they say."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.pages.web import EOS, node
+
+from clearhead import TextToText, watch
+from clearhead.export.sample_texts import TEXTS
+
+EVERYDAY = Path(__file__).parents[3] / "examples" / "everyday.txt"
+PARTS = {"encoder": "encoder", "decoder": "self", "cross": "cross"}
+
+SENTENCES = ["Good morning!", "The old bridge was closed after the storm.", "a b c", "Where is it?", "x"]
+CONFIGS = [
+    {"max_new_tokens": 12},
+    {"max_new_tokens": 12, "length_penalty": 0.4, "early_stopping": True},
+    {"max_new_tokens": 9, "length_penalty": 2.0, "early_stopping": "never", "min_new_tokens": 3},
+    {"max_new_tokens": 10, "no_repeat_ngram_size": 2, "repetition_penalty": 1.7, "renormalize_logits": True},
+    {
+        "max_new_tokens": 6,
+        "forced_eos_token_id": (EOS,),
+        "bad_words_ids": ((5,), (4000, 17)),
+        "forced_bos_token_id": 77,
+    },
+    {"max_new_tokens": 8, "encoder_no_repeat_ngram_size": 1},
+]
+
+
+def translated(tiny, calls, **generation):
+    return node("model.mjs", {"folder": str(tiny / "page"), "calls": [[generation, *call] for call in calls]})
+
+
+def search_options(config):
+    """Return the options as model.json has them: lengths with the start token."""
+    longest, shortest = config["max_new_tokens"] + 1, config.get("min_new_tokens", 0) + 1
+    return {**config, "max_length": longest, "min_length": shortest}
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_searches(tiny, tiny_pipeline, beams):
+    calls = [
+        [search_options(config), "translate", text, {"numBeams": beams}] for config in CONFIGS for text in SENTENCES
+    ]
+    results = iter(node("model.mjs", {"folder": str(tiny / "page"), "calls": calls}))
+    for config in CONFIGS:
+        expected = tiny_pipeline.generate(
+            SENTENCES, num_beams=beams, num_return_sequences=beams, return_details=True, **config
+        )
+        for wanted in expected:
+            result = next(results)
+            assert [one["ids"] for one in result["hypotheses"]] == [list(one.token_ids) for one in wanted.n_best], (
+                config
+            )
+            assert result["text"] == wanted.text
+            assert result["complete"] == wanted.complete or config.get("forced_eos_token_id")
+            assert result["logProbs"] == pytest.approx(wanted.log_probs, abs=1e-4)
+            assert result["score"] == pytest.approx(wanted.score, abs=1e-4)
+
+
+def test_beams_lead_to_the_outputs(tiny):
+    (result,) = translated(tiny, [["translate", SENTENCES[1], {"numBeams": 3}]], max_length=9)
+    ended = []
+    previous = [([], 0.0)]
+    for candidates in result["beams"]:
+        kept = {}
+        for one in candidates:
+            ids, total = previous[one["parent"]]
+            assert one["score"] == pytest.approx(total + one["logProb"], abs=1e-4)
+            if one["kept"] is not None:
+                kept[one["kept"]] = ([*ids, one["id"]], one["score"])
+            elif one["ended"]:
+                ended.append([*ids, one["id"]])
+        previous = [kept[index] for index in range(len(kept))]
+    assert all(one["ids"] in ended for one in result["hypotheses"])
+
+
+def test_a_prefix_is_continued(tiny, tiny_pipeline):
+    prefix = tiny_pipeline.tokenizer.target_ids("Guten")
+    expected = tiny_pipeline.generate(
+        SENTENCES, prefixes=["Guten"] * 5, num_beams=2, max_new_tokens=6, return_details=True
+    )
+    calls = [["translate", text, {"numBeams": 2, "prefix": prefix}] for text in SENTENCES]
+    for result, wanted in zip(translated(tiny, calls, max_length=len(prefix) + 7), expected, strict=True):
+        assert result["ids"] == [*prefix, *wanted.token_ids]
+        length = len(result["ids"])
+        assert result["attention"]["cross"]["shape"][2] == length
+        assert len(result["alternatives"]) == length - len(prefix)
+
+
+def as_tensor(array):
+    return torch.tensor(array["data"]).reshape(array["shape"])
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_attention_is_that_of_watch(tiny, tiny_pipeline, beams):
+    (result,) = translated(tiny, [["translate", SENTENCES[1], {"numBeams": beams}]], max_length=10)
+    target = torch.tensor([[tiny_pipeline.model.config.start_id, *result["ids"][:-1]]])
+    with torch.inference_mode(), watch(tiny_pipeline.model) as attention:
+        logits = tiny_pipeline.model(torch.tensor([result["source"]["ids"]]), target)
+    for record in attention.records:
+        ours = as_tensor(result["attention"][PARTS[record.part]])[record.layer]
+        torch.testing.assert_close(ours, record.values[0], atol=1e-5, rtol=0)
+    for step, found in zip(logits[0].softmax(-1), result["alternatives"], strict=True):
+        best = step.topk(10)
+        assert [one["id"] for one in found] == best.indices.tolist()
+        assert [one["probability"] for one in found] == pytest.approx(best.values.tolist(), abs=1e-5)
+
+
+def test_forward_shows_what_may_follow(tiny, tiny_pipeline):
+    ids, text = [21, 300, 7], SENTENCES[1]
+    (result,) = translated(tiny, [["forward", text, ids, {"temperature": 2}]])
+    source = torch.tensor([result["source"]["ids"]])
+    target = torch.tensor([[tiny_pipeline.model.config.start_id, *ids]])
+    with torch.inference_mode():
+        best = (tiny_pipeline.model(source, target)[0, -1] / 2).softmax(-1).topk(10)
+    assert [one["id"] for one in result["alternatives"]] == best.indices.tolist()
+    assert [one["probability"] for one in result["alternatives"]] == pytest.approx(best.values.tolist(), abs=1e-5)
+    layers, length = tiny_pipeline.model.config.num_layers, source.shape[1]
+    assert as_tensor(result["encoder"]["hidden"]).shape == (layers + 1, length, 32)
+
+
+def test_heads_and_layers_are_switched_off(tiny, tiny_pipeline):
+    """A head that is off has no part in the output projection, and a layer that is off returns its input."""
+    text, ids = SENTENCES[1], [21, 300]
+    off = [
+        {"part": "encoder", "layer": 0, "head": 2},
+        {"part": "decoder", "layer": 1, "head": 0},
+        {"part": "cross", "layer": 2, "head": 1},
+    ]
+    layers = [{"part": "encoder", "layer": 1}, {"part": "decoder", "layer": 0}]
+    heads, without = translated(
+        tiny, [["forward", text, ids, {"headOff": off}], ["forward", text, ids, {"layerOff": layers}]]
+    )
+    model = tiny_pipeline.model
+    source, target = torch.tensor([heads["source"]["ids"]]), torch.tensor([[model.config.start_id, *ids]])
+    width = {"encoder": 8, "decoder": 16, "cross": 16}
+    modules = [
+        model.encoder.layers[0].attention,
+        model.decoder.layers[1].attention,
+        model.decoder.layers[2].cross_attention,
+    ]
+    hooks = []
+    for one, module in zip(off, modules, strict=True):
+        start, stop = one["head"] * width[one["part"]], (one["head"] + 1) * width[one["part"]]
+
+        def zero(module, inputs, start=start, stop=stop):
+            return (
+                torch.cat(
+                    [inputs[0][..., :start], torch.zeros_like(inputs[0][..., start:stop]), inputs[0][..., stop:]],
+                    dim=-1,
+                ),
+            )
+
+        hooks.append(module.out.register_forward_pre_hook(zero))
+    with torch.inference_mode():
+        expected = model(source, target)[0, -1].softmax(-1).topk(10)
+    for hook in hooks:
+        hook.remove()
+    assert [one["probability"] for one in heads["alternatives"]] == pytest.approx(expected.values.tolist(), abs=1e-5)
+    hooks = [
+        layer.register_forward_hook(lambda layer, inputs, output: inputs[0])
+        for layer in (model.encoder.layers[1], model.decoder.layers[0])
+    ]
+    with torch.inference_mode():
+        expected = model(source, target)[0, -1].softmax(-1).topk(10)
+    for hook in hooks:
+        hook.remove()
+    assert [one["probability"] for one in without["alternatives"]] == pytest.approx(expected.values.tolist(), abs=1e-5)
+
+
+def test_a_masked_source_token_is_seen_by_none(tiny):
+    (result,) = translated(tiny, [["forward", SENTENCES[1], [21], {"maskedSource": [1, 3]}]])
+    for part in ("encoder", "cross"):
+        weights = as_tensor(result["attention"][part])
+        assert weights[..., [1, 3]].abs().max() == 0
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+
+
+def test_empty_and_long_texts(tiny, tiny_pipeline):
+    empty, novel = translated(
+        tiny, [["translate", " \n", {}], ["translate", "word " * 20000, {"numBeams": 1}]], max_length=4
+    )
+    assert empty["text"] == ""
+    assert empty["tokens"] == []
+    assert novel["source"]["truncated"]
+    assert len(novel["source"]["ids"]) == tiny_pipeline.max_length
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beams", [1, 5])
+def test_shipped_translator(shipped, beams):
+    """The bundled model in float32: its outputs are those of Python, and its weights those of `watch`."""
+    pipeline = TextToText.from_pretrained(precision="float32", device="cpu", shortlist=False)
+    texts = [*TEXTS, *EVERYDAY.read_text(encoding="utf-8").splitlines()]
+    expected = pipeline.generate(texts, num_beams=beams, return_details=True)
+    results = node(
+        "model.mjs", {"folder": str(shipped), "calls": [[{}, "translate", one, {"numBeams": beams}] for one in texts]}
+    )
+    assert [one["ids"] for one in results] == [list(one.token_ids) for one in expected]
+    for result in results[:5]:
+        target = torch.tensor([[pipeline.model.config.start_id, *result["ids"][:-1]]])
+        with torch.inference_mode(), watch(pipeline.model) as attention:
+            pipeline.model(torch.tensor([result["source"]["ids"]]), target)
+        for record in attention.records:
+            ours = as_tensor(result["attention"][PARTS[record.part]])[record.layer]
+            torch.testing.assert_close(ours, record.values[0], atol=1e-4, rtol=0)

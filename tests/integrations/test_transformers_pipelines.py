@@ -1,0 +1,159 @@
+"""The pipelines give the dictionaries of transformers 4, as recorded, and of transformers 5 where it has the task."""
+
+import json
+
+import pytest
+import transformers
+from integrations import record_transformers4
+from support.models import folders
+from support.models.families import make
+
+import clearhead
+
+LABELS = {"id2label": {0: "good", 1: "bad", 2: "new"}, "label2id": {"good": 0, "bad": 1, "new": 2}}
+TEXT, PAIR = "hello world", {"text": "the old bridge", "text_pair": "was closed"}
+
+
+def approximately(value):
+    """Return a nested value whose numbers are compared with a tolerance."""
+    if isinstance(value, list):
+        return [approximately(item) for item in value]
+    if isinstance(value, dict):
+        return {key: approximately(item) for key, item in value.items()}
+    return pytest.approx(value, rel=1e-3, abs=2e-6) if isinstance(value, float) else value
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory, minilm_folder):
+    folder = tmp_path_factory.mktemp("recorded")
+    translator = clearhead.TextToText.from_pretrained().name
+    record_transformers4.write_models(folder, clearhead.io.hub.resolve_model(translator), minilm_folder)
+    return dict(record_transformers4.calls(folder, clearhead.pipeline))
+
+
+RESULTS = json.loads(record_transformers4.RECORDED.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("call", RESULTS)
+def test_results_equal_the_recorded_ones_of_transformers_4(results, call):
+    assert results[call] == approximately(RESULTS[call])
+    assert set(results) == set(RESULTS)
+
+
+@pytest.fixture(scope="module", params=["bert", "distilbert", "modernbert"])
+def classifier(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifier")
+    make(request.param, folder, "ForSequenceClassification", **LABELS)
+    return both("text-classification", folder)
+
+
+def both(task, folder, **options):
+    """Return our pipeline and that of transformers."""
+    return (
+        clearhead.pipeline(task, model=folder, device="cpu", **options),
+        transformers.pipeline(task, model=str(folder), device="cpu", **options),
+    )
+
+
+CALLS = [
+    (TEXT, {}),
+    ([TEXT, "a test!"], {}),
+    ([TEXT], {}),
+    (TEXT, {"top_k": 1}),
+    (TEXT, {"top_k": None}),
+    ([TEXT, "a test!"], {"top_k": 2}),
+    (PAIR, {}),
+    ([PAIR, PAIR], {"top_k": None}),
+    ([[["the old bridge", "was closed"]]], {}),
+    (TEXT, {"function_to_apply": "sigmoid", "top_k": None}),
+    ([TEXT], {"function_to_apply": "none", "batch_size": 4}),
+]
+
+
+@pytest.mark.parametrize(("inputs", "options"), CALLS, ids=str)
+def test_classes_equal_those_of_transformers(classifier, inputs, options):
+    ours, theirs = classifier
+    assert ours(inputs, **options) == approximately(theirs(inputs, **options))
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels"),
+    [("regression", 1), ("regression", 3), ("multi_label_classification", 3), (None, 1)],
+)
+def test_problem_type_decides_the_scores(tmp_path, problem, labels):
+    make("bert", tmp_path, "ForSequenceClassification", problem_type=problem, num_labels=labels)
+    ours, theirs = both("sentiment-analysis", tmp_path, top_k=None)
+    assert ours([TEXT, "a test!"]) == approximately(theirs([TEXT, "a test!"]))
+    assert ours(TEXT) == approximately(theirs(TEXT))
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_features_equal_those_of_transformers(tmp_path, family):
+    make(family, tmp_path)
+    ours, theirs = both("feature-extraction", tmp_path)
+    for inputs in (TEXT, [TEXT, "a test!"]):
+        assert ours(inputs) == approximately(theirs(inputs))
+
+
+def test_generators_are_answered_one_by_one(classifier):
+    ours, _ = classifier
+    results = ours(text for text in [TEXT] * 70)
+    assert next(results) == approximately(ours([TEXT])[0])
+    assert len(list(results)) == 69
+
+
+def test_languages_of_a_multilingual_model(tmp_path):
+    folders.plain("nllb", tmp_path)
+    texts, codes = ["The old bridge"], {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}
+    translate = clearhead.pipeline("translation", model=tmp_path, max_length=12, num_beams=2, **codes)
+    expected = translate.model.generate(
+        texts, source_lang="eng_Latn", target_lang="deu_Latn", num_beams=2, max_length=12
+    )
+    assert translate(texts) == [{"translation_text": expected[0]}]
+    assert translate(texts, tgt_lang="fra_Latn") != translate(texts)
+
+
+def test_length_of_a_call_replaces_the_default():
+    translate = clearhead.pipeline("translation", model="tatoeba-en-de")
+    assert translate("Where can I buy a ticket?", max_length=4)[0]["translation_text"] == "Wo kann ich"
+
+
+REFUSED = [
+    ("clearhead.pipeline('ner', model='x')", ValueError, "task must be one of text-classification, question-answering"),
+    ("clearhead.pipeline('translation', model='x', tokenizer='y')", ValueError, "Leave tokenizer out"),
+    ("clearhead.pipeline('translation', model='x', trust_remote_code=True)", TypeError, "The model's folder decides"),
+    ("clearhead.pipeline('translation', model='tatoeba-en-de', top=3)", TypeError, "no option 'top'; did you mean 'top_p'"),
+    ("translate('x', return_tensors=True)", TypeError, "The result holds texts and numbers only"),
+    ("translate(7)", ValueError, "expected a text or a list of texts, got int"),
+    ("translate(['x', 7])", ValueError, "text 1 is a int; expected a string"),
+    ("classify({'txt': 'x'})", ValueError, "input 0 has the keys txt; expected text and text_pair"),
+    ("classify([['a', 'b']])", ValueError, "input 0 is a list; expected a text"),
+    ("classify('a', top_k=0)", ValueError, "top_k must be at least 1, or None for all labels; got 0"),
+    ("classify('a', function_to_apply='soft')", ValueError, "did you mean 'softmax'?"),
+    ("read()", ValueError, "expected a question and a context"),
+    ("read(question='a', context=' ')", ValueError, "the context of input 0 is blank; expected words"),
+    ("read(question=['a', 'b'], context=['c'])", ValueError, "got 2 questions and 1 contexts"),
+    ("read({'question': 'a'})", ValueError, 'expected {"question": ..., "context": ...}'),
+    ("read(question='a ' * 30, context='b ' * 30)", ValueError, "Shorten the question"),
+    ("read(question='a', context='b', top_k=0)", ValueError, "top_k must be at least 1; got 0"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory, qa_folder):
+    folder = tmp_path_factory.mktemp("names")
+    make("bert", folder, "ForSequenceClassification", **LABELS)
+    return {
+        "clearhead": clearhead,
+        "translate": clearhead.pipeline("translation", model="tatoeba-en-de"),
+        "classify": clearhead.pipeline("text-classification", model=folder),
+        "read": clearhead.pipeline("question-answering", model=qa_folder),
+    }
+
+
+@pytest.mark.parametrize(("expression", "kind", "message"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_wrong_calls_are_refused_in_one_line(names, expression, kind, message):
+    with pytest.raises(kind) as refusal:
+        eval(expression, names)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,73 @@
+"""Web exports for the tests: built pages, exported folders, and the page's scripts in Node.js."""
+
+import json
+import runpy
+import shutil
+import subprocess
+import tempfile
+import threading
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from clearhead.export.web.page_files import STATIC
+from clearhead.export.web.server import page_server
+from clearhead.io.hub import resolve_model
+from support.command import clearhead
+from support.models.seq2seq import make
+
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+EOS, PAD, VOCABULARY = 0, 7999, 8000
+
+
+@cache
+def require_page():
+    """Build the page's files if they are missing; skip the test where npm is missing."""
+    if shutil.which("node") is None:
+        pytest.skip("Node.js is not installed: apt-get install npm")
+    if not (ROOT / "web" / "node_modules").is_dir() or not (STATIC / "page.js").is_file():
+        problem = runpy.run_path(str(ROOT / "web" / "build.py"))["build"]()
+        if problem is not None:
+            pytest.skip(f"the page cannot be built: {problem}")
+
+
+def node(script, data):
+    """Run a script of this folder with JSON as its input, and return its output."""
+    require_page()
+    done = subprocess.run(
+        ["node", str(HERE / script)], input=json.dumps(data), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def tiny_translator(folder, **changes):
+    """Write a tiny random translator with the tokenizer of the shipped one."""
+    ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD, "forced_eos_token_id": None}
+    sizes = {"vocab_size": VOCABULARY, "decoder_vocab_size": VOCABULARY}
+    make("marian", folder, lively=True, **(ids | sizes | {"activation_function": "relu"} | changes))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(resolve_model("tatoeba-en-de") / name, folder)
+
+
+def export(model, folder, *options, texts=("Good morning!", "The old bridge.")):
+    """Export in a separate process: the type checks of the tests reject the dynamic sizes of a graph."""
+    require_page()
+    with tempfile.TemporaryDirectory() as temporary:
+        file = Path(temporary, "texts.txt")
+        file.write_text("\n".join(texts), encoding="utf-8")
+        status, _, err = clearhead("export", model, folder, "--to", "web", "--texts", file, *options)
+    assert status == 0, err
+    return err
+
+
+@contextmanager
+def served(folder):
+    """Serve a folder, and yield its address."""
+    with page_server(folder, 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()

@@ -1,0 +1,142 @@
+/**
+ * A model that runs in the browser: translations with all attention weights, and vectors of texts.
+ *
+ *     import { load } from "./clearhead.js";
+ *     const model = await load(".");
+ *     const { text, tokens, attention, beams } = await model.translate("Good morning!", { numBeams: 5 });
+ *
+ * The model runs in a worker, with ONNX Runtime Web. Nothing is sent to a server.
+ *
+ * Options of `translate` and `forward`, and of `encode` where they apply:
+ *
+ * - headOff: heads to switch off, [{ part: "encoder" | "decoder" | "cross", layer, head }]; their values are zeros.
+ * - layerOff: layers to switch off, [{ part: "encoder" | "decoder", layer }]; they return their input.
+ * - maskedSource: indices of source tokens that no query may attend to.
+ * - temperature: divides the logits of the alternatives; 1 by default.
+ * - signal: an AbortSignal; the call then rejects with an AbortError.
+ */
+import { readFolder } from "./files.js";
+
+/* global WORKER_CODE */
+
+// The smallest module with an instruction of WebAssembly SIMD: i8x16.splat.
+const SIMD = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11);
+
+/** Return what this browser lacks to run a model; null if it lacks nothing. */
+export function missingFeature() {
+  if (typeof WebAssembly === "undefined") return "WebAssembly";
+  if (!WebAssembly.validate(SIMD)) return "WebAssembly SIMD";
+  return typeof DecompressionStream === "undefined" ? "DecompressionStream" : null;
+}
+
+/**
+ * Load a model from a folder of `clearhead export --to web`.
+ *
+ * `onProgress` receives the number of bytes so far. Rejects if a file cannot be loaded or the browser is too old.
+ */
+export async function load(folder = ".", { onProgress } = {}) {
+  const missing = missingFeature();
+  if (missing) throw new Error(`This browser has no ${missing}. Use a version of 2023 or later`);
+  const content = await readFolder(folder, onProgress);
+  const code = URL.createObjectURL(new Blob([WORKER_CODE], { type: "text/javascript" }));
+  const remote = new Remote(new Worker(code));
+  try {
+    const transfer = [content.runtime, ...Object.values(content.files)].map(({ buffer }) => buffer);
+    return new Model(remote, await remote.call("load", [content], { transfer }));
+  } catch (error) {
+    remote.close();
+    throw error;
+  } finally {
+    URL.revokeObjectURL(code);
+  }
+}
+
+/** Calls of functions in a worker. */
+class Remote {
+  constructor(worker) {
+    this.worker = worker;
+    this.waiting = new Map();
+    this.count = 0;
+    worker.onmessage = ({ data: { id, result, error } }) => {
+      const { resolve, reject } = this.waiting.get(id);
+      this.waiting.delete(id);
+      if (error) reject(error.name === "AbortError" ? new DOMException(error.message, error.name) : new Error(error.message));
+      else resolve(result);
+    };
+    worker.onerror = ({ message }) => {
+      for (const { reject } of this.waiting.values()) reject(new Error(message || "the worker stopped"));
+      this.waiting.clear();
+    };
+  }
+
+  call(method, parameters, { signal, transfer = [] } = {}) {
+    const id = ++this.count;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, { resolve, reject });
+      this.worker.postMessage({ id, method, parameters }, transfer);
+      const cancel = () => this.worker.postMessage({ cancel: id });
+      if (signal?.aborted) cancel();
+      else signal?.addEventListener("abort", cancel, { once: true });
+    });
+  }
+
+  close() {
+    this.worker.terminate();
+  }
+}
+
+/**
+ * A loaded model.
+ *
+ * `kind` is "translator" or "encoder", `name` its name, `sizes` its numbers of layers and heads.
+ */
+class Model {
+  constructor(remote, { kind, name, sizes, generation }) {
+    this.remote = remote;
+    Object.assign(this, { kind, name, sizes, generation });
+  }
+
+  /**
+   * Translate a text by greedy or beam search.
+   *
+   * Options: numBeams (1 is greedy; the model's default), prefix (token ids that the output begins with), and those of
+   * the module. Resolves to:
+   *
+   * - source: { ids, tokens, truncated }
+   * - text, ids, tokens, logProbs, score, complete: the best output; `logProbs` is without the prefix.
+   * - attention: { encoder (N, H, M, M), self (N, H, L, L), cross (N, H, L, M) }, each { data, shape }. Row i is the
+   *   query that produces token i of the output.
+   * - alternatives: for each new token the most probable tokens, [{ id, token, probability }].
+   * - hypotheses: all outputs of the search, best first.
+   * - beams: for each step the candidates, best first, [{ id, token, parent, logProb, score, ended, kept }]. `kept` is
+   *   the index of a candidate that goes on, `parent` that of the candidate before it.
+   */
+  translate(text, { signal, ...options } = {}) {
+    return this.remote.call("translate", [text, options], { signal });
+  }
+
+  /**
+   * Run the decoder on the token ids of an output that is given by hand.
+   *
+   * Resolves to { source, target, text, alternatives, attention, encoder }: the most probable next tokens, the
+   * attention of all tokens so far, and the encoder's queries, keys, values (N, H, M, K) and hidden states (N + 1, M, D).
+   */
+  forward(text, ids, { signal, ...options } = {}) {
+    return this.remote.call("forward", [text, ids, options], { signal });
+  }
+
+  /**
+   * Encode texts with a text encoder.
+   *
+   * Resolves to { texts, cosines }: for each text { ids, tokens, truncated, vector, encoder }, and the cosines of all
+   * pairs.
+   */
+  encode(texts, { signal, ...options } = {}) {
+    return this.remote.call("encode", [texts, options], { signal });
+  }
+
+  /** Stop the worker. */
+  close() {
+    this.remote.close();
+  }
+}

@@ -1,0 +1,58 @@
+// The files of a folder: from a server, or as scripts from the disk, where a page may not fetch.
+
+const LOADED = new Map();
+
+/** Return the bytes of a file; `onBytes` receives the number of bytes of each part that arrives. */
+async function fetchFile(url, onBytes) {
+  const response = await fetch(url).catch(() => null);
+  if (!response?.ok) throw new Error(`${url} could not be loaded${response ? ` (HTTP ${response.status})` : ""}`);
+  const parts = [], reader = response.body.getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    parts.push(part.value);
+    onBytes(part.value.length);
+  }
+  return new Uint8Array(await new Blob(parts).arrayBuffer());
+}
+
+/** Return the bytes of a file whose script calls `clearheadFile` with its name and its content in base64. */
+async function readScript(url, name) {
+  globalThis.clearheadFile = (own, content) => LOADED.set(own, content);
+  await new Promise((resolve, reject) => {
+    const script = Object.assign(document.createElement("script"), { src: url, onload: resolve });
+    script.onerror = () => reject(new Error(`${url} could not be loaded`));
+    document.head.append(script);
+  }).finally(() => document.head.querySelector(`script[src="${url}"]`)?.remove());
+  const content = LOADED.get(name);
+  LOADED.delete(name);
+  return Uint8Array.from(atob(content), (one) => one.charCodeAt(0));
+}
+
+const isGzip = (bytes) => bytes[0] === 0x1f && bytes[1] === 0x8b; // some servers unpack .gz files themselves
+
+async function unpack(bytes) {
+  if (!isGzip(bytes)) return bytes;
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/**
+ * Return the runtime and the model's files of an exported folder.
+ *
+ * `onProgress` receives the number of bytes so far.
+ */
+export async function readFolder(folder, onProgress = () => {}) {
+  const fromDisk = new URL(folder, document.baseURI).protocol === "file:";
+  let total = 0;
+  const onBytes = (bytes) => onProgress((total += bytes));
+  const read = async (path) => {
+    const name = path.split("/").pop();
+    const bytes = fromDisk ? await readScript(`${folder}/disk/${name}.js`, name) : await fetchFile(`${folder}/${path}`, onBytes);
+    if (fromDisk) onBytes(bytes.length);
+    return [name, await unpack(bytes)];
+  };
+  const description = await read("model/model.json");
+  const { kind } = JSON.parse(new TextDecoder().decode(description[1]));
+  const names = ["tokenizer.json", "weights.bin", "encoder.onnx", ...(kind === "encoder" ? [] : ["decoder.onnx"])];
+  const [[, runtime], ...others] = await Promise.all([read("runtime.wasm.gz"), ...names.map((name) => read(`model/${name}`))]);
+  return { runtime, files: Object.fromEntries([description, ...others]) };
+}
