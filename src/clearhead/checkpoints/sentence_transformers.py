@@ -218,6 +218,15 @@ def write_settings(folder: Path, settings: SentenceSettings, d_model: int) -> No
     )
 
 
+def read_prompts_and_length(folder: Path) -> tuple[int | None, dict[str, str], str | None]:
+    """Return the maximum length, the prompts and the name of the default prompt of a folder.
+
+    Raises:
+        ValueError: one of them is not supported.
+    """
+    return _read_max_length(folder / _TRANSFORMER_FILE), *_read_prompts(folder / _SETTINGS_FILE)
+
+
 def _read_modules(path: Path) -> tuple[Pooling, bool, bool]:
     pooling: tuple[Pooling, bool] | None = None
     normalize = False
