@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from clearhead.choices import check_choice, refuse_unknown
+from clearhead.choices import check_choice, hide_keywords, refuse_unknown
 from clearhead.integrations.transformers.answering import QuestionAnswering
 from clearhead.integrations.transformers.base import TextPipeline
 from clearhead.integrations.transformers.classification import TextClassification
@@ -29,6 +29,7 @@ _IGNORED = frozenset({"framework", "use_fast", "token"})
 """Arguments of transformers that change no result."""
 
 
+@hide_keywords
 def pipeline(
     task: str,
     model: str | Path,

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
 from clearhead.pipelines.encoding.comparison import VectorComparison
-from clearhead.runtime.vectors import Vectors
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -40,7 +41,7 @@ def encode_batches(
     hf_split: str = "",
     hf_subset: str = "",
     **options: Any,
-) -> Vectors:
+) -> NDArray[Any]:
     """Encode the texts of mteb's batches, with the prompt that mteb chooses for the task.
 
     Args:
@@ -57,7 +58,7 @@ def encode_batches(
     name = get_prompt_name(dict(encoder.settings.prompts), task_metadata, prompt_type)
     kind = getattr(prompt_type, "value", prompt_type)
     encode = {"query": encoder.encode_query, "document": encoder.encode_document}.get(kind, encoder.encode)
-    vectors: Vectors = encode(texts, prompt_name=name, **options)
+    vectors: NDArray[Any] = encode(texts, prompt_name=name, **options)
     return vectors
 
 
