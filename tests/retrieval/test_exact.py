@@ -6,10 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.data.indexes import exact_top, write_vectors
 
+from clearhead.kernels.native import library
+from clearhead.retrieval import exact
 from clearhead.retrieval.exact import above, float32_error, search_exact
 from clearhead.retrieval.files import from_bfloat16, to_bfloat16
+from clearhead.retrieval.quantization import quantize_query, quantize_rows
 
-DTYPES = ["float32", "bfloat16"]
+DTYPES = ["float32", "bfloat16", "int8"]
 
 
 def rounded(vectors, dtype):
@@ -58,6 +61,72 @@ def test_bound_of_float32_holds_and_matters():
     norms = np.linalg.norm(rows.astype(np.float64), axis=1)
     assert (error <= float32_error(384) * np.linalg.norm(query) * norms).all()
     assert error.max() > 0
+
+
+@pytest.mark.parametrize("isa", [None, *library.supported()])
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(1, 200),
+    width=st.integers(1, 200),
+    kind=st.sampled_from(["random", "close", "scales", "zeros"]),
+)
+def test_bounds_of_codes_contain_the_exact_products(tmp_path_factory, isa, seed, rows, width, kind):
+    vectors = make_vectors(seed, rows, width, kind)
+    stored = write_vectors(tmp_path_factory.mktemp("rows"), vectors, "int8")
+    query = make_vectors(seed + 1, 1, width, "random")[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact.library, "isa", lambda: isa)
+        upper, slack, lower = exact._bounds(stored, query)
+    products = vectors.astype(np.float64) @ query.astype(np.float64)
+    error = np.linalg.norm(query.astype(np.float64)) * stored.bounds[:, 1] + slack
+    assert (products <= upper).all()
+    assert (products >= upper - 2.0 * error * (1 + 1e-6)).all()
+    if isa is None:
+        assert (lower <= products).all()
+    else:
+        blocks = np.array_split(products, range(library.SEARCH_ROWS, rows, library.SEARCH_ROWS))
+        assert (lower <= [block.max() for block in blocks]).all()
+
+
+def test_kernels_of_all_instruction_sets_compute_the_same_bits():
+    chance = np.random.default_rng(0)
+    for width in (1, 31, 32, 64, 100, 384, 1030):
+        codes, bounds = quantize_rows(chance.standard_normal((150, width)).astype(np.float32))
+        query = quantize_query(chance.standard_normal(width).astype(np.float32))
+        factors = (query.scale, query.norm, 1e-5)
+        found = [library.search_bounds(codes, bounds, query.codes, factors, isa) for isa in library.supported()]
+        sums = codes.astype(np.int64) @ query.codes.astype(np.int64)
+        for upper, lower in found:
+            scores = sums.astype(np.float32) * (np.float32(query.scale) * bounds[:, 0])
+            errors = np.float32(query.norm) * bounds[:, 1] + np.float32(1e-5)
+            np.testing.assert_array_equal(upper, scores + errors)
+            np.testing.assert_array_equal(lower, [part.max() for part in np.array_split(scores - errors, [64, 128])])
+
+
+def test_largest_codes_do_not_overflow():
+    for width in (384, 4096):
+        codes, bounds = quantize_rows(np.ones((2, width), np.float32) * np.float32([[1.0], [-1.0]]))
+        query = quantize_query(np.ones(width, np.float32))
+        assert np.abs(codes).min() == 127
+        for isa in library.supported():
+            upper, _ = library.search_bounds(codes, bounds, query.codes, (query.scale, query.norm, 0.0), isa)
+            np.testing.assert_allclose(upper, [width, -width], rtol=1e-3)
+
+
+def test_few_rows_are_computed_again(tmp_path, monkeypatch):
+    chance = np.random.default_rng(0)
+    vectors = chance.standard_normal((20_000, 64)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    stored, computed = write_vectors(tmp_path, vectors, "int8"), []
+    gather = stored.gather
+    monkeypatch.setattr(stored, "gather", lambda rows: computed.append(len(rows)) or gather(rows))
+    search_exact(stored, vectors[:3], 10)
+    assert sum(computed) < 3 * 1000
+
+
+def test_norms_that_would_overflow_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"a vector has the norm 1e\+19; expected at most 1e\+18"):
+        write_vectors(tmp_path, np.float32([[1e19]]), "float32")
 
 
 def test_above_keeps_scores_within_the_margin():

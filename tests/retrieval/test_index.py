@@ -37,7 +37,7 @@ def test_appended_index_is_the_index_of_all_documents(encoder, index, tmp_path):
     half.append(DOCUMENTS[50:], columns={"id": range(150, 200)})
     assert half.search("the bridge", top_k=100) == index.search("the bridge", top_k=100)
     assert len(opened.search("the bridge", top_k=100)) == 50  # opened before
-    for name in ("documents.jsonl", "vectors.float32", "documents.ends"):
+    for name in ("documents.jsonl", "documents.ends", "vectors.float32", "codes.int8", "bounds.float32"):
         assert (half.folder / name).read_bytes() == (index.folder / name).read_bytes()
     with pytest.raises(ValueError, match=r"keeps the columns id, and these documents have \(none\)"):
         half.append(["hello"])
@@ -152,7 +152,7 @@ def test_existing_folder_is_kept_unless_it_is_an_index_to_replace(encoder, index
     assert os.listdir(tmp_path / "other") == ["mine.txt"]
 
 
-@pytest.mark.parametrize("name", ["vectors.float32", "documents.jsonl", "documents.ends"])
+@pytest.mark.parametrize("name", ["vectors.float32", "codes.int8", "documents.jsonl"])
 def test_index_that_is_cut_short_is_refused(index, name):
     size = (index.folder / name).stat().st_size
     os.truncate(index.folder / name, size - 1)

@@ -4,6 +4,8 @@ import pytest
 from support.models import families
 from support.models.folders import marian
 
+from clearhead import Index, TextEncoder
+
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
@@ -14,6 +16,9 @@ def folders(tmp_path_factory):
     for name, head in heads.items():
         (folder / name).mkdir()
         families.make("bert", folder / name, *head, **({"num_labels": labels[name]} if name in labels else {}))
+    documents = ["the old bridge", "hello world", "closed after the storm", "is this a test"]
+    encoder = TextEncoder.from_pretrained(folder / "bert", precision="float32", device="cpu")
+    Index.build(encoder, documents, folder / "index", columns={"id": list("abcd")})
     (folder / "marian").mkdir()
     marian(folder / "marian")
     return folder

@@ -11,7 +11,7 @@ import openai
 import pytest
 from support import served
 
-from clearhead import QuestionAnswerer, Reranker, TextEncoder, TextToText
+from clearhead import Index, QuestionAnswerer, Reranker, TextEncoder, TextToText
 from clearhead.pipelines.answering.generative_question_answerer import GenerativeQuestionAnswerer
 from clearhead.pipelines.summarizer import summaries
 
@@ -22,7 +22,7 @@ TEXTS = ["the old bridge", "a", "", "closed after the storm"]
 def address(folders):
     models = [
         part
-        for name in ("bert", "classifier", "reader", "marian", "reranker")
+        for name in ("bert", "classifier", "reader", "marian", "reranker", "index")
         for part in ("-m", f"{name}={folders / name}")
     ]
     with served.command(*models, "--task", "marian=translate,summarize,answer", "--precision", "float32") as server:
@@ -42,7 +42,14 @@ def test_openai_client(address, folders):
     assert response.usage.prompt_tokens == response.usage.total_tokens > 8
     (alone,) = client.embeddings.create(model="bert", input=TEXTS[0], encoding_format="float", dimensions=5).data
     assert len(alone.embedding) == 5
-    assert [model.id for model in client.models.list()] == ["bert", "classifier", "reader", "marian", "reranker"]
+    assert [model.id for model in client.models.list()] == [
+        "bert",
+        "classifier",
+        "reader",
+        "marian",
+        "reranker",
+        "index",
+    ]
     assert client.models.retrieve("bert").id == "bert"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("org/gone")
@@ -135,9 +142,23 @@ def test_documents_are_ranked_as_the_pipeline_ranks_them(address, folders):
     assert [one["document"] for one in result] == [{"text": one.text} for one in expected[:2]]
 
 
+def test_found_documents_are_those_of_the_index(address, folders):
+    expected = Index.open(folders / "index").search("the bridge", top_k=3)
+    result = post(address, "/search", {"query": "the bridge", "top_k": 3}).json()
+    assert result["model"] == "index"
+    assert [(one["index"], one["text"], one["columns"]) for one in result["results"]] == [
+        (one.index, one.text, one.columns) for one in expected
+    ]
+    scores = [one["score"] for one in result["results"]]
+    assert scores == pytest.approx([one.score for one in expected], abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "message", "param"),
     [
+        ("/search", {"query": " "}, 422, "query: must not be blank", "query"),
+        ("/search", {"query": "hello", "top_k": 0}, 422, "top_k: ", "top_k"),
+        ("/search", {"query": "long " * 99}, 400, "tokens; expected at most 36, the maximum length", None),
         ("/v1/embeddings", {"input": "a", "model": "gone"}, 404, "loaded: bert, classifier, reader, marian", None),
         (
             "/v1/embeddings",
@@ -313,6 +334,7 @@ def test_models_are_listed_with_their_tasks(address):
         "reader": ["answer"],
         "marian": ["translate", "summarize", "answer", "view"],
         "reranker": ["rerank"],
+        "index": ["search"],
     }
 
 

@@ -16,13 +16,19 @@ from schemathesis.specs.openapi.checks import (
 from support import served
 
 CHECKS = (not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance)
-MODELS = {"/v1/embeddings": "bert", "/classify": "classifier", "/answer": "reader", "/v1/rerank": "reranker"}
+MODELS = {
+    "/v1/embeddings": "bert",
+    "/classify": "classifier",
+    "/answer": "reader",
+    "/v1/rerank": "reranker",
+    "/search": "index",
+}
 TRUNCATING = ("/v1/embeddings", "/translate", "/classify")
 
 
 @pytest.fixture(scope="module")
 def api(folders):
-    models = {name: folders / name for name in ("bert", "classifier", "reader", "reranker", "marian")}
+    models = {name: folders / name for name in ("bert", "classifier", "reader", "reranker", "marian", "index")}
     with served.server(models, tasks=["marian=translate,summarize"]) as server:
         yield schemathesis.openapi.from_url(f"{server.address}/openapi.json")
 
@@ -31,7 +37,16 @@ OPERATIONS = [
     *(f"GET {path}" for path in ("/health/live", "/health/ready", "/metrics", "/v1/models", "/v1/models/{name}")),
     *(
         f"POST {path}"
-        for path in ("/v1/embeddings", "/v1/rerank", "/translate", "/summarize", "/answer", "/classify", "/view")
+        for path in (
+            "/v1/embeddings",
+            "/v1/rerank",
+            "/search",
+            "/translate",
+            "/summarize",
+            "/answer",
+            "/classify",
+            "/view",
+        )
     ),
 ]
 

@@ -17,7 +17,7 @@ from clearhead.io.atomic import check_not_input, error_path, hidden_sibling, rep
 from clearhead.io.json import read_json
 from clearhead.io.locks import LOCK_NAME, writer_lock
 from clearhead.pipelines.text_encoder import TextEncoder
-from clearhead.retrieval import identity
+from clearhead.retrieval import canaries, identity
 from clearhead.retrieval.files import IndexWriter
 from clearhead.retrieval.manifest import MANIFEST, PENDING, Dtype, Manifest, is_index, read_manifest
 from clearhead.runtime.progress import BatchProgress
@@ -36,7 +36,7 @@ class BuildOptions:
     """Options of a run that writes an index.
 
     Args:
-        dtype: dtype in which rows are scored.
+        dtype: dtype of the fast pass over all rows.
         encode: arguments of `TextEncoder.encode` for documents. By default vectors are normalized, and get the model's
             prompt for documents, if it has one.
         query_prompt: name or text of the prompt of queries; None for the model's prompt for queries, if it has one.
@@ -45,7 +45,7 @@ class BuildOptions:
         window_texts: number of texts that are computed and written together.
     """
 
-    dtype: Dtype = "float32"
+    dtype: Dtype = "int8"
     encode: EncodeOptions = dataclasses.field(default_factory=EncodeOptions)
     query_prompt: str | None = None
     resume: bool = False
@@ -136,9 +136,10 @@ def build_index(
         try:
             stats, manifest = run.write()
         except BaseException:
-            if not run.has_progress:
+            if not (part / PENDING).exists():
                 shutil.rmtree(part, ignore_errors=True)
             raise
+        canaries.write(part, encoder, made_by)
         manifest.write(part / MANIFEST)
         (part / PENDING).unlink(missing_ok=True)
         replace_folder(part, folder, _check_is_index)
@@ -164,6 +165,7 @@ def append_to_index(
     with writer_lock(folder):
         manifest = read_manifest(folder)
         identity.check_same_model(folder, manifest.encoder, encoder)
+        canaries.check(folder, encoder, manifest.encoder)
         former = identity.options_of(manifest.encoder)
         given = {name: value for name, value in dataclasses.asdict(options.encode).items() if value is not None}
         query_prompt = manifest.encoder["query_prompt"] if options.query_prompt is None else options.query_prompt
@@ -206,13 +208,11 @@ class _Run:
         self._encode = identity.options_of(start.encoder)
         self._progress = BatchProgress(corpus, on_step)
         self._start, self._settings = start, dict[str, Any]()
-        self.has_progress = False
 
     def write(self) -> tuple[EncodingStats, Manifest]:
         """Append the documents; return the statistics of the run, and the index with them."""
         stats, manifest = self._resumed()
         done = manifest.rows - self._start.rows
-        self.has_progress = done > 0
         writer = IndexWriter(self._folder, manifest)
         self._progress.skip(done)
         try:
@@ -228,12 +228,11 @@ class _Run:
                 stats = stats.add_batch(batch)
                 settings = {**self._settings, "stats": dataclasses.asdict(stats)}
                 dataclasses.replace(manifest, settings=settings).write(self._folder / PENDING)
-                self.has_progress = True
             if not manifest.files:  # no documents
                 manifest = writer.append([], [], self._empty_vectors())
             self._progress.finish()
         except BaseException:
-            if self.has_progress:
+            if (self._folder / PENDING).exists():
                 log.warning("%d documents are done; --resume continues there", manifest.rows - self._start.rows)
             raise
         finally:

@@ -6,13 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from clearhead.kernels.native import library
 from clearhead.retrieval.files import StoredRows
+from clearhead.retrieval.quantization import next_float32, quantize_query
 from clearhead.runtime.vectors import Vectors
 
 _BLOCK_BYTES = 2**25
 """Bytes of the vectors that are scored together, so that their scores and copies stay in the cache."""
 _QUERIES = 16
 """Queries that are scored together."""
+_RESCORED = 64
+"""Rows that are computed again before the first check whether others can be better."""
+_SMALLEST = 1e-36
+"""Bound of the absolute error of products below the normal numbers of float32."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +37,13 @@ class TopRows:
 def search_exact(stored: StoredRows, queries: Vectors, top_k: int) -> TopRows:
     """Return the rows with the largest dot products with each query.
 
-    The products of all rows in float32 come with a bound of their error. Rows that can be among the best within this
-    bound are computed again in float64.
+    A fast product with all rows, in float32 or in 8 bits, comes with a bound of its error. Rows that can be among the
+    best within this bound are computed again in float64.
 
     Equation: top-k of q · x_i over all rows i
-    Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", equation 3.5, for the bound
-        |fl(q · x) − q · x| ≤ γ_d ‖q‖ ‖x‖ with γ_d = d u / (1 − d u) and u = 2⁻²⁴
+    Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", equation 3.5, for float32:
+        |fl(q · x) − q · x| ≤ γ_d ‖q‖ ‖x‖ with γ_d = d u / (1 − d u) and u = 2⁻²⁴. In 8 bits, x = s c + r and
+        |q · x − q · s c| ≤ ‖q‖ ‖r‖ (Cauchy–Schwarz)
 
     Args:
         stored: the rows.
@@ -45,28 +52,80 @@ def search_exact(stored: StoredRows, queries: Vectors, top_k: int) -> TopRows:
     """
     count = min(top_k, stored.manifest.rows)
     rows, scores = np.empty((len(queries), count), np.int64), np.empty((len(queries), count))
+    if not count:
+        return TopRows(rows, scores)
+    if stored.manifest.dtype == "int8":
+        for index, query in enumerate(queries):
+            rows[index], scores[index] = _search_codes(stored, query, count)
+        return TopRows(rows, scores)
     for start in range(0, len(queries), _QUERIES):
         block = queries[start : start + _QUERIES]
         for index, candidates in enumerate(_candidates(stored, block, count), start):
-            rows[index], scores[index] = rescore(stored, queries[index], candidates, count)
+            exact = score_rows(stored, queries[index], candidates)
+            rows[index], scores[index] = best(candidates, exact, count)
     return TopRows(rows, scores)
 
 
-def rescore(
-    stored: StoredRows, query: Vectors, candidates: NDArray[np.int64], count: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the best candidates and their dot products in float64.
-
-    Args:
-        stored: the rows.
-        query: float32 (d).
-        candidates: rows in ascending order.
-        count: number of rows to return.
-    """
+def score_rows(stored: StoredRows, query: Vectors, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the dot products of a query (d) with rows, in float64."""
     # row by row in the same order of the columns, so that equal vectors have equal scores
-    scores = (stored.gather(candidates).astype(np.float64) * query.astype(np.float64)).sum(axis=1)
-    best = np.argsort(-scores, kind="stable")[:count]
-    return candidates[best], scores[best]
+    products = stored.gather(rows).astype(np.float64) * query.astype(np.float64)
+    sums: NDArray[np.float64] = products.sum(axis=1)
+    return sums
+
+
+def best(
+    rows: NDArray[np.int64], scores: NDArray[np.float64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the rows with the largest scores, largest first; equal scores in the order of the rows."""
+    order = np.lexsort((rows, -scores))[:count]
+    return rows[order], scores[order]
+
+
+def _search_codes(stored: StoredRows, query: Vectors, count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the best rows of a query (d), with bounds from vectors in 8 bits."""
+    upper, slack, lower = _bounds(stored, query)
+    norm = float(np.linalg.norm(query.astype(np.float64)))
+    # at least `count` blocks have a row with this score or a higher one
+    limit = np.partition(lower, len(lower) - count)[len(lower) - count] if len(lower) >= count else -np.inf
+    rows = np.flatnonzero(upper >= limit)
+    highest = upper[rows].astype(np.float64)
+    lowest = highest - 2.0 * (norm * (1.0 + 1e-6) * stored.bounds[rows, 1].astype(np.float64) + slack)
+    kept = highest >= np.partition(lowest, len(lowest) - count)[len(lowest) - count]
+    rows, highest = rows[kept], highest[kept]
+    order = np.argsort(-highest)
+    rows, highest = rows[order], highest[order]
+    found, scores, start, end = rows[:0], highest[:0], 0, max(_RESCORED, 2 * count)
+    while start < len(rows) and (len(found) < count or highest[start] >= scores[-1]):
+        batch = rows[start:end]
+        exact = score_rows(stored, query, batch)
+        found, scores = best(np.concatenate([found, batch]), np.concatenate([scores, exact]), count)
+        start, end = end, 2 * end
+    return found, scores
+
+
+def _bounds(stored: StoredRows, query: Vectors) -> tuple[NDArray[np.float32], float, NDArray[np.float32]]:
+    """Return upper bounds of all rows, the part of their error that all rows share, and lower bounds of blocks."""
+    quantized, width = quantize_query(query), stored.manifest.width
+    # ‖s c‖ ≤ ‖x‖ + ‖r‖, and ‖r‖ ≤ √d max_j |x_j| / 254
+    norm = stored.manifest.max_norm * (1.0 + 0.5 * width**0.5 / 127)
+    product = (quantized.norm + quantized.error) * norm
+    isa = library.isa()
+    rounding = 2.0**-20 if isa is not None else 2.0**-20 + float32_error(width)
+    slack = next_float32(quantized.error * norm + rounding * product + _SMALLEST)
+    query_norm = next_float32(quantized.norm)
+    if isa is not None:
+        factors = (quantized.scale, query_norm, slack)
+        upper, lower = library.search_bounds(stored.codes, stored.bounds, quantized.codes, factors, isa)
+        return upper, slack, lower
+    upper = np.empty(stored.manifest.rows, np.float32)
+    scaled = (quantized.codes * quantized.scale).astype(np.float32)
+    step = max(1, _BLOCK_BYTES // max(4 * width, 1))
+    for start in range(0, len(upper), step):
+        scores = stored.codes[start : start + step].astype(np.float32) @ scaled
+        scale, error = stored.bounds[start : start + step].T
+        upper[start : start + step] = scores * scale + (query_norm * error + slack)
+    return upper, slack, upper - (np.float32(2.0) * (np.float32(query_norm) * stored.bounds[:, 1] + np.float32(slack)))
 
 
 def _candidates(stored: StoredRows, queries: Vectors, count: int) -> Iterator[NDArray[np.int64]]:
@@ -77,7 +136,7 @@ def _candidates(stored: StoredRows, queries: Vectors, count: int) -> Iterator[ND
         end = min(start + step, stored.manifest.rows)
         np.matmul(queries, stored.read(start, end).T, out=scores[:, start:end])
     errors = float32_error(stored.manifest.width) * np.linalg.norm(queries.astype(np.float64), axis=1)
-    for row, error in zip(scores, errors * stored.manifest.max_norm, strict=True):
+    for row, error in zip(scores, errors * stored.manifest.max_norm + _SMALLEST, strict=True):
         yield above(row, count, 2.0 * float(error))
 
 

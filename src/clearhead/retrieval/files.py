@@ -14,8 +14,21 @@ from numpy.typing import NDArray
 
 from clearhead.io.atomic import HashedFile
 from clearhead.io.json import finite_or_none
-from clearhead.retrieval.manifest import DOCUMENTS, ENDS, FileState, IndexFolderError, Manifest, vectors_file
+from clearhead.retrieval.manifest import (
+    BOUNDS,
+    CODES,
+    DOCUMENTS,
+    ENDS,
+    FileState,
+    IndexFolderError,
+    Manifest,
+    vectors_file,
+)
+from clearhead.retrieval.quantization import quantize_rows
 from clearhead.runtime.vectors import Vectors
+
+MAX_NORM = 1e18
+"""The largest norm of a vector, so that dot products in float32 are finite."""
 
 
 class IndexWriter:
@@ -47,6 +60,7 @@ class IndexWriter:
             columns: values of the other columns of each text, by name.
             vectors: float32 (n, d).
         """
+        norms = checked_norms(vectors)
         ends = np.empty(len(texts), "<i8")
         for index, (text, values) in enumerate(zip(texts, columns, strict=True)):
             fields = {"text": text} | {name: finite_or_none(value) for name, value in values.items()}
@@ -57,7 +71,6 @@ class IndexWriter:
         self._files[ENDS].write(ends.tobytes())
         for name, data in encode_vectors(vectors, self.manifest).items():
             self._files[name].write(data)
-        norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
         self.manifest = dataclasses.replace(
             self.manifest,
             rows=self.manifest.rows + len(texts),
@@ -72,11 +85,27 @@ class IndexWriter:
             file.close()
 
 
+def checked_norms(vectors: Vectors) -> NDArray[np.float64]:
+    """Return the norms of vectors.
+
+    Raises:
+        ValueError: a norm is so large that scores in float32 could overflow.
+    """
+    norms: NDArray[np.float64] = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    if len(norms) and norms.max() > MAX_NORM:
+        raise ValueError(f"a vector has the norm {norms.max():.3g}; expected at most {MAX_NORM:g}. Normalize vectors")
+    return norms
+
+
 def encode_vectors(vectors: Vectors, manifest: Manifest) -> dict[str, bytes]:
     """Return the bytes of vectors in each file of an index."""
     if manifest.dtype == "bfloat16":
         return {vectors_file("bfloat16"): to_bfloat16(vectors).tobytes()}
-    return {vectors_file("float32"): np.ascontiguousarray(vectors, "<f4").tobytes()}
+    data = {vectors_file("float32"): np.ascontiguousarray(vectors, "<f4").tobytes()}
+    if manifest.dtype == "int8":
+        codes, bounds = quantize_rows(vectors)
+        data |= {CODES: codes.tobytes(), BOUNDS: bounds.astype("<f4").tobytes()}
+    return data
 
 
 def to_bfloat16(vectors: Vectors) -> NDArray[np.uint16]:
@@ -129,6 +158,9 @@ class StoredRows:
         self._row_bytes = manifest.row_bytes[name]
         self.stored = map_rows(folder / name, manifest.rows, manifest.width, "<u2" if is_half(manifest) else "<f4")
         self._ends = map_rows(folder / ENDS, manifest.rows, 1, "<i8")
+        if manifest.dtype == "int8":
+            self.codes = map_rows(folder / CODES, manifest.rows, manifest.width, "i1")
+            self.bounds = map_rows(folder / BOUNDS, manifest.rows, 2, "<f4")
         self._vectors = RandomAccessFile(folder / name)
         self._documents = RandomAccessFile(folder / DOCUMENTS)
 

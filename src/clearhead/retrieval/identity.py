@@ -1,5 +1,6 @@
 """The model and the settings that made the vectors of an index, and the check of another model against them."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,14 @@ _TITLES = {
     "config": "architecture",
     "tokenizer": "tokenizer",
     "pooling": "pooling",
-    "pool_prompt": "pooling of the prompt",
     "normalize": "normalization",
     "max_length": "maximum length",
+    "model_pooling": "default pooling",
+    "model_normalize": "default normalization",
+    "model_max_length": "default maximum length",
+    "model_prompts": "prompts",
+    "model_default_prompt": "default prompt",
+    "model_pool_prompt": "pooling of the prompt",
     "truncate_dim": "number of dimensions",
     "prompt": "prompt of documents",
     "query_prompt": "prompt of queries",
@@ -52,7 +58,6 @@ def describe_encoder(encoder: TextEncoder, options: EncodeOptions, query_prompt:
     return {
         **describe_model(encoder),
         "pooling": options.pooling or settings.pooling,
-        "pool_prompt": settings.pool_prompt,
         "normalize": True if options.normalize is None else options.normalize,
         "max_length": options.max_length or settings.max_length,
         "truncate_dim": encoder.width(options.truncate_dim),
@@ -72,6 +77,7 @@ def describe_model(encoder: TextEncoder) -> dict[str, Any]:
         "int8_weights": str(content_hash(encoder.int8.file))[:16] if int8 and encoder.int8.file else None,
         "config": weights_hash({}, repr(encoder.model.config).encode()),
         "tokenizer": weights_hash({}, encoder.tokenizer.as_json().encode()),
+        **{f"model_{name}": value for name, value in dataclasses.asdict(encoder.settings).items()},
     }
 
 
@@ -103,14 +109,12 @@ def check_same_model(folder: Path, made_by: Mapping[str, Any], encoder: TextEnco
     for name, value in describe_model(encoder).items():
         if name in _TITLES and made_by.get(name) != value:
             raise OtherModelError(
-                f"{folder} was made by a model with other {_TITLES[name]}: {made_by.get(name)} in the index, {value} "
-                f"in {encoder.name}. {fix}"
+                f"{folder} was made by a model with other {_TITLES[name]}: {made_by.get(name)!r} in the index, "
+                f"{value!r} in {encoder.name}. {fix}"
             )
     one, other = made_by["precision"], encoder.precision.name
     if one != other and INT8.name in (one, other):
         raise OtherModelError(f"{folder} was made in precision {one}, and the model computes in {other}. {fix}")
-    if made_by["pool_prompt"] != encoder.settings.pool_prompt:
-        raise OtherModelError(f"{folder} was made with another {_TITLES['pool_prompt']} than {encoder.name}. {fix}")
 
 
 def check_same_settings(folder: Path, made_by: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -120,7 +124,7 @@ def check_same_settings(folder: Path, made_by: Mapping[str, Any], now: Mapping[s
         OtherModelError: they do not; the message names the first difference.
     """
     for name, title in _TITLES.items():
-        if made_by.get(name) != now[name]:
+        if name in now and made_by.get(name) != now[name]:
             raise OtherModelError(
                 f"{folder} has another {title}: {made_by.get(name)!r} in the index, {now[name]!r} now. All vectors of "
                 "an index need the same one"

@@ -1,21 +1,39 @@
 """An index of texts and their vectors on disk, with exact search."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clearhead.data.corpus import Corpus
+from clearhead.pipelines.reranker import Reranker
 from clearhead.pipelines.text_encoder import TextEncoder
-from clearhead.retrieval import build, identity
+from clearhead.retrieval import build, canaries, identity
+from clearhead.retrieval.approximate import open_graph, search_graph
 from clearhead.retrieval.build import BuildOptions, ListedTexts
 from clearhead.retrieval.exact import TopRows, search_exact
+from clearhead.retrieval.export import export_index
 from clearhead.retrieval.files import StoredRows
+from clearhead.retrieval.lexical import LexicalIndex, fuse
 from clearhead.retrieval.manifest import Dtype, Manifest, read_manifest
 from clearhead.runtime.vectors import EncodeOptions, Vectors
-from clearhead.tokenizers.base import as_texts, check_not_blank, iterate_texts
+from clearhead.tokenizers.base import Tokens, as_texts, check_not_blank, iterate_texts
+
+CANDIDATES = 100
+"""Number of documents that are ranked again, and of each ranking that is fused."""
+
+
+class SearchKeywords(TypedDict, total=False):
+    """Options of `Index.search`."""
+
+    reranker: Reranker | None
+    candidates: int
+    hybrid: bool
+    approximate: bool
 
 
 @dataclass(frozen=True)
@@ -70,7 +88,7 @@ class Index:
         precision: str | None = None,
         device: str = "auto",
     ) -> None:
-        self.folder = Path(folder)
+        self.folder, self.name = Path(folder), str(folder)
         self._precision, self._device = precision, device
         self._read()
         self._encoder: TextEncoder | None = None
@@ -97,7 +115,7 @@ class Index:
         folder: str | Path,
         *,
         columns: Mapping[str, Sequence[Any]] | None = None,
-        dtype: Dtype = "float32",
+        dtype: Dtype = "int8",
         options: EncodeOptions | None = None,
         query_prompt: str | None = None,
         resume: bool = False,
@@ -110,7 +128,8 @@ class Index:
             texts: the documents, or a `Corpus` of files of any size.
             folder: the index.
             columns: values of other columns to keep with each text, by name. A corpus has its own columns.
-            dtype: dtype in which documents are scored: "float32", or "bfloat16" for half the size, with rounded scores.
+            dtype: dtype of the fast pass over all documents. "int8" keeps the float32 vectors next to the codes and
+                finds the same documents as "float32"; "bfloat16" has half the size of float32, and rounded scores.
             options: arguments of `TextEncoder.encode` for documents. By default vectors are normalized, and get the
                 model's prompt for documents, if it has one.
             query_prompt: name or text of the prompt of queries; None for the model's prompt for queries, if it has one.
@@ -158,6 +177,11 @@ class Index:
         return self.manifest.width
 
     @property
+    def stored_vectors(self) -> NDArray[Any]:
+        """The stored vectors (n, d) as an array that is mapped into memory; bfloat16 values as uint16."""
+        return self._stored.stored
+
+    @property
     def encoder(self) -> TextEncoder:
         """The model that made the index. It is loaded when it is first used.
 
@@ -184,41 +208,74 @@ class Index:
         """Encode queries with a model, after a check that it made the index.
 
         Raises:
-            OtherModelError: it did not; the message names the difference.
+            OtherModelError: it did not, or gives the canary texts of the index other vectors; the message names the
+                difference.
         """
         identity.check_same_model(self.folder, self.manifest.encoder, encoder)
+        canaries.check(self.folder, encoder, self.manifest.encoder)
         self._encoder = encoder
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
-        self, queries: str, top_k: int = 10
+        self, queries: str, top_k: int = 10, **options: Unpack[SearchKeywords]
     ) -> list[SearchResult]: ...
     @overload
-    def search(self, queries: Iterable[str], top_k: int = 10) -> list[list[SearchResult]]: ...
-    def search(self, queries: str | Iterable[str], top_k: int = 10) -> list[SearchResult] | list[list[SearchResult]]:
+    def search(
+        self, queries: Iterable[str], top_k: int = 10, **options: Unpack[SearchKeywords]
+    ) -> list[list[SearchResult]]: ...
+    def search(
+        self, queries: str | Iterable[str], top_k: int = 10, **options: Unpack[SearchKeywords]
+    ) -> list[SearchResult] | list[list[SearchResult]]:
         """Return the documents with the highest scores for each query, highest first.
 
         Args:
             queries: a query, or several.
             top_k: number of documents.
+            options: `hybrid=True` fuses the ranking of the vectors with one of the words (BM25) by their ranks;
+                `approximate=True` uses a graph of neighbors instead of all vectors, for millions of documents;
+                `reranker=Reranker(...)` ranks the best `candidates=100` documents again.
 
         Returns:
             A list of results for one query; a list of such lists for several. Equal scores keep the order of the
             documents.
 
         Raises:
-            ValueError: a query is blank, is not a string, or is longer than the model takes; top_k is below 1.
+            ValueError: a query is blank, is not a string, or is longer than the model takes; top_k is below 1; a
+                package is missing; the reranker has several scores.
         """
         listed, single = as_texts(queries)
-        found = self.search_vectors(self.encode_queries(listed), top_k)
-        results = [
-            [self.result(row, score) for row, score in zip(rows, scores, strict=True)]
-            for rows, scores in zip(found.rows.tolist(), found.scores.tolist(), strict=True)
-        ]
+        reranker = options.get("reranker")
+        if reranker is not None:
+            reranker.check_ranks()
+            for query in listed:
+                reranker.check_query(query)
+        count = top_k if reranker is None else max(top_k, options.get("candidates", CANDIDATES))
+        vectors = self.encode_tokens(self.tokenize_queries(listed))
+        hybrid = options.get("hybrid", False)
+        found = self.search_vectors(
+            vectors, max(count, CANDIDATES) if hybrid else count, approximate=options.get("approximate", False)
+        )
+        results = []
+        for number, (rows, scores) in enumerate(zip(found.rows, found.scores.tolist(), strict=True)):
+            best = rows.tolist()
+            if hybrid:
+                best, scores = fuse([rows, self._lexical.search(listed[number], max(count, CANDIDATES))], count)
+            results.append([self.result(row, score) for row, score in zip(best, scores, strict=True)])
+        if reranker is not None:
+            results = [self._rerank(reranker, *pair, top_k) for pair in zip(listed, results, strict=True)]
         return results[0] if single else results
 
-    def encode_queries(self, queries: Sequence[str]) -> Vectors:
-        """Return the vectors (n, d) of queries, with the settings of the index.
+    @staticmethod
+    def _rerank(reranker: Reranker, query: str, results: list[SearchResult], top_k: int) -> list[SearchResult]:
+        ranking = reranker.rank(query, [result.text for result in results], top_k=top_k) if results else []
+        return [replace(results[one.index], score=one.score) for one in ranking]
+
+    @cached_property
+    def _lexical(self) -> LexicalIndex:
+        return LexicalIndex(self._stored.document(row)["text"] for row in range(len(self)))
+
+    def tokenize_queries(self, queries: Sequence[str]) -> list[Tokens]:
+        """Return the tokens of queries, with the prompt of the index.
 
         Raises:
             ValueError: as in `search`.
@@ -235,14 +292,31 @@ class Index:
                     f"{name.format(number)} has {len(whole.ids):,} tokens; expected at most {options.max_length}, the "
                     "maximum length of the index. Shorten it"
                 )
+        return tokens
+
+    def encode_tokens(self, tokens: Sequence[Tokens]) -> Vectors:
+        """Return the vectors (n, d) of tokenized queries, with the settings of the index."""
+        options = identity.options_of(self.manifest.encoder, for_queries=True)
         return cast(Vectors, self.encoder.encode_tokens(tokens, options))
 
-    def search_vectors(self, queries: Vectors, top_k: int = 10) -> TopRows:
+    def export(self, path: str | Path) -> None:
+        """Write texts, columns and vectors in float32 to one file, atomically.
+
+        Args:
+            path: FILE.parquet, for DuckDB, LanceDB and other databases, or FILE.jsonl or FILE.npy.
+
+        Raises:
+            ValueError: an unknown extension, or a missing folder or package; another process writes the file.
+        """
+        export_index(self._stored, Path(path))
+
+    def search_vectors(self, queries: Vectors, top_k: int = 10, *, approximate: bool = False) -> TopRows:
         """Return the rows with the largest dot products with each vector.
 
         Args:
             queries: float32 (n, d).
             top_k: number of rows k.
+            approximate: use a graph of neighbors, which is made when it is first used.
 
         Returns:
             Rows and scores (n, k), best first; fewer if the index has fewer documents.
@@ -256,7 +330,10 @@ class Index:
             raise ValueError(f"expected vectors of shape (n, {self.width}), got {queries.shape}")
         if not np.isfinite(queries).all():
             raise ValueError("a vector holds NaN or infinity; expected finite values")
-        return search_exact(self._stored, np.ascontiguousarray(queries, np.float32), top_k)
+        queries = np.ascontiguousarray(queries, np.float32)
+        if approximate and len(self):
+            return search_graph(open_graph(self.folder, self._stored), self._stored, queries, top_k)
+        return search_exact(self._stored, queries, top_k)
 
     def result(self, row: int, score: float) -> SearchResult:
         """Return the document of a row as a result."""
@@ -266,6 +343,7 @@ class Index:
     def _read(self) -> None:
         self.manifest: Manifest = read_manifest(self.folder)
         self._stored = StoredRows(self.folder, self.manifest)
+        self.__dict__.pop("_lexical", None)
 
 
 def _corpus(texts: Iterable[object] | Corpus, columns: Mapping[str, Sequence[Any]] | None) -> Corpus:

@@ -10,7 +10,7 @@ from clearhead.io.atomic import hidden_sibling
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 
-Dtype = Literal["float32", "bfloat16"]
+Dtype = Literal["float32", "bfloat16", "int8"]
 
 MANIFEST = "index.json"
 """File that describes an index. It is written last: rows that it does not count do not exist."""
@@ -18,6 +18,9 @@ PENDING = "pending.json"
 """File that describes rows that an unfinished run has written, in the same format."""
 DOCUMENTS, ENDS = "documents.jsonl", "documents.ends"
 """Texts and columns, one JSON object per line, and the position of the end of each line."""
+
+CODES, BOUNDS = "codes.int8", "bounds.float32"
+"""Vectors in 8 bits, and the scale of each one with the norm of its error."""
 
 FORMAT = 1
 _NAME = "a clearhead index"
@@ -41,7 +44,7 @@ class Manifest:
 
     Args:
         width: number of columns of a vector.
-        dtype: dtype in which rows are scored.
+        dtype: dtype of the fast pass over all rows.
         columns: names of the columns that are kept with each text.
         encoder: the model and the settings that made the vectors, from `identity.describe_encoder`.
         rows: number of documents.
@@ -62,7 +65,8 @@ class Manifest:
     @property
     def row_bytes(self) -> dict[str, int]:
         """Bytes per row of each file with rows of one size."""
-        return {vectors_file(self.dtype): self.width * (2 if self.dtype == "bfloat16" else 4), ENDS: 8}
+        sizes = {vectors_file(self.dtype): self.width * (2 if self.dtype == "bfloat16" else 4), ENDS: 8}
+        return sizes | ({CODES: self.width, BOUNDS: 8} if self.dtype == "int8" else {})
 
     def write(self, path: Path) -> None:
         """Write the description atomically."""

@@ -11,10 +11,13 @@ from clearhead.checkpoints import checkpoint_type
 from clearhead.io import hub
 from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.text_to_text import TextToText
+from clearhead.retrieval.index import Index
+from clearhead.retrieval.manifest import is_index
 from clearhead.runtime.int8.seq2seq import FusedDecoder
 from clearhead.serve.handlers import HANDLERS
 from clearhead.serve.handlers.base import Handler
 from clearhead.serve.handlers.generation import GenerationHandler
+from clearhead.serve.handlers.search import SearchHandler
 from clearhead.serve.metrics import StackName
 from clearhead.serve.schemas import Options
 from clearhead.serve.settings import Settings
@@ -116,14 +119,13 @@ def load_model(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> Lo
     Raises:
         ValueError: the model is missing or not supported, or tasks are given for a model other than an encoder–decoder.
     """
+    if is_index(Path(spec.source).expanduser()):
+        return _load_index(spec, settings, on_pass)
     folder = hub.resolve_model(spec.source)
     if spec.tasks and checkpoint_type(folder) != "seq2seq":
         raise ValueError("--task is only for encoder–decoders")
     pipeline = load_pipeline(folder, precision=settings.precision, device=settings.device)
-    if settings.strict and settings.precision not in ("auto", pipeline.precision.name):
-        raise ValueError(
-            f"--strict: {spec.name} would compute in {pipeline.precision.name}, not in {settings.precision}"
-        )
+    _check_precision(spec, pipeline, settings)
     pipeline.name = spec.name  # clients must not see the path
     _add_pass_hooks(pipeline, on_pass)
     supported = [handler for handler in HANDLERS if isinstance(pipeline, handler.pipeline_types)]
@@ -131,6 +133,25 @@ def load_model(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> Lo
         tasks = spec.tasks or _default_tasks(pipeline)
         supported = [cls for cls in supported if cls.task in tasks or not issubclass(cls, GenerationHandler)]
     return LoadedModel(spec.name, {handler.task: handler(pipeline, settings) for handler in supported})
+
+
+def _load_index(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> LoadedModel:
+    """Open an index with the model that made it."""
+    if spec.tasks:
+        raise ValueError("--task is only for encoder–decoders")
+    precision = None if settings.precision == "auto" else settings.precision
+    index = Index.open(Path(spec.source).expanduser(), precision=precision, device=settings.device)
+    _check_precision(spec, index.encoder, settings)
+    index.name = index.encoder.name = spec.name  # clients must not see the path
+    _add_pass_hooks(index.encoder, on_pass)
+    return LoadedModel(spec.name, {SearchHandler.task: SearchHandler(index, settings)})
+
+
+def _check_precision(spec: ModelSpec, pipeline: Pipeline, settings: Settings) -> None:
+    if settings.strict and settings.precision not in ("auto", pipeline.precision.name):
+        raise ValueError(
+            f"--strict: {spec.name} would compute in {pipeline.precision.name}, not in {settings.precision}"
+        )
 
 
 def _default_tasks(pipeline: TextToText) -> list[str]:

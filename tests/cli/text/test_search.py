@@ -6,8 +6,9 @@ import os
 import pytest
 from support.command import clearhead, refused, started
 from support.data.indexes import DOCUMENTS
+from support.models import families
 
-from clearhead import Index
+from clearhead import Index, Reranker
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,26 @@ def test_appended_documents_are_found(folder, tiny_bert):
     status, out, err = clearhead("index", "hello world", "-o", folder / "grown", "--append", "--json")
     assert (status, json.loads(out)["documents"], json.loads(out)["in_index"]) == (0, 1, 2), err
     assert [one.text for one in Index.open(folder / "grown").search("hello world")] == ["hello world", "query passage"]
+
+
+def test_reranker_and_words_order_the_documents(folder, tmp_path):
+    for labels in (1, 3):
+        (tmp_path / str(labels)).mkdir()
+        families.make("bert", tmp_path / str(labels), "ForSequenceClassification", num_labels=labels)
+    index = Index.open(folder / "index")
+    reranker = Reranker.from_pretrained(tmp_path / "1")
+    search = ("search", folder / "index", "the old bridge", "-k", 3, "--json")
+    for arguments, options in (
+        (["--rerank", tmp_path / "1", "--candidates", 20], {"reranker": reranker, "candidates": 20}),
+        (["--hybrid"], {"hybrid": True}),
+    ):
+        status, out, err = clearhead(*search, *arguments)
+        assert (status, err) == (0, "")
+        found = [one["index"] for one in json.loads(out)["results"]]
+        assert found == [one.index for one in index.search("the old bridge", top_k=3, **options)]
+    assert "has 3 scores for a pair" in refused(*search, "--rerank", tmp_path / "3")
+    assert "--candidates requires --rerank" in refused(*search, "--candidates", 5)
+    assert "needs the head of" in refused(*search, "--rerank", index.manifest.encoder["model"])
 
 
 def test_wrong_inputs_are_one_line(folder, tiny_bert):

@@ -1,5 +1,7 @@
 """Indexes with given vectors, and documents to index."""
 
+from unittest import mock
+
 import numpy as np
 
 from clearhead.retrieval.files import IndexWriter, StoredRows
@@ -13,11 +15,12 @@ def write_vectors(folder, vectors, dtype="float32", parts=1):
     """Write vectors as the rows of an index in a folder, and open them."""
     folder.mkdir(exist_ok=True)
     manifest = Manifest(vectors.shape[1], dtype, [], {"model": "none"})
-    for part in np.array_split(vectors, parts):
-        writer = IndexWriter(folder, manifest)
-        manifest = writer.append([f"text {row}" for row in range(len(part))], [{}] * len(part), part)
-        writer.close()
-    manifest.write(folder / MANIFEST)
+    with mock.patch("os.fsync"):  # which is slow
+        for part in np.array_split(vectors, parts):
+            writer = IndexWriter(folder, manifest)
+            manifest = writer.append([f"text {row}" for row in range(len(part))], [{}] * len(part), part)
+            writer.close()
+        manifest.write(folder / MANIFEST)
     return StoredRows(folder, read_manifest(folder))
 
 

@@ -18,7 +18,7 @@ def serve(
             "--model",
             "-m",
             metavar="MODEL",
-            help="A model folder, a Hub id, or NAME=FOLDER or NAME=ID. Repeat the option for several models.",
+            help="A model folder, an index, a Hub id, or NAME=FOLDER or NAME=ID. Repeat the option for several.",
         ),
     ],
     task: Annotated[

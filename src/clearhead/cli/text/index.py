@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 class DtypeOption(StrEnum):
-    """dtype in which documents are scored."""
+    """dtype of the fast pass over all documents."""
 
+    int8 = "int8"
     float32 = "float32"
     bfloat16 = "bfloat16"
 
@@ -40,7 +41,10 @@ Model = Annotated[
 ]
 Dtype = Annotated[
     DtypeOption,
-    typer.Option(help="dtype in which documents are scored. bfloat16 has half the size and rounded scores."),
+    typer.Option(
+        help="dtype of the fast pass. int8 keeps float32 vectors next to the codes, and finds the same documents as "
+        "float32. bfloat16 has half the size of float32, and rounded scores."
+    ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing index or an interrupted run.")]
 Normalize = Annotated[
@@ -63,7 +67,7 @@ def index(
     append: Append = False,
     column: options.Column = None,
     keep: options.Keep = None,
-    dtype: Dtype = DtypeOption.float32,
+    dtype: Dtype = DtypeOption.int8,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run with the same --output.")] = False,
     overwrite: Overwrite = False,
     pooling: encode_command.Pooling = None,

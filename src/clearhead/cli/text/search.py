@@ -12,29 +12,49 @@ if TYPE_CHECKING:
     from clearhead.retrieval.index import SearchResult
 
 
+Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder that `clearhead index` wrote.")]
+Queries = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="QUERY|FILE", help="Queries, or files with one per line. Default, and for -: standard input."
+    ),
+]
+Top = Annotated[int, typer.Option("--top", "-k", min=1, help="Number of documents for each query.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="Folder or Hugging Face Hub id of the model that made the index. Default: where it was then.",
+    ),
+]
+Rerank = Annotated[
+    str | None,
+    typer.Option(metavar="MODEL", help="Cross-encoder that ranks the best --candidates again: a folder or Hub id."),
+]
+Candidates = Annotated[int | None, typer.Option(min=1, help="Number of documents for --rerank. Default: 100.")]
+Hybrid = Annotated[bool, typer.Option("--hybrid", help="Fuse the ranking of the vectors with one of the words (BM25).")]
+Approximate = Annotated[
+    bool,
+    typer.Option("--approximate", help="Search a graph of neighbors, made at first use, for millions of documents."),
+]
+Precision = Annotated[
+    options.PrecisionOption | None, typer.Option(help="Precision of the computation. Default: that of the index.")
+]
+
+
 def search(
-    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder that `clearhead index` wrote.")],
-    queries: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="QUERY|FILE", help="Queries, or files with one per line. Default, and for -: standard input."
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option("--top", "-k", min=1, help="Number of documents for each query.")] = 10,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="MODEL",
-            help="Folder or Hugging Face Hub id of the model that made the index. Default: where it was then.",
-        ),
-    ] = None,
+    folder: Folder,
+    queries: Queries = None,
+    top: Top = 10,
+    model: Model = None,
+    rerank: Rerank = None,
+    candidates: Candidates = None,
+    hybrid: Hybrid = False,
+    approximate: Approximate = False,
     column: options.Column = None,
-    precision: Annotated[
-        options.PrecisionOption | None,
-        typer.Option(help="Precision of the computation. Default: that of the index."),
-    ] = None,
+    precision: Precision = None,
     device: options.Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, one per query.")] = False,
 ) -> None:
@@ -44,16 +64,23 @@ def search(
     read_manifest(folder)  # reports a wrong folder before the slow import of torch
     from clearhead.cli.inputs import texts_of
 
+    if candidates is not None and rerank is None:
+        raise ValueError("--candidates requires --rerank")
     corpus = texts_of(queries or [], column=column)
-    from clearhead.retrieval.index import Index
+    from clearhead.pipelines.reranker import Reranker
+    from clearhead.retrieval.index import CANDIDATES, Index, SearchKeywords
 
     index = Index.open(folder, precision=None if precision is None else precision.value, device=device)
     if model is not None:
         index.load_encoder(model)
+    keywords: SearchKeywords = {"hybrid": hybrid, "approximate": approximate}
+    if rerank is not None:
+        reranker = Reranker.from_pretrained(rerank, device=device)
+        keywords |= {"reranker": reranker, "candidates": candidates or CANDIDATES}
     with line_writer(None) as write:
         for number, query in enumerate(corpus):
             try:
-                results = index.search(query, top)
+                results = index.search(query, top, **keywords)
             except ValueError as error:
                 raise ValueError(f"{corpus.location(number)}: {error}" if corpus.sources else str(error)) from None
             if as_json:

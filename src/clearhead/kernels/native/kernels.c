@@ -1,6 +1,7 @@
 /* The functions that Python calls. This file is compiled once for each instruction set, whose name is ISA. */
 
 #include "decoder.h"
+#include "search.h"
 
 #define JOIN(name, isa) name##_##isa
 #define EXPAND(name, isa) JOIN(name, isa)
@@ -131,4 +132,16 @@ PUBLIC(decoder_step)(const DecoderStep *step, float *x, int32_t threads) {
         failed |= decode_rows(step, first, rows, x + (size_t)first * step->layers->qkv.in);
     }
     return failed ? OUT_OF_MEMORY : 0;
+}
+
+/* Upper bounds of the dot products of a query with all rows, and the largest lower bound of each SEARCH_ROWS rows. */
+PUBLIC(search_bounds)(const int8_t *codes, const float *bounds, int64_t rows, int32_t width, const int16_t *query,
+                      float factor, float norm, float slack, float *upper, float *lower, int32_t threads) {
+    const int64_t blocks = (rows + SEARCH_ROWS - 1) / SEARCH_ROWS;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t first = block * SEARCH_ROWS, last = first + SEARCH_ROWS < rows ? first + SEARCH_ROWS : rows;
+        lower[block] = search_block(codes, bounds, first, last, width, query, factor, norm, slack, upper);
+    }
+    return 0;
 }

@@ -1,4 +1,4 @@
-"""The package's compiled kernels for x86 processors: layers and decoder steps in 8 bits, attention and GELU.
+"""The package's compiled kernels for x86 processors: layers and decoder steps in 8 bits, attention, GELU and search.
 
 The kernels are C (`kernels.c`), compiled when the package is built, if there is a C compiler. Without them, without
 AVX2, or with a PyTorch whose OpenMP they cannot share, `isa()` is None, and models compute with PyTorch's kernels.
@@ -9,7 +9,9 @@ import functools
 import logging
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.kernels import cpu
@@ -24,6 +26,9 @@ ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 
 MAX_OUTLIERS = 16
 """Maximum number of columns in float32, as in linear.h."""
+
+SEARCH_ROWS = 64
+"""Number of rows with one common lower bound, as in search.h."""
 
 MULTIPLE = 16
 """Inputs and outputs of a layer have multiples of this many columns."""
@@ -275,6 +280,32 @@ def decoder_step(struct: DecoderStepStruct, x: Tensor, isa: str) -> None:
     """
     step = getattr(_library(), f"decoder_step_{isa}")
     _check(step(ctypes.byref(struct), ctypes.c_void_p(x.data_ptr()), torch.get_num_threads()))
+
+
+def search_bounds(
+    codes: NDArray[np.int8],
+    bounds: NDArray[np.float32],
+    query: NDArray[np.int16],
+    factors: tuple[float, float, float],
+    isa: str,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return upper bounds (n) of the dot products of a query with rows, and a lower bound for each `SEARCH_ROWS` rows.
+
+    Args:
+        codes: (n, d), contiguous.
+        bounds: (n, 2), the scale of each row and the norm of its quantization error.
+        query: codes (d) of the query.
+        factors: the scale of the query, its norm, and the error of every product.
+        isa: an instruction set.
+    """
+    rows, width = codes.shape
+    upper, lower = np.empty(rows, np.float32), np.empty(-(-rows // SEARCH_ROWS), np.float32)
+    getattr(_library(), f"search_bounds_{isa}")(
+        *(ctypes.c_void_p(part.ctypes.data) for part in (codes, bounds)), ctypes.c_int64(rows), width,
+        ctypes.c_void_p(query.ctypes.data), *map(ctypes.c_float, factors),
+        *(ctypes.c_void_p(part.ctypes.data) for part in (upper, lower)), torch.get_num_threads(),
+    )  # fmt: skip
+    return upper, lower
 
 
 def quantize(struct: LinearStruct, x: Tensor, isa: str) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from clearhead.serve.handlers.base import Handler
 from clearhead.serve.handlers.classify import ClassifyHandler
 from clearhead.serve.handlers.embed import EmbedHandler
 from clearhead.serve.handlers.rerank import RerankHandler
+from clearhead.serve.handlers.search import SearchHandler
 from clearhead.serve.handlers.summarize import SummarizeHandler
 from clearhead.serve.handlers.translate import TranslateHandler
 from clearhead.serve.handlers.view import ViewHandler
@@ -23,6 +24,7 @@ HANDLERS: tuple[type[Handler[Any, Any]], ...] = (
     GeneratedAnswerHandler,
     ClassifyHandler,
     RerankHandler,
+    SearchHandler,
     ViewHandler,
 )
 """All handlers, in the order of the API document. Two handlers may share a task, for different types of models."""
