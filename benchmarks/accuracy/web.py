@@ -26,6 +26,7 @@ from clearhead.io import hub
 from clearhead.metrics.bleu import translation_scores
 
 BEAMS = (1, 5)
+PACKAGES = ("clearhead", "torch", "playwright")
 READY = "html[data-ready=yes]:not([data-busy])"
 
 TRANSLATE = """async ([texts, numBeams]) => {
@@ -100,7 +101,7 @@ def main() -> None:
             for side, outputs in (("page", [one["output"] for one, _ in pairs]), ("model", [o.text for _, o in pairs])):
                 report[f"{name}: BLEU of the {side}"] = translation_scores(outputs, [references]).bleu
     report["largest difference of an attention weight"] = max(attention_error(pipeline, one) for one in results[1])
-    text = json.dumps(report | {"hardware": hardware_info()}, indent=2)
+    text = json.dumps(report | {"hardware": hardware_info(torch.get_num_threads(), PACKAGES)}, indent=2)
     print(text)
     if args.json is not None:
         args.json.write_text(f"{text}\n", encoding="utf-8")
