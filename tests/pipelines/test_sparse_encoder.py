@@ -8,7 +8,7 @@ import torch
 from sentence_transformers import SparseEncoder as TheirEncoder
 from support.models.families import FAMILIES, make
 
-from clearhead.pipelines.encoding.sparse_encoder import SparseEncoder
+from clearhead.pipelines.encoding.sparse_encoder import SparseEncoder, splade
 
 TEXTS = ["hello world", "the old bridge was closed after the storm", "x", "", "this is the test"] * 2
 
@@ -43,6 +43,12 @@ def test_vectors_equal_those_of_sentence_transformers_both_ways(family, tmp_path
     ours.save_pretrained(tmp_path / "ours")
     again = TheirEncoder(str(tmp_path / "ours"), device="cpu").encode(TEXTS).to_dense().numpy()
     assert_within(again, expected)
+
+
+def test_weights_are_the_maximum_over_the_tokens():
+    logits = torch.randn(5, 30)
+    expected = torch.stack([torch.log1p(row.clamp(min=0)) for row in logits]).amax(dim=0)
+    torch.testing.assert_close(splade(logits), expected)
 
 
 def test_bfloat16_is_close(tmp_path):

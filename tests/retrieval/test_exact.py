@@ -75,7 +75,7 @@ def test_bounds_of_codes_contain_the_exact_products(tmp_path_factory, isa, seed,
     stored = write_vectors(tmp_path_factory.mktemp("rows"), vectors, "int8")
     query = make_vectors(seed + 1, 1, width, "random")[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact.library, "isa", lambda: isa)
+        patch.setattr(exact.library, "search_isa", lambda: isa)
         upper, slack, lower = exact._bounds(stored, query)
     products = vectors.astype(np.float64) @ query.astype(np.float64)
     error = np.linalg.norm(query.astype(np.float64)) * stored.bounds[:, 1] + slack

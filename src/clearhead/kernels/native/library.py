@@ -282,6 +282,12 @@ def decoder_step(struct: DecoderStepStruct, x: Tensor, isa: str) -> None:
     _check(step(ctypes.byref(struct), ctypes.c_void_p(x.data_ptr()), torch.get_num_threads()))
 
 
+def search_isa() -> str | None:
+    """Return the instruction set for `search_bounds`; None if this library was compiled without it."""
+    name = isa()
+    return name if name is not None and hasattr(_library(), f"search_bounds_{name}") else None
+
+
 def search_bounds(
     codes: NDArray[np.int8],
     bounds: NDArray[np.float32],
