@@ -79,6 +79,22 @@ def write(folder: Path, encoder: TextEncoder, made_by: Mapping[str, Any]) -> Non
     write_json(folder / CANARIES_FILE, {"texts": TEXTS, "vectors": compute(encoder, made_by).tolist()})
 
 
+def read_vectors(folder: Path, made_by: Mapping[str, Any]) -> Vectors:
+    """Return the vectors (32, d) of the texts that an index has.
+
+    Raises:
+        IndexFolderError: their file is missing or damaged.
+    """
+    try:
+        data = read_json(folder / CANARIES_FILE)
+        texts, stored = tuple(data["texts"]), np.array(data["vectors"], np.float32)
+        if texts != TEXTS or stored.shape != (len(TEXTS), made_by["truncate_dim"]):
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
+        raise IndexFolderError(f"{folder / CANARIES_FILE} is damaged. Copy or build the index again") from None
+    return stored
+
+
 def check(folder: Path, encoder: TextEncoder, made_by: Mapping[str, Any]) -> None:
     """Check that a model still gives the texts the vectors that an index has.
 
@@ -93,13 +109,7 @@ def check(folder: Path, encoder: TextEncoder, made_by: Mapping[str, Any]) -> Non
         OtherModelError: a vector is farther away.
         IndexFolderError: the file of the vectors is damaged.
     """
-    try:
-        data = read_json(folder / CANARIES_FILE)
-        texts, stored = tuple(data["texts"]), np.array(data["vectors"], np.float32)
-        if texts != TEXTS or stored.shape != (len(TEXTS), made_by["truncate_dim"]):
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise IndexFolderError(f"{folder / CANARIES_FILE} is damaged. Copy or build the index again") from None
+    stored = read_vectors(folder, made_by)
     norms = np.maximum(np.linalg.norm(stored, axis=1), 1e-12)
     distances = np.linalg.norm(compute(encoder, made_by) - stored, axis=1) / norms
     bound = max(BOUNDS.get(name, 0.1) for name in (made_by["precision"], encoder.precision.name))

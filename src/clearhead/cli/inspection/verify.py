@@ -26,7 +26,9 @@ class ReferenceOption(StrEnum):
 
 def verify(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder or Hugging Face Hub id.")],
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="Model folder or Hugging Face Hub id. Omit it with --against.")
+    ] = None,
     reference: Annotated[
         ReferenceOption | None,
         typer.Option(help="Require the comparison with this library. Default: compare if it is installed."),
@@ -38,13 +40,32 @@ def verify(
     write: Annotated[
         bool, typer.Option("--write", help="Write the certificate next to the weights, as certificate.json.")
     ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SYSTEM",
+            help="Compare the vectors of a system with those of --index: the URL of an endpoint with OpenAI's API, an "
+            "ONNX file, or a folder of sentence-transformers.",
+        ),
+    ] = None,
+    index: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Index whose vectors --against compares.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the model at an endpoint. Default: its only model.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Check that padding, batch order, caches, kernels, precision and saving do not change the results.
 
     The command prints the largest error of each check, and exits with status 1 if an error exceeds its bound or a check
     raises an exception. A certificate contains the errors with versions and hashes.
+
+    With --against and --index, it compares the vectors of another system for 32 texts with those that the index has.
     """
+    if against is not None or index is not None:
+        _compare(model, against, index, name, as_json=as_json)
+        return
+    if model is None:
+        raise ValueError("verify needs a model, or --against SYSTEM --index FOLDER")
     from clearhead.inspection.verify.certificate import NAME
     from clearhead.inspection.verify.verify import verify as run_checks
     from clearhead.io import hub
@@ -68,6 +89,18 @@ def verify(
     else:
         typer.echo(certificate.summary if path is None else f"{certificate.summary}; {path}", err=True)
     if not certificate.holds:
+        raise typer.Exit(1)
+
+
+def _compare(model: str | None, against: str | None, index: Path | None, name: str | None, *, as_json: bool) -> None:
+    """Compare the vectors of another system with those of an index."""
+    from clearhead.retrieval.against import compare
+
+    if against is None or index is None or model is not None:
+        raise ValueError("a comparison needs --against SYSTEM and --index FOLDER, and no model")
+    comparison = compare(index, against, name)
+    typer.echo(json.dumps(comparison.as_dict(), ensure_ascii=False) if as_json else comparison.summary)
+    if not comparison.is_same:
         raise typer.Exit(1)
 
 

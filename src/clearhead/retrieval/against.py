@@ -1,0 +1,278 @@
+"""Compare the vectors of an endpoint, an ONNX graph or a folder of sentence-transformers with those of an index."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from clearhead.models.heads import pool
+from clearhead.retrieval.canaries import BOUNDS, TEXTS, read_vectors
+from clearhead.retrieval.manifest import read_manifest
+from clearhead.runtime.onnx import open_session, run_session
+from clearhead.runtime.vectors import Vectors
+from clearhead.tokenizers.tokenizer import Tokenizer
+
+HISTORY = "comparisons.jsonl"
+"""File in an index with one line for each comparison, the oldest first."""
+
+_TIMEOUT = 60.0
+_PARALLEL = 1e-4
+"""Relative distance, after both are normalized, of vectors that count as parallel."""
+_LONG = 500
+"""Characters of a text that may be truncated."""
+
+VectorOf = Callable[[str], Vectors]
+"""Returns the vector (d) of a text. A ValueError says why the system refused it."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Distances of the vectors of another system from those of an index.
+
+    Args:
+        target: the system.
+        time: when they were compared, in UTC.
+        distances: for each of the 32 texts ‖u − v‖ / ‖v‖; None for a text that the system refused.
+        bound: the largest distance that the kernels of different processors may cause.
+        reason: what the differences have in common, or why texts were refused; "" for nothing to say.
+        since: for a system whose vectors differ, when they were last the same and first different; "" if unknown.
+    """
+
+    target: str
+    time: str
+    distances: tuple[float | None, ...]
+    bound: float
+    reason: str = ""
+    since: str = ""
+
+    @property
+    def num_different(self) -> int:
+        """Number of texts whose vectors differ by more than the bound."""
+        return sum(distance is not None and not distance <= self.bound for distance in self.distances)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all vectors that the system returned are those of the index."""
+        return self.num_different == 0 and any(distance is not None for distance in self.distances)
+
+    @property
+    def summary(self) -> str:
+        """The result in one line."""
+        known = [distance for distance in self.distances if distance is not None]
+        if not known:
+            return f"{self.target} returned no vector: {self.reason}"
+        refused = len(self.distances) - len(known)
+        largest = f"largest relative distance {max(known):.1e}, bound {self.bound:.0e}"
+        if self.is_same:
+            result = f"{self.target} has the same vectors for {len(known)} texts: {largest}"
+        else:
+            result = f"{self.target} has other vectors for {self.num_different} of {len(known)} texts: {largest}"
+        notes = [f"; {refused} texts were refused"] if refused else []
+        notes += [f"; {note}" for note in (self.reason, self.since) if note]
+        return result + "".join(notes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields, with the result."""
+        return asdict(self) | {"is_same": self.is_same}
+
+
+def compare(folder: Path, target: str, name: str | None = None) -> Comparison:
+    """Compare the vectors of another system for the 32 texts of an index, and record the result in the index.
+
+    Args:
+        folder: the index.
+        target: URL of an endpoint with OpenAI's API; an ONNX graph next to its tokenizer; or a folder of
+            sentence-transformers. All get the prompt that the index has for documents.
+        name: name of the model at an endpoint; None for its only one.
+
+    Raises:
+        ValueError: the folder is not an index, the target is none of the three, or a library is missing.
+        OSError: the endpoint cannot be reached.
+    """
+    made_by = read_manifest(folder).encoder
+    stored = read_vectors(folder, made_by)
+    vector_of = _opened(target, name, made_by)
+    vectors, refusals = list[Vectors | None](), list[str]()
+    for text in TEXTS:
+        try:
+            vectors.append(vector_of(str(made_by["prompt"]) + text))
+        except ValueError as error:
+            vectors.append(None)
+            refusals.append(str(error))
+    pairs = list(zip(vectors, stored, strict=True))
+    distances = tuple(None if vector is None else _distance(vector, own) for vector, own in pairs)
+    comparison = Comparison(
+        target,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        distances,
+        BOUNDS.get(str(made_by["precision"]), max(BOUNDS.values())),
+    )
+    reason = refusals[0] if refusals and not comparison.num_different else _reason(pairs, comparison)
+    comparison = Comparison(target, comparison.time, distances, comparison.bound, reason, _since(folder, comparison))
+    with contextlib.suppress(PermissionError), (folder / HISTORY).open("a", encoding="utf-8") as history:
+        history.write(json.dumps(comparison.as_dict(), ensure_ascii=False) + "\n")
+    return comparison
+
+
+def _opened(target: str, name: str | None, made_by: Mapping[str, Any]) -> VectorOf:
+    """Return the function that computes vectors with a target."""
+    if target.startswith(("http://", "https://")):
+        return _endpoint(target, name)
+    path = Path(target)
+    if path.suffix == ".onnx":
+        return _onnx_graph(path, made_by)
+    if path.is_dir():
+        return _sentence_transformer(path, bool(made_by["normalize"]))
+    raise ValueError(
+        f"{target} is none of the systems to compare: expected the URL of an endpoint, a .onnx file, or a folder of "
+        "sentence-transformers"
+    )
+
+
+def _endpoint(url: str, name: str | None) -> VectorOf:
+    base = url.rstrip("/").removesuffix("/embeddings")
+    base = base if base.endswith("/v1") else f"{base}/v1"
+    model = _only_model(base) if name is None else name
+
+    def vector_of(text: str) -> Vectors:
+        answer = _request(f"{base}/embeddings", {"model": model, "input": text})
+        try:
+            return np.array(answer["data"][0]["embedding"], np.float32)
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise ValueError(f"{base}/embeddings returned no embedding: {json.dumps(answer)[:200]}") from None
+
+    return vector_of
+
+
+def _only_model(base: str) -> str:
+    answer = _request(f"{base}/models")
+    try:
+        names = [str(model["id"]) for model in answer["data"]]
+    except (KeyError, TypeError):
+        raise ValueError(f"{base}/models lists no models; name the model of the endpoint with --name") from None
+    if len(names) != 1:
+        raise ValueError(f"{base} has the models {', '.join(names) or '(none)'}; choose one with --name")
+    return names[0]
+
+
+def _request(url: str, body: object = None) -> Any:
+    """Return the JSON that a URL answers, with the key in OPENAI_API_KEY if it is set."""
+    headers = {"content-type": "application/json"}
+    if key := os.environ.get("OPENAI_API_KEY"):
+        headers["authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        if error.code in (400, 413, 422) and body is not None:
+            raise ValueError(f"{url} answered {error.code}: {error.read(200).decode(errors='replace')}") from None
+        raise OSError(f"{url} answered {error.code}: {error.reason}") from None
+    except urllib.error.URLError as error:
+        raise OSError(f"{url} cannot be reached: {error.reason}") from None
+    except json.JSONDecodeError:
+        raise ValueError(f"{url} did not answer with JSON") from None
+
+
+def _onnx_graph(path: Path, made_by: Mapping[str, Any]) -> VectorOf:
+    graph = open_session(path)
+    inputs = {one.name for one in graph.get_inputs()}
+    folder = next(
+        (parent for parent in (path.parent, path.parent.parent) if (parent / "tokenizer.json").is_file()), None
+    )
+    if folder is None:
+        raise ValueError(f"there is no tokenizer.json next to {path}; copy that of the model there")
+    tokenizer = Tokenizer.from_folder(folder)
+
+    def vector_of(text: str) -> Vectors:
+        ids = torch.tensor([tokenizer.encode([text], made_by["max_length"])[0].ids])
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+        outputs = run_session(graph, {name: tensor for name, tensor in given.items() if name in inputs})
+        vector = outputs.get("sentence_embedding")
+        if vector is None:
+            hidden = next((tensor for tensor in outputs.values() if tensor.ndim == 3), None)
+            if hidden is None:
+                raise ValueError(f"{path} has no output with a vector for each text or token")
+            vector = pool(hidden.float(), torch.ones_like(ids, dtype=torch.bool), made_by["pooling"])
+            if made_by["normalize"]:
+                vector = torch.nn.functional.normalize(vector, dim=-1)
+        return cast(Vectors, vector[0].float().numpy())
+
+    return vector_of
+
+
+def _sentence_transformer(folder: Path, normalize: bool) -> VectorOf:
+    if importlib.util.find_spec("sentence_transformers") is None:
+        raise ValueError("comparing a folder needs sentence-transformers: pip install sentence-transformers")
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+
+    def vector_of(text: str) -> Vectors:
+        vector = model.encode([text], prompt="", normalize_embeddings=normalize, show_progress_bar=False)
+        return np.asarray(vector[0], np.float32)
+
+    return vector_of
+
+
+def _distance(vector: Vectors, own: Vectors) -> float:
+    """Return ‖u − v‖ / ‖v‖; infinity for another width or NaN."""
+    if vector.shape != own.shape or not np.isfinite(vector).all():
+        return float("inf")
+    return float(np.linalg.norm(vector - own) / max(float(np.linalg.norm(own)), 1e-12))
+
+
+def _reason(pairs: list[tuple[Vectors | None, Vectors]], comparison: Comparison) -> str:
+    """Return what the vectors that differ have in common."""
+    known = [(vector, own, text) for (vector, own), text in zip(pairs, TEXTS, strict=True) if vector is not None]
+    different = [item for item in known if not _distance(item[0], item[1]) <= comparison.bound]
+    if not different:
+        return ""
+    vector, own, _ = different[0]
+    if vector.shape != own.shape:
+        return f"they have {vector.size} dimensions, and the index {own.size}"
+    if not all(np.isfinite(one).all() for one, _, _ in different):
+        return "some hold NaN or infinity"
+    if all(_distance(_unit(one), _unit(other)) <= _PARALLEL for one, other, _ in different):
+        return "they have the same directions and other lengths: the normalization differs"
+    if len(different) < len(known) and all(len(text) > _LONG for _, _, text in different):
+        return "only long texts differ: they are truncated at another length"
+    if max(_distance(one, other) for one, other, _ in different) <= max(BOUNDS.values()):
+        return "another precision, such as bfloat16 or 8 bits, can cause this"
+    return (
+        f"the mean cosine of those texts is {np.mean([_unit(one) @ _unit(other) for one, other, _ in different]):.3f}"
+    )
+
+
+def _unit(vector: Vectors) -> Vectors:
+    return vector / max(float(np.linalg.norm(vector)), 1e-12)
+
+
+def _since(folder: Path, comparison: Comparison) -> str:
+    """Return when a system that differs now was last the same, and first different after that."""
+    if comparison.is_same or not (folder / HISTORY).is_file():
+        return ""
+    last_same, first_different = "", ""
+    for line in (folder / HISTORY).read_text(encoding="utf-8").splitlines():
+        try:
+            past = json.loads(line)
+            if past["target"] != comparison.target:
+                continue
+            if past["is_same"]:
+                last_same, first_different = past["time"], ""
+            elif not first_different:
+                first_different = past["time"]
+        except (ValueError, KeyError, TypeError):
+            continue  # a line of an interrupted run
+    first = first_different or comparison.time
+    return f"the same until {last_same}, different since {first}" if last_same else f"different since {first}"
