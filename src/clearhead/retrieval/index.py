@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast, overload
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +25,6 @@ from clearhead.tokenizers.base import Tokens, as_texts, check_not_blank, iterate
 
 CANDIDATES = 100
 """Number of documents that are ranked again, and of each ranking that is fused."""
-
-
-class SearchKeywords(TypedDict, total=False):
-    """Options of `Index.search`."""
-
-    reranker: Reranker | None
-    candidates: int
-    hybrid: bool
-    approximate: bool
 
 
 @dataclass(frozen=True)
@@ -217,23 +208,45 @@ class Index:
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
-        self, queries: str, top_k: int = 10, **options: Unpack[SearchKeywords]
+        self,
+        queries: str,
+        top_k: int = 10,
+        *,
+        reranker: Reranker | None = None,
+        candidates: int = CANDIDATES,
+        hybrid: bool = False,
+        approximate: bool = False,
     ) -> list[SearchResult]: ...
     @overload
     def search(
-        self, queries: Iterable[str], top_k: int = 10, **options: Unpack[SearchKeywords]
+        self,
+        queries: Iterable[str],
+        top_k: int = 10,
+        *,
+        reranker: Reranker | None = None,
+        candidates: int = CANDIDATES,
+        hybrid: bool = False,
+        approximate: bool = False,
     ) -> list[list[SearchResult]]: ...
     def search(
-        self, queries: str | Iterable[str], top_k: int = 10, **options: Unpack[SearchKeywords]
+        self,
+        queries: str | Iterable[str],
+        top_k: int = 10,
+        *,
+        reranker: Reranker | None = None,
+        candidates: int = CANDIDATES,
+        hybrid: bool = False,
+        approximate: bool = False,
     ) -> list[SearchResult] | list[list[SearchResult]]:
         """Return the documents with the highest scores for each query, highest first.
 
         Args:
             queries: a query, or several.
             top_k: number of documents.
-            options: `hybrid=True` fuses the ranking of the vectors with one of the words (BM25) by their ranks;
-                `approximate=True` uses a graph of neighbors instead of all vectors, for millions of documents;
-                `reranker=Reranker(...)` ranks the best `candidates=100` documents again.
+            reranker: a cross-encoder that ranks the best documents again; None for none.
+            candidates: number of documents that it ranks.
+            hybrid: fuse the ranking of the vectors with one of the words (BM25) by their ranks.
+            approximate: use a graph of neighbors instead of all vectors, for millions of documents.
 
         Returns:
             A list of results for one query; a list of such lists for several. Equal scores keep the order of the
@@ -244,17 +257,13 @@ class Index:
                 package is missing; the reranker has several scores.
         """
         listed, single = as_texts(queries)
-        reranker = options.get("reranker")
         if reranker is not None:
             reranker.check_ranks()
             for query in listed:
                 reranker.check_query(query)
-        count = top_k if reranker is None else max(top_k, options.get("candidates", CANDIDATES))
+        count = top_k if reranker is None else max(top_k, candidates)
         vectors = self.encode_tokens(self.tokenize_queries(listed))
-        hybrid = options.get("hybrid", False)
-        found = self.search_vectors(
-            vectors, max(count, CANDIDATES) if hybrid else count, approximate=options.get("approximate", False)
-        )
+        found = self.search_vectors(vectors, max(count, CANDIDATES) if hybrid else count, approximate=approximate)
         results = []
         for number, (rows, scores) in enumerate(zip(found.rows, found.scores.tolist(), strict=True)):
             best = rows.tolist()

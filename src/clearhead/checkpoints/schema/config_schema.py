@@ -34,12 +34,9 @@ IGNORED_KEYS = frozenset(
 
 
 RATES = frozenset(
-    {
-        *("drop_prob", "attention_drop_prob", "activation_drop_prob", "embedding_drop_prob"),
-        *("layer_drop", "decoder_layer_drop"),
-    }
+    {"attention_drop_prob", "activation_drop_prob", "embedding_drop_prob", "layer_drop", "decoder_layer_drop"}
 )
-"""Fields of a config that only affect training."""
+"""Fields of a config that only affect training, other than drop_prob, which most families store."""
 
 
 def unchanged(config: Config) -> Config:
@@ -166,7 +163,7 @@ class ConfigSchema(Generic[Config]):
         changes = {
             name: self.constants.get(name, derived.get(name, default))
             for name, default in defaults.items()
-            if name in RATES - stored
+            if name in RATES - stored or (name == "drop_prob" and name in self.constants)
         }
         return replace(config, **changes)  # type: ignore[type-var]
 

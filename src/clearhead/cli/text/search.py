@@ -1,5 +1,6 @@
 """`clearhead search`: search an index."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,19 +69,24 @@ def search(
         raise ValueError("--candidates requires --rerank")
     corpus = texts_of(queries or [], column=column)
     from clearhead.pipelines.reranker import Reranker
-    from clearhead.retrieval.index import CANDIDATES, Index, SearchKeywords
+    from clearhead.retrieval.index import CANDIDATES, Index
 
     index = Index.open(folder, precision=None if precision is None else precision.value, device=device)
     if model is not None:
         index.load_encoder(model)
-    keywords: SearchKeywords = {"hybrid": hybrid, "approximate": approximate}
-    if rerank is not None:
-        reranker = Reranker.from_pretrained(rerank, device=device)
-        keywords |= {"reranker": reranker, "candidates": candidates or CANDIDATES}
+    reranker = None if rerank is None else Reranker.from_pretrained(rerank, device=device)
+    search = partial(
+        index.search,
+        top_k=top,
+        reranker=reranker,
+        candidates=candidates or CANDIDATES,
+        hybrid=hybrid,
+        approximate=approximate,
+    )
     with line_writer(None) as write:
         for number, query in enumerate(corpus):
             try:
-                results = index.search(query, top, **keywords)
+                results = search(query)
             except ValueError as error:
                 raise ValueError(f"{corpus.location(number)}: {error}" if corpus.sources else str(error)) from None
             if as_json:
