@@ -85,7 +85,7 @@ def best(
 def _search_codes(stored: StoredRows, query: Vectors, count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the best rows of a query (d), with bounds from vectors in 8 bits."""
     upper, slack, lower = _bounds(stored, query)
-    norm = float(np.linalg.norm(query.astype(np.float64)))
+    norm = next_float32(quantize_query(query).norm)  # that of the bounds, which is above 0 for a query of zeros, too
     # at least `count` blocks have a row with this score or a higher one
     limit = np.partition(lower, len(lower) - count)[len(lower) - count] if len(lower) >= count else -np.inf
     rows = np.flatnonzero(upper >= limit)
