@@ -137,7 +137,7 @@ def test_cosine_regression_equals_cosine_similarity_loss(pairs, seed):
 def test_losses_of_scores_equal_those_of_cross_encoders(pairs, seed):
     first, second, labels = (random(pairs, seed=seed + number) for number in range(3))
     expected = torch.nn.BCEWithLogitsLoss()(first, labels.sigmoid())
-    torch.testing.assert_close(binary_cross_entropy(first, labels.sigmoid()) / pairs, expected.float())
+    torch.testing.assert_close(binary_cross_entropy(first, labels.sigmoid()) / pairs, expected)
     torch.testing.assert_close(squared_error(first, labels) / pairs, torch.nn.MSELoss()(first, labels))
     expected = torch.nn.MSELoss()(first - second, labels)  # sentence-transformers' MarginMSELoss
     torch.testing.assert_close(margin_mse(first, second, labels) / pairs, expected)

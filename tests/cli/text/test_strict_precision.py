@@ -13,6 +13,7 @@ from clearhead.cli.main import app
 # command -> model and arguments
 STRICT = {
     "encode": ("bert", "encode hello -m {0}"),
+    "index": ("bert", "index {0}/../documents.txt -m {0} --output {0}/../index"),
     "classify": ("classifier", "classify hello -m {0}"),
     "translate": ("marian", "translate hello -m {0}"),
     "summarize": ("marian", "summarize hello -m {0}"),
