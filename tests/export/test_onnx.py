@@ -253,7 +253,7 @@ def test_wrong_graph_is_not_written(bert, tmp_path):
 def test_invalid_exports_are_refused(bert, tmp_path):
     folder, graphs = bert
     err = refused("export", folder, tmp_path / "a", "--to", "transformers", "--int8")
-    assert "--int8 is for onnx and ctranslate2" in err
+    assert "--int8 is for onnx, ctranslate2 and web" in err
     (tmp_path / "empty.txt").write_text("\n \n", encoding="utf-8")
     for to in ("onnx", "transformers", "ctranslate2"):
         err = refused("export", folder, tmp_path / "a", "--to", to, "--texts", tmp_path / "empty.txt")
