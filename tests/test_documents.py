@@ -190,7 +190,17 @@ def test_blocks_have_a_known_kind():
     """A block that is neither run nor marked is a mistake."""
     for page in PAGES:
         for match in BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")):
-            assert match["kind"] in ("console", "python", "text", "yaml", "json", "nginx", "dockerfile", "ini"), page
+            assert match["kind"] in (
+                "console",
+                "python",
+                "text",
+                "yaml",
+                "json",
+                "javascript",
+                "nginx",
+                "dockerfile",
+                "ini",
+            ), page
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ def test_serves_an_export_until_it_is_interrupted(tiny):
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
     )
     line = process.stderr.readline()
     address = re.fullmatch(r"(http://127\.0\.0\.1:\d+/) \(Ctrl-C ends the command\)\n", line)[1]
