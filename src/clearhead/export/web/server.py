@@ -1,6 +1,7 @@
 """Serve an exported web page on this machine."""
 
 import http.server
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,16 @@ class PageHandler(http.server.SimpleHTTPRequestHandler):
         super().end_headers()
 
 
-def page_server(folder: Path, port: int) -> http.server.ThreadingHTTPServer:
+class PageServer(http.server.ThreadingHTTPServer):
+    """Server that ignores browsers which close a connection early."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error of a request, unless the browser went away."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+def page_server(folder: Path, port: int) -> PageServer:
     """Return a server of a folder, for this machine only.
 
     Args:
@@ -34,6 +44,6 @@ def page_server(folder: Path, port: int) -> http.server.ThreadingHTTPServer:
         ValueError: the port is in use.
     """
     try:
-        return http.server.ThreadingHTTPServer(("127.0.0.1", port), partial(PageHandler, directory=str(folder)))
+        return PageServer(("127.0.0.1", port), partial(PageHandler, directory=str(folder)))
     except OSError as error:
         raise ValueError(f"port {port} cannot be used: {error.strerror}. Give another --port, or 0 for any") from None
