@@ -62,7 +62,7 @@ def test_encoder_weights_equal_explicit(name, tmp_path, oracle):
             assert torch.equal(model(IDS, masks.padding(KEEP)), plain)
         with attention_backend("explicit"):
             model(IDS, masks.padding(KEEP))
-    assert len(records.records) == len(oracle) == len(model.encoder.layers)
+    assert len(records.records) == len(oracle) == len(model.encoder.order)
     for record, weights in zip(records.records, oracle, strict=True):
         torch.testing.assert_close(record.values, weights, atol=1e-5, rtol=1e-5)
         assert record.part == "encoder"

@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -70,9 +73,12 @@ def test_changed_model_is_refused_by_name(made, tiny_bert, fault):
     [
         (lambda folder: replace_token(folder, "hello", "hallo"), "other tokenizer"),
         (lambda folder: replace_token(folder, "[UNK]", "[MISS]"), "other tokenizer|unk"),
-        (lambda folder: edit(folder, "config.json", hidden_act="relu"), "other architecture"),
-        (lambda folder: edit(folder, "config.json", layer_norm_eps=1e-3), "other architecture"),
-        (lambda folder: edit(folder, "config.json", num_attention_heads=2), "other architecture"),
+        (
+            lambda folder: edit(folder, "config.json", hidden_act="relu"),
+            "another architecture: activation is 'gelu' in the index, and 'relu'",
+        ),
+        (lambda folder: edit(folder, "config.json", layer_norm_eps=1e-3), "another architecture: eps is"),
+        (lambda folder: edit(folder, "config.json", num_attention_heads=2), "another architecture: num_heads is"),
         (lambda folder: edit(folder, "config.json", num_hidden_layers=2), "no part of this model uses it"),
     ],
 )
@@ -101,6 +107,20 @@ def test_same_model_opens_from_another_place_and_in_bfloat16(made, tiny_bert, tm
     shutil.copytree(tiny_bert, tmp_path / "copy")
     Index.open(made, load(tmp_path / "copy"))
     Index.open(made, load(tiny_bert, precision="bfloat16"))
+
+
+def test_dropout_is_no_other_architecture(made, tiny_bert, tmp_path):
+    shutil.copytree(tiny_bert, tmp_path / "copy")
+    edit(tmp_path / "copy", "config.json", hidden_dropout_prob=0.4, attention_probs_dropout_prob=0.3)
+    Index.open(made, load(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("capability", ["default", "avx2"])
+def test_kernels_of_other_processors_are_no_false_alarm(made, tiny_bert, capability):
+    code = "import sys; from clearhead import Index, TextEncoder; "
+    code += "Index.open(sys.argv[1], TextEncoder.from_pretrained(sys.argv[2], precision='float32', device='cpu'))"
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    subprocess.run([sys.executable, "-c", code, str(made), str(tiny_bert)], env=environment, check=True)
 
 
 def test_canaries_find_what_hashes_do_not(made, tiny_bert, monkeypatch):

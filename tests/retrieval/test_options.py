@@ -65,6 +65,36 @@ def test_approximate_search_extends_its_graph_and_has_exact_scores(index):
     assert index.search("hello", top_k=101, approximate=True) == index.search("hello", top_k=101)
 
 
+def test_approximate_search_finds_as_many_documents_as_there_are(encoder, tmp_path):
+    index = Index.build(encoder, ["the same"] * 300 + DOCUMENTS, tmp_path / "index")
+    assert len(index.search("hello world", top_k=390, approximate=True)) == 390
+    (index.folder / "graph.usearch").write_bytes(b"")  # a damaged graph is made again
+    assert len(Index.open(index.folder, encoder).search("hello", top_k=5, approximate=True)) == 5
+
+
+def test_graph_of_a_changed_index_is_not_used(encoder, index):
+    old = Index.open(index.folder, encoder)
+    Index.build(encoder, DOCUMENTS[::-1], index.folder, overwrite=True)
+    with pytest.raises(ValueError, match="has changed since it was opened; open it again"):
+        old.search("hello", approximate=True)
+
+
+def test_unknown_options_and_numbers_are_refused(index):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rerank'"):
+        index.search("hello", rerank=True)
+    with pytest.raises(ValueError, match="candidates must be at least 1; got 0"):
+        index.search("hello", candidates=0)
+
+
+def test_damaged_positions_are_refused_by_name(index, encoder):
+    path = index.folder / "documents.ends"
+    data = bytearray(path.read_bytes())
+    data[7] = 0x7F
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"documents\.ends is damaged"):
+        Index.open(index.folder, encoder).search("hello", top_k=100)
+
+
 def test_missing_packages_are_named(index, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for option, package in (("hybrid", "bm25s"), ("approximate", "usearch")):

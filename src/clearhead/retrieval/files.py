@@ -153,7 +153,7 @@ class StoredRows:
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.manifest = manifest
+        self.manifest, self._folder = manifest, folder
         name = vectors_file(manifest.dtype)
         self._row_bytes = manifest.row_bytes[name]
         self.stored = map_rows(folder / name, manifest.rows, manifest.width, "<u2" if is_half(manifest) else "<f4")
@@ -180,6 +180,8 @@ class StoredRows:
     def document(self, row: int) -> dict[str, Any]:
         """Return the text and the columns of a row."""
         start, end = int(self._ends[row - 1, 0]) if row else 0, int(self._ends[row, 0])
+        if not 0 <= start < end <= self.manifest.files[DOCUMENTS].size:
+            raise IndexFolderError(f"{self._folder / ENDS} is damaged. Build the index again, or copy it again")
         document: dict[str, Any] = json.loads(self._documents.read(end - start, start))
         return document
 

@@ -1,12 +1,15 @@
 """The model and the settings that made the vectors of an index, and the check of another model against them."""
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clearhead.checkpoints.schema.config_schema import RATES
 from clearhead.data.lines import content_hash
 from clearhead.io.safetensors import weights_hash
+from clearhead.models.config import EncoderConfig
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.runtime.precision import INT8
 from clearhead.runtime.vectors import EncodeOptions
@@ -18,7 +21,6 @@ DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _TITLES = {
     "weights": "weights",
     "int8_weights": "8-bit weights",
-    "config": "architecture",
     "tokenizer": "tokenizer",
     "pooling": "pooling",
     "normalize": "normalization",
@@ -75,10 +77,25 @@ def describe_model(encoder: TextEncoder) -> dict[str, Any]:
         "precision": encoder.precision.name,
         "weights": weights_hash(encoder.model.state_dict()),
         "int8_weights": str(content_hash(encoder.int8.file))[:16] if int8 and encoder.int8.file else None,
-        "config": weights_hash({}, repr(encoder.model.config).encode()),
+        "config": _describe_config(encoder.model.config),
         "tokenizer": weights_hash({}, encoder.tokenizer.as_json().encode()),
         **{f"model_{name}": value for name, value in dataclasses.asdict(encoder.settings).items()},
     }
+
+
+def _describe_config(config: EncoderConfig) -> dict[str, Any]:
+    """Return the fields of a config that change vectors, as JSON holds them: without rates of dropout."""
+    fields = dataclasses.asdict(config)
+    for name in (*RATES, "drop_prob", "initializer_range"):
+        fields.pop(name, None)
+    described: dict[str, Any] = json.loads(json.dumps(fields))
+    return described
+
+
+def _first_difference(stored: object, now: dict[str, Any]) -> str:
+    before = stored if isinstance(stored, dict) else {}
+    name = next(name for name in [*now, *before] if before.get(name) != now.get(name))
+    return f"{name} is {before.get(name)!r} in the index, and {now.get(name)!r}"
 
 
 def options_of(description: Mapping[str, Any], *, for_queries: bool = False) -> EncodeOptions:
@@ -107,6 +124,11 @@ def check_same_model(folder: Path, made_by: Mapping[str, Any], encoder: TextEnco
     """
     fix = f"Use the model {made_by['model']}, or build the index again"
     for name, value in describe_model(encoder).items():
+        if name == "config" and made_by.get(name) != value:
+            raise OtherModelError(
+                f"{folder} was made by a model of another architecture: "
+                f"{_first_difference(made_by.get(name), value)} in {encoder.name}. {fix}"
+            )
         if name in _TITLES and made_by.get(name) != value:
             raise OtherModelError(
                 f"{folder} was made by a model with other {_TITLES[name]}: {made_by.get(name)!r} in the index, "

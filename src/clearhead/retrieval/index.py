@@ -257,6 +257,8 @@ class Index:
                 package is missing; the reranker has several scores.
         """
         listed, single = as_texts(queries)
+        if candidates < 1:
+            raise ValueError(f"candidates must be at least 1; got {candidates}")
         if reranker is not None:
             reranker.check_ranks()
             for query in listed:

@@ -23,6 +23,17 @@ def folder(tmp_path_factory, tiny_bert):
     return folder
 
 
+def test_dtype_of_an_index_cannot_change(tiny_bert, tmp_path):
+    folder = tmp_path / "index"
+    (tmp_path / "a.txt").write_text("hello\n")
+    status, _, err = clearhead("index", tmp_path / "a.txt", "-m", tiny_bert, "--output", folder)
+    assert status == 0, err
+    arguments = ("index", tmp_path / "a.txt", "--append", "--output", folder)
+    assert "has the dtype int8; omit --dtype" in refused(*arguments, "--dtype", "float32")
+    status, _, err = clearhead(*arguments)
+    assert status == 0, err
+
+
 def test_found_documents_are_those_of_python(folder):
     found = Index.open(folder / "index").search(["the old bridge", "hello storm"], top_k=3)
     status, out, err = started("search", folder / "index", folder / "queries.txt", "--top", 3, "--json")

@@ -40,10 +40,10 @@ Model = Annotated[
     ),
 ]
 Dtype = Annotated[
-    DtypeOption,
+    DtypeOption | None,
     typer.Option(
-        help="dtype of the fast pass. int8 keeps float32 vectors next to the codes, and finds the same documents as "
-        "float32. bfloat16 has half the size of float32, and rounded scores."
+        help="dtype of the fast pass. int8, the default, keeps float32 vectors next to the codes, and finds the same "
+        "documents as float32. bfloat16 has half the size of float32, and rounded scores."
     ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing index or an interrupted run.")]
@@ -67,7 +67,7 @@ def index(
     append: Append = False,
     column: options.Column = None,
     keep: options.Keep = None,
-    dtype: Dtype = DtypeOption.int8,
+    dtype: Dtype = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run with the same --output.")] = False,
     overwrite: Overwrite = False,
     pooling: encode_command.Pooling = None,
@@ -100,10 +100,9 @@ def index(
     )
     from clearhead.pipelines.text_encoder import TextEncoder
     from clearhead.retrieval.build import BuildOptions
-    from clearhead.retrieval.manifest import read_manifest
     from clearhead.runtime.vectors import EncodeOptions
 
-    made_by: dict[str, Any] = read_manifest(output).encoder if append else {}
+    made_by = _made_by(output, dtype) if append else {}
     name = model or made_by.get("model", options.DEFAULT_MODEL)
     asked = made_by["precision"] if append and precision is options.PrecisionOption.auto else precision.value
     encoder = TextEncoder.from_pretrained(name, precision=asked, device=device)
@@ -116,10 +115,21 @@ def index(
         prompt=prompt,
         truncate_dim=truncate_dim,
     )
-    build_options = BuildOptions(dtype.value, encode_options, query_prompt, resume, overwrite)
+    stored_dtype = DtypeOption.int8 if dtype is None else dtype
+    build_options = BuildOptions(stored_dtype.value, encode_options, query_prompt, resume, overwrite)
     start = time.perf_counter()
     stats, num_tokens = _run(encoder, corpus, output, build_options, append, quiet)
     _print_summary(stats, num_tokens, time.perf_counter() - start, output, quiet, as_json)
+
+
+def _made_by(output: Path, dtype: DtypeOption | None) -> dict[str, Any]:
+    """Return the model and the settings of an index to which documents are appended."""
+    from clearhead.retrieval.manifest import read_manifest
+
+    existing = read_manifest(output)
+    if dtype is not None and dtype.value != existing.dtype:
+        raise ValueError(f"{output} has the dtype {existing.dtype}; omit --dtype, or build the index again")
+    return existing.encoder
 
 
 def _run(
