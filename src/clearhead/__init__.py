@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from clearhead.models.heads import MaskedLanguageModel as MaskedLanguageModel
     from clearhead.models.seq2seq import Seq2Seq as Seq2Seq
     from clearhead.pipelines.answering.answers import Answer as Answer
+    from clearhead.pipelines.encoding.multi_vector_encoder import MultiVectorEncoder as MultiVectorEncoder
     from clearhead.pipelines.encoding.quantization import quantize_vectors as quantize_vectors
+    from clearhead.pipelines.encoding.sparse_encoder import SparseEncoder as SparseEncoder
     from clearhead.pipelines.question_answerer import QuestionAnswerer as QuestionAnswerer
     from clearhead.pipelines.reranker import RankedDocument as RankedDocument
     from clearhead.pipelines.reranker import Reranker as Reranker
@@ -84,6 +86,7 @@ _HOME = {
     "Mask": "equations.masks",
     "MaskedLanguageModel": "models.heads",
     "MultiHeadAttention": "layers.attention",
+    "MultiVectorEncoder": "pipelines.encoding.multi_vector_encoder",
     "PositionalEncoding": "layers.embedding",
     "PositionwiseFeedForward": "layers.feedforward",
     "QuestionAnswerer": "pipelines.question_answerer",
@@ -93,6 +96,7 @@ _HOME = {
     "SearchResult": "retrieval.index",
     "Seq2Seq": "models.seq2seq",
     "Seq2SeqConfig": "models.config",
+    "SparseEncoder": "pipelines.encoding.sparse_encoder",
     "Step": "inspection.trace.records",
     "StreamedToken": "pipelines.seq2seq.outputs",
     "TextClassifier": "pipelines.text_classifier",

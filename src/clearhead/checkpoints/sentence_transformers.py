@@ -265,6 +265,8 @@ def _activation_of(path: object, source: str) -> Activation:
 def _read_prompts(path: Path, key: str = "prompts") -> tuple[dict[str, str], str | None]:
     data = _optional_json(path)
     prompts, default = data.get(key) or {}, data.get("default_prompt_name")
+    if isinstance(prompts, dict):  # null stands for no prompt
+        prompts = {name: prompt for name, prompt in prompts.items() if prompt is not None}
     if not isinstance(prompts, dict) or not all(isinstance(prompt, str) for prompt in prompts.values()):
         raise ValueError(f"{path} has {key}={prompts!r}; expected an object of texts")
     if default is not None and (not isinstance(default, str) or default not in prompts):

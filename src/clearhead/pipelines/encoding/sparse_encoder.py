@@ -71,6 +71,11 @@ class SparseEncoder(Pipeline[MaskedLanguageModel]):
 
     Raises:
         ValueError: a device that is not available, or an unknown precision.
+
+    >>> from clearhead import SparseEncoder
+    >>> encoder = SparseEncoder.from_pretrained("my-splade")  # doctest: +SKIP
+    >>> list(encoder.decode(encoder.encode("How do I reset my password?"), top_k=2))  # doctest: +SKIP
+    ['password', 'reset']
     """
 
     def __init__(
