@@ -2,13 +2,15 @@
 
 import inspect
 import io
+import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.models.tiny import VOCABULARY
-from transformers import BertTokenizer
+from transformers import AutoTokenizer, BertTokenizer
 
 from clearhead.data.batching import token_batches
 from clearhead.data.corpus import Corpus
@@ -80,6 +82,26 @@ def test_tokens_equal_transformers_from_either_file(tiny_bert, tmp_path, source)
 
     check()
     assert ours.ids_to_tokens(ours.encode(["Hello, worlds"])[0].ids) == ["[CLS]", "hello", ",", "world", "##s", "[SEP]"]
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("key", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
+@pytest.mark.parametrize("value", [True, False])
+def test_settings_of_the_normalizer_are_those_of_transformers(minilm_folder, tmp_path, key, value):
+    shutil.copytree(minilm_folder, tmp_path / "model")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    theirs, ours = AutoTokenizer.from_pretrained(tmp_path / "model"), Tokenizer.from_folder(tmp_path / "model")
+    for text in ("Hello Wörld, ÉTÉ", "今天天气"):
+        assert list(ours.encode([text])[0].ids) == theirs(text)["input_ids"]
+
+
+def test_truncation_on_the_left_is_refused(tiny_bert, tmp_path):
+    shutil.copytree(tiny_bert, tmp_path / "model")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncation_side": "left"}))
+    with pytest.raises(ValueError, match="tokenizer_config.json has truncation_side='left', which is not supported"):
+        Tokenizer.from_folder(tmp_path / "model")
 
 
 def test_threads_may_share_a_tokenizer(minilm):

@@ -269,6 +269,11 @@ def _read_prompts(path: Path, key: str = "prompts") -> tuple[dict[str, str], str
         prompts = {name: prompt for name, prompt in prompts.items() if prompt is not None}
     if not isinstance(prompts, dict) or not all(isinstance(prompt, str) for prompt in prompts.values()):
         raise ValueError(f"{path} has {key}={prompts!r}; expected an object of texts")
+    if data.get("truncate_dim") is not None:
+        raise ValueError(
+            f"{path} has truncate_dim={data['truncate_dim']!r}, which is not supported. Remove it, and pass "
+            "truncate_dim to encode"
+        )
     if default is not None and (not isinstance(default, str) or default not in prompts):
         raise ValueError(f"{path} has default_prompt_name={default!r}, but its prompts are: {', '.join(prompts)}")
     return prompts, default

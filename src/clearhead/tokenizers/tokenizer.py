@@ -10,6 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Encoding
 from tokenizers import Tokenizer as Backend
+from tokenizers.normalizers import BertNormalizer
 
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
@@ -54,15 +55,21 @@ class Tokenizer(MultilingualTokenizer):
         """Return the tokenizer in a model folder.
 
         Raises:
-            ValueError: the folder has no tokenizer, or a broken one.
+            ValueError: the folder has no tokenizer, a broken one, or one that truncates on the left.
         """
         config = special_tokens.read_config(folder)
+        if config.get("truncation_side", "right") != "right":
+            raise ValueError(
+                f"{folder / 'tokenizer_config.json'} has truncation_side={config['truncation_side']!r}, which is not "
+                "supported: the ends of long texts are cut off, not their beginnings"
+            )
         if (folder / "tokenizer.json").is_file():
             try:
                 backend = Backend.from_file(str(folder / "tokenizer.json"))
             except Exception as error:  # the library raises no specific type
                 raise ValueError(f"{folder / 'tokenizer.json'} is not a tokenizer: {error}") from None
             _mark_special(backend, config)
+            _set_normalizer(backend, config)
         elif (folder / "vocab.txt").is_file():
             backend = vocabulary_files.load_wordpiece(folder / "vocab.txt", config)
         elif (folder / "merges.txt").is_file() and (folder / "vocab.json").is_file():
@@ -252,6 +259,24 @@ def _with_special_tokens(config: dict[str, Any], backend: Backend) -> dict[str, 
         known = [text for text in spellings if text not in ordinary and backend.token_to_id(text) is not None]
         guessed |= {f"{role}_token": text for text in known[:1]}
     return guessed | {key: value for key, value in config.items() if value is not None or key not in guessed}
+
+
+_NORMALIZER_KEYS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+"""Keys of tokenizer_config.json -> settings of BERT's normalizer."""
+
+
+def _set_normalizer(backend: Backend, config: dict[str, Any]) -> None:
+    """Set BERT's normalizer to the config, as transformers does; tokenizer.json may have other settings."""
+    normalizer = backend.normalizer
+    if isinstance(normalizer, BertNormalizer):
+        for key, name in _NORMALIZER_KEYS.items():
+            if isinstance(config.get(key), bool):
+                setattr(normalizer, name, config[key])
+        backend.normalizer = normalizer
 
 
 def _mark_special(backend: Backend, config: dict[str, Any]) -> None:
