@@ -103,8 +103,11 @@ def test_ctranslate2_gives_the_same_hidden_states(bert, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", families.FAMILIES)
-@pytest.mark.parametrize("kind", ["Model", "ForSequenceClassification", "ForQuestionAnswering"])
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(family, kind) for kind in ("Model", "ForSequenceClassification") for family in families.FAMILIES]
+    + [(family, "ForQuestionAnswering") for family in families.SPAN_FAMILIES],
+)
 def test_transformers_computes_the_same(tmp_path, family, kind):
     theirs = families.make(family, tmp_path / "model", kind)
     status, _, err = clearhead("export", tmp_path / "model", tmp_path / "out", "--to", "transformers")
