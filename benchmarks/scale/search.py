@@ -1,4 +1,4 @@
-"""Measure exact search in an index of many vectors, next to numpy's float32 product with the same file.
+"""Measure exact search in an index of many vectors, next to numpy's float32 matrix multiplication with the same file.
 
 Usage: python benchmarks/scale/search.py TEXTS [--rows 1000000] [--queries 1000] [--texts 20000] [--noise 0.5]
        [--dtype int8] [--threads 2] [--folder FOLDER] [--json FILE]
@@ -98,7 +98,7 @@ def exact_rows(folder, queries, threads):
 
 
 def in_new_process(measure, *arguments):
-    """Run a measurement in a process of its own."""
+    """Run a measurement in a separate process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, arguments)
 
