@@ -102,17 +102,25 @@ def report(generator: Random) -> dict[str, str]:
 
 
 def judged(generator: Random, count: int) -> list[tuple[str, str, str]]:
-    """Rows of a question about a town, a report, and a label: 1 for that town, else 0. Four reports a question."""
+    """Rows of a question about a town, a sentence, and a label: 1 for that town, else 0. Four sentences a question."""
     rows = []
     for _ in range(count):
-        reports: dict[str, str] = {}
-        while len(reports) < 4:
-            text = report(generator)["article"]
-            reports[next(town for town in TOWNS if town in text)] = text
-        asked = generator.choice(list(reports))
+        towns = generator.sample(TOWNS[:5], 4)
+        asked = generator.choice(towns)
         query = generator.choice([f"What happened in {asked}?", f"Is there news from {asked}?"])
-        rows += [(query, text, str(int(town == asked))) for town, text in reports.items()]
+        rows += [(query, _news(generator, town), str(int(town == asked))) for town in towns]
     return rows
+
+
+def _news(generator: Random, town: str) -> str:
+    day, cause, place = (generator.choice(words) for words in (DAYS, CAUSES, PLACES))
+    return generator.choice(
+        [
+            f"The {cause} came to {town} on {day}.",
+            f"On {day} the {place} in {town} did not open.",
+            f"People in {town} could not get to the {place} on {day}.",
+        ]
+    )
 
 
 NAMES = ["Anna", "Tom", "Maria", "Paul", "Lena", "Omar", "Ruth", "Felix"]
@@ -244,7 +252,7 @@ def files() -> dict[str, str]:
         output[f"reviews-{name}.tsv"] = table([("text", "label"), *reviews[part]], "\t")
         output[f"pairs-{name}.csv"] = table([("first", "second"), *pairs[part]], ",")
     generator = Random(7)
-    for name, count in (("train", 250), ("valid", 50)):
+    for name, count in (("train", 500), ("valid", 50)):
         output[f"judged-{name}.csv"] = table([("query", "document", "label"), *judged(generator, count)], ",")
     output["questions-train.json"] = squad(paragraphs[:100])
     output["questions-valid.json"] = squad(paragraphs[100:])

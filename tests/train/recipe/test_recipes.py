@@ -258,8 +258,8 @@ def compares(folder):
 
 
 def ranks(folder):
-    reports = (TINY / "data/reports-valid.jsonl", "--column", "article", "--model", folder, "--top-k", "3")
-    (line,) = opened("rerank", "What happened in Oslo?", *reports).splitlines()
+    sentences = (TINY / "data/judged-valid.csv", "--column", "document", "--model", folder, "--top-k", "3")
+    (line,) = opened("rerank", "What happened in Oslo?", *sentences).splitlines()
     assert all("Oslo" in one["text"] for one in json.loads(line)["results"])
 
 
