@@ -184,13 +184,13 @@ def test_reranking_and_its_distillation(data, tmp_path):
     theirs = CrossEncoder(str(folder), device="cpu").predict(pairs)
     torch.testing.assert_close(torch.from_numpy(ours), torch.from_numpy(theirs), rtol=0, atol=1e-5)
 
-    # a student learns the margins of the teacher's logits
+    # a student learns the margins between documents that the teacher tells apart
     logits = torch.logit(torch.from_numpy(ours.astype("float64"))).tolist()
     triples = [
         "\t".join([query, one, two, f"{first:.4f}", f"{second:.4f}"])
         for (query, one), first in zip(pairs, logits, strict=True)
         for (other, two), second in zip(pairs, logits, strict=True)
-        if query == other and first > second
+        if query == other and first > second + 1
     ]
     (tmp_path / "triples.tsv").write_text("".join(f"{line}\n" for line in triples), encoding="utf-8")
     spec = {"objective": {"loss": "margin-mse"}, "data": {"train": str(tmp_path / "triples.tsv")}}
