@@ -13,7 +13,6 @@ in float64. --folder keeps the index.
 import argparse
 import json
 import multiprocessing
-import resource
 import statistics
 import tempfile
 import time
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 
 from clearhead import Index, TextEncoder
-from clearhead.benchmark.hardware import hardware_info
+from clearhead.benchmark.hardware import hardware_info, peak_memory
 from clearhead.retrieval.files import IndexWriter
 from clearhead.retrieval.identity import describe_encoder
 from clearhead.retrieval.manifest import MANIFEST, Manifest
@@ -67,9 +66,8 @@ def measure_index(folder, queries, threads):
     index = Index.open(folder)
     opened = time.perf_counter() - start
     times, found = milliseconds(lambda query: index.search_vectors(query[None], TOP), list(queries))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     rows = np.concatenate([one.rows for one in found])
-    return {"open_s": opened, "ms": times, "peak_mb": peak}, rows
+    return {"open_s": opened, "ms": times, "peak_mib": peak_memory()}, rows
 
 
 def measure_numpy(folder, queries, threads):
