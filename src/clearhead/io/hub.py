@@ -66,6 +66,11 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     return _from_hub(name, revision)
 
 
+def is_bundled_translator(folder: Path) -> bool:
+    """Return whether a folder is the "tatoeba-en-de" of this package, and not another one of that name."""
+    return folder.resolve() == (_SHIPPED / TRANSLATOR).resolve()
+
+
 def in_installed_package(folder: Path) -> bool:
     """Return whether a model folder belongs to this package, or to another installed one."""
     installed = [_SHIPPED, *(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))]

@@ -136,7 +136,7 @@ class TextToText(Pipeline[Seq2Seq]):
             )
         text_to_text.name = str(name)
         if shortlist is None:
-            shortlist = text_to_text.precision.name == "int8" and folder == hub.resolve_model(hub.TRANSLATOR)
+            shortlist = text_to_text.precision.name == "int8" and hub.is_bundled_translator(folder)
         if shortlist:
             path = folder / SHORTLIST_FILE
             text_to_text.shortlist = read_shortlist(path, text_to_text.tokenizer, model.config)
