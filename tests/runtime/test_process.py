@@ -19,6 +19,7 @@ ctypes.CDLL = Recorder
 
 import numpy as np
 import rich.style  # draws a random number when it is imported
+import sympy.utilities.exceptions  # torch imports it when it needs it, and it filters its own warnings
 import torch
 
 def state():
