@@ -11,7 +11,7 @@
  *
  * - headOff: heads to switch off, [{ part: "encoder" | "decoder" | "cross", layer, head }]; their values are zeros.
  * - layerOff: layers to switch off, [{ part: "encoder" | "decoder", layer }]; they return their input.
- * - maskedSource: indices of source tokens that no query may attend to.
+ * - maskedSource: indices of source tokens that no query may attend to; in `encode`, such a list for each text.
  * - temperature: divides the logits of the alternatives; 1 by default.
  * - signal: an AbortSignal; the call then rejects with an AbortError.
  */
@@ -106,7 +106,8 @@ class Model {
    * - text, ids, tokens, logProbs, score, complete: the best output; `logProbs` is without the prefix.
    * - attention: { encoder (N, H, M, M), self (N, H, L, L), cross (N, H, L, M) }, each { data, shape }. Row i is the
    *   query that produces token i of the output.
-   * - alternatives: for each new token the most probable tokens, [{ id, token, probability }].
+   * - probabilities: that of each token of the output.
+   * - alternatives: for each token of the output the most probable tokens, [{ id, token, probability }].
    * - hypotheses: all outputs of the search, best first.
    * - beams: for each step the candidates, best first, [{ id, token, parent, logProb, score, ended, kept }]. `kept` is
    *   the index of a candidate that goes on, `parent` that of the candidate before it.
