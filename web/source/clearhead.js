@@ -37,11 +37,13 @@ export function missingFeature() {
 export async function load(folder = ".", { onProgress } = {}) {
   const missing = missingFeature();
   if (missing) throw new Error(`This browser has no ${missing}. Use a version of 2023 or later`);
-  const content = await readFolder(folder, onProgress);
   const code = URL.createObjectURL(new Blob([WORKER_CODE], { type: "text/javascript" }));
   const remote = new Remote(new Worker(code));
   try {
-    const transfer = [content.runtime, ...Object.values(content.files)].map(({ buffer }) => buffer);
+    const { runtime, files } = readFolder(folder, onProgress);
+    const started = runtime.then((bytes) => remote.call("start", [bytes], { transfer: [bytes.buffer] }));
+    const [content] = await Promise.all([files, started]); // the runtime starts while the weights arrive
+    const transfer = Object.values(content).map(({ buffer }) => buffer);
     return new Model(remote, await remote.call("load", [content], { transfer }));
   } catch (error) {
     remote.close();

@@ -144,7 +144,7 @@ class TranslatorPage {
     for (const step of result.beams) for (const { id, token } of step) names.set(id, token);
     for (const { id, token } of edits.prefix) names.set(id, token);
     const onPick = (ids) => this.continueAfter(ids.map((id) => ({ id, token: names.get(id) })));
-    redraw(byId("tree"), beamTree({ given: edits.prefix, steps: result.beams, best: result.ids, beams: numBeams, onPick }));
+    redraw(byId("tree"), beamTree({ given: edits.prefix, steps: result.beams, best: result.ids, beams: numBeams, room: byId("tree").clientWidth, onPick }));
     byId("outputs").replaceChildren(...result.hypotheses.map(({ text, score }) => element("li", {}, element("bdi", {}, text), element("span", { class: "score" }, `score ${score.toFixed(3)}`))));
   }
 

@@ -11,7 +11,8 @@ const MAX_NUMBERS = 18; // columns up to which the cells show their weights
  */
 export function headMap({ map, rows, columns, row: chosen, label, describe, onRow }) {
   const line = element("p", { class: "hint cell", "aria-hidden": "true" }, "Point at a cell, or move through the cells with the arrow keys.");
-  const table = element("table", { class: `map${columns.length > MAX_NUMBERS ? " dense" : ""}`, role: "grid", "aria-label": label });
+  const kind = `${columns.length > MAX_NUMBERS ? " dense" : ""}${columns.every((token) => token.length < 3) ? " short" : ""}`;
+  const table = element("table", { class: `map${kind}`, role: "grid", "aria-label": label });
   const cells = rows.map((_, row) => columns.map((_, column) => cellOf(map.at(row, column), describe(row, column, map.at(row, column)), columns.length)));
   table.append(element("thead", {}, element("tr", {}, element("td", {}), ...columns.map((token) => element("th", { scope: "col", title: token }, element("span", {}, element("bdi", {}, display(token))))))));
   table.append(element("tbody", {}, ...rows.map((token, row) => {
@@ -36,6 +37,7 @@ function cellOf(weight, text, columns) {
   const number = columns <= MAX_NUMBERS && weight >= 0.005 ? (weight >= 0.995 ? "1" : weight.toFixed(2).slice(1)) : "";
   const cell = element("td", { tabindex: "-1", "aria-label": text, "data-weight": weight.toFixed(6) }, number);
   cell.style.setProperty("--weight", Math.min(1, Math.max(0, weight)).toFixed(3));
-  if (weight > 0.45) cell.classList.add("dark");
+  if (weight > 0.58) cell.classList.add("high"); // where black is easier to read than white, or white than black
+  if (weight > 0.71) cell.classList.add("higher");
   return cell;
 }

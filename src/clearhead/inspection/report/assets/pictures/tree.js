@@ -1,7 +1,8 @@
 // Beams as a tree: a column for each step, with the beams that go on and the outputs that end there.
 import { addArrowKeys, display, percent, svgElement, truncate } from "./dom.js";
 
-const WIDE = 118, TALL = 38, BOX = 92, HIGH = 28, MARGIN = 62;
+const TALL = 46, HIGH = 38, MARGIN = 56, GAP = 24;
+const LEAST = 96, MOST = 134; // widths of a column
 
 /**
  * Return the nodes of a tree in columns, in an order without crossings.
@@ -34,18 +35,24 @@ export function layOut({ given, steps, best, beams }) {
   return columns;
 }
 
-/** Return the tree as SVG; `onPick(ids)` is called for a node, with the token ids from the start up to it. */
-export function beamTree({ given, steps, best, beams, onPick }) {
+/**
+ * Return the tree as SVG.
+ *
+ * `room` is the width that it should have, if its nodes stay readable. `onPick(ids)` is called for a node, with the
+ * token ids from the start up to it.
+ */
+export function beamTree({ given, steps, best, beams, room, onPick }) {
   const columns = layOut({ given, steps, best, beams }), rows = Math.max(1, ...columns.map((nodes) => nodes.length));
-  const width = MARGIN + columns.length * WIDE, height = rows * TALL + 8;
+  const wide = Math.max(LEAST, Math.min(MOST, (room - MARGIN + GAP - 4) / columns.length)), box = wide - GAP;
+  const width = MARGIN + columns.length * wide - GAP + 3, height = rows * TALL + 8;
   const picture = svgElement("svg", { class: "tree", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Beams by step" });
-  const place = (node) => ({ x: MARGIN + node.column * WIDE, y: 4 + TALL * (node.lane + (rows - columns[node.column].length) / 2) + TALL / 2 });
-  const start = { x: MARGIN - WIDE + BOX, y: height / 2 };
+  const place = (node) => ({ x: MARGIN + node.column * wide, y: 4 + TALL * (node.lane + (rows - columns[node.column].length) / 2) + TALL / 2 });
+  const start = { x: MARGIN - GAP, y: height / 2 };
   picture.append(svgElement("text", { x: 2, y: height / 2 + 4, class: "dim" }, "start"));
   const nodes = columns.flat(), byNode = new Map(), order = (one, other) => Number(one.isBest) - Number(other.isBest);
-  for (const node of [...nodes].sort(order)) picture.append(link(node.parent ? end(place(node.parent)) : start, place(node), node));
+  for (const node of [...nodes].sort(order)) picture.append(link(node.parent ? shift(place(node.parent), box) : start, place(node), node));
   nodes.forEach((node, index) => {
-    const group = nodeOf(node, place(node), index === 0, onPick);
+    const group = nodeOf(node, { ...place(node), box }, index === 0, onPick);
     byNode.set(node, group);
     picture.append(group);
   });
@@ -54,7 +61,7 @@ export function beamTree({ given, steps, best, beams, onPick }) {
   return picture;
 }
 
-const end = ({ x, y }) => ({ x: x + BOX, y });
+const shift = ({ x, y }, by) => ({ x: x + by, y });
 
 function neighbor(node, key, columns) {
   if (!node) return null;
@@ -73,14 +80,15 @@ function link(from, to, node) {
   return svgElement("path", { class: `link${kindOf(node)}`, d: `M${from.x},${from.y} C${bend},${from.y} ${bend},${to.y} ${to.x},${to.y}` });
 }
 
-function nodeOf(node, { x, y }, isFirst, onPick) {
+function nodeOf(node, { x, y, box }, isFirst, onPick) {
   const { token, ids, isEnd, isGiven, isBest, probability, score } = node;
   const numbers = isGiven ? "chosen by hand" : `probability ${percent(probability)}, total log-probability ${score.toFixed(2)}`;
   const label = `${display(token)}: ${numbers}${isEnd ? "; an output ends here" : ""}${isBest ? "; on the best output" : ""}. Continue from here`;
   const group = svgElement("g", { class: `node${kindOf(node)}`, tabindex: isFirst ? "0" : "-1", role: "button", "aria-label": label, "data-key": `node ${ids.join(" ")}`, "data-ids": ids.join(" ") });
-  group.append(svgElement("title", {}, label), svgElement("rect", { x, y: y - HIGH / 2, width: BOX, height: HIGH, rx: isEnd ? HIGH / 2 : 7 }));
-  group.append(svgElement("text", { x: x + (isEnd ? 12 : 8), y: y + 4 }, truncate(display(token), isGiven ? 11 : 7)));
-  if (!isGiven) group.append(svgElement("text", { x: x + BOX - (isEnd ? 10 : 6), y: y + 4, class: "dim", "text-anchor": "end" }, `${Math.round(100 * probability)}`));
+  group.append(svgElement("title", {}, label), svgElement("rect", { x, y: y - HIGH / 2, width: box, height: HIGH, rx: isEnd ? HIGH / 2 : 7 }));
+  const left = x + (isEnd ? 14 : 8), room = Math.floor((box - (isEnd ? 22 : 12)) / 7.5);
+  group.append(svgElement("text", { x: left, y: isGiven ? y + 5 : y - 1 }, truncate(display(token), room)));
+  if (!isGiven) group.append(svgElement("text", { x: left, y: y + 13, class: "dim" }, percent(probability)));
   const pick = () => onPick(ids);
   group.addEventListener("click", pick);
   group.addEventListener("keydown", (event) => {
