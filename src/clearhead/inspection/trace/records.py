@@ -105,12 +105,20 @@ class Operation:
         source: function or class whose docstring states the equation.
         dimensions: names of the result's dimensions, separated by blanks.
         note: text after the equation, such as the value of a symbol.
+        case: the case that applies, such as "cls", of a docstring with one equation for each: "mean: ...; cls: ...".
     """
 
     name: str
     source: object
     dimensions: str
     note: str = ""
+    case: str = ""
+
+    @property
+    def equation(self) -> str:
+        """The equation of the docstring, or that of the case, without the note."""
+        equation = equation_of(self.source)
+        return dict(one.split(": ", 1) for one in equation.split("; "))[self.case] if self.case else equation
 
 
 class Recorder:
@@ -142,7 +150,7 @@ class Recorder:
         names = operation.dimensions.split()
         additional = result.ndim - len(names)
         names = [f"N{number}" for number in range(1, additional + 1)] + names[max(0, -additional) :]
-        equation = equation_of(operation.source)
+        equation = operation.equation
         if module is not None and getattr(module, "bias", module) is None:  # the bias is the last term
             equation = equation.rpartition(" + ")[0]
         self.steps.append(
