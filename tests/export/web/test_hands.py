@@ -83,7 +83,7 @@ def test_weights_are_those_of_watch(page, tiny_pipeline, source):
         page.locator(f"[data-part={record.part}]").click()
         for head in range(record.values.shape[1]):
             page.locator(f"[data-key='tile {record.layer} {head}']").click()
-            weights = torch.tensor(web.weights(page, ".map"))
+            weights = torch.tensor(web.weights(page, ".map"), dtype=torch.float32)
             torch.testing.assert_close(weights, record.values[0, head], atol=1e-4, rtol=0)
 
 
@@ -118,13 +118,13 @@ def test_continue_with_another_token(page, tiny_pipeline, source, shown):
 def test_continue_a_branch_of_the_tree(page, tiny_pipeline, source, shown):
     page.locator("#beams").select_option("4")
     page.wait_for_selector(web.READY)
-    best = page.locator(".node.best").evaluate_all("nodes => nodes.map((node) => node.dataset.ids)")
+    best = page.locator(".node.best").evaluate_all("nodes => nodes.map((node) => node.dataset.key)")
     expected = tiny_pipeline.generate(TEXT, num_beams=4, max_new_tokens=LENGTH, return_details=True)
     ids = list(expected.token_ids)
     assert best == [" ".join(map(str, ids[: index + 1])) for index in range(len(ids))]
     assert page.locator("#outputs li").count() == 4
     node = page.locator(".node:not(.best):not(.end)").first
-    branch = [int(one) for one in node.get_attribute("data-ids").split()]
+    branch = [int(one) for one in node.get_attribute("data-key").split()]
     page.locator("#beams").select_option("1")  # also keeps the tree of the greedy output simple
     page.wait_for_selector(web.READY)
     page.locator("#beams").select_option("4")
@@ -163,7 +163,7 @@ def test_masked_source_token(page, tiny_pipeline, source, shown):
     keep[0, 2] = False
     ids = greedy(model, source, [], LENGTH, EOS, masks.padding(keep))
     shown(page, ids)
-    weights = torch.tensor(web.weights(page, ".map"))
+    weights = torch.tensor(web.weights(page, ".map"), dtype=torch.float32)
     assert weights[:, 2].abs().max() == 0
     own = page.locator("#own").inner_text()
     assert own.startswith("Changed by hand. The model’s own translation")
@@ -173,7 +173,7 @@ def test_masked_source_token(page, tiny_pipeline, source, shown):
 
 def test_keyboard(page):
     """Every control is reached by Tab, and the arrow keys move within tokens, heads, cells and beams."""
-    names = ("#source", "#target", ".tiles", ".map", ".tree")
+    names = ("#source", "#target", ".tiles", ".map", "#tree")
     reached = set()
     page.locator("#text").focus()
     for _ in range(60):
@@ -181,7 +181,7 @@ def test_keyboard(page):
         reached |= {name for name in names if page.evaluate(f"document.activeElement.closest('{name}') !== null")}
         reached.add(page.evaluate("document.activeElement.id"))
     assert {*names, "temperature", "beams"} <= reached
-    for name in (*names[:4], ".tree"):
+    for name in (*names[:4], "#tree"):
         page.locator(f"{name} [tabindex='0']").first.focus()
         before = page.evaluate("document.activeElement.outerHTML")
         page.keyboard.press("ArrowRight")

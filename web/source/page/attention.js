@@ -1,7 +1,8 @@
 // The attention of a text: all heads of a part in small, and one in large with its switches.
-import { display, element, redraw } from "@pictures/dom.js";
-import { headOf, headTiles, MAX_TOKENS } from "@pictures/heads.js";
-import { headMap } from "@pictures/map.js";
+import { element, quoted } from "@drawing/dom.js";
+import { headMap } from "@drawing/head_map.js";
+import { headOf, headTiles, MAX_TOKENS } from "@drawing/heads.js";
+import { redraw } from "@drawing/keys.js";
 import { PARTS } from "./edits.js";
 
 const EXPLANATIONS = {
@@ -59,7 +60,7 @@ export function attentionPanel({ parts, onRow, onEdit }) {
     const control = (text, isOff, key, toggle) => element("button", {
       type: "button", class: "switch", role: "switch", "aria-checked": String(!isOff), "data-key": key, onclick: () => { toggle(); onEdit(); },
     }, text);
-    const describe = (one, other, weight) => `“${display(rows[one])}” looked at “${display(columns[other])}”: ${weight.toFixed(3)}`;
+    const describe = (one, other, weight) => `${quoted(rows[one])} looked at ${quoted(columns[other])}: ${weight.toFixed(3)}`;
     return [
       element("h3", {}, `Layer ${layer + 1}, head ${head + 1}`),
       element("div", { class: "switches" },

@@ -1,5 +1,6 @@
 // The list of changes by hand, at the top of the page while there are any.
-import { element, redraw } from "@pictures/dom.js";
+import { element } from "@drawing/dom.js";
+import { redraw } from "@drawing/keys.js";
 
 const byId = (id) => document.getElementById(id);
 

@@ -1,7 +1,8 @@
 // The page of a text encoder: the vectors of sentences, their cosines, and the attention of one sentence.
-import { addArrowKeys, display, element, redraw } from "@pictures/dom.js";
-import { headMap } from "@pictures/map.js";
-import { shade } from "@pictures/shade.js";
+import { shade } from "@drawing/cells.js";
+import { display, element } from "@drawing/dom.js";
+import { addArrowKeys, redraw } from "@drawing/keys.js";
+import { matrixTable } from "@drawing/matrix.js";
 import { attentionPanel } from "./attention.js";
 import { showChanges } from "./changes.js";
 import { Edits } from "./edits.js";
@@ -79,9 +80,7 @@ class EncoderPage {
     byId("cosines").classList.toggle("by-hand", changesModel);
     if (!texts.length) return;
     redraw(byId("vectors"), ...texts.map((text, index) => this.vectorOf(text, index)));
-    const names = texts.map(({ text }, index) => `${index + 1}  ${short(text)}`), map = { rows: texts.length, columns: texts.length, at: (row, column) => cosines[row][column] };
-    const describe = (row, column, cosine) => `“${short(texts[row].text)}” and “${short(texts[column].text)}”: cosine ${cosine.toFixed(3)}`;
-    redraw(byId("cosines"), headMap({ map, rows: names, columns: texts.map((_, index) => String(index + 1)), row: null, describe, onRow: (row) => this.choose(row), label: "Cosines of all pairs of sentences" }));
+    byId("cosines").replaceChildren(matrixTable(cosines, "Cosine of each pair of vectors").table);
     this.drawText();
   }
 

@@ -6,7 +6,7 @@ import { showTranslator } from "./translator.js";
 const byId = (id) => document.getElementById(id);
 
 async function start() {
-  const status = byId("status"), failure = byId("failure");
+  const status = byId("loading"), failure = byId("failure");
   failure.hidden = true;
   status.hidden = false;
   try {

@@ -1,10 +1,11 @@
 // The page of a translator: the translation of a text, and pictures of how the model comes to it.
-import { probabilityBars } from "@pictures/bars.js";
-import { display, element, redraw } from "@pictures/dom.js";
-import { meanOfHeads } from "@pictures/heads.js";
-import { tokenLines } from "@pictures/lines.js";
-import { beamTree } from "@pictures/tree.js";
+import { probabilityBars } from "@drawing/bars.js";
+import { display, element } from "@drawing/dom.js";
+import { meanOfHeads } from "@drawing/heads.js";
+import { redraw } from "@drawing/keys.js";
+import { tokenLines } from "@drawing/token_lines.js";
 import { attentionPanel } from "./attention.js";
+import { showTree } from "./beams.js";
 import { markedWords, showChanges } from "./changes.js";
 import { Edits } from "./edits.js";
 import { latest } from "./jobs.js";
@@ -62,7 +63,7 @@ class TranslatorPage {
     if (!edits.changesModel) own = { key, ...result };
     else if (own?.key !== key) own = { key, ...(await this.model.translate(text, { numBeams, signal })) };
     if (signal.aborted) return;
-    Object.assign(this, { result, own, text, numBeams });
+    Object.assign(this, { result, own, text });
     this.chosen = result.tokens.length ? Math.min(this.chosen ?? 1, result.tokens.length - 1) : null;
     this.draw();
     await this.showNext();
@@ -140,11 +141,11 @@ class TranslatorPage {
   }
 
   drawTree() {
-    const { result, edits, numBeams } = this, names = new Map();
+    const { result, edits } = this, names = new Map();
     for (const step of result.beams) for (const { id, token } of step) names.set(id, token);
     for (const { id, token } of edits.prefix) names.set(id, token);
     const onPick = (ids) => this.continueAfter(ids.map((id) => ({ id, token: names.get(id) })));
-    redraw(byId("tree"), beamTree({ given: edits.prefix, steps: result.beams, best: result.ids, beams: numBeams, room: byId("tree").clientWidth, onPick }));
+    showTree(byId("tree"), edits.prefix, result, onPick);
     byId("outputs").replaceChildren(...result.hypotheses.map(({ text, score }) => element("li", {}, element("bdi", {}, text), element("span", { class: "score" }, `score ${score.toFixed(3)}`))));
   }
 

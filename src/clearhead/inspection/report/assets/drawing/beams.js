@@ -9,7 +9,9 @@ const LEAST = 88, MOST = 136; // width of a column
 //   columns: for each step its beams, as { token, from, log_prob, total, best, alternatives }; `from` is the index of
 //     the parent in the column before.
 //   ends: where outputs end, best first, as { step, from, token, log_prob, total }.
-export function drawBeams(parent, { start, columns, ends }) {
+//   onPick: called with the node of a beam or an end that is selected. Without it, nodes cannot be selected.
+// A beam or an end may also have a `key`, which stays the same when the tree is drawn again, and be `byHand`.
+export function drawBeams(parent, { start, columns, ends, onPick = null }) {
   const picture = svgElement("svg", { role: "group", "aria-label": "Tree of the beams, by step from left to right. Arrow keys move to parent, child and neighbors." });
   const nodes = nodesOf(columns, ends), state = { current: nodes[0], width: 0 };
   parent.append(picture);
@@ -21,7 +23,7 @@ export function drawBeams(parent, { start, columns, ends }) {
     const height = bands.at(-1).bottom;
     for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) picture.setAttribute(name, value);
     picture.replaceChildren();
-    for (const band of bands) drawBand(picture, { band, wide, nodes, columns, start });
+    for (const band of bands) drawBand(picture, { band, wide, nodes, columns, start, onPick });
     for (const node of nodes) node.shape.setAttribute("tabindex", node === state.current ? "0" : "-1");
     if (focused) state.current.shape.focus();
   };
@@ -78,7 +80,7 @@ function bandsOf(nodes, columns, width) {
 
 const middle = (band, row) => band.top + row * ROW + ROW / 2;
 
-function drawBand(picture, { band, wide, nodes, columns, start }) {
+function drawBand(picture, { band, wide, nodes, columns, start, onPick }) {
   const inside = nodes.filter((one) => one.step >= band.first && one.step < band.last);
   const before = band.first ? columns[band.first - 1] : [{ token: start, best: true }];
   for (const parent of new Set(inside.filter((one) => one.step === band.first).map((one) => one.from))) {
@@ -90,23 +92,37 @@ function drawBand(picture, { band, wide, nodes, columns, start }) {
   for (const node of inside.filter((one) => one.from !== null)) {
     const x = left(node), from = node.step === band.first ? GUTTER - 12 : x - GAP, bend = (from + x) / 2;
     const [begin, end] = [middle(band, node.step ? node.from : 0), middle(band, node.row)];
-    picture.append(svgElement("path", { class: `link${node.best ? " best" : ""}`, d: `M${from},${begin} C${bend},${begin} ${bend},${end} ${x},${end}` }));
+    picture.append(svgElement("path", { class: `link${kindOf(node)}`, d: `M${from},${begin} C${bend},${begin} ${bend},${end} ${x},${end}` }));
   }
-  for (const node of inside) picture.append((node.shape = shapeOf(node, left(node), middle(band, node.row), wide - GAP)));
+  for (const node of inside) picture.append((node.shape = shapeOf(node, left(node), middle(band, node.row), wide - GAP, onPick)));
 }
 
-function shapeOf(node, x, y, width) {
+const kindOf = ({ best, byHand }) => `${best ? " best" : ""}${byHand ? " by-hand" : ""}`;
+
+function shapeOf(node, x, y, width, onPick) {
   const others = node.alternatives.map((other) => `${display(other.token)} ${other.log_prob.toFixed(2)}`).join(", ");
   const isEnd = node.rank !== undefined, first = isEnd ? `Output ${node.rank + 1} ends with ${display(node.token)}` : display(node.token);
-  const label = `${first}: ${node.log_prob.toFixed(3)}, total ${node.total.toFixed(3)}${others ? `. Most probable: ${others}` : ""}`;
-  const shape = svgElement("g", { class: `node${node.best ? " best" : ""}${isEnd ? " end" : ""}`, role: "img", "aria-label": label });
+  const numbers = node.byHand ? "chosen by hand" : `${node.log_prob.toFixed(3)}, total ${node.total.toFixed(3)}`;
+  const label = `${first}: ${numbers}${others ? `. Most probable: ${others}` : ""}`;
+  const shape = svgElement("g", { class: `node${kindOf(node)}${isEnd ? " end" : ""}`, role: onPick ? "button" : "img", "aria-label": label });
+  if (node.key !== undefined) shape.dataset.key = node.key;
   const inset = isEnd ? 12 : 7, name = `${isEnd ? `${node.rank + 1}. ` : ""}${display(node.token)}`;
   shape.append(svgElement("rect", { x, y: y - BOX / 2, width, height: BOX, rx: isEnd ? BOX / 2 : 7 }),
     svgElement("text", { x: x + inset, y: y - 2 }, fit(name, width - 2 * inset)),
-    svgElement("text", { x: x + inset, y: y + 11, class: "dim" }, node.total.toFixed(2)));
+    svgElement("text", { x: x + inset, y: y + 11, class: "dim" }, node.byHand ? "by hand" : node.total.toFixed(2)));
   shape.addEventListener("pointermove", (event) => showTip(label, event.clientX, event.clientY));
   shape.addEventListener("pointerleave", hideTip);
   shape.addEventListener("focus", () => { const box = shape.getBoundingClientRect(); showTip(label, box.left, box.bottom); });
   shape.addEventListener("blur", hideTip);
+  if (onPick) addPick(shape, () => onPick(node));
   return shape;
+}
+
+function addPick(shape, pick) {
+  shape.addEventListener("click", () => { hideTip(); pick(); });
+  shape.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    pick();
+  });
 }

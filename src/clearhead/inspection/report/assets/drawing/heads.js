@@ -1,6 +1,7 @@
 // Small multiples: the attention weights of all heads of all layers, one tile each.
-import { addArrowKeys, element, gridNeighbor } from "./dom.js";
-import { shade } from "./shade.js";
+import { shade } from "./cells.js";
+import { element } from "./dom.js";
+import { addArrowKeys, gridNeighbor } from "./keys.js";
 
 export const MAX_TOKENS = 60; // rows and columns of a map: the first ones
 

@@ -1,5 +1,6 @@
 // Source and target tokens in two rows, with lines from the chosen target token to what it looked at.
-import { addArrowKeys, display, element, percent, redraw, svgElement } from "./dom.js";
+import { display, element, percent, svgElement } from "./dom.js";
+import { addArrowKeys, redraw } from "./keys.js";
 
 const MIN_WEIGHT = 0.02; // of a line
 

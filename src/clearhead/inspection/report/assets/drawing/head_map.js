@@ -1,5 +1,6 @@
 // One head, large: a table of weights with the tokens at its sides.
-import { addArrowKeys, display, element, gridNeighbor } from "./dom.js";
+import { display, element } from "./dom.js";
+import { addArrowKeys, gridNeighbor } from "./keys.js";
 
 const MAX_NUMBERS = 18; // columns up to which the cells show their weights
 
@@ -11,8 +12,7 @@ const MAX_NUMBERS = 18; // columns up to which the cells show their weights
  */
 export function headMap({ map, rows, columns, row: chosen, label, describe, onRow }) {
   const line = element("p", { class: "hint cell", "aria-hidden": "true" }, "Point at a cell, or move through the cells with the arrow keys.");
-  const kind = `${columns.length > MAX_NUMBERS ? " dense" : ""}${columns.every((token) => token.length < 3) ? " short" : ""}`;
-  const table = element("table", { class: `map${kind}`, role: "grid", "aria-label": label });
+  const table = element("table", { class: `map${columns.length > MAX_NUMBERS ? " dense" : ""}`, role: "grid", "aria-label": label });
   const cells = rows.map((_, row) => columns.map((_, column) => cellOf(map.at(row, column), describe(row, column, map.at(row, column)), columns.length)));
   table.append(element("thead", {}, element("tr", {}, element("td", {}), ...columns.map((token) => element("th", { scope: "col", title: token }, element("span", {}, element("bdi", {}, display(token))))))));
   table.append(element("tbody", {}, ...rows.map((token, row) => {
