@@ -35,10 +35,12 @@ def opened(browser):
     """Open an address; fail if the console has a message or the page requests another host."""
     contexts, messages = [], []
 
-    def open_page(address, *, allowed=(), wait=web.READY, **options):
+    def open_page(address, *, allowed=(), wait=web.READY, script=None, **options):
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
+        if script is not None:
+            page.add_init_script(script)
         page.on("console", lambda message: messages.append(message.text) if message.text not in allowed else None)
         page.on("pageerror", lambda error: messages.append(str(error)))
         own = (address, "blob:", "data:")

@@ -57,6 +57,28 @@ def test_missing_weights_are_one_line_and_can_be_loaded_again(tiny, tmp_path, op
         assert page.locator("#failure").is_hidden()
 
 
+def test_browser_without_simd_is_told_so(tiny, opened):
+    script = "WebAssembly.validate = () => false"
+    with web.served(tiny / "page") as address:
+        page = opened(address, wait="#failure:not([hidden])", script=script)
+        line = page.locator("#failure span").inner_text()
+        assert line == "The model was not loaded: This browser has no WebAssembly SIMD. Use a version of 2023 or later."
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1000, 2000])
+def test_nothing_is_cut_off(tiny, opened, width, scheme):
+    with web.served(tiny / "page") as address:
+        page = opened(address, viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
+        web.type_text(page, "Donaudampfschifffahrtsgesellschaftskapitän " * 3)
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+        beyond = page.evaluate("""() => [...document.querySelectorAll("button, select, input, textarea, h2, p, svg")]
+            .filter((one) => !one.closest(".scroll") && one.getClientRects().length
+                && !one.classList.contains("unseen") && one.getBoundingClientRect().right > innerWidth + 1)
+            .map((one) => one.outerHTML.slice(0, 80))""")
+        assert beyond == []
+
+
 def test_incomplete_weights_are_refused(tiny, tmp_path, opened):
     shutil.copytree(tiny / "page", tmp_path / "page")
     weights = tmp_path / "page" / "model" / "weights.bin"

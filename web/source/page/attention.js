@@ -19,7 +19,7 @@ const EXPLANATIONS = {
  */
 export function attentionPanel({ parts, onRow, onEdit }) {
   const shown = Object.fromEntries(parts.map((part) => [part, { layer: 0, head: 0 }]));
-  let part = parts[0], state = null;
+  let part = parts[0], state = null, isFirst = true;
   const tabs = element("div", { class: "tabs", role: "group", "aria-label": "Type of attention" });
   const hint = element("p", { class: "hint" }), tiles = element("div"), large = element("div", { class: "large" });
   const node = element("div", {}, ...(parts.length > 1 ? [tabs] : []), hint, element("div", { class: "attention" }, tiles, large));
@@ -31,6 +31,10 @@ export function attentionPanel({ parts, onRow, onEdit }) {
 
   function update(next) {
     state = next;
+    if (isFirst && state.weights?.cross) {
+      shown.cross.layer = state.weights.cross.shape[0] - 1; // the last layer is the easiest to read
+      isFirst = false;
+    }
     draw();
   }
 

@@ -12,8 +12,8 @@ const MIN_WEIGHT = 0.02; // of a line
  * token.
  */
 export function tokenLines({ onSource, onTarget }) {
-  const sourceList = element("ol", { class: "chips", id: "source", "aria-label": "Source tokens" });
-  const targetList = element("ol", { class: "chips target", id: "target", "aria-label": "Target tokens" });
+  const sourceList = element("ol", { class: "chips", id: "source", dir: "auto", "aria-label": "Source tokens" });
+  const targetList = element("ol", { class: "chips target", id: "target", dir: "auto", "aria-label": "Target tokens" });
   const picture = svgElement("svg", { "aria-hidden": "true" });
   const node = element("div", { class: "token-lines" }, picture, sourceList, targetList);
   let state = { source: [], target: [], weights: [], chosen: null };
