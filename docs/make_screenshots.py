@@ -70,11 +70,9 @@ def main():
 def save_explorer(chromium, folder):
     """Save the upper part of the explorer's page."""
     export_web("tatoeba-en-de", folder / "explorer")
-    page = chromium.new_page(viewport={"width": 1100, "height": 960}, color_scheme="light")
+    page = chromium.new_page(viewport={"width": 1100, "height": 1110}, color_scheme="light")
     page.goto((folder / "explorer" / "index.html").as_uri())
     page.wait_for_selector("html[data-ready=yes]:not([data-busy])")
-    page.locator("#target button").nth(7).click()
-    page.wait_for_selector("html:not([data-busy])")
     page.wait_for_timeout(500)  # the lines move
     page.screenshot(path=PICTURES / "explorer.png")
     compress(PICTURES / "explorer.png")

@@ -140,6 +140,7 @@ def test_continue_a_branch_of_the_tree(page, tiny_pipeline, source, shown):
 @pytest.mark.parametrize("part", ["cross", "decoder", "encoder"])
 def test_switch_off(page, tiny_pipeline, source, shown, part):
     model, stack = tiny_pipeline.model, "encoder" if part == "encoder" else "decoder"
+    page.locator("#target button").nth(1).click()
     page.locator(f"[data-part={part}]").click()
     page.locator("[data-key='tile 1 1']").click()
     page.get_by_role("switch", name="This head").click()

@@ -22,7 +22,7 @@ class TranslatorPage {
   constructor(model) {
     this.model = model;
     this.edits = new Edits();
-    this.chosen = 1; // target token
+    this.chosen = null; // target token
     this.encoderRow = null;
     this.result = this.own = null; // of the model as it is changed, and as it is
     this.lines = tokenLines({ onSource: (index) => this.maskSource(index), onTarget: (index) => this.choose(index) });
@@ -64,7 +64,8 @@ class TranslatorPage {
     else if (own?.key !== key) own = { key, ...(await this.model.translate(text, { numBeams, signal })) };
     if (signal.aborted) return;
     Object.assign(this, { result, own, text });
-    this.chosen = result.tokens.length ? Math.min(this.chosen ?? 1, result.tokens.length - 1) : null;
+    const { length } = result.tokens; // at first, the last word, which is in front of a full stop and the end
+    this.chosen = length ? Math.min(this.chosen ?? Math.max(0, length - 3), length - 1) : null;
     this.draw();
     await this.showNext();
   }
