@@ -8,7 +8,7 @@ const LEAST = 88, MOST = 136; // width of a column
 //   start: the token before the first step.
 //   columns: for each step its beams, as { token, from, log_prob, total, best, alternatives }; `from` is the index of
 //     the parent in the column before.
-//   ends: where outputs end, best first, as { step, from, token, log_prob, total }.
+//   ends: where outputs end, as { rank, step, from, token, log_prob, total }; the best has rank 0.
 export function drawBeams(parent, { start, columns, ends }) {
   const picture = svgElement("svg", { role: "group", "aria-label": "Tree of the beams, by step from left to right. Arrow keys move to parent, child and neighbors." });
   const nodes = nodesOf(columns, ends), state = { current: nodes[0], width: 0 };
@@ -45,7 +45,7 @@ export function drawBeams(parent, { start, columns, ends }) {
 
 function nodesOf(columns, ends) {
   const beams = columns.flatMap((column, step) => column.map((node, beam) => ({ ...node, step, beam })));
-  return beams.concat(ends.map((end, rank) => ({ ...end, rank, best: rank === 0, alternatives: [] })));
+  return beams.concat(ends.map((end) => ({ ...end, best: end.rank === 0, alternatives: [] })));
 }
 
 // Return the node to which an arrow key moves, null at the end, undefined for another key.
