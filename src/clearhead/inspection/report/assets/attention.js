@@ -48,7 +48,7 @@ async function attention() {
   const field = element("div", { id: "map", tabindex: "0", role: "application" }, panel());
   const [down, across] = ["down", "across"].map((side) => element("div", { class: `axis ${side}`, "aria-hidden": "true" }));
   const about = element("p", { class: "hint", id: "rows-hint" }), rounding = element("p", { class: "hint", id: "rounding" });
-  const heading = element("h3"), scale = element("p", { class: "hint" }), caption = element("p", { class: "hint", id: "cell" });
+  const heading = element("h3"), scale = element("p", { class: "hint", id: "scale" }), caption = element("p", { class: "hint", id: "cell" });
   const lines = element("div", { class: "scroll", id: "lines" });
   const frame = element("div", { class: "map" }, across, down, field);
   const asText = element("details", { class: "as-text", ontoggle: () => listWeights() }, element("summary", {}, "As text"), element("ul"));
