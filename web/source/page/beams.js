@@ -3,6 +3,8 @@ import { drawBeams } from "@drawing/beams.js";
 import { element } from "@drawing/dom.js";
 import { keepFocus } from "@drawing/keys.js";
 
+const MAX_STEPS = 60;
+
 /**
  * Return {columns, ends} of a search, in an order in which the links of beams do not cross.
  *
@@ -30,7 +32,7 @@ export function treeOf(given, { beams, hypotheses, ids: best }) {
     order = new Map(kept.map((node, place) => [place, column.indexOf(node)]));
     if (column.length) columns.push(column);
   }
-  return { columns, ends: hypotheses.map(({ ids }) => ends.get(ids.join(" "))).filter(Boolean) };
+  return { columns, ends: hypotheses.map(({ ids }, rank) => ({ ...ends.get(ids.join(" ")), rank })).filter(({ key }) => key) };
 }
 
 /** Draw the tree of a search; `onPick(ids)` is called for a node. */
@@ -38,7 +40,8 @@ export function showTree(parent, given, result, onPick) {
   const box = element("div");
   keepFocus(parent, () => {
     parent.replaceChildren(box);
-    const tree = treeOf(given, result);
-    if (tree.columns.length + tree.ends.length) drawBeams(box, { start: "start", ...tree, onPick: ({ ids }) => onPick(ids) });
+    const tree = treeOf(given, result), columns = tree.columns.slice(0, MAX_STEPS), ends = tree.ends.filter(({ step }) => step < MAX_STEPS);
+    if (columns.length + ends.length) drawBeams(box, { start: "start", columns, ends, onPick: ({ ids }) => onPick(ids) });
+    if (columns.length < tree.columns.length) parent.append(element("p", { class: "hint" }, `The first ${MAX_STEPS} of ${tree.columns.length} steps are shown.`));
   });
 }

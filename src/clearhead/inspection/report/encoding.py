@@ -49,6 +49,7 @@ def encoding_data(encoder: TextEncoder, texts: Sequence[str], full_maps: frozens
     data |= {"vectors": [[float(f"{value:.5g}") for value in vector] for vector in vectors.tolist()]}
     if len(texts) > 1:
         data |= {"texts": list(texts), "cosines": cosine_similarity(vectors, vectors).tolist()}
+        data |= {"truncated_texts": [one.truncated for one in tokens]}
     return data | {
         "source": encoder.tokenizer.display_tokens(tokens[0].ids),
         "target": [],

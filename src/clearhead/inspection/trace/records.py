@@ -1,7 +1,9 @@
 """Records of a forward pass: steps with an equation, a named shape and statistics."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import torch
@@ -94,6 +96,29 @@ class Trace:
             "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
             for row in rows
         )
+
+    def _repr_html_(self) -> str:
+        """Return the steps as a table, for notebooks."""
+        return _html_table(self.steps)
+
+
+def _html_table(steps: Sequence[Step]) -> str:
+    """Return the steps as an HTML table that scrolls."""
+    names = ["step", "path", "shape", "equation"]
+    names += ["mean", "std", "min", "max"] if any(step.values for step in steps) else []
+    rows = []
+    for number, step in enumerate(steps, 1):
+        cells = [f"{number}. {step.operation}", step.path, step.named_shape, step.equation]
+        if len(names) > len(cells):
+            cells += [f"{value:.3g}" for value in vars(step.values).values()] if step.values else [""] * 4
+        rows.append("".join(f'<td style="text-align:left;white-space:nowrap">{escape(cell)}</td>' for cell in cells))
+    header = "".join(f'<th scope="col" style="text-align:left">{name}</th>' for name in names)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        '<div style="overflow:auto;max-height:420px"><table>'
+        f'<caption style="text-align:left">{len(steps)} steps</caption>'
+        f"<thead><tr>{header}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ const ROWS = {
     hint: () => `A row is labeled with the token that it produces, a column with a source token. In row ${quoted(produced[0])}, the decoder has read ${quoted(data.target[0])}, and looks at the source to produce ${quoted(produced[0])}.`,
   },
 };
-const SINKS = " A column that is dark in most rows, often punctuation or a special token, is usually where a head puts weight that it does not need (Clark et al. 2019).";
+const SINKS = " A column that is strong in most rows, often punctuation or a special token, is usually where a head puts weight that it does not need (Clark et al. 2019).";
 
 async function attention() {
   const parts = [...new Set(data.attention.map((one) => one.part))];
@@ -48,7 +48,7 @@ async function attention() {
   const field = element("div", { id: "map", tabindex: "0", role: "application" }, panel());
   const [down, across] = ["down", "across"].map((side) => element("div", { class: `axis ${side}`, "aria-hidden": "true" }));
   const about = element("p", { class: "hint", id: "rows-hint" }), rounding = element("p", { class: "hint", id: "rounding" });
-  const heading = element("h3"), scale = element("p", { class: "hint" }), caption = element("p", { class: "hint", id: "cell" });
+  const heading = element("h3"), scale = element("p", { class: "hint", id: "scale" }), caption = element("p", { class: "hint", id: "cell" });
   const lines = element("div", { class: "scroll", id: "lines" });
   const frame = element("div", { class: "map" }, across, down, field);
   const asText = element("details", { class: "as-text", ontoggle: () => listWeights() }, element("summary", {}, "As text"), element("ul"));
@@ -101,7 +101,7 @@ async function attention() {
     heading.textContent = `${PART_TITLES[one.part] || one.part}, layer ${one.layer}, head ${head.head}`;
     const pooled = rows < one.queries || columns < one.keys;
     scale.textContent = `${pooled ? `${one.queries} × ${one.keys} tokens in ${rows} × ${columns} cells; each cell is the largest weight of its block. ` : ""}`
-      + `Darkest color is ${digits(head.largest)}, the largest weight of the head${usesRoot(one) ? "; colors are proportional to the square root" : ""}.`;
+      + `Strongest color is ${digits(head.largest)}, the largest weight of the head${usesRoot(one) ? "; colors are proportional to the square root" : ""}.`;
     shade(field.querySelector("canvas"), rows, columns, (index) => color(one, numbers[index]));
     field.setAttribute("aria-label", `Attention map of ${rows} queries (rows) by ${columns} keys (columns)${pooled ? `, of ${one.queries} by ${one.keys} tokens` : ""}. Arrow keys move from cell to cell.`);
     caption.textContent = describe(restoreCell());

@@ -150,7 +150,7 @@ byId("figure").append(figure.box);
 const depth = Math.max(...Object.values(figure.halves).map((half) => half.layers.length));
 byId("figure-hint").textContent = `Figure 1 of the paper for this model, read from bottom to top. “${depth} ×” means ${plural(depth, "layer")}, one after another. The lines at the side are residual connections: they add the input of a box to its result. Select a box, then open a step to see its equation, shape and values.`;
 const named = new Set(data.steps.flatMap((step) => step.shape.map(([name]) => name)));
-byId("axes").textContent = `Shapes: ${Object.entries(AXES).filter(([name]) => named.has(name)).map(([name, meaning]) => `${name} = ${meaning}`).join(", ")}.`;
+byId("axes").textContent = `${Object.entries(AXES).filter(([name]) => named.has(name)).map(([name, meaning]) => `${name} = ${meaning}`).join(", ")}.`;
 new ResizeObserver(wire).observe(figure.box);
 wire();
 figure.box.querySelector(".box")?.select();

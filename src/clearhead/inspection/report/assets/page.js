@@ -14,7 +14,7 @@ const produced = data.target.length ? [...data.target.slice(1), data.output_toke
 addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
 
 /* header */
-byId("about").textContent = `${data.model}: ${data.kind}, ${data.parameters.toLocaleString("en")} parameters, ${data.steps.length} steps`;
+byId("about").textContent = `${data.model}: ${data.kind}, ${data.parameters.toLocaleString("en")} parameters, ${data.steps.length} steps${data.texts ? `; text 1 of ${data.texts.length}` : ""}`;
 byId("text").textContent = data.text;
 if (!data.text.trim()) byId("text").before(element("p", { class: "hint" }, "The text is empty."));
 document.title = `${truncate(data.text, 60)} – Clearhead`;
@@ -47,14 +47,22 @@ function setTheme(dark) {
 theme.addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
 setTheme(matchMedia("(prefers-color-scheme: dark)").matches);
 
-/* tokens */
-const SHOWN = 400;
+// Show the start of a long list, and a button for all of it. `show` takes the number of items.
+const SHORT = 60;
+function showSome(parent, total, noun, show) {
+  show(Math.min(total, SHORT));
+  if (total <= SHORT) return;
+  const button = element("button", { type: "button", class: "more", onclick: () => { show(total); button.remove(); parent.tabIndex = -1; parent.focus(); } }, `Show all ${total} ${noun}`);
+  parent.append(button);
+}
 
+/* tokens */
 function tokenRow(name, title, row) {
-  const list = element("ol", { class: `chips ${name}`, "aria-label": `${title} tokens` });
-  row.slice(0, SHOWN).forEach((token, index) => list.append(element("li", { title: token }, element("span", {}, String(index)), token)));
-  const count = row.length > SHOWN ? `the first ${SHOWN} of ${row.length}` : row.length;
-  byId("token-rows").append(element("h3", { class: "steps-title" }, `${title} (${count})`), list);
+  const list = element("ol", { class: `chips ${name}`, "aria-label": `${title} tokens` }), box = element("div", {}, list);
+  byId("token-rows").append(element("h3", { class: "steps-title" }, `${title} (${row.length})`), box);
+  showSome(box, row.length, "tokens", (count) => {
+    list.replaceChildren(...row.slice(0, count).map((token, index) => element("li", { title: token }, element("span", {}, String(index)), token)));
+  });
 }
 
 // Explain the marks in the tokens of the page.

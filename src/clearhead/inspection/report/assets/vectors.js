@@ -28,7 +28,8 @@ function vector() {
 }
 
 function similarities() {
-  const list = element("ol", { class: "texts" }, ...data.texts.map((text) => element("li", {}, element("bdi", {}, text ? truncate(text, 200) : "(empty)"))));
+  const list = element("ol", { class: "texts" }, ...data.texts.map((text, index) => element("li", {}, element("bdi", {}, text ? truncate(text, 200) : "(empty)"),
+    data.truncated_texts[index] ? element("span", {}, " (truncated to the maximum length of the model)") : "")));
   const pairs = data.cosines.flatMap((row, one) => row.slice(one + 1).map((cosine, offset) => [cosine, one + 1, one + 2 + offset])).sort((one, other) => other[0] - one[0]);
   const pair = ([cosine, one, other]) => `${one} and ${other} (${cosine.toFixed(2).replace("-", "−")})`;
   const { table, redraw } = matrixTable(data.cosines, "Cosine of each pair of texts");

@@ -8,7 +8,7 @@ const LEAST = 88, MOST = 136; // width of a column
 //   start: the token before the first step.
 //   columns: for each step its beams, as { token, from, log_prob, total, best, alternatives }; `from` is the index of
 //     the parent in the column before.
-//   ends: where outputs end, best first, as { step, from, token, log_prob, total }.
+//   ends: where outputs end, as { rank, step, from, token, log_prob, total }; the best has rank 0.
 //   onPick: called with the node of a beam or an end that is selected. Without it, nodes cannot be selected.
 // A beam or an end may also have a `key`, which stays the same when the tree is drawn again, and be `byHand`.
 export function drawBeams(parent, { start, columns, ends, onPick = null }) {
@@ -47,7 +47,7 @@ export function drawBeams(parent, { start, columns, ends, onPick = null }) {
 
 function nodesOf(columns, ends) {
   const beams = columns.flatMap((column, step) => column.map((node, beam) => ({ ...node, step, beam })));
-  return beams.concat(ends.map((end, rank) => ({ ...end, rank, best: rank === 0, alternatives: [] })));
+  return beams.concat(ends.map((end) => ({ ...end, best: end.rank === 0, alternatives: [] })));
 }
 
 // Return the node to which an arrow key moves, null at the end, undefined for another key.
