@@ -92,19 +92,19 @@ function drawBand(picture, { band, wide, nodes, columns, start, onPick }) {
   for (const node of inside.filter((one) => one.from !== null)) {
     const x = left(node), from = node.step === band.first ? GUTTER - 12 : x - GAP, bend = (from + x) / 2;
     const [begin, end] = [middle(band, node.step ? node.from : 0), middle(band, node.row)];
-    picture.append(svgElement("path", { class: `link${kindOf(node)}`, d: `M${from},${begin} C${bend},${begin} ${bend},${end} ${x},${end}` }));
+    picture.append(svgElement("path", { class: `link${marksOf(node)}`, d: `M${from},${begin} C${bend},${begin} ${bend},${end} ${x},${end}` }));
   }
   for (const node of inside) picture.append((node.shape = shapeOf(node, left(node), middle(band, node.row), wide - GAP, onPick)));
 }
 
-const kindOf = ({ best, byHand }) => `${best ? " best" : ""}${byHand ? " by-hand" : ""}`;
+const marksOf = ({ best, byHand }) => `${best ? " best" : ""}${byHand ? " by-hand" : ""}`;
 
 function shapeOf(node, x, y, width, onPick) {
   const others = node.alternatives.map((other) => `${display(other.token)} ${other.log_prob.toFixed(2)}`).join(", ");
   const isEnd = node.rank !== undefined, first = isEnd ? `Output ${node.rank + 1} ends with ${display(node.token)}` : display(node.token);
   const numbers = node.byHand ? "chosen by hand" : `${node.log_prob.toFixed(3)}, total ${node.total.toFixed(3)}`;
   const label = `${first}: ${numbers}${others ? `. Most probable: ${others}` : ""}`;
-  const shape = svgElement("g", { class: `node${kindOf(node)}${isEnd ? " end" : ""}`, role: onPick ? "button" : "img", "aria-label": label });
+  const shape = svgElement("g", { class: `node${marksOf(node)}${isEnd ? " end" : ""}`, role: onPick ? "button" : "img", "aria-label": label });
   if (node.key !== undefined) shape.dataset.key = node.key;
   const inset = isEnd ? 12 : 7, name = `${isEnd ? `${node.rank + 1}. ` : ""}${display(node.token)}`;
   shape.append(svgElement("rect", { x, y: y - BOX / 2, width, height: BOX, rx: isEnd ? BOX / 2 : 7 }),
