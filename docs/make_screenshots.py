@@ -56,13 +56,9 @@ def main():
         page.locator("details.step", has_text="softmax").first.locator("summary").click()
         page.locator(".cells[data-ready]").first.wait_for()
         page.locator("#attention-view select").first.select_option("1")
-        page.locator("h3", has_text="Cross, layer 1").wait_for()
+        page.locator("h3", has_text="Cross-attention, layer 1").wait_for()
         save_screenshot(page, "pipeline", "#pipeline")
         save_screenshot(page, "attention", "#attention")
-        # the page scrolls the beams sideways; the picture shows all of them
-        width = page.locator("#beam-view svg").evaluate("tree => tree.getBoundingClientRect().width")
-        page.set_viewport_size({"width": round(width) + 80, "height": 4000})
-        page.locator("main").evaluate("main => { main.style.maxWidth = 'none'; }")
         save_screenshot(page, "beams", "#beams")
         save_explorer(chromium, Path(folder))
 

@@ -85,6 +85,7 @@ def test_heads_switch_by_mouse_and_keyboard_and_hover_shows_weight(opened, trans
     page.locator("h3", has_text="Cross-attention, layer 0, head 2").wait_for()
     head = cross["heads"][2]
     cells = weights(translation, head)
+    page.locator("#map").scroll_into_view_if_needed()
     box = page.locator("#map canvas").bounding_box()
     row, column = 3, 4
     page.mouse.move(

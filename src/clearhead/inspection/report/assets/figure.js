@@ -8,7 +8,7 @@ const PARTS = {
 const AXES = {
   B: "texts in the batch", L: "tokens", Lq: "query tokens (rows)", Lk: "key tokens (columns)", D: "width of a token's vector", "3D": "queries, keys and values side by side",
   "2D": "keys and values side by side", H: "heads", d_k: "width of a query or key in a head", d_v: "width of a value in a head", F: "inner width of the feed-forward network",
-  "2F": "its two halves side by side", V: "entries of the vocabulary", C: "labels", E: "width of the embedding",
+  "2F": "its two halves side by side", HK: "width of all heads together", "2HK": "keys and values side by side", "3HK": "queries, keys and values side by side", V: "entries of the vocabulary", C: "labels", E: "width of the embedding",
 };
 
 function locate(path) {

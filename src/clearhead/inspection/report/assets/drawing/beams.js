@@ -19,7 +19,7 @@ export function drawBeams(parent, { start, columns, ends, onPick = null }) {
     const width = Math.floor(parent.clientWidth);
     if (!width || width === state.width) return;
     state.width = width;
-    const focused = picture.contains(document.activeElement), { bands, wide } = bandsOf(nodes, columns, width);
+    const focused = picture.contains(document.activeElement), { bands, wide } = bandsOf(nodes, columns, width - 2);
     const height = bands.at(-1).bottom;
     for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) picture.setAttribute(name, value);
     picture.replaceChildren();
