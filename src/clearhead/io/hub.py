@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import re
 import sysconfig
 from pathlib import Path
 
@@ -64,6 +65,12 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise ValueError(f"no such model folder: {model}")
     return _from_hub(name, revision)
+
+
+def revision_of(folder: Path) -> str | None:
+    """Return the commit of a folder in the cache of the Hub; None for another folder."""
+    commit = folder.name
+    return commit if folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", commit) else None
 
 
 def in_installed_package(folder: Path) -> bool:
