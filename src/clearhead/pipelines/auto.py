@@ -13,21 +13,27 @@ from clearhead.pipelines.text_to_text import TextToText
 Pipeline = TextEncoder | TextToText | TextClassifier | Reranker | QuestionAnswerer
 
 
-def load_pipeline(model: str | Path, *, precision: str = "float32", device: str = "cpu") -> Pipeline:
+def load_pipeline(
+    model: str | Path, *, precision: str = "float32", device: str = "cpu", adapter: str | None = None
+) -> Pipeline:
     """Load a checkpoint with the pipeline of its type.
 
     Args:
         model: a folder or a Hub id.
         precision, device: as in `TextEncoder`.
+        adapter: as in `TextEncoder.from_pretrained`.
 
     Raises:
-        ValueError: no such model, or one that is not supported.
+        ValueError: no such model, or one that is not supported; an adapter for a model that does not give vectors.
 
     >>> type(load_pipeline("tatoeba-en-de")).__name__
     'TextToText'
     """
     folder = hub.resolve_model(model)
-    match checkpoint_type(folder):
+    kind = checkpoint_type(folder)
+    if adapter is not None and kind != "encoder":
+        raise ValueError(f"{model} has no adapter {adapter!r}: only encoders without a head have adapters")
+    match kind:
         case "seq2seq":
             return TextToText.from_pretrained(folder, precision=precision, device=device)
         case "classification":
@@ -37,7 +43,7 @@ def load_pipeline(model: str | Path, *, precision: str = "float32", device: str 
         case "span":
             return QuestionAnswerer.from_folder(folder, precision=precision, device=device)
         case "encoder":
-            return TextEncoder.from_pretrained(folder, precision=precision, device=device)
+            return TextEncoder.from_pretrained(folder, precision=precision, device=device, adapter=adapter)
 
 
 def load_without_head(model: str | Path) -> TextEncoder | TextToText:

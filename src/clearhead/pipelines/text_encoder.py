@@ -95,6 +95,8 @@ class TextEncoder(VectorComparison):
         lengths = [length for length in (settings.max_length, tokenizer.max_length) if length is not None][:1]
         self.model, self.tokenizer, self.family, self.compile = model, tokenizer, family, compile
         self.name = f"of type {family.model_type}"
+        self.revision: str | None = None
+        self.adapter: str | None = None
         self.settings = replace(settings, max_length=min([*lengths, model.config.max_len]))
         self.device = choose_device(device)
         self.precision = choose_precision(precision, self.device, model, int8_weights, compile=compile)
@@ -138,7 +140,7 @@ class TextEncoder(VectorComparison):
                 int8_weights=int8_file(folder) if adapter is None else None,
                 compile=compile,
             )
-        encoder.name = str(name)
+        encoder.name, encoder.revision, encoder.adapter = str(name), hub.revision_of(folder), adapter
         return encoder
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -40,6 +40,7 @@ class BuildOptions:
         encode: arguments of `TextEncoder.encode` for documents. By default vectors are normalized, and get the model's
             prompt for documents, if it has one.
         query_prompt: name or text of the prompt of queries; None for the model's prompt for queries, if it has one.
+        query_adapter: adapter of queries, as in `identity.load_query_encoder`.
         resume: continue an interrupted run, if there is one.
         overwrite: discard an interrupted run, and replace an existing index.
         window_texts: number of texts that are computed and written together.
@@ -48,6 +49,7 @@ class BuildOptions:
     dtype: Dtype = "int8"
     encode: EncodeOptions = dataclasses.field(default_factory=EncodeOptions)
     query_prompt: str | None = None
+    query_adapter: str | None = None
     resume: bool = False
     overwrite: bool = False
     window_texts: int = WINDOW_TEXTS
@@ -123,6 +125,7 @@ def build_index(
         with error_path(folder):
             restore_folder(folder)
         _check_replaceable(folder, options)
+        query_encoder = identity.load_query_encoder(encoder, options.query_adapter)
         part = hidden_sibling(folder, "part")
         if not options.resume and part.exists():
             if not options.overwrite:
@@ -130,7 +133,7 @@ def build_index(
             shutil.rmtree(part)
         with error_path(folder):
             part.mkdir(exist_ok=True)
-        made_by = identity.describe_encoder(encoder, options.encode, options.query_prompt)
+        made_by = identity.describe_encoder(encoder, options.encode, options.query_prompt, query_encoder)
         empty = Manifest(made_by["truncate_dim"], options.dtype, list(corpus.keep), made_by)
         run = _Run(encoder, corpus, part, empty, options, on_step)
         try:
@@ -139,7 +142,7 @@ def build_index(
             if not (part / PENDING).exists():
                 shutil.rmtree(part, ignore_errors=True)
             raise
-        canaries.write(part, encoder, made_by)
+        canaries.write(part, encoder, query_encoder, made_by)
         manifest.write(part / MANIFEST)
         (part / PENDING).unlink(missing_ok=True)
         replace_folder(part, folder, _check_is_index)
@@ -166,6 +169,9 @@ def append_to_index(
         manifest = read_manifest(folder)
         identity.check_same_model(folder, manifest.encoder, encoder)
         canaries.check(folder, encoder, manifest.encoder)
+        if options.query_adapter is not None:
+            stored = (manifest.encoder.get("query_encoder") or manifest.encoder).get("adapter")
+            identity.check_same_adapter(folder, stored, options.query_adapter, " for queries")
         former = identity.options_of(manifest.encoder)
         given = {name: value for name, value in dataclasses.asdict(options.encode).items() if value is not None}
         query_prompt = manifest.encoder["query_prompt"] if options.query_prompt is None else options.query_prompt

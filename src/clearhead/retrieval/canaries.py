@@ -59,14 +59,15 @@ _computed: dict[str, Vectors] = {}
 """Vectors of this process, by model and settings."""
 
 
-def compute(encoder: TextEncoder, made_by: Mapping[str, Any]) -> Vectors:
+def compute(encoder: TextEncoder, made_by: Mapping[str, Any], *, for_queries: bool = False) -> Vectors:
     """Return the vectors (32, d) of the texts, once per process for each model and settings.
 
     Args:
         encoder: the model.
         made_by: the description of an index, with the settings of its vectors.
+        for_queries: whether the texts count as queries.
     """
-    options = identity.options_of(made_by)
+    options = identity.options_of(made_by, for_queries=for_queries)
     key = repr((identity.describe_model(encoder), options, str(encoder.device)))
     if key not in _computed:
         tokens = encoder.tokenize(TEXTS, max_length=options.max_length, prompt=options.prompt)
@@ -74,20 +75,23 @@ def compute(encoder: TextEncoder, made_by: Mapping[str, Any]) -> Vectors:
     return _computed[key]
 
 
-def write(folder: Path, encoder: TextEncoder, made_by: Mapping[str, Any]) -> None:
-    """Write the vectors of the texts into the folder of an index."""
-    write_json(folder / CANARIES_FILE, {"texts": TEXTS, "vectors": compute(encoder, made_by).tolist()})
+def write(folder: Path, encoder: TextEncoder, query_encoder: TextEncoder, made_by: Mapping[str, Any]) -> None:
+    """Write the vectors of the texts into the folder of an index, and those as queries if they have another model."""
+    data = {"texts": TEXTS, "vectors": compute(encoder, made_by).tolist()}
+    if query_encoder is not encoder:
+        data["query_vectors"] = compute(query_encoder, made_by, for_queries=True).tolist()
+    write_json(folder / CANARIES_FILE, data)
 
 
-def read_vectors(folder: Path, made_by: Mapping[str, Any]) -> Vectors:
-    """Return the vectors (32, d) of the texts that an index has.
+def read_vectors(folder: Path, made_by: Mapping[str, Any], *, for_queries: bool = False) -> Vectors:
+    """Return the vectors (32, d) of the texts that an index has, as documents or as queries of another model.
 
     Raises:
         IndexFolderError: their file is missing or damaged.
     """
     try:
         data = read_json(folder / CANARIES_FILE)
-        texts, stored = tuple(data["texts"]), np.array(data["vectors"], np.float32)
+        texts, stored = tuple(data["texts"]), np.array(data["query_vectors" if for_queries else "vectors"], np.float32)
         if texts != TEXTS or stored.shape != (len(TEXTS), made_by["truncate_dim"]):
             raise ValueError
     except (ValueError, KeyError, TypeError):
@@ -95,7 +99,7 @@ def read_vectors(folder: Path, made_by: Mapping[str, Any]) -> Vectors:
     return stored
 
 
-def check(folder: Path, encoder: TextEncoder, made_by: Mapping[str, Any]) -> None:
+def check(folder: Path, encoder: TextEncoder, made_by: Mapping[str, Any], *, for_queries: bool = False) -> None:
     """Check that a model still gives the texts the vectors that an index has.
 
     Equation: max_i ‖u_i − v_i‖ / ‖v_i‖ ≤ b, with b from `BOUNDS` for the coarser of the two precisions
@@ -104,14 +108,15 @@ def check(folder: Path, encoder: TextEncoder, made_by: Mapping[str, Any]) -> Non
         folder: the index.
         encoder: the model.
         made_by: the description of the index.
+        for_queries: whether it is the model of queries, which has another adapter.
 
     Raises:
         OtherModelError: a vector is farther away.
         IndexFolderError: the file of the vectors is damaged.
     """
-    stored = read_vectors(folder, made_by)
+    stored = read_vectors(folder, made_by, for_queries=for_queries)
     norms = np.maximum(np.linalg.norm(stored, axis=1), 1e-12)
-    distances = np.linalg.norm(compute(encoder, made_by) - stored, axis=1) / norms
+    distances = np.linalg.norm(compute(encoder, made_by, for_queries=for_queries) - stored, axis=1) / norms
     bound = max(BOUNDS.get(name, 0.1) for name in (made_by["precision"], encoder.precision.name))
     worst = int(np.argmax(np.nan_to_num(distances, nan=np.inf)))
     if not distances[worst] <= bound:

@@ -2,10 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clearhead.checkpoints.schema.adapters import plain_name
 from clearhead.checkpoints.schema.config_schema import RATES
 from clearhead.data.lines import content_hash
 from clearhead.io.safetensors import weights_hash
@@ -17,6 +18,9 @@ from clearhead.runtime.vectors import EncodeOptions
 QUERY_PROMPT = "query"
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """Names of prompts that a model may have for queries and documents, as in sentence-transformers."""
+
+DOCUMENT_ADAPTER, QUERY_ADAPTER = "retrieval.passage", "retrieval.query"
+"""Names of adapters for documents and queries, as in jina-embeddings-v3."""
 
 _TITLES = {
     "weights": "weights",
@@ -42,7 +46,38 @@ class OtherModelError(ValueError):
     """A model that did not make the index."""
 
 
-def describe_encoder(encoder: TextEncoder, options: EncodeOptions, query_prompt: str | None) -> dict[str, Any]:
+def load_query_encoder(encoder: TextEncoder, adapter: str | None) -> TextEncoder:
+    """Return the model of queries: that of documents, or the same with another adapter.
+
+    Args:
+        encoder: the model of documents.
+        adapter: the adapter of queries; "" for none. None for "retrieval.query" if documents have "retrieval.passage",
+            else for that of documents.
+
+    Raises:
+        ValueError: the model has no such adapter.
+    """
+    if adapter is None:
+        adapter = QUERY_ADAPTER if is_same_adapter(encoder.adapter, DOCUMENT_ADAPTER) else encoder.adapter
+    if is_same_adapter(encoder.adapter, adapter):
+        return encoder
+    return TextEncoder.from_pretrained(
+        encoder.name,
+        precision=encoder.precision.name,
+        device=str(encoder.device),
+        revision=encoder.revision,
+        adapter=adapter or None,
+    )
+
+
+def is_same_adapter(one: str | None, other: str | None) -> bool:
+    """Return whether two names are those of one adapter; None and "" are no adapter."""
+    return plain_name(one or "") == plain_name(other or "")
+
+
+def describe_encoder(
+    encoder: TextEncoder, options: EncodeOptions, query_prompt: str | None, query_encoder: TextEncoder | None = None
+) -> dict[str, Any]:
     """Return the hashes of a model, and the settings of its vectors without defaults.
 
     Args:
@@ -50,37 +85,50 @@ def describe_encoder(encoder: TextEncoder, options: EncodeOptions, query_prompt:
         options: arguments of `TextEncoder.encode` for documents. By default an index has normalized vectors, and the
             model's prompt for documents if it has one.
         query_prompt: name or text of the prompt of queries; None for the model's prompt for queries, else its default.
+        query_encoder: the model of queries, if it has another adapter.
     """
-    settings, prompts = encoder.settings, encoder.settings.prompts
-    document_prompt = options.prompt
-    if document_prompt is None:
-        document_prompt = next((name for name in DOCUMENT_PROMPTS if name in prompts), None)
-    if query_prompt is None and QUERY_PROMPT in prompts:
-        query_prompt = QUERY_PROMPT
+    settings = encoder.settings
     return {
         **describe_model(encoder),
         "pooling": options.pooling or settings.pooling,
         "normalize": True if options.normalize is None else options.normalize,
         "max_length": options.max_length or settings.max_length,
         "truncate_dim": encoder.width(options.truncate_dim),
-        "prompt": settings.prompt_text(document_prompt),
-        "query_prompt": settings.prompt_text(query_prompt),
+        "prompt": _prompt(encoder, options.prompt, DOCUMENT_PROMPTS),
+        "query_prompt": _prompt(query_encoder or encoder, query_prompt, (QUERY_PROMPT,)),
+        "query_encoder": None if query_encoder in (None, encoder) else describe_model(query_encoder),
     }
 
 
+def _prompt(encoder: TextEncoder, prompt: str | None, names: Sequence[str]) -> str:
+    """Return the text of a prompt; by default that of the adapter, of one of several names, or of the model."""
+    settings = encoder.settings
+    if prompt is None and (encoder.adapter is None or not is_same_adapter(settings.default_prompt, encoder.adapter)):
+        prompt = next((name for name in names if name in settings.prompts), None)
+    return settings.prompt_text(prompt)
+
+
 def describe_model(encoder: TextEncoder) -> dict[str, Any]:
-    """Return name, precision and hashes of a model."""
+    """Return name, revision, adapter, precision and hashes of a model."""
     folder = Path(encoder.name)
     int8 = encoder.precision.name == INT8.name and encoder.int8.file is not None
     return {
         "model": str(folder.resolve()) if folder.is_dir() else encoder.name,
+        "revision": encoder.revision,
+        "adapter": encoder.adapter,
         "precision": encoder.precision.name,
         "weights": weights_hash(encoder.model.state_dict()),
         "int8_weights": str(content_hash(encoder.int8.file))[:16] if int8 and encoder.int8.file else None,
         "config": _describe_config(encoder.model.config),
-        "tokenizer": weights_hash({}, encoder.tokenizer.as_json().encode()),
+        "tokenizer": _tokenizer_hash(encoder),
         **{f"model_{name}": value for name, value in dataclasses.asdict(encoder.settings).items()},
     }
+
+
+def _tokenizer_hash(encoder: TextEncoder) -> str:
+    """Return a hash of the tokenizer.json, and of the only setting that it does not hold."""
+    splits = encoder.tokenizer.backend.encode_special_tokens
+    return weights_hash({}, (encoder.tokenizer.as_json() + ("splits special tokens" if splits else "")).encode())
 
 
 def _describe_config(config: EncoderConfig) -> dict[str, Any]:
@@ -123,6 +171,7 @@ def check_same_model(folder: Path, made_by: Mapping[str, Any], encoder: TextEnco
         OtherModelError: it is not; the message names the first difference.
     """
     fix = f"Use the model {made_by['model']}, or build the index again"
+    check_same_adapter(folder, made_by.get("adapter"), encoder.adapter)
     for name, value in describe_model(encoder).items():
         if name == "config" and made_by.get(name) != value:
             raise OtherModelError(
@@ -132,11 +181,32 @@ def check_same_model(folder: Path, made_by: Mapping[str, Any], encoder: TextEnco
         if name in _TITLES and made_by.get(name) != value:
             raise OtherModelError(
                 f"{folder} was made by a model with other {_TITLES[name]}: {made_by.get(name)!r} in the index, "
-                f"{value!r} in {encoder.name}. {fix}"
+                f"{value!r} in {encoder.name}{_other_revision(made_by, encoder)}. {fix}"
             )
     one, other = made_by["precision"], encoder.precision.name
     if one != other and INT8.name in (one, other):
         raise OtherModelError(f"{folder} was made in precision {one}, and the model computes in {other}. {fix}")
+
+
+def check_same_adapter(folder: Path, stored: str | None, now: str | None, of: str = "") -> None:
+    """Check that an adapter is that of an index, for documents or for queries.
+
+    Raises:
+        OtherModelError: it is not.
+    """
+    if not is_same_adapter(stored, now):
+        before, after = (f"the adapter {name!r}" if name else "no adapter" for name in (stored, now))
+        raise OtherModelError(
+            f"{folder} was made with {before}{of}, and the model has {after}. Use the adapter of the index, or build "
+            "the index again"
+        )
+
+
+def _other_revision(made_by: Mapping[str, Any], encoder: TextEncoder) -> str:
+    before, now = made_by.get("revision"), encoder.revision
+    if before == now or None in (before, now):
+        return ""
+    return f", which is revision {now} of the Hub and not {before}"
 
 
 def check_same_settings(folder: Path, made_by: Mapping[str, Any], now: Mapping[str, Any]) -> None:

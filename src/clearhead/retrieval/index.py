@@ -58,7 +58,8 @@ class Index:
 
     Args:
         folder: the index, which `Index.build` or `clearhead index` wrote.
-        encoder: the model that made it; None to load it when the first text is searched.
+        encoder: the model that made it; None to load it when the first text is searched. If queries have another
+            adapter than documents, it may have either one.
         precision, device: as in `TextEncoder`, for a model that is loaded; None for the precision of the index.
 
     Raises:
@@ -82,7 +83,8 @@ class Index:
         self.folder, self.name = Path(folder), str(folder)
         self._precision, self._device = precision, device
         self._read()
-        self._encoder: TextEncoder | None = None
+        self._source: str | Path = self.manifest.encoder["model"]
+        self._encoders = dict[bool, TextEncoder]()  # for queries with another adapter, and else
         if encoder is not None:
             self.use_encoder(encoder)
 
@@ -109,6 +111,7 @@ class Index:
         dtype: Dtype = "int8",
         options: EncodeOptions | None = None,
         query_prompt: str | None = None,
+        query_adapter: str | None = None,
         resume: bool = False,
         overwrite: bool = False,
     ) -> "Index":
@@ -124,13 +127,15 @@ class Index:
             options: arguments of `TextEncoder.encode` for documents. By default vectors are normalized, and get the
                 model's prompt for documents, if it has one.
             query_prompt: name or text of the prompt of queries; None for the model's prompt for queries, if it has one.
+            query_adapter: adapter of queries, which needs a second copy of the model; "" for none. None for
+                "retrieval.query" if the encoder has the adapter "retrieval.passage", else for that of the encoder.
             resume: continue an interrupted run, if there is one.
             overwrite: discard an interrupted run, and replace an existing index.
 
         Raises:
             ValueError: the folder exists, another process writes it, or a document is blank or not a string.
         """
-        build_options = BuildOptions(dtype, options or EncodeOptions(), query_prompt, resume, overwrite)
+        build_options = BuildOptions(dtype, options or EncodeOptions(), query_prompt, query_adapter, resume, overwrite)
         build.build_index(encoder, _corpus(texts, columns), Path(folder), build_options, lambda *step: None)
         return cls(folder, encoder)
 
@@ -179,32 +184,58 @@ class Index:
         Raises:
             ValueError: it cannot be loaded, or has changed.
         """
-        if self._encoder is None:
-            self.load_encoder(self.manifest.encoder["model"])
-        return cast(TextEncoder, self._encoder)
+        return self._loaded(for_queries=False)
+
+    @property
+    def query_encoder(self) -> TextEncoder:
+        """The model of queries: `encoder`, or the same model with another adapter.
+
+        Raises:
+            ValueError: as in `encoder`.
+        """
+        return self._loaded(for_queries=bool(self.manifest.encoder.get("query_encoder")))
+
+    def _loaded(self, *, for_queries: bool) -> TextEncoder:
+        if for_queries not in self._encoders:
+            made_by = self.manifest.encoder
+            encoder = TextEncoder.from_pretrained(
+                self._source,
+                precision=self._precision or made_by["precision"],
+                device=self._device,
+                revision=made_by.get("revision") if self._source == made_by["model"] else None,
+                adapter=(made_by["query_encoder"] if for_queries else made_by).get("adapter"),
+            )
+            self.use_encoder(encoder)
+        return self._encoders[for_queries]
 
     def load_encoder(self, name: str | Path) -> None:
-        """Load the model that made the index from another place.
+        """Load the model of queries from another place.
 
         Args:
             name: a folder or a Hub id.
 
         Raises:
-            ValueError: it cannot be loaded, or is another model.
+            ValueError: it cannot be loaded, or is another model than the one that made the index.
         """
-        precision = self._precision or self.manifest.encoder["precision"]
-        self.use_encoder(TextEncoder.from_pretrained(name, precision=precision, device=self._device))
+        self._source, self._encoders = name, {}
+        self.query_encoder  # noqa: B018  # loads and checks it
 
     def use_encoder(self, encoder: TextEncoder) -> None:
-        """Encode queries with a model, after a check that it made the index.
+        """Encode documents or queries with a model, after a check that it made the index.
+
+        Args:
+            encoder: the model. If queries have another adapter than documents, its adapter decides.
 
         Raises:
             OtherModelError: it did not, or gives the canary texts of the index other vectors; the message names the
                 difference.
         """
-        identity.check_same_model(self.folder, self.manifest.encoder, encoder)
-        canaries.check(self.folder, encoder, self.manifest.encoder)
-        self._encoder = encoder
+        made_by = self.manifest.encoder
+        of_queries = made_by.get("query_encoder")
+        for_queries = of_queries is not None and identity.is_same_adapter(of_queries["adapter"], encoder.adapter)
+        identity.check_same_model(self.folder, made_by["query_encoder"] if for_queries else made_by, encoder)
+        canaries.check(self.folder, encoder, made_by, for_queries=for_queries)
+        self._encoders[for_queries] = encoder
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
@@ -295,10 +326,10 @@ class Index:
         for number, query in enumerate(queries):
             check_not_blank(query, name.format(number))
         options = identity.options_of(self.manifest.encoder, for_queries=True)
-        tokens = self.encoder.tokenize(queries, max_length=options.max_length, prompt=options.prompt)
+        tokens = self.query_encoder.tokenize(queries, max_length=options.max_length, prompt=options.prompt)
         for number, text in enumerate(tokens):
             if text.truncated:
-                (whole,) = self.encoder.tokenizer.encode([(options.prompt or "") + queries[number]])
+                (whole,) = self.query_encoder.tokenizer.encode([(options.prompt or "") + queries[number]])
                 raise ValueError(
                     f"{name.format(number)} has {len(whole.ids):,} tokens; expected at most {options.max_length}, the "
                     "maximum length of the index. Shorten it"
@@ -308,7 +339,7 @@ class Index:
     def encode_tokens(self, tokens: Sequence[Tokens]) -> Vectors:
         """Return the vectors (n, d) of tokenized queries, with the settings of the index."""
         options = identity.options_of(self.manifest.encoder, for_queries=True)
-        return cast(Vectors, self.encoder.encode_tokens(tokens, options))
+        return cast(Vectors, self.query_encoder.encode_tokens(tokens, options))
 
     def export(self, path: str | Path) -> None:
         """Write texts, columns and vectors in float32 to one file, atomically.

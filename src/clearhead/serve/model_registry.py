@@ -48,11 +48,13 @@ class ModelSpec:
         name: name of the model in the API.
         source: a folder or a Hub id.
         tasks: tasks of an encoder–decoder; None for those that its checkpoint lists.
+        adapter: as in `TextEncoder.from_pretrained`.
     """
 
     name: str
     source: str
     tasks: tuple[str, ...] | None
+    adapter: str | None
 
 
 @dataclass(frozen=True)
@@ -76,27 +78,35 @@ def model_specs(settings: Settings) -> list[ModelSpec]:
     """Return the models that the settings name.
 
     Raises:
-        ValueError: two models have the same name, or a task or its model is unknown.
+        ValueError: two models have the same name, or a task or the model of a task or adapter is unknown.
     """
-    tasks = dict(map(_parse_tasks, settings.tasks))
-    specs = [_parse_model(model, tasks) for model in settings.models]
+    tasks, adapters = dict(map(_parse_tasks, settings.tasks)), dict(map(_parse_adapter, settings.adapters))
+    specs = [_parse_model(model, tasks, adapters) for model in settings.models]
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"two models are named {name!r}; write --model NAME=MODEL to give one another name")
-    for name in tasks:
-        if name not in names:
-            raise ValueError(f"--task names the model {name!r}, which is not loaded; loaded: {', '.join(names)}")
+    for option, given in (("--task", tasks), ("--adapter", adapters)):
+        for name in given:
+            if name not in names:
+                raise ValueError(f"{option} names the model {name!r}, which is not loaded; loaded: {', '.join(names)}")
     return specs
 
 
-def _parse_model(argument: str, tasks: dict[str, tuple[str, ...]]) -> ModelSpec:
+def _parse_model(argument: str, tasks: dict[str, tuple[str, ...]], adapters: dict[str, str]) -> ModelSpec:
     name, source = argument, argument
     if Path(argument).expanduser().is_dir():
         name = Path(argument).expanduser().resolve().name  # clients must not see the path
     elif "=" in argument:
         name, _, source = argument.partition("=")
-    return ModelSpec(name, source, tasks.get(name))
+    return ModelSpec(name, source, tasks.get(name), adapters.get(name))
+
+
+def _parse_adapter(argument: str) -> tuple[str, str]:
+    name, _, adapter = argument.partition("=")
+    if not name or not adapter:
+        raise ValueError(f"--adapter expects NAME=ADAPTER; got {argument!r}")
+    return name, adapter
 
 
 def _parse_tasks(argument: str) -> tuple[str, tuple[str, ...]]:
@@ -124,7 +134,7 @@ def load_model(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> Lo
     folder = hub.resolve_model(spec.source)
     if spec.tasks and checkpoint_type(folder) != "seq2seq":
         raise ValueError("--task is only for encoder–decoders")
-    pipeline = load_pipeline(folder, precision=settings.precision, device=settings.device)
+    pipeline = load_pipeline(folder, precision=settings.precision, device=settings.device, adapter=spec.adapter)
     _check_precision(spec, pipeline, settings)
     pipeline.name = spec.name  # clients must not see the path
     _add_pass_hooks(pipeline, on_pass)
@@ -139,11 +149,14 @@ def _load_index(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> L
     """Open an index with the model that made it."""
     if spec.tasks:
         raise ValueError("--task is only for encoder–decoders")
+    if spec.adapter:
+        raise ValueError("--adapter is not for an index, which has its own adapters")
     precision = None if settings.precision == "auto" else settings.precision
     index = Index.open(Path(spec.source).expanduser(), precision=precision, device=settings.device)
-    _check_precision(spec, index.encoder, settings)
-    index.name = index.encoder.name = spec.name  # clients must not see the path
-    _add_pass_hooks(index.encoder, on_pass)
+    encoder = index.query_encoder
+    _check_precision(spec, encoder, settings)
+    index.name = encoder.name = spec.name  # clients must not see the path
+    _add_pass_hooks(encoder, on_pass)
     return LoadedModel(spec.name, {SearchHandler.task: SearchHandler(index, settings)})
 
 

@@ -11,6 +11,7 @@ class Settings:
     Args:
         models: models to load: folders, Hub ids, or NAME=FOLDER or NAME=ID.
         tasks: NAME=TASK,TASK for each encoder–decoder whose tasks differ from those in its checkpoint.
+        adapters: NAME=ADAPTER for each text encoder with an adapter.
         precision, device: as in `TextEncoder`.
         strict: raise an error if a model cannot run in the precision.
         api_keys: accepted API keys; empty to accept every request.
@@ -36,6 +37,7 @@ class Settings:
 
     models: Sequence[str]
     tasks: Sequence[str] = ()
+    adapters: Sequence[str] = ()
     precision: str = "auto"
     strict: bool = False
     device: str = "auto"

@@ -10,6 +10,21 @@ import typer
 
 from clearhead.cli import options
 
+Task = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=TASK,TASK",
+        help="Tasks of an encoder–decoder: translate, summarize, answer. Default: those in its config.json.",
+    ),
+]
+Adapter = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=ADAPTER",
+        help="Task whose adapter is merged into the weights of a model, such as retrieval.query.",
+    ),
+]
+
 
 def serve(
     model: Annotated[
@@ -21,13 +36,8 @@ def serve(
             help="A model folder, an index, a Hub id, or NAME=FOLDER or NAME=ID. Repeat the option for several.",
         ),
     ],
-    task: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=TASK,TASK",
-            help="Tasks of an encoder–decoder: translate, summarize, answer. Default: those in its config.json.",
-        ),
-    ] = None,
+    task: Task = None,
+    adapter: Adapter = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 for every address of this machine.")
     ] = "127.0.0.1",
@@ -67,6 +77,7 @@ def serve(
         device=device,
         api_keys=[] if api_key_file is None else read_api_keys(api_key_file),
         tasks=task or [],
+        adapters=adapter or [],
         queue_tokens=queue_tokens,
         drain_seconds=drain_seconds,
     )

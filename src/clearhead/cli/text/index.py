@@ -58,6 +58,13 @@ QueryPrompt = Annotated[
     str | None,
     typer.Option(help="Prompt of queries: a name or a text. Default: the model's prompt for queries, if any."),
 ]
+QueryAdapter = Annotated[
+    str | None,
+    typer.Option(
+        help="Task whose adapter queries use. Default: retrieval.query if --adapter is retrieval.passage, else that of "
+        "--adapter."
+    ),
+]
 
 
 def index(
@@ -75,6 +82,8 @@ def index(
     max_length: encode_command.MaxLength = None,
     prompt: Prompt = None,
     query_prompt: QueryPrompt = None,
+    adapter: encode_command.Adapter = None,
+    query_adapter: QueryAdapter = None,
     truncate_dim: encode_command.TruncateDim = None,
     batch_tokens: encode_command.BatchTokens = None,
     precision: options.Precision = options.PrecisionOption.auto,
@@ -98,14 +107,10 @@ def index(
         errors=errors.value,
         keep=kept_columns(keep, columns=("text", "index", "score")),
     )
-    from clearhead.pipelines.text_encoder import TextEncoder
     from clearhead.retrieval.build import BuildOptions
     from clearhead.runtime.vectors import EncodeOptions
 
-    made_by = _made_by(output, dtype) if append else {}
-    name = model or made_by.get("model", options.DEFAULT_MODEL)
-    asked = made_by["precision"] if append and precision is options.PrecisionOption.auto else precision.value
-    encoder = TextEncoder.from_pretrained(name, precision=asked, device=device)
+    encoder = _load_encoder(_made_by(output, dtype) if append else {}, model, precision, device, adapter)
     options.check_precision(precision, encoder.precision.name, strict)
     encode_options = EncodeOptions(
         pooling=None if pooling is None else pooling.value,
@@ -116,7 +121,7 @@ def index(
         truncate_dim=truncate_dim,
     )
     stored_dtype = DtypeOption.int8 if dtype is None else dtype
-    build_options = BuildOptions(stored_dtype.value, encode_options, query_prompt, resume, overwrite)
+    build_options = BuildOptions(stored_dtype.value, encode_options, query_prompt, query_adapter, resume, overwrite)
     start = time.perf_counter()
     stats, num_tokens = _run(encoder, corpus, output, build_options, append, quiet)
     _print_summary(stats, num_tokens, time.perf_counter() - start, output, quiet, as_json)
@@ -130,6 +135,22 @@ def _made_by(output: Path, dtype: DtypeOption | None) -> dict[str, Any]:
     if dtype is not None and dtype.value != existing.dtype:
         raise ValueError(f"{output} has the dtype {existing.dtype}; omit --dtype, or build the index again")
     return existing.encoder
+
+
+def _load_encoder(
+    made_by: dict[str, Any], model: str | None, precision: options.PrecisionOption, device: str, adapter: str | None
+) -> "TextEncoder":
+    """Load the model of documents; by default that of the index to which they are appended."""
+    from clearhead.pipelines.text_encoder import TextEncoder
+
+    is_default = precision is options.PrecisionOption.auto
+    return TextEncoder.from_pretrained(
+        model or made_by.get("model", options.DEFAULT_MODEL),
+        precision=made_by.get("precision", precision.value) if is_default else precision.value,
+        device=device,
+        revision=made_by.get("revision") if model is None else None,
+        adapter=made_by.get("adapter") if adapter is None else adapter or None,
+    )
 
 
 def _run(
