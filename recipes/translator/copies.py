@@ -46,7 +46,9 @@ def _raw(r: random.Random) -> str:
     if kind < 0.25:
         return f"{word}{r.choice(('', '.', '_'))}{invented_name(r).lower()}@{invented_name(r).lower()}.{r.choice(('com', 'org', 'de'))}"
     if kind < 0.5:
-        path = r.choice(("", f"/{invented_name(r).lower()}", f"/{word}/{r.randrange(100)}", f"/?q={word}&page={r.randrange(9)}"))
+        path = r.choice(
+            ("", f"/{invented_name(r).lower()}", f"/{word}/{r.randrange(100)}", f"/?q={word}&page={r.randrange(9)}")
+        )
         return f"{r.choice(('https://', 'https://www.', 'www.'))}{word}.{r.choice(('com', 'org', 'net', 'de'))}{path}"
     if kind < 0.8:
         letters = r.choice((_GREEK, _CYRILLIC))
@@ -94,7 +96,7 @@ def _is_shared(word: str, pair: Pair) -> bool:
     if any(len(re.findall(rf"(?<!\w){re.escape(word)}", side)) != 1 or word not in _words(side) for side in pair):
         return False
     # words such as "Was" and "So" start sentences of both languages
-    return word in _NAMES or word[0].isdigit() or not any(side.lstrip("„\"“").startswith(word) for side in pair)
+    return word in _NAMES or word[0].isdigit() or not any(side.lstrip('„"“').startswith(word) for side in pair)
 
 
 def _replaced(pair: Pair, names: dict[str, str]) -> Pair:

@@ -54,7 +54,9 @@ def fill(frame: Pair, target: str, r: random.Random) -> Pair:
     for language, text in zip(("en", "de"), frame, strict=True):
         remaining = {name: iter(own) for name, own in values.items()}
 
-        def form(match: re.Match[str], language: str = language, remaining: dict[str, Iterator[Value]] = remaining) -> str:
+        def form(
+            match: re.Match[str], language: str = language, remaining: dict[str, Iterator[Value]] = remaining
+        ) -> str:
             value = next(remaining[match[1]])
             forms = value.en_forms if language == "en" else value.de_forms
             usual = value.en if language == "en" else value.de

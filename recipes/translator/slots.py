@@ -77,7 +77,9 @@ def _half_or_quarter(r: random.Random, hour: int) -> Value:
     name, one = english(hour), german(hour)
     value = {
         "half": Value(f"half past {name}", f"halb {following}", (f"half {name}",)),
-        "past": Value(f"quarter past {name}", f"Viertel nach {one}", (f"a quarter past {name}",), (f"viertel nach {one}",)),
+        "past": Value(
+            f"quarter past {name}", f"Viertel nach {one}", (f"a quarter past {name}",), (f"viertel nach {one}",)
+        ),
         "to": Value(f"quarter to {name}", f"Viertel vor {one}", (f"a quarter to {name}",), (f"viertel vor {one}",)),
     }[r.choice(("half", "half", "past", "to"))]
     if r.random() < 0.2:
@@ -157,7 +159,9 @@ def count(r: random.Random) -> Value:
 
 def large(r: random.Random) -> Value:
     """A number of thousands or more, in digits or words."""
-    number = r.choice((r.randint(1000, 9999), r.randint(10_000, 999_999), 1000 * r.randint(1, 900), 100 * r.randint(11, 99)))
+    number = r.choice(
+        (r.randint(1000, 9999), r.randint(10_000, 999_999), 1000 * r.randint(1, 900), 100 * r.randint(11, 99))
+    )
     if number % 1000 == 0 and r.random() < 0.3:
         thousands = number // 1000
         return Value(f"{english(thousands)} thousand", f"{german(thousands, 'ein')}tausend")
@@ -179,7 +183,9 @@ def price(r: random.Random) -> Value:
     if kind < 0.2:
         return Value(f"${whole}.{cents:02}", f"{whole},{cents:02} Dollar", (), (f"{whole},{cents:02} $",))
     if kind < 0.4:
-        return Value(f"€{whole}.{cents:02}", f"{whole},{cents:02} €", (f"{whole}.{cents:02} €",), (f"{whole},{cents:02} Euro",))
+        return Value(
+            f"€{whole}.{cents:02}", f"{whole},{cents:02} €", (f"{whole}.{cents:02} €",), (f"{whole},{cents:02} Euro",)
+        )
     if kind < 0.5:
         return Value(f"{whole}.{cents:02} euros", f"{whole},{cents:02} Euro")
     if kind < 0.6:
@@ -187,10 +193,17 @@ def price(r: random.Random) -> Value:
     if kind < 0.7:
         number = r.choice((*range(2, 21), 30, 40, 50, 80, 100, 200, 500))
         unit = r.choice((("dollars", "Dollar"), ("euros", "Euro"), ("pounds", "Pfund")))
-        return Value(f"{english(number)} {unit[0]}", f"{german(number, 'ein')} {unit[1]}".replace("einhundert", "hundert"))
+        return Value(
+            f"{english(number)} {unit[0]}", f"{german(number, 'ein')} {unit[1]}".replace("einhundert", "hundert")
+        )
     if kind < 0.8:
         number = r.choice((100 * r.randint(10, 99), 1000 * r.randint(2, 400), r.randint(1000, 99_999)))
-        return Value(f"{number:,} euros", f"{german_digits(number)} Euro", (f"€{number:,}", f"{number} euros"), (f"{number} Euro",))
+        return Value(
+            f"{number:,} euros",
+            f"{german_digits(number)} Euro",
+            (f"€{number:,}", f"{number} euros"),
+            (f"{number} Euro",),
+        )
     if kind < 0.88:
         return Value(f"£{whole}", f"{whole} Pfund", (f"{whole} pounds",), (f"{whole} £",))
     if kind < 0.94:
@@ -227,7 +240,9 @@ duration = _measure(
     ("minutes", "Minuten", 2, 59), ("hours", "Stunden", 2, 30), ("days", "Tage", 2, 30), ("weeks", "Wochen", 2, 20),
     ("years", "Jahre", 2, 60), ("months", "Monate", 2, 30), decimals=False,
 )  # fmt: skip
-years_or_months = _measure(("years", "Jahre", 2, 60), ("months", "Monate", 2, 30), ("weeks", "Wochen", 2, 20), decimals=False)
+years_or_months = _measure(
+    ("years", "Jahre", 2, 60), ("months", "Monate", 2, 30), ("weeks", "Wochen", 2, 20), decimals=False
+)
 
 
 def dative(slot: Callable[[random.Random], Value]) -> Callable[[random.Random], Value]:
@@ -287,7 +302,9 @@ def floor(r: random.Random) -> Value:
 
 def score(r: random.Random) -> Value:
     first, second = r.randint(1, 6), r.randint(0, 5)
-    return Value(f"{first}–{second}", f"{first}:{second}", (f"{first}-{second}", f"{first}:{second}"), (f"{first}-{second}",))
+    return Value(
+        f"{first}–{second}", f"{first}:{second}", (f"{first}-{second}", f"{first}:{second}"), (f"{first}-{second}",)
+    )
 
 
 def name(r: random.Random) -> Value:

@@ -41,9 +41,11 @@ def is_installed(translator: str) -> bool:
     return translator in TRANSLATORS.values() and (_SHIPPED / translator / "config.json").is_file()
 
 
-def is_bundled(folder: Path) -> bool:
-    """Return whether a model folder is one of this package."""
-    return folder.parent == _SHIPPED
+def translator_direction(folder: Path) -> tuple[str, str] | None:
+    """Return source and target language if a model folder is a translator of this package."""
+    if folder.parent != _SHIPPED:
+        return None
+    return next((direction for direction, name in TRANSLATORS.items() if name == folder.name), None)
 
 
 def resolve_model(model: str | Path, revision: str | None = None) -> Path:

@@ -58,6 +58,7 @@ class TextToText(Pipeline[Seq2Seq]):
     Attributes:
         shortlist: the tokens that may translate each source token; None for all.
         copy_rule: how to copy URLs, emoji and words of other scripts from the source; None to copy nothing.
+        direction: source and target language of a translator of the package; None for other models.
 
     >>> from clearhead import TextToText
     >>> TextToText.from_pretrained(precision="float32", device="cpu")
@@ -80,6 +81,7 @@ class TextToText(Pipeline[Seq2Seq]):
         self.model, self.tokenizer, self.family, self.device = model, tokenizer, family, choose_device(device)
         self.name = f"of type {family.model_type}"
         self.shortlist: Shortlist | None = None
+        self.direction: tuple[str, str] | None = None
         rule = CopyRule(tokenizer)
         self.copy_rule: CopyRule | None = rule if rule.has_placeholders else None
         self.generation_config, self.prompts = generation_config, prompts or TaskPrompts({})
@@ -104,7 +106,8 @@ class TextToText(Pipeline[Seq2Seq]):
         """Load a model from a local folder or the Hugging Face Hub.
 
         Args:
-            name: a folder, a Hub id, or "tatoeba-en-de", the default: English to German, inside the package.
+            name: a folder, a Hub id, or a translator inside the package: "tatoeba-en-de", the default, from English to
+                German, or "tatoeba-de-en".
             precision, device: as in the class.
             revision: branch, tag or commit, for a Hub id.
             runtime: "torch", or "onnx" for a folder of `clearhead export --to onnx`, in float32 on the CPU.
@@ -142,12 +145,13 @@ class TextToText(Pipeline[Seq2Seq]):
                 int8_weights=int8_file(folder),
             )
         text_to_text.name = str(name)
-        if copy_unknown or (copy_unknown is None and hub.is_bundled(folder)):
+        text_to_text.direction = hub.translator_direction(folder)
+        if copy_unknown or (copy_unknown is None and text_to_text.direction is not None):
             text_to_text.copy_rule = CopyRule(text_to_text.tokenizer)
         elif copy_unknown is False:
             text_to_text.copy_rule = None
         if shortlist is None:
-            shortlist = text_to_text.precision.name == "int8" and hub.is_bundled(folder)
+            shortlist = text_to_text.precision.name == "int8" and text_to_text.direction is not None
         if shortlist:
             path = folder / SHORTLIST_FILE
             text_to_text.shortlist = read_shortlist(path, text_to_text.tokenizer, model.config)
@@ -368,7 +372,13 @@ class TextToText(Pipeline[Seq2Seq]):
 
     def _preparation(self) -> SourcePreparation:
         return SourcePreparation(
-            self.tokenizer, self.model.config, self.max_length, self.prompts.prefix, self.shortlist, self.copy_rule
+            self.tokenizer,
+            self.model.config,
+            self.max_length,
+            self.prompts.prefix,
+            self.shortlist,
+            self.copy_rule,
+            self.direction,
         )
 
     def _inference(self) -> Seq2SeqInference:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clearhead.data.corpus import Corpus
     from clearhead.pipelines.seq2seq.outputs import Generated
     from clearhead.pipelines.text_to_text import TextToText
+    from clearhead.pipelines.translator import Translator
 
 
 class RuntimeOption(StrEnum):
@@ -30,6 +31,24 @@ class RuntimeOption(StrEnum):
 _FIELDS = ("text", "token_ids", "tokens", "log_probs", "score", "complete", "truncated", "n_best", "parts")
 """Fields of a JSON line."""
 
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="Folder or Hugging Face Hub id of an encoder–decoder. Default: the bundled models for everyday English and "
+        "German.",
+        metavar="MODEL",
+    ),
+]
+CopyUnknown = Annotated[
+    bool | None,
+    typer.Option(
+        "--copy-unknown/--no-copy-unknown",
+        help="Copy URLs, e-mail addresses, codes, emoji and words in other scripts from the input. Default: for the "
+        "bundled models, and for models that were trained with placeholders.",
+    ),
+]
 NBest = Annotated[
     int,
     typer.Option(
@@ -72,11 +91,11 @@ def translate(
     context: typer.Context,
     sources: options.Texts = None,
     output: options.Output = None,
-    model: options.Translator = options.TRANSLATOR,
+    model: Model = None,
+    source_lang: options.From = None,
+    target_lang: options.To = None,
     beam_size: options.BeamSize = None,
     n_best: NBest = 1,
-    source_lang: options.SourceLang = None,
-    target_lang: options.TargetLang = None,
     prefix: Prefix = None,
     max_new_tokens: options.MaxNewTokens = None,
     min_new_tokens: options.MinNewTokens = None,
@@ -89,6 +108,7 @@ def translate(
     device: options.Device = "auto",
     runtime: Runtime = RuntimeOption.torch,
     shortlist: options.Shortlist = None,
+    copy_unknown: CopyUnknown = None,
     errors: Errors = ErrorsOption.strict,
     as_json: AsJson = False,
 ) -> None:
@@ -103,16 +123,30 @@ def translate(
         lock_output(context, output, [*corpus.sources, prefix])
         check_lines_output(output, as_json)
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
+    from clearhead.io import hub
     from clearhead.pipelines.text_to_text import WINDOW_TEXTS
+    from clearhead.pipelines.translator import Translator
 
-    translator = _load(model, precision, device, runtime, shortlist, strict)
-    translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
+    load = partial(
+        _load,
+        precision=precision,
+        device=device,
+        runtime=runtime,
+        shortlist=shortlist,
+        copy=copy_unknown,
+        strict=strict,
+    )
+    translator: TextToText | Translator
+    if model is None:
+        translator, languages = Translator(source_lang, target_lang, load), {}
+    else:
+        translator, source_lang, target_lang = for_languages(load(model), source_lang, target_lang)
+        languages = {"source_lang": source_lang, "target_lang": target_lang}
     _check_n_best(n_best, translator.generation_config.updated(beam_size=beam_size).beam_size)
     generate_iter = partial(
         translator.generate_iter,
         prefixes=prefixes,
-        source_lang=source_lang,
-        target_lang=target_lang,
+        **languages,
         strict=strict,
         window=window_texts(corpus, WINDOW_TEXTS),
         beam_size=beam_size,
@@ -124,8 +158,12 @@ def translate(
     if split_sentences:
         complete = _write_by_sentence(corpus, output, generate_iter, as_json)
     else:
-        complete = _write(corpus, output, generate_iter, as_json, warn_sentences=model == options.TRANSLATOR)
+        complete = _write(
+            corpus, output, generate_iter, as_json, warn_sentences=model is None or model in hub.TRANSLATORS.values()
+        )
     warn_truncated(complete.count(False), len(complete))
+    if isinstance(translator, Translator) and (report := translator.report()):
+        typer.echo(f"clearhead: {report}", err=True)
 
 
 def _load(
@@ -134,12 +172,18 @@ def _load(
     device: str,
     runtime: RuntimeOption,
     shortlist: bool | None,
+    copy: bool | None,
     strict: bool,
 ) -> "TextToText":
     from clearhead.pipelines.text_to_text import TextToText
 
     translator = TextToText.from_pretrained(
-        model, precision=precision.value, device=device, runtime=runtime.value, shortlist=shortlist
+        model,
+        precision=precision.value,
+        device=device,
+        runtime=runtime.value,
+        shortlist=shortlist,
+        copy_unknown=copy,
     )
     options.check_precision(precision, translator.precision.name, strict)
     return translator

@@ -49,6 +49,7 @@ class SourcePreparation:
         task_prefix: prefix of every source, such as "summarize: ".
         shortlist: the tokens that may translate each source token; None for all.
         copy_rule: how to copy parts of the source to the output; None to copy nothing.
+        direction: source and target language of a model for one direction, if they are known.
     """
 
     tokenizer: TextTokenizer
@@ -57,6 +58,7 @@ class SourcePreparation:
     task_prefix: str
     shortlist: Shortlist | None = None
     copy_rule: CopyRule | None = None
+    direction: tuple[str, str] | None = None
 
     @property
     def target_vocab_size(self) -> int:
@@ -118,6 +120,12 @@ class SourcePreparation:
         """
         start_id = self.model_config.start_id if config.start_id is None else config.start_id
         tokenizer = self.tokenizer
+        if self.direction is not None:
+            own_source, own_target = self.direction
+            if source_lang not in (None, own_source) or target_lang not in (None, own_target):
+                given = f"source_lang={source_lang!r} and target_lang={target_lang!r}"
+                raise ValueError(f"this model translates from {own_source!r} to {own_target!r}; got {given}")
+            source_lang = target_lang = None
         if source_lang is None and target_lang is None and not self._requires_language(config, start_id, texts):
             return tokenizer, start_id, config
         configured = tokenizer.for_languages(source_lang, target_lang)
