@@ -44,7 +44,8 @@ def _raw(r: random.Random) -> str:
     kind = r.random()
     word = invented_name(r).lower()
     if kind < 0.25:
-        return f"{word}{r.choice(('', '.', '_'))}{invented_name(r).lower()}@{invented_name(r).lower()}.{r.choice(('com', 'org', 'de'))}"
+        user = word + r.choice(("", ".", "_")) + invented_name(r).lower()
+        return f"{user}@{invented_name(r).lower()}.{r.choice(('com', 'org', 'de'))}"
     if kind < 0.5:
         path = r.choice(
             ("", f"/{invented_name(r).lower()}", f"/{word}/{r.randrange(100)}", f"/?q={word}&page={r.randrange(9)}")

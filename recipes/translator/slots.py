@@ -87,7 +87,7 @@ def _half_or_quarter(r: random.Random, hour: int) -> Value:
         en, de = ("in the morning", "morgens") if not afternoon else ("in the evening", "abends")
         if afternoon and hour < 6:
             en, de = "in the afternoon", "nachmittags"
-        return Value(f"{value.en} {en}", f"{value.de} {de}") if 4 < hour < 12 or afternoon and hour != 12 else value
+        return Value(f"{value.en} {en}", f"{value.de} {de}") if 4 < hour < 12 or (afternoon and hour != 12) else value
     return value
 
 

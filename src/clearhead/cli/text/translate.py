@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from clearhead.data.corpus import Corpus
     from clearhead.pipelines.seq2seq.outputs import Generated
     from clearhead.pipelines.text_to_text import TextToText
-    from clearhead.pipelines.translator import Translator
 
 
 class RuntimeOption(StrEnum):
@@ -36,8 +35,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="Folder or Hugging Face Hub id of an encoder–decoder. Default: the bundled models for everyday English and "
-        "German.",
+        help="Folder or Hugging Face Hub id of an encoder–decoder. Default: the bundled models for everyday English "
+        "and German.",
         metavar="MODEL",
     ),
 ]

@@ -124,7 +124,7 @@ class CopyRule:
         text = _DECOMPOSED.sub(lambda match: unicodedata.normalize("NFC", match.group()), text)
         spans = find_spans(text, self.is_known, numbers=numbers)
         start, end = _core(text, spans)
-        if not any(map(str.isalnum, text[start:end])):  # includes a text that is one span
+        if not any(map(str.isalnum, _outside(text, spans))):
             return ProtectedText("", before=text)
         inner = [span for span in spans if start <= span.start and span.end <= end]
         core, before, after = text[start:end], text[:start], text[end:]
@@ -153,7 +153,7 @@ class CopyRule:
             ids = self.tokenizer.target_ids(character)
             tokens = self.tokenizer.ids_to_tokens(ids)
             is_encoded = any(map(_BYTE.fullmatch, tokens)) or not self.tokenizer.special_ids.isdisjoint(ids)
-            known[character] = bool(ids) and not is_encoded
+            known[character] = bool(ids) and not is_encoded and character not in PLACEHOLDERS
         return known[character]
 
     @cached_property
@@ -174,6 +174,13 @@ def join_pieces(pieces: Sequence[Piece], outputs: Sequence[str]) -> str:
 def _as_unfinished(source: str, output: str) -> str:
     """Return an output without a full stop that its source does not have."""
     return output if source[-1] in ".!?…" else output.rstrip(".!?…")
+
+
+def _outside(text: str, spans: Sequence[Span]) -> str:
+    """Return what a text has outside of its spans."""
+    ends = [0, *(span.end for span in spans)]
+    starts = [*(span.start for span in spans), len(text)]
+    return "".join(text[end:start] for end, start in zip(ends, starts, strict=True))
 
 
 def _core(text: str, spans: Sequence[Span]) -> tuple[int, int]:
