@@ -1,4 +1,4 @@
-"""Learn the statistics of `clearhead.data.language`: the n-grams that tell English from German.
+"""Learn the statistics of `clearhead.pipelines.seq2seq.language_detection`: the n-grams that tell English from German.
 
 Usage: python tools/learn_language.py train.en train.de [NUMBER]
 
@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from clearhead.data.language import ngrams
+from clearhead.pipelines.seq2seq.language_detection import ngrams
 
 
 def main(english: Path, german: Path, number: int) -> None:

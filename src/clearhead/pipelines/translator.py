@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Unpack
 
-from clearhead.data.language import detect_language
+from clearhead.pipelines.seq2seq.language_detection import detect_language
 from clearhead.finite import error_context
 from clearhead.generation.config import GenerationConfig, GenerationOptions
 from clearhead.io import hub

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clearhead.data.corpus import Corpus
     from clearhead.pipelines.seq2seq.outputs import Generated
     from clearhead.pipelines.text_to_text import TextToText
+    from clearhead.pipelines.translator import Translator
 
 
 class RuntimeOption(StrEnum):
@@ -122,30 +123,14 @@ def translate(
         lock_output(context, output, [*corpus.sources, prefix])
         check_lines_output(output, as_json)
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
-    from clearhead.io import hub
     from clearhead.pipelines.text_to_text import WINDOW_TEXTS
-    from clearhead.pipelines.translator import Translator
 
-    load = partial(
-        _load,
-        precision=precision,
-        device=device,
-        runtime=runtime,
-        shortlist=shortlist,
-        copy=copy_unknown,
-        strict=strict,
-    )
-    translator: TextToText | Translator
-    if model is None:
-        translator, languages = Translator(source_lang, target_lang, load), {}
-    else:
-        translator, source_lang, target_lang = for_languages(load(model), source_lang, target_lang)
-        languages = {"source_lang": source_lang, "target_lang": target_lang}
+    load = partial(_load, precision, device, runtime, shortlist, copy_unknown, strict)
+    translator, languages = _choose_translator(model, source_lang, target_lang, load)
     _check_n_best(n_best, translator.generation_config.updated(beam_size=beam_size).beam_size)
     generate_iter = partial(
         translator.generate_iter,
         prefixes=prefixes,
-        **languages,
         strict=strict,
         window=window_texts(corpus, WINDOW_TEXTS),
         beam_size=beam_size,
@@ -153,26 +138,50 @@ def translate(
         max_new_tokens=max_new_tokens,
         min_new_tokens=min_new_tokens,
         length_penalty=length_penalty,
+        **languages,
     )
     if split_sentences:
         complete = _write_by_sentence(corpus, output, generate_iter, as_json)
     else:
-        complete = _write(
-            corpus, output, generate_iter, as_json, warn_sentences=model is None or model in hub.TRANSLATORS.values()
-        )
+        complete = _write(corpus, output, generate_iter, as_json, warn_sentences=_is_bundled(model))
     warn_truncated(complete.count(False), len(complete))
+    _report_directions(translator)
+
+
+def _choose_translator(
+    model: str | None, source: str | None, target: str | None, load: "Callable[[str], TextToText]"
+) -> "tuple[TextToText | Translator, dict[str, Any]]":
+    """Return a model, or the bundled ones for no model, and the languages that must be passed with each text."""
+    from clearhead.pipelines.translator import Translator
+
+    if model is None:
+        return Translator(source, target, load), {}
+    translator, source, target = for_languages(load(model), source, target)
+    return translator, {"source_lang": source, "target_lang": target}
+
+
+def _is_bundled(model: str | None) -> bool:
+    from clearhead.io import hub
+
+    return model is None or model in hub.TRANSLATORS.values()
+
+
+def _report_directions(translator: "TextToText | Translator") -> None:
+    """Report on standard error which directions were chosen, if they are not obvious."""
+    from clearhead.pipelines.translator import Translator
+
     if isinstance(translator, Translator) and (report := translator.report()):
         typer.echo(f"clearhead: {report}", err=True)
 
 
 def _load(
-    model: str,
     precision: options.PrecisionOption,
     device: str,
     runtime: RuntimeOption,
     shortlist: bool | None,
     copy: bool | None,
     strict: bool,
+    model: str,
 ) -> "TextToText":
     from clearhead.pipelines.text_to_text import TextToText
 

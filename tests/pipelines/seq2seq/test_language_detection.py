@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearhead.data.language import detect_language
+from clearhead.pipelines.seq2seq.language_detection import detect_language
 
 
 @pytest.mark.parametrize(

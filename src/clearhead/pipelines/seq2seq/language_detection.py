@@ -60,7 +60,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 def detect_language(text: str) -> tuple[str, bool]:
     """Return the language of a text, "en" or "de", and whether it is clear: other languages are not.
 
-    >>> from clearhead.data.language import detect_language
+    >>> from clearhead.pipelines.seq2seq.language_detection import detect_language
     >>> detect_language("Where is the station?"), detect_language("Wo ist der Bahnhof?"), detect_language("Où est-il?")
     (('en', True), ('de', True), ('de', False))
     """
