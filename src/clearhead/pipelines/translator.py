@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Unpack
 
-from clearhead.pipelines.seq2seq.language_detection import detect_language
 from clearhead.finite import error_context
 from clearhead.generation.config import GenerationConfig, GenerationOptions
 from clearhead.io import hub
+from clearhead.pipelines.seq2seq.language_detection import detect_language
 from clearhead.pipelines.seq2seq.outputs import Generated
 from clearhead.pipelines.text_to_text import WINDOW_TEXTS, TextToText
 from clearhead.runtime.streaming import chunked, with_prefixes
