@@ -26,7 +26,7 @@ help: ## list the targets
 
 # Install torch first, from PyTorch's index of CPU builds: PyPI's builds for Linux include gigabytes of CUDA libraries.
 # If that index is unreachable, pip's default index is used.
-$(VENV)/core: pyproject.toml constraints.txt hatch_build.py $(wildcard src/clearhead/kernels/native/*.[ch] web/*.* web/source/*.* web/source/*/*.*)
+$(VENV)/core: pyproject.toml constraints.txt hatch_build.py $(wildcard src/clearhead/kernels/native/*.[ch] web/*.* web/source/*.* web/source/*/*.* src/clearhead/inspection/report/assets/drawing/*.js)
 	$(PYTHON) -m venv $(VENV)
 	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt
 	$(PIP) --retries 0 --timeout 15 --index-url $(TORCH_INDEX) "torch==$(TORCH)" 2>/dev/null || $(PIP) "torch==$(TORCH)"
@@ -84,4 +84,4 @@ notebooks: $(VENV)/dev ## run the notebooks and store their outputs
 	$(BIN)/python notebooks/execute.py
 
 clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) docs/web/node_modules web/node_modules src/clearhead/export/web/static dist site htmlcov demo.html coverage.xml .coverage .coverage.*
+	rm -rf $(VENV) docs/web/node_modules docs/web/explorer web/node_modules src/clearhead/export/web/static dist site htmlcov demo.html coverage.xml .coverage .coverage.*

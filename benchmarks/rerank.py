@@ -19,10 +19,11 @@ import torch
 
 from clearhead import Reranker, tune_process
 from clearhead.benchmark import report
-from clearhead.benchmark.hardware import hardware_info, limit_isa
+from clearhead.benchmark.hardware import hardware_info, limit_isa, without_bfloat16
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.checkpoints import load_encoder, new_classifier
 from clearhead.io.hub import DEFAULT_MODEL, resolve_model
+from clearhead.runtime.precision import cpu_precisions
 from clearhead.tokenizers.tokenizer import Tokenizer
 
 QUERY_WORDS, PASSAGE_WORDS = 9, 68
@@ -100,10 +101,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = write_model(folder)
         candidates = {"sentence-transformers float32": Candidate(cross_encoder_rank, (folder, "float32", args.threads))}
-        for name in ("auto", "float32"):
+        for name in ("auto", *cpu_precisions()):
             candidates[f"clearhead {name}"] = Candidate(clearhead_rank, (folder, name, args.threads))
         results = run_benchmark(
-            candidates,
+            without_bfloat16(candidates, args.isa),
             items,
             lambda batch: sum(len(passages) for _, passages in batch),
             rounds=args.rounds,

@@ -253,7 +253,7 @@ def main():
     )
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16", "int8"])
     parser.add_argument("--number", type=int, default=5000, help="texts to choose from")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)

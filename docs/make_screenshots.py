@@ -9,6 +9,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from clearhead.export.web.export import export_web
 from clearhead.inspection.report import collect
 from clearhead.inspection.report.html import write_page
 
@@ -18,11 +19,16 @@ MARGIN = 16
 
 
 def save_screenshot(page, name, selector):
-    """Save one part of the page in 64 colors, which takes a fifth of the bytes without a visible difference."""
+    """Save one part of the page."""
     path = PICTURES / f"{name}.png"
     box = page.locator(selector).bounding_box()
     clip = {"x": box["x"] - MARGIN, "y": box["y"], "width": box["width"] + 2 * MARGIN, "height": box["height"]}
     page.screenshot(path=path, clip=clip)
+    compress(path)
+
+
+def compress(path):
+    """Write a picture again in 64 colors, which takes a fifth of the bytes without a visible difference."""
     Image.open(path).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
@@ -50,14 +56,22 @@ def main():
         page.locator("details.step", has_text="softmax").first.locator("summary").click()
         page.locator(".cells[data-ready]").first.wait_for()
         page.locator("#attention-view select").first.select_option("1")
-        page.locator("h3", has_text="Cross, layer 1").wait_for()
+        page.locator("h3", has_text="Cross-attention, layer 1").wait_for()
         save_screenshot(page, "pipeline", "#pipeline")
         save_screenshot(page, "attention", "#attention")
-        # the page scrolls the beams sideways; the picture shows all of them
-        width = page.locator("#beam-view svg").evaluate("tree => tree.getBoundingClientRect().width")
-        page.set_viewport_size({"width": round(width) + 80, "height": 4000})
-        page.locator("main").evaluate("main => { main.style.maxWidth = 'none'; }")
         save_screenshot(page, "beams", "#beams")
+        save_explorer(chromium, Path(folder))
+
+
+def save_explorer(chromium, folder):
+    """Save the upper part of the explorer's page."""
+    export_web("tatoeba-en-de", folder / "explorer")
+    page = chromium.new_page(viewport={"width": 1100, "height": 1110}, color_scheme="light")
+    page.goto((folder / "explorer" / "index.html").as_uri())
+    page.wait_for_selector("html[data-ready=yes]:not([data-busy])")
+    page.wait_for_timeout(500)  # the lines move
+    page.screenshot(path=PICTURES / "explorer.png")
+    compress(PICTURES / "explorer.png")
 
 
 if __name__ == "__main__":

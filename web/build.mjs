@@ -6,7 +6,9 @@ import { gzip } from "node:zlib";
 
 const OUT = new URL("../src/clearhead/export/web/static/", import.meta.url);
 const RUNTIME = new URL("node_modules/onnxruntime-web/", import.meta.url);
-const common = { bundle: true, minify: true, write: false, target: "es2022", logLevel: "error", legalComments: "none", charset: "utf8" };
+// drawings that the page of `clearhead view` shares; it works without a build
+const DRAWING = new URL("../src/clearhead/inspection/report/assets/drawing", import.meta.url).pathname;
+const common = { alias: { "@drawing": DRAWING }, bundle: true, minify: true, write: false, target: "es2022", logLevel: "error", legalComments: "none", charset: "utf8" };
 
 const bundle = async (options) => (await build({ ...common, ...options })).outputFiles[0].text;
 

@@ -1,19 +1,18 @@
 """Measure exact search in an index of many vectors, next to numpy's float32 matrix multiplication with the same file.
 
 Usage: python benchmarks/scale/search.py TEXTS [--rows 1000000] [--queries 1000] [--texts 20000] [--noise 0.5]
-       [--dtype int8] [--threads 2] [--folder FOLDER] [--json FILE]
+       [--dtype int8] [--threads 2] [--rounds 5] [--folder FOLDER] [--json FILE]
 
 TEXTS has one text per line. Its first lines are encoded, and each vector of the index is one of theirs plus random
-noise, normalized again. The last lines are the queries. A new process opens the index and measures the time to open
-it, the time of each query, and its peak memory. Another process measures numpy's product of the float32 vectors, mapped
-into memory, with each query, with and without the selection of the ten largest. A third one computes the ten largest
-in float64. --folder keeps the index.
+noise, normalized again. The last lines are the queries. One process opens the index and searches it; another one
+computes numpy's product of the float32 vectors, mapped into memory, with a query, without and with the selection of the
+ten largest. They take turns, and the speed is the ratio of their medians in a round. A third process computes the ten
+largest in float64. --folder keeps the index.
 """
 
 import argparse
 import json
 import multiprocessing
-import resource
 import statistics
 import tempfile
 import time
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 
 from clearhead import Index, TextEncoder
-from clearhead.benchmark.hardware import hardware_info
+from clearhead.benchmark.hardware import hardware_info, peak_memory
 from clearhead.retrieval.files import IndexWriter
 from clearhead.retrieval.identity import describe_encoder
 from clearhead.retrieval.manifest import MANIFEST, Manifest
@@ -31,6 +30,8 @@ from clearhead.runtime.vectors import EncodeOptions
 
 TOP = 10
 WINDOW = 50_000
+
+state = {}
 
 
 def write_index(folder, encoder, base, rows, noise, dtype):
@@ -50,40 +51,67 @@ def write_index(folder, encoder, base, rows, noise, dtype):
 
 
 def milliseconds(run, items):
-    """Return the median time of a call, the 90th percentile, and the results."""
-    run(items[0])
+    """Return the time of each call, and the results."""
     times, results = [], []
     for item in items:
         start = time.perf_counter()
         results.append(run(item))
         times.append(1000 * (time.perf_counter() - start))
-    return {"median": statistics.median(times), "p90": statistics.quantiles(times, n=10)[-1]}, results
+    return times, results
 
 
-def measure_index(folder, queries, threads):
-    """Open the index and search it."""
+def open_index(folder, threads):
+    """Open the index in this process and return the time."""
     torch.set_num_threads(threads)
     start = time.perf_counter()
-    index = Index.open(folder)
-    opened = time.perf_counter() - start
-    times, found = milliseconds(lambda query: index.search_vectors(query[None], TOP), list(queries))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    rows = np.concatenate([one.rows for one in found])
-    return {"open_s": opened, "ms": times, "peak_mb": peak}, rows
+    state["index"] = Index.open(folder)
+    return time.perf_counter() - start
 
 
-def measure_numpy(folder, queries, threads):
-    """Compute numpy's product with each query."""
-    vectors = Index.open(folder).stored_vectors
-    product, _ = milliseconds(lambda query: vectors @ query, list(queries[:100]))
+def search_index(queries):
+    """Search the index with each query; return the times, the rows and the peak memory so far."""
+    times, found = milliseconds(lambda query: state["index"].search_vectors(query[None], TOP), list(queries))
+    return times, np.concatenate([one.rows for one in found]), peak_memory()
+
+
+def search_numpy(queries):
+    """Compute numpy's product with each query, without and with the ten largest; return the times and the rows."""
+    vectors = state["index"].stored_vectors
 
     def search(query):
         scores = vectors @ query
         best = np.argpartition(scores, -TOP)[-TOP:]
         return best[np.argsort(-scores[best])]
 
-    whole, rows = milliseconds(search, list(queries[:100]))
-    return {"product_ms": product, "search_ms": whole}, np.stack(rows)
+    product, _ = milliseconds(lambda query: vectors @ query, list(queries))
+    whole, rows = milliseconds(search, list(queries))
+    return product, whole, np.stack(rows)
+
+
+def measure(folder, queries, threads, rounds):
+    """Measure both in turns, each in its own process; return the figures, the rows, and numpy's for some queries."""
+    context = multiprocessing.get_context("spawn")
+    parts = np.array_split(queries, rounds)
+    with context.Pool(1) as own, context.Pool(1) as other:
+        opened = own.apply(open_index, (folder, threads))
+        other.apply(open_index, (folder, threads))
+        own.apply(search_index, (queries[:5],))
+        other.apply(search_numpy, (queries[:5],))
+        results = [(own.apply(search_index, (part,)), other.apply(search_numpy, (part[:20],))) for part in parts]
+    speeds = [statistics.median(numpy[0]) / statistics.median(index[0]) for index, numpy in results]
+    times = [milliseconds for index, _ in results for milliseconds in index[0]]
+    figures = {
+        "index": {"open_s": opened, "median_ms": statistics.median(times), "peak_mib": results[-1][0][2],
+                  "p90_ms": statistics.quantiles(times, n=10)[-1]},
+        "numpy": {"product_ms": statistics.median(t for _, numpy in results for t in numpy[0]),
+                  "search_ms": statistics.median(t for _, numpy in results for t in numpy[1])},
+        "speed": {"median": statistics.median(speeds), "lowest": min(speeds), "highest": max(speeds)},
+    }  # fmt: skip
+    rows = np.concatenate([index[1] for index, _ in results])
+    starts = np.cumsum([0, *map(len, parts[:-1])])
+    checked = np.concatenate([start + np.arange(len(one[1][2])) for start, one in zip(starts, results, strict=True)])
+    same = np.sort(rows[checked]) == np.sort(np.concatenate([numpy[2] for _, numpy in results]))
+    return figures | {"checked": len(checked), "same_rows_as_numpy": int(same.all(axis=1).sum())}, rows
 
 
 def exact_rows(folder, queries, threads):
@@ -94,7 +122,7 @@ def exact_rows(folder, queries, threads):
         top = np.argpartition(scores, -TOP, axis=0)[-TOP:]
         best.append((top + start, np.take_along_axis(scores, top, axis=0)))
     rows, scores = (np.concatenate(parts) for parts in zip(*best, strict=True))
-    return {}, np.take_along_axis(rows, np.argsort(-scores, axis=0, kind="stable")[:TOP], axis=0).T
+    return np.take_along_axis(rows, np.argsort(-scores, axis=0, kind="stable")[:TOP], axis=0).T
 
 
 def in_new_process(measure, *arguments):
@@ -107,7 +135,7 @@ def parse_arguments():
     """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts_file", metavar="TEXTS")
-    for name, default in (("rows", 1_000_000), ("queries", 1000), ("texts", 20_000), ("threads", 2)):
+    for name, default in (("rows", 1_000_000), ("queries", 1000), ("texts", 20_000), ("threads", 2), ("rounds", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--noise", type=float, default=0.5)
     parser.add_argument("--dtype", default="int8")
@@ -117,33 +145,33 @@ def parse_arguments():
 
 
 def main():
-    """Build the index if it is missing, measure and print."""
+    """Measure and print."""
     arguments = parse_arguments()
     lines = [line for line in Path(arguments.texts_file).read_text(encoding="utf-8").splitlines() if line.strip()]
-    folder = arguments.folder or Path(tempfile.mkdtemp()) / "index"
+    with tempfile.TemporaryDirectory() as workspace:
+        report = compare(arguments, lines, arguments.folder or Path(workspace))
+    print(json.dumps(report, indent=2, default=str))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=2, default=str) + "\n", encoding="utf-8")
+
+
+def compare(arguments, lines, folder):
+    """Build the index if it is missing, and return the figures."""
     encoder = TextEncoder.from_pretrained()
     queries = encoder.encode(lines[-arguments.queries :], normalize=True)
     if not (folder / MANIFEST).exists():
         folder.mkdir(parents=True, exist_ok=True)
         base = encoder.encode(lines[: arguments.texts], normalize=True)
         write_index(folder, encoder, base, arguments.rows, arguments.noise, arguments.dtype)
-    measured, rows = in_new_process(measure_index, folder, queries, arguments.threads)
-    numpy, numpy_rows = in_new_process(measure_numpy, folder, queries, arguments.threads)
-    _, expected = in_new_process(exact_rows, folder, queries, arguments.threads)
-    report = {
+    figures, rows = measure(folder, queries, arguments.threads, arguments.rounds)
+    expected = in_new_process(exact_rows, folder, queries, arguments.threads)
+    return figures | {
         "rows": arguments.rows,
         "queries": len(queries),
         "dtype": arguments.dtype,
-        "index": measured,
-        "numpy": numpy,
-        "speed": numpy["product_ms"]["median"] / measured["ms"]["median"],
         "exact": int((rows == expected).all(axis=1).sum()),
-        "same_rows_as_numpy": int((np.sort(rows[: len(numpy_rows)]) == np.sort(numpy_rows)).all(axis=1).sum()),
         "hardware": hardware_info(arguments.threads, ["clearhead", "torch", "numpy"]),
     }
-    print(json.dumps(report, indent=2, default=str))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=2, default=str) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

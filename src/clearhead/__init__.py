@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from clearhead.inspection.lint.lint import lint as lint
     from clearhead.inspection.lint.lint_masks import lint_masks as lint_masks
     from clearhead.inspection.lint.rule import Finding as Finding
+    from clearhead.inspection.report.page import Page as Page
+    from clearhead.inspection.report.page import view as view
     from clearhead.inspection.trace.records import Step as Step
     from clearhead.inspection.trace.records import Trace as Trace
     from clearhead.inspection.trace.trace import trace as trace
@@ -87,6 +89,7 @@ _HOME = {
     "MaskedLanguageModel": "models.heads",
     "MultiHeadAttention": "layers.attention",
     "MultiVectorEncoder": "pipelines.encoding.multi_vector_encoder",
+    "Page": "inspection.report.page",
     "PositionalEncoding": "layers.embedding",
     "PositionwiseFeedForward": "layers.feedforward",
     "QuestionAnswerer": "pipelines.question_answerer",
@@ -113,6 +116,7 @@ _HOME = {
     "traced": "inspection.trace.trace",
     "tune_process": "runtime.process",
     "verify": "inspection.verify.verify",
+    "view": "inspection.report.page",
     "watch": "inspection.attention.capture",
 }
 

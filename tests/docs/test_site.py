@@ -49,8 +49,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pages(folder):
-    """The names of all pages, without the one for missing pages, whose links start at the host."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.html") if path.name != "404.html")
+    """The names of all pages, without the one for missing pages, whose links start at the host, and the explorer."""
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*.html"))
+    return sorted(name for name in names if name not in ("404.html", "explorer/index.html"))
 
 
 class _Silent(http.server.SimpleHTTPRequestHandler):
@@ -109,6 +110,16 @@ def test_links_and_anchors_exist(folder, pages):
             if not target.is_file() or (anchor and unquote(anchor) not in known):
                 broken.append((path.relative_to(folder).as_posix(), link))
     assert broken == []
+
+
+def test_the_front_page_leads_to_the_explorer(tab, address, folder):
+    assert not (folder / "explorer" / "disk").exists()
+    opened(tab, address, "index.html")
+    tab.get_by_role("link", name="Open the explorer").click()
+    tab.wait_for_selector("html[data-ready=yes]:not([data-busy])", timeout=120_000)
+    assert tab.locator("#output").inner_text() == "Die alte Brücke wurde nach dem Sturm geschlossen."
+    assert [request for request in tab.foreign if not request.startswith("blob:")] == []
+    assert tab.errors == []
 
 
 def test_every_page_of_the_documentation_is_built(folder):

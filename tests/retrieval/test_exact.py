@@ -1,5 +1,7 @@
 """The best rows are those of the dot products in float64, whatever the vectors."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -88,13 +90,19 @@ def test_bounds_of_codes_contain_the_exact_products(tmp_path_factory, isa, seed,
         assert (lower <= [block.max() for block in blocks]).all()
 
 
+def bounds_of(codes, bounds, query, factors, isa):
+    upper = np.empty(len(codes), np.float32)
+    lower = library.search_bounds(codes, bounds, query, factors, upper, isa)
+    return upper, lower
+
+
 def test_kernels_of_all_instruction_sets_compute_the_same_bits():
     chance = np.random.default_rng(0)
     for width in (1, 31, 32, 64, 100, 384, 1030):
         codes, bounds = quantize_rows(chance.standard_normal((150, width)).astype(np.float32))
         query = quantize_query(chance.standard_normal(width).astype(np.float32))
         factors = (query.scale, query.norm, 1e-5)
-        found = [library.search_bounds(codes, bounds, query.codes, factors, isa) for isa in library.supported()]
+        found = [bounds_of(codes, bounds, query.codes, factors, isa) for isa in library.supported()]
         sums = codes.astype(np.int64) @ query.codes.astype(np.int64)
         for upper, lower in found:
             scores = sums.astype(np.float32) * (np.float32(query.scale) * bounds[:, 0])
@@ -109,8 +117,20 @@ def test_largest_codes_do_not_overflow():
         query = quantize_query(np.ones(width, np.float32))
         assert np.abs(codes).min() == 127
         for isa in library.supported():
-            upper, _ = library.search_bounds(codes, bounds, query.codes, (query.scale, query.norm, 0.0), isa)
+            upper, _ = bounds_of(codes, bounds, query.codes, (query.scale, query.norm, 0.0), isa)
             np.testing.assert_allclose(upper, [width, -width], rtol=1e-3)
+
+
+def test_threads_do_not_share_bounds(tmp_path):
+    chance = np.random.default_rng(0)
+    stored = write_vectors(tmp_path, chance.standard_normal((5000, 32)).astype(np.float32), "int8")
+    queries = chance.standard_normal((64, 32)).astype(np.float32)
+    expected = [exact.search_exact(stored, query[None], 5).rows for query in queries]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            found = pool.map(lambda query: exact.search_exact(stored, query[None], 5).rows, queries)
+            for one, other in zip(expected, found, strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 def test_few_rows_are_computed_again(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 STATE = """
-import csv, ctypes, gc, json, locale, logging, os, random, signal, sys, warnings
+import csv, ctypes, gc, json, locale, logging, multiprocessing, os, random, signal, sys, warnings
 
 calls = []
 
@@ -19,6 +19,7 @@ ctypes.CDLL = Recorder
 
 import numpy as np
 import rich.style  # draws a random number when it is imported
+import sympy.utilities.exceptions  # torch imports it when it needs it, and it filters its own warnings
 import torch
 
 def state():
@@ -35,9 +36,11 @@ def state():
         "dtype": str(torch.get_default_dtype()),
         "gradients": torch.is_grad_enabled(),
         "determinism": [torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()],
-        "oneDNN": [torch.backends.mkldnn.enabled, torch.backends.mkldnn.flags.__module__],
+        "oneDNN": [str(getattr(torch.backends.mkldnn, name)) for name in ("enabled", "deterministic", "allow_tf32")],
+        "start method": multiprocessing.get_start_method(allow_none=True),
+        "warnings": [str(entry) for entry in warnings.filters],
         "csv": csv.field_size_limit(),
-        "logging": [logging.root.level, len(logging.root.handlers)],
+        "logging": [logging.root.level, len(logging.root.handlers), logging.root.manager.disable],
         "hooks": [str(sys.excepthook), str(sys.unraisablehook)],
         "recursion": sys.getrecursionlimit(),
         "collector": [gc.isenabled(), gc.get_threshold()],

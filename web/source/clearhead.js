@@ -11,7 +11,7 @@
  *
  * - headOff: heads to switch off, [{ part: "encoder" | "decoder" | "cross", layer, head }]; their values are zeros.
  * - layerOff: layers to switch off, [{ part: "encoder" | "decoder", layer }]; they return their input.
- * - maskedSource: indices of source tokens that no query may attend to.
+ * - maskedSource: indices of source tokens that no query may attend to; in `encode`, such a list for each text.
  * - temperature: divides the logits of the alternatives; 1 by default.
  * - signal: an AbortSignal; the call then rejects with an AbortError.
  */
@@ -37,11 +37,13 @@ export function missingFeature() {
 export async function load(folder = ".", { onProgress } = {}) {
   const missing = missingFeature();
   if (missing) throw new Error(`This browser has no ${missing}. Use a version of 2023 or later`);
-  const content = await readFolder(folder, onProgress);
   const code = URL.createObjectURL(new Blob([WORKER_CODE], { type: "text/javascript" }));
   const remote = new Remote(new Worker(code));
   try {
-    const transfer = [content.runtime, ...Object.values(content.files)].map(({ buffer }) => buffer);
+    const { runtime, files } = readFolder(folder, onProgress);
+    const started = runtime.then((bytes) => remote.call("start", [bytes], { transfer: [bytes.buffer] }));
+    const [content] = await Promise.all([files, started]); // the runtime starts while the weights arrive
+    const transfer = Object.values(content).map(({ buffer }) => buffer);
     return new Model(remote, await remote.call("load", [content], { transfer }));
   } catch (error) {
     remote.close();
@@ -106,7 +108,8 @@ class Model {
    * - text, ids, tokens, logProbs, score, complete: the best output; `logProbs` is without the prefix.
    * - attention: { encoder (N, H, M, M), self (N, H, L, L), cross (N, H, L, M) }, each { data, shape }. Row i is the
    *   query that produces token i of the output.
-   * - alternatives: for each new token the most probable tokens, [{ id, token, probability }].
+   * - probabilities: that of each token of the output.
+   * - alternatives: for each token of the output the most probable tokens, [{ id, token, probability }].
    * - hypotheses: all outputs of the search, best first.
    * - beams: for each step the candidates, best first, [{ id, token, parent, logProb, score, ended, kept }]. `kept` is
    *   the index of a candidate that goes on, `parent` that of the candidate before it.

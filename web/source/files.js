@@ -36,11 +36,11 @@ async function unpack(bytes) {
 }
 
 /**
- * Return the runtime and the model's files of an exported folder.
+ * Return promises of the bytes of the runtime, and of {name: bytes} of the model's files, in an exported folder.
  *
  * `onProgress` receives the number of bytes so far.
  */
-export async function readFolder(folder, onProgress = () => {}) {
+export function readFolder(folder, onProgress = () => {}) {
   const fromDisk = new URL(folder, document.baseURI).protocol === "file:";
   let total = 0;
   const onBytes = (bytes) => onProgress((total += bytes));
@@ -48,11 +48,13 @@ export async function readFolder(folder, onProgress = () => {}) {
     const name = path.split("/").pop();
     const bytes = fromDisk ? await readScript(`${folder}/disk/${name}.js`, name) : await fetchFile(`${folder}/${path}`, onBytes);
     if (fromDisk) onBytes(bytes.length);
-    return [name, await unpack(bytes)];
+    return unpack(bytes);
   };
-  const description = await read("model/model.json");
-  const { kind } = JSON.parse(new TextDecoder().decode(description[1]));
-  const names = ["tokenizer.json", "weights.bin", "encoder.onnx", ...(kind === "encoder" ? [] : ["decoder.onnx"])];
-  const [[, runtime], ...others] = await Promise.all([read("runtime.wasm.gz"), ...names.map((name) => read(`model/${name}`))]);
-  return { runtime, files: Object.fromEntries([description, ...others]) };
+  const readModel = async () => {
+    const names = ["model.json", "tokenizer.json", "weights.bin", "encoder.onnx"], first = Promise.all(names.map((name) => read(`model/${name}`)));
+    const files = Object.fromEntries((await first).map((bytes, index) => [names[index], bytes]));
+    const { kind } = JSON.parse(new TextDecoder().decode(files["model.json"]));
+    return kind === "encoder" ? files : { ...files, "decoder.onnx": await read("model/decoder.onnx") };
+  };
+  return { runtime: read("runtime.wasm.gz"), files: readModel() };
 }

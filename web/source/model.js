@@ -88,8 +88,9 @@ class SentenceEncoder extends Model {
   /** Return the vector of each text, the cosines of all pairs, and the tokens and attention of each text. */
   async encode(texts, options = {}) {
     const results = [];
-    for (const text of texts) {
-      const { ids, tokens, truncated } = this.tokenize(text), outputs = await this.runEncoder(ids, options);
+    for (const [index, text] of texts.entries()) {
+      const { ids, tokens, truncated } = this.tokenize(text), maskedSource = options.maskedSource?.[index];
+      const outputs = await this.runEncoder(ids, { ...options, maskedSource });
       results.push({ text, ids, tokens, truncated, vector: Float32Array.from(outputs.vector.data), encoder: details(outputs) });
     }
     const cosines = results.map((one) => results.map((other) => cosine(one.vector, other.vector)));
@@ -160,11 +161,14 @@ class DecodingRun {
     return result;
   }
 
+  logProbs(step, row, temperature) {
+    const { data, dims } = this.steps[step].logits, size = dims[1];
+    return logSoftmax(data.subarray(row * size, (row + 1) * size), temperature);
+  }
+
   /** Return the most probable tokens of a target's row at a step. */
   alternatives(step, row, temperature = 1) {
-    const { data, dims } = this.steps[step].logits, size = dims[1];
-    const logProbs = logSoftmax(data.subarray(row * size, (row + 1) * size), temperature);
-    const { tokenizer } = this.model;
+    const logProbs = this.logProbs(step, row, temperature), { tokenizer } = this.model;
     return topIndices(logProbs, ALTERNATIVES).map((id) => ({ id, token: tokenizer.toTokens([id])[0], probability: Math.exp(logProbs[id]) }));
   }
 }
@@ -201,19 +205,21 @@ class Translator extends Model {
     const { prefix = [], numBeams, temperature } = options, config = { ...this.description.generation };
     if (numBeams) config.beam_size = numBeams;
     const run = await this.run(text, prefix, options, onStep), source = sourceOf(run.encoded);
-    if (!text.trim()) return { source, text: "", ids: [], tokens: [], logProbs: [], score: 0, alternatives: [], hypotheses: [], beams: [] };
-    const { hypotheses, steps } = await search(run, config), given = run.prefix.length - 1, [best] = hypotheses;
-    const rows = [...Array(given).fill(0), ...best.rows];
+    if (!text.trim()) return { source, text: "", ids: [], tokens: [], logProbs: [], score: 0, probabilities: [], alternatives: [], hypotheses: [], beams: [] };
+    const { hypotheses, steps } = config.eos_ids.includes(prefix.at(-1)) ? await ended(run) : await search(run, config), [best] = hypotheses;
     const describe = (one) => {
       const ids = [...prefix, ...one.ids];
       return { ids, tokens: this.tokenizer.toTokens(ids), text: this.tokenizer.decode(ids), logProbs: one.logProbs, score: one.score };
     };
+    const output = describe(best), given = run.prefix.length - 1, rows = [...Array(given).fill(0), ...best.rows];
+    const first = rows.length - output.ids.length, stepOf = (index) => [first + index, rows[first + index]];
     return {
       source,
-      ...describe(best),
-      complete: config.eos_ids.includes(best.ids.at(-1)),
+      ...output,
+      complete: config.eos_ids.includes(output.ids.at(-1)),
+      probabilities: output.ids.map((id, index) => Math.exp(run.logProbs(...stepOf(index))[id])),
       attention: { encoder: details(run.encoded.outputs).attention, ...run.attention(rows) },
-      alternatives: best.rows.map((row, index) => run.alternatives(given + index, row, temperature)),
+      alternatives: output.ids.map((_, index) => run.alternatives(...stepOf(index), temperature)),
       hypotheses: hypotheses.map(describe),
       beams: steps.map((candidates) => candidates.map((one) => ({ ...one, token: this.tokenizer.toTokens([one.id])[0] }))),
     };
@@ -233,6 +239,12 @@ class Translator extends Model {
       encoder: details(run.encoded.outputs),
     };
   }
+}
+
+/** Return the result of a search after a prefix that has ended: its only hypothesis adds nothing. */
+async function ended(run) {
+  for (const id of run.prefix.slice(0, -1)) await run.step([id], [0]);
+  return { hypotheses: [{ ids: [], logProbs: [], score: 0, rows: [] }], steps: [] };
 }
 
 const sourceOf = ({ ids, tokens, truncated }) => ({ ids, tokens, truncated });

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16", "i8mm")
+_FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16", "i8mm")
 
 _ISA_VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "CT2_FORCE_CPU_ISA")
 
@@ -35,6 +35,9 @@ def hardware_info(threads: int, packages: Sequence[str]) -> dict[str, Any]:
             continue
     return {
         "processor": cpuinfo.get("model name") or platform.processor() or platform.machine(),
+        # in virtual machines, generations of a processor can share one name: Zen 4 is family 25, Zen 5 is 26
+        "cpu_family": cpuinfo.get("cpu family"),
+        "cpu_model": cpuinfo.get("model"),
         "instructions": [flag for flag in _FLAGS if flag in flags],
         "limited_to": os.environ.get("ATEN_CPU_CAPABILITY"),
         "cores": os.cpu_count(),

@@ -42,10 +42,11 @@ def is_installed(translator: str) -> bool:
 
 
 def translator_direction(folder: Path) -> tuple[str, str] | None:
-    """Return source and target language if a model folder is a translator of this package."""
-    if folder.parent != _SHIPPED:
-        return None
-    return next((direction for direction, name in TRANSLATORS.items() if name == folder.name), None)
+    """Return source and target language if a folder is a translator of this package, not another one of its name."""
+    resolved = folder.resolve()
+    return next(
+        (direction for direction, name in TRANSLATORS.items() if resolved == (_SHIPPED / name).resolve()), None
+    )
 
 
 def resolve_model(model: str | Path, revision: str | None = None) -> Path:

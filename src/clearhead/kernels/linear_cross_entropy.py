@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from clearhead.equations.losses import check_targets
+from clearhead.kernels.native import library
 
 _LOGITS = {"cpu": 2**21}
 """Logits in a chunk on a device: few enough for a CPU cache."""
@@ -56,6 +57,9 @@ def linear_cross_entropy(
         index_K = counts_N.nonzero()[:, 0]
         hidden_ND, targets_N = hidden_ND.index_select(0, index_K), targets_N.index_select(0, index_K)
 
+    if (isa := _native_isa(hidden_ND, weight_VD)) is not None:
+        return _chunked_sum(_native_step(targets_N, bias_V, smoothing, isa), [(hidden_ND, weight_VD, bias_V)], raw=True)
+
     buffer_CV = torch.empty(0, device=hidden_ND.device)
 
     def step(logits: Sequence[Tensor], rows: slice, needs_grad: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
@@ -65,6 +69,26 @@ def linear_cross_entropy(
         return loss, [buffer_CV if needs_grad[0] else None]
 
     return _chunked_sum(step, [(hidden_ND, weight_VD, bias_V)])
+
+
+def _native_isa(hidden_ND: Tensor, weight_VD: Tensor) -> str | None:
+    """Return the instruction set of the compiled kernel, or None where it does not compute these dtypes."""
+    kind = hidden_ND.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden_ND.dtype
+    usable = kind == "cpu" and hidden_ND.dtype == weight_VD.dtype == torch.float32
+    return library.cross_entropy_isa() if usable and dtype in (torch.float32, torch.bfloat16) else None
+
+
+def _native_step(targets_N: Tensor, bias_V: Tensor | None, smoothing: float, isa: str) -> "Step":
+    targets_N = targets_N.long().contiguous()
+    bias = None if bias_V is None else bias_V.detach().contiguous()
+
+    def step(logits: Sequence[Tensor], rows: slice, needs_grad: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
+        # one pass instead of eight, in float32 whatever the dtype of the logits
+        losses_C = library.cross_entropy(logits[0], bias, targets_N[rows], smoothing, isa)
+        return losses_C.sum(), [logits[0] if needs_grad[0] else None]
+
+    return step
 
 
 def linear_r_drop(
@@ -161,9 +185,10 @@ Step = Callable[[Sequence[Tensor], slice, Sequence[bool]], tuple[Tensor, list[Te
 """Map the logits of each set, their positions and whether they need gradients to the loss and the gradients."""
 
 
-def _chunked_sum(step: Step, sets: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> Tensor:
+def _chunked_sum(step: Step, sets: Sequence[tuple[Tensor, Tensor, Tensor | None]], *, raw: bool = False) -> Tensor:
+    """Return the sum of the losses of all chunks; a raw step gets logits in the dtype of the matmul, without biases."""
     tensors = [tensor for part in sets for tensor in part]
-    total: Tensor = _Chunked.apply(step, torch.is_grad_enabled(), *tensors)  # type: ignore[no-untyped-call]
+    total: Tensor = _Chunked.apply(step, raw, torch.is_grad_enabled(), *tensors)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -171,8 +196,8 @@ class _Chunked(torch.autograd.Function):
     """The sum of the losses of all chunks, with gradients of hidden states, weights and biases."""
 
     @staticmethod
-    def forward(ctx: Any, step: Step, grad_enabled: bool, *tensors: Tensor | None) -> Tensor:
-        needs_grad = [grad_enabled and needed for needed in ctx.needs_input_grad[2:]]
+    def forward(ctx: Any, step: Step, raw: bool, grad_enabled: bool, *tensors: Tensor | None) -> Tensor:
+        needs_grad = [grad_enabled and needed for needed in ctx.needs_input_grad[3:]]
         hidden_ND = tensors[0]
         assert hidden_ND is not None
         kind = hidden_ND.device.type
@@ -184,7 +209,7 @@ class _Chunked(torch.autograd.Function):
             ]
             loss = torch.zeros((), dtype=projections[0].exact, device=hidden_ND.device)
             for rows in _chunks(len(hidden_ND), max(len(one.weight_VD) for one in projections), kind):
-                logits = [one.logits(rows) for one in projections]
+                logits = [one.raw_logits(rows) if raw else one.logits(rows) for one in projections]
                 value, gradients = step(logits, rows, [any(one.needs_grad) for one in projections])
                 loss += value
                 for one, gradient_CV in zip(projections, gradients, strict=True):
@@ -196,7 +221,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *(None if gradient is None else gradient * scale for gradient in ctx.saved_tensors)
+        return None, None, None, *(None if gradient is None else gradient * scale for gradient in ctx.saved_tensors)
 
 
 class _Projection:
@@ -222,17 +247,20 @@ class _Projection:
         self.low_CV = torch.empty(0, dtype=dtype, device=hidden_ND.device)
         self.exact_CV = self.low_CV if dtype == self.exact else self.low_CV.to(self.exact)
 
-    def logits(self, rows: slice) -> Tensor:
+    def raw_logits(self, rows: slice) -> Tensor:
         hidden_CD = self.hidden_ND[rows]
         self.low_CV.resize_(len(hidden_CD), len(self.weight_VD))
-        torch.mm(hidden_CD, self.weight_VD.T, out=self.low_CV)
+        return torch.mm(hidden_CD, self.weight_VD.T, out=self.low_CV)
+
+    def logits(self, rows: slice) -> Tensor:
+        self.raw_logits(rows)
         if self.exact_CV is not self.low_CV:
             self.exact_CV.resize_(self.low_CV.shape).copy_(self.low_CV)
         return self.exact_CV if self.bias_V is None else self.exact_CV.add_(self.bias_V)
 
     def accumulate(self, rows: slice, gradient_CV: Tensor) -> None:
         """Add the gradients of a chunk, given that of its logits."""
-        low_CV = gradient_CV if self.exact_CV is self.low_CV else self.low_CV.copy_(gradient_CV)
+        low_CV = gradient_CV if gradient_CV.dtype == self.low_CV.dtype else self.low_CV.copy_(gradient_CV)
         if self.d_hidden is not None:
             self.d_hidden[rows] = low_CV @ self.weight_VD
         if self.d_weight is not None and low_CV.dtype == self.exact:
@@ -240,7 +268,7 @@ class _Projection:
         elif self.d_weight is not None:
             self.d_weight += low_CV.T @ self.hidden_ND[rows]
         if self.d_bias is not None:
-            self.d_bias += gradient_CV.sum(dim=0)
+            self.d_bias += gradient_CV.sum(dim=0, dtype=self.exact)
 
     def gradients(self) -> list[Tensor | None]:
         pairs = zip(self.inputs, (self.d_hidden, self.d_weight, self.d_bias), strict=True)

@@ -51,3 +51,17 @@ def load_without_head(model: str | Path) -> TextEncoder | TextToText:
     """
     pipeline = TextToText if checkpoint_type(hub.resolve_model(model)) == "seq2seq" else TextEncoder
     return pipeline.from_pretrained(model, precision="float32", device="cpu")
+
+
+def load_to_inspect(model: str | Path) -> TextEncoder | TextToText | TextClassifier:
+    """Load a checkpoint as `load_without_head`, except that a classifier keeps its head.
+
+    Args:
+        model: a folder or a Hub id.
+
+    Raises:
+        ValueError: no such model, or one that is not supported.
+    """
+    if checkpoint_type(hub.resolve_model(model)) == "classification":
+        return TextClassifier.from_pretrained(model, precision="float32", device="cpu")
+    return load_without_head(model)

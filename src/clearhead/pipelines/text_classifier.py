@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import overload
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from clearhead import checkpoints
@@ -127,6 +128,15 @@ class TextClassifier(Pipeline[EncoderClassifier]):
         """The labels, in the model's order."""
         return self.model.head_config.labels
 
+    @property
+    def exclusive(self) -> bool:
+        """Whether exactly one label applies, so that the probabilities sum to 1."""
+        return self.model.head_config.problem == "single_label_classification" and len(self.labels) > 1
+
+    def probabilities(self, logits: Float[Tensor, "B C"]) -> Float[Tensor, "B C"]:
+        """Return the probability of each label for logits."""
+        return logits.softmax(dim=-1) if self.exclusive else logits.sigmoid()
+
     @overload
     def classify(  # type: ignore[overload-overlap]  # a string is an iterable of strings, too
         self, texts: str, *, batch_tokens: int | None = None
@@ -199,14 +209,13 @@ class TextClassifier(Pipeline[EncoderClassifier]):
     ) -> Tensor:
         """Return the probabilities (n, number of labels) of texts."""
         rows = torch.empty(len(tokens), len(self.labels))
-        exclusive = self.model.head_config.problem == "single_label_classification" and len(self.labels) > 1
         self.inference_model.eval()
         for batch in packed_batches(tokens, batch_tokens, self.model.encoder.config, self.device):
             with torch.inference_mode():
                 hidden, keep = batch.unpack(self.inference_model.encoder(batch.ids, batch.mask))
                 logits = self.inference_model.logits(hidden, keep).float().cpu()
             check_finite(logits.numpy(), "logits", batch.indices)  # the sigmoid of infinity is finite
-            rows[batch.indices] = logits.softmax(dim=-1) if exclusive else logits.sigmoid()
+            rows[batch.indices] = self.probabilities(logits)
             on_batch(len(batch.indices), batch.num_tokens)
         return rows
 

@@ -113,12 +113,11 @@ def _bounds(stored: StoredRows, query: Vectors) -> tuple[NDArray[np.float32], fl
     isa = library.search_isa()
     rounding = 2.0**-20 if isa is not None else 2.0**-20 + float32_error(width)
     slack = next_float32(quantized.error * norm + rounding * product + _SMALLEST)
-    query_norm = next_float32(quantized.norm)
+    query_norm, upper = next_float32(quantized.norm), stored.row_buffer()
     if isa is not None:
         factors = (quantized.scale, query_norm, slack)
-        upper, lower = library.search_bounds(stored.codes, stored.bounds, quantized.codes, factors, isa)
+        lower = library.search_bounds(stored.codes, stored.bounds, quantized.codes, factors, upper, isa)
         return upper, slack, lower
-    upper = np.empty(stored.manifest.rows, np.float32)
     scaled = (quantized.codes * quantized.scale).astype(np.float32)
     step = max(1, _BLOCK_BYTES // max(4 * width, 1))
     for start in range(0, len(upper), step):

@@ -161,6 +161,7 @@ class StoredRows:
         if manifest.dtype == "int8":
             self.codes = map_rows(folder / CODES, manifest.rows, manifest.width, "i1")
             self.bounds = map_rows(folder / BOUNDS, manifest.rows, 2, "<f4")
+        self._buffers = threading.local()
         self._vectors = RandomAccessFile(folder / name)
         self._documents = RandomAccessFile(folder / DOCUMENTS)
 
@@ -168,6 +169,16 @@ class StoredRows:
         """Return the vectors of consecutive rows in float32, as a view of the mapped file if it has this dtype."""
         rows = self.stored[start:end]
         return from_bfloat16(rows) if is_half(self.manifest) else rows
+
+    def row_buffer(self) -> NDArray[np.float32]:
+        """Return a float32 value per row, undefined at first and reused by the next call in the same thread.
+
+        New memory for each query would cost a page fault for every thousand rows: a tenth of a search.
+        """
+        if not hasattr(self._buffers, "rows"):
+            self._buffers.rows = np.empty(self.manifest.rows, np.float32)
+        buffer: NDArray[np.float32] = self._buffers.rows
+        return buffer
 
     def gather(self, rows: NDArray[np.int64]) -> Vectors:
         """Return the vectors of rows, in float32. They are read from the file: mapped pages would count as memory."""

@@ -13,9 +13,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 def tune_process() -> None:
     """Tune the memory allocation of this process for speed. Call it once, before the first tensor is made.
 
-    It changes the whole process, so the library never calls it. The command line, the server and workers do. In a
-    program of your own it makes encoding 5 to 10 % and bfloat16 translation 15 % faster (measured on an AMD EPYC with
-    AVX512-BF16), but it also changes the memory use of other libraries in the process.
+    It changes the whole process, so the library never calls it. The command line, the server and workers do. It also
+    changes the memory use of other libraries in the process. In a program of your own, measure whether it helps with
+    `benchmarks/overhead/shared_process.py`: encoding paragraphs in the default precision takes about as long with it as
+    without it (speed 0.97 on an AMD EPYC, Zen 5).
 
     - glibc keeps freed pages: returning them to the system cost 20 % of float32 encoding time.
     - PyTorch places large tensors on huge pages, so that a step of generation reads fewer page table entries.

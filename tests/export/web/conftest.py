@@ -28,3 +28,28 @@ def tiny_pipeline(tiny):
 def shipped(tmp_path_factory):
     """Export of the shipped translator."""
     return once(tmp_path_factory, "shipped-web", lambda folder: web.export("tatoeba-en-de", folder))
+
+
+@pytest.fixture
+def opened(browser):
+    """Open an address; fail if the console has a message or the page requests another host."""
+    contexts, messages = [], []
+
+    def open_page(address, *, allowed=(), wait=web.READY, script=None, **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        if script is not None:
+            page.add_init_script(script)
+        page.on("console", lambda message: messages.append(message.text) if message.text not in allowed else None)
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        own = (address, "blob:", "data:")
+        page.on("request", lambda request: None if request.url.startswith(own) else messages.append(request.url))
+        page.goto(f"{address}index.html")
+        page.wait_for_selector(wait, timeout=120_000)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert messages == []

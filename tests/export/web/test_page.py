@@ -9,33 +9,10 @@ import pytest
 from support.command import refused
 from support.pages import web
 
+from clearhead import TextEncoder
 from clearhead.export.web.export import export_web
 
 TEXT = "The old bridge was closed after the storm."
-READY = "html[data-ready=yes]:not([data-busy])"
-
-
-@pytest.fixture
-def opened(browser):
-    """Open an address; fail if the console has a message or the page requests another host."""
-    contexts, messages = [], []
-
-    def open_page(address, *, allowed=(), wait=READY):
-        context = browser.new_context()
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: messages.append(message.text) if message.text not in allowed else None)
-        page.on("pageerror", lambda error: messages.append(str(error)))
-        own = (address, "blob:", "data:")
-        page.on("request", lambda request: None if request.url.startswith(own) else messages.append(request.url))
-        page.goto(f"{address}index.html")
-        page.wait_for_selector(wait, timeout=120_000)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert messages == []
 
 
 @contextmanager
@@ -48,26 +25,17 @@ def address_of(folder, place):
             yield address
 
 
-def type_text(page, text):
-    page.locator("#text").fill(text)
-    page.wait_for_selector(READY)
-    return page.locator("#output").inner_text()
-
-
 @pytest.mark.parametrize("place", ["server", "disk"])
 def test_translates_while_one_types(tiny, tiny_pipeline, opened, place):
     with address_of(tiny / "page", place) as address:
         page = opened(address)
         page.locator("#beams").select_option("2")
         expected = tiny_pipeline.generate(TEXT, num_beams=2, return_details=True)
-        assert type_text(page, TEXT) == expected.text.strip()
-        chips = page.locator("#target li").evaluate_all("chips => chips.map((chip) => chip.firstChild.textContent)")
-        assert chips == list(expected.tokens)
-        assert page.locator("#map tbody th").all_inner_texts() == list(expected.tokens)[:80]
-        page.locator("#layer").select_option("0")
-        assert type_text(page, "") == ""
-        assert page.locator("#map td").count() == 0
-        type_text(page, "<script>document.title='hacked'</script> שלום 🙂")
+        assert web.type_text(page, TEXT) == expected.text.strip()
+        assert web.chips(page, "target") == [token.removeprefix("▁") or "▁" for token in expected.tokens][:60]
+        assert web.type_text(page, "") == ""
+        assert page.locator("#pictures section:visible").count() == 0
+        web.type_text(page, "<script>document.title='hacked'</script> שלום 🙂")
         assert page.title() == "Clearhead: a Transformer in your browser"
         page.locator("#text").fill("word " * 5000)
         page.locator("#note:not(:empty)").wait_for(timeout=60_000)
@@ -85,8 +53,30 @@ def test_missing_weights_are_one_line_and_can_be_loaded_again(tiny, tmp_path, op
         assert re.fullmatch(r"The model was not loaded: \./model/weights\.bin could not be loaded \(HTTP 404\)\.", line)
         shutil.copy(tmp_path / "aside", weights)
         page.get_by_role("button", name="Try again").click()
-        page.wait_for_selector(READY)
+        page.wait_for_selector(web.READY)
         assert page.locator("#failure").is_hidden()
+
+
+def test_browser_without_simd_is_told_so(tiny, opened):
+    script = "WebAssembly.validate = () => false"
+    with web.served(tiny / "page") as address:
+        page = opened(address, wait="#failure:not([hidden])", script=script)
+        line = page.locator("#failure span").inner_text()
+        assert line == "The model was not loaded: This browser has no WebAssembly SIMD. Use a version of 2023 or later."
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1000, 2000])
+def test_nothing_is_cut_off(tiny, opened, width, scheme):
+    with web.served(tiny / "page") as address:
+        page = opened(address, viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
+        web.type_text(page, "Donaudampfschifffahrtsgesellschaftskapitän " * 3)
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+        beyond = page.evaluate("""() => [...document.querySelectorAll("button, select, input, textarea, h2, p, svg")]
+            .filter((one) => !one.closest(".scroll") && one.getClientRects().length
+                && !one.classList.contains("unseen") && one.getBoundingClientRect().right > innerWidth + 1)
+            .map((one) => one.outerHTML.slice(0, 80))""")
+        assert beyond == []
 
 
 def test_incomplete_weights_are_refused(tiny, tmp_path, opened):
@@ -125,10 +115,31 @@ def test_encoder(tiny_bert, tmp_path, opened):
     web.export(tiny_bert, tmp_path / "page", texts=["hello world"])
     with web.served(tmp_path / "page") as address:
         page = opened(address)
-        page.locator("#texts").fill("hello world\nhello you\nthe world")
-        page.wait_for_selector(READY)
+        lines = ["hello world", "hello you", "the world"]
+        page.locator("#texts").fill("\n".join(lines))
+        page.wait_for_selector(web.READY)
         assert page.locator("#cosines tbody tr").count() == 3
-        assert page.locator("#cosines td[title]").nth(4).inner_text() == "1.00"
+        expected = TextEncoder.from_pretrained(tiny_bert, precision="float32").encode(lines)
+        cosines = page.locator("#cosines td:not(:empty)").all_inner_texts()
+        assert [float(one.replace("−", "-")) for one in cosines] == pytest.approx(
+            (expected @ expected.T).ravel().tolist(), abs=0.006
+        )
+        assert page.locator("#text-tokens li").count() == page.locator("#text-attention tbody tr").count() > 3
+        page.locator("#vectors button").nth(1).click()
+        assert page.locator("#text-title").inner_text() == "Attention of sentence 2"
+        page.locator("#text-tokens button").nth(1).click()
+        page.wait_for_selector(web.READY)
+        assert all(row[1] == 0 for row in web.weights(page, "#text-attention"))
+        changed = page.locator("#cosines td:not(:empty)").all_inner_texts()
+        assert changed != cosines
+        assert changed[8] == cosines[8] == "1.00"
+        assert "is masked" in page.locator("#changes").inner_text()
+        page.get_by_role("button", name="Back to the model").click()
+        page.wait_for_selector(web.READY)
+        assert page.locator("#cosines td:not(:empty)").all_inner_texts() == cosines
+        page.locator("#texts").fill("")
+        page.wait_for_selector(web.READY)
+        assert page.locator("#encoder section:visible").count() == 0
 
 
 def test_models_that_a_page_cannot_hold_are_refused(qa_folder, tmp_path, monkeypatch):

@@ -1,9 +1,11 @@
 """The page's searches give the tokens and probabilities of the Python ones, and its switches do what they say."""
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
+from support.pages.hands import heads_off, layers_off, next_tokens
 from support.pages.web import EOS, node
 
 from clearhead import TextToText, watch
@@ -86,7 +88,19 @@ def test_a_prefix_is_continued(tiny, tiny_pipeline):
         assert result["ids"] == [*prefix, *wanted.token_ids]
         length = len(result["ids"])
         assert result["attention"]["cross"]["shape"][2] == length
-        assert len(result["alternatives"]) == length - len(prefix)
+        assert len(result["alternatives"]) == len(result["probabilities"]) == length
+        given = result["probabilities"][len(prefix) :]
+        assert given == pytest.approx([math.exp(one) for one in result["logProbs"]], abs=1e-4)
+
+
+def test_a_prefix_that_ends_is_the_output(tiny, tiny_pipeline):
+    prefix = [21, 300, EOS]
+    (result,) = translated(tiny, [["translate", SENTENCES[1], {"numBeams": 2, "prefix": prefix}]])
+    assert result["ids"] == prefix
+    assert result["complete"]
+    expected = next_tokens(tiny_pipeline.model, result["source"]["ids"], prefix[:-1]).softmax(-1)[EOS]
+    assert result["probabilities"][-1] == pytest.approx(float(expected), abs=1e-6)
+    assert result["attention"]["cross"]["shape"][2] == 3
 
 
 def as_tensor(array):
@@ -133,41 +147,12 @@ def test_heads_and_layers_are_switched_off(tiny, tiny_pipeline):
     heads, without = translated(
         tiny, [["forward", text, ids, {"headOff": off}], ["forward", text, ids, {"layerOff": layers}]]
     )
-    model = tiny_pipeline.model
-    source, target = torch.tensor([heads["source"]["ids"]]), torch.tensor([[model.config.start_id, *ids]])
-    width = {"encoder": 8, "decoder": 16, "cross": 16}
-    modules = [
-        model.encoder.layers[0].attention,
-        model.decoder.layers[1].attention,
-        model.decoder.layers[2].cross_attention,
-    ]
-    hooks = []
-    for one, module in zip(off, modules, strict=True):
-        start, stop = one["head"] * width[one["part"]], (one["head"] + 1) * width[one["part"]]
-
-        def zero(module, inputs, start=start, stop=stop):
-            return (
-                torch.cat(
-                    [inputs[0][..., :start], torch.zeros_like(inputs[0][..., start:stop]), inputs[0][..., stop:]],
-                    dim=-1,
-                ),
-            )
-
-        hooks.append(module.out.register_forward_pre_hook(zero))
-    with torch.inference_mode():
-        expected = model(source, target)[0, -1].softmax(-1).topk(10)
-    for hook in hooks:
-        hook.remove()
-    assert [one["probability"] for one in heads["alternatives"]] == pytest.approx(expected.values.tolist(), abs=1e-5)
-    hooks = [
-        layer.register_forward_hook(lambda layer, inputs, output: inputs[0])
-        for layer in (model.encoder.layers[1], model.decoder.layers[0])
-    ]
-    with torch.inference_mode():
-        expected = model(source, target)[0, -1].softmax(-1).topk(10)
-    for hook in hooks:
-        hook.remove()
-    assert [one["probability"] for one in without["alternatives"]] == pytest.approx(expected.values.tolist(), abs=1e-5)
+    model, source = tiny_pipeline.model, heads["source"]["ids"]
+    for result, switched in ((heads, heads_off(model, off)), (without, layers_off(model, layers))):
+        with switched:
+            expected = next_tokens(model, source, ids).softmax(-1).topk(10)
+        found = [one["probability"] for one in result["alternatives"]]
+        assert found == pytest.approx(expected.values.tolist(), abs=1e-5)
 
 
 def test_a_masked_source_token_is_seen_by_none(tiny):

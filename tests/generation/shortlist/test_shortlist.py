@@ -1,6 +1,7 @@
 """Vocabulary shortlists: which tokens a target may have, and the file next to the weights."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -10,9 +11,10 @@ from safetensors.torch import load_file, save_file
 from support.command import clearhead, refused
 from support.models import folders
 
-from clearhead import TextToText
+from clearhead import TextToText, memory
 from clearhead.generation.shortlist import learn
 from clearhead.generation.shortlist.shortlist import FILE, Shortlist, read_shortlist, write_shortlist
+from clearhead.io.hub import TRANSLATOR
 from clearhead.kernels.native import unfused
 from clearhead.models.config import Seq2SeqConfig
 from clearhead.runtime.int8.seq2seq import Int8Seq2Seq
@@ -79,6 +81,14 @@ def test_long_files_are_read_up_to_the_limit(monkeypatch):
     sources, targets = learn.tokenize_pairs(texts, translator.tokenizer, 20)
     assert len(sources) == len(targets) == 512
     assert len(list(texts)) == 1000 - 512
+
+
+def test_pairs_that_do_not_fit_the_memory_are_refused(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda device: 2**30)
+    config = Seq2SeqConfig(vocab_size=9, d_model=8, num_heads=1, ffn_hidden=8, num_layers=1, eos_ids=(0,))
+    pair = list(range(9)), [5] * 1000  # nine links for each token of the target
+    with pytest.raises(ValueError, match=r"learning from 3,000 pairs needs at least 1\.0 GiB .* Give fewer pairs"):
+        learn.learn_shortlist([pair[0]] * 3000, [pair[1]] * 3000, config)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -160,6 +170,15 @@ def test_only_the_bundled_model_in_8_bits_uses_a_shortlist_by_default(folder):
     assert (bundled.shortlist is not None) == (bundled.precision.name == "int8")
 
 
+def test_other_model_with_the_name_of_the_bundled_one_needs_no_shortlist(folder, tmp_path, monkeypatch):
+    shutil.copytree(folder, tmp_path / TRANSLATOR)
+    (tmp_path / TRANSLATOR / FILE).unlink()
+    monkeypatch.chdir(tmp_path)
+    model = TextToText.from_pretrained(TRANSLATOR, precision="int8")
+    assert model.model.config.vocab_size == TextToText.from_pretrained(folder).model.config.vocab_size
+    assert model.shortlist is None
+
+
 def test_saved_with_the_model(folder, tmp_path):
     model = TextToText.from_pretrained(folder, precision="float32", shortlist=True)
     model.save_pretrained(tmp_path)
@@ -217,6 +236,10 @@ DAMAGE = [
     (change_tensor("common_C", lambda tokens: tokens - 10**6), "{} is damaged: its tokens are outside the vocabulary"),
     (change_tensor("starts_S", lambda starts: starts[:-1]), "{} is damaged: its tokens are outside the vocabulary"),
     (change_tensor("starts_S", lambda starts: starts.flip(0)), "{} is damaged: its tokens are outside the vocabulary"),
+    (
+        change_tensor("common_C", lambda tokens: tokens.repeat(9)),
+        "{} is damaged: its common tokens are not ascending; ",
+    ),
     (change_tensor("tokens_T", lambda tokens: tokens.float()), "{} is damaged: it has other tensors than a shortlist"),
 ]
 

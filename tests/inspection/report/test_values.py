@@ -158,7 +158,7 @@ def test_small_weights_are_visible(opened, translation, length):
     maps = heatmaps.attention_maps(AttentionLayer("", "encoder", 0, 1), values[0], frozenset())
     attention = heatmaps.pack([(about, maps)], 10**6, blobs)
     page = opened(translation | {"attention": attention, "source": ["a"] * length, "blobs": blobs.texts})
-    hint = page.locator("#attention-view .hint").first.inner_text()
+    hint = page.locator("#scale").inner_text()
     assert float(hint.split()[3].removesuffix(",")) == pytest.approx(float(values.max()), rel=0.01)
     assert ("square root" in hint) == (length > 60)
     colors = page.locator("#map canvas").evaluate(

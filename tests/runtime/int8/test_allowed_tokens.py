@@ -74,6 +74,16 @@ def test_shortlist_gives_the_tokens_of_masked_logits(translator, beams, options)
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
 
 
+def test_repeated_tokens_never_reach_the_kernels(translator):
+    """The kernels have room for one logit of each token, and check no size."""
+    source = sources_of(translator, EVERYDAY[:1])[0]
+    repeated = AllowedTokens(torch.zeros(10**6, dtype=torch.long), torch.empty(0, dtype=torch.long))
+    with pytest.raises(
+        ValueError, match="a shortlist with repeated tokens: it has more than the 8000 of the vocabulary"
+    ):
+        generate(translator.inference_model, [replace(source, allowed=repeated)], translator.generation_config)
+
+
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 @pytest.mark.parametrize("width", [48, 64, 80])
 def test_each_instruction_set_and_width(isa, width, tmp_path, monkeypatch):

@@ -21,6 +21,8 @@ from support.models.seq2seq import make
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 EOS, PAD, VOCABULARY = 0, 7999, 8000
+READY = "html[data-ready=yes]:not([data-busy])"
+"""The page shows the results of the last change."""
 
 
 @cache
@@ -71,3 +73,30 @@ def served(folder):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
+
+
+def type_text(page, text):
+    """Type a text into a translator's page, and return its output."""
+    page.locator("#text").fill(text)
+    page.wait_for_selector(READY)
+    return page.locator("#output").inner_text()
+
+
+def chips(page, name):
+    """Return the tokens of the row "source" or "target"."""
+    return page.locator(f"#{name} bdi").all_text_contents()
+
+
+def weights(page, selector):
+    """Return the numbers of a map."""
+    return page.locator(f"{selector} tbody").evaluate(
+        "body => [...body.rows].map((row) => [...row.cells].slice(1).map((cell) => Number(cell.dataset.weight)))"
+    )
+
+
+def bars(page):
+    """Return {id: probability} of the next tokens."""
+    return page.locator("#bars").evaluate(
+        """bars => [...bars.querySelectorAll("button")].map((bar) =>
+            [Number(bar.dataset.id), Number(bar.querySelector(".bar").style.getPropertyValue("--share"))])"""
+    )

@@ -8,8 +8,9 @@ from support.data.training_data import batch_of, module_of, small_seq2seq
 from clearhead.equations import losses
 from clearhead.layers.norm import LayerNorm, RMSNorm
 from clearhead.train.data.dataloader import MicroBatch
+from clearhead.train.loop.optimizer import create_optimizer
 from clearhead.train.recipe.sections import OptimizerSection
-from clearhead.train.regularizers.weight_decay import create_optimizer, decayed_parameters
+from clearhead.train.regularizers.weight_decay import decayed_parameters
 
 
 def _one_step(model, decay, penalty, steps=1, rate=0.1):

@@ -7,13 +7,16 @@ from typing import Annotated
 import typer
 
 from clearhead.cli import options
-from clearhead.cli.inspection.load import load
+from clearhead.cli.inspection.load import load_with_head
 from clearhead.cli.outputs import lock_output
 
 
 def view(
     context: typer.Context,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text to encode or to translate.")],
+    texts: Annotated[
+        list[str],
+        typer.Argument(metavar="TEXT...", help="Text to encode, classify or translate; several for an encoder."),
+    ],
     model: options.Translator = options.TRANSLATOR,
     output: Annotated[Path, typer.Option("--output", "-o", help="Output HTML file.")] = Path("view.html"),
     beam_size: options.BeamSize = None,
@@ -28,7 +31,10 @@ def view(
     ] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Write an HTML report of a forward pass: tokens, every step, all attention, and the beams of a translation.
+    """Write an HTML report of a forward pass: tokens, every step, all attention, and the result.
+
+    The result is the beams of a translation, the vector of an encoder, or the labels of a classifier. For several
+    texts, the report shows the steps of the first one and the cosine of each pair.
 
     The report is one file that needs no network. Each step expands to its equation, shape, statistics and heat map.
     """
@@ -36,15 +42,15 @@ def view(
     lock_output(context, output)
     from clearhead.inspection.report.collect import collect
     from clearhead.inspection.report.html import write_page
-    from clearhead.pipelines.text_encoder import TextEncoder
+    from clearhead.pipelines.text_to_text import TextToText
 
-    pipeline, source_lang, target_lang = load(model, source_lang, target_lang)
-    if beam_size is not None and isinstance(pipeline, TextEncoder):
+    pipeline, source_lang, target_lang = load_with_head(model, source_lang, target_lang)
+    if beam_size is not None and not isinstance(pipeline, TextToText):
         raise ValueError(f"{model} is an encoder; --beam-size is only for encoder–decoders")
     data = collect(
         model,
         pipeline,
-        text,
+        texts,
         beam_size=beam_size,
         full_maps=maps,
         source_lang=source_lang,

@@ -8,6 +8,7 @@ import torch
 
 from clearhead.generation.shortlist.alignment import translation_table
 from clearhead.generation.shortlist.shortlist import Shortlist
+from clearhead.memory import check_memory
 from clearhead.models.config import Seq2SeqConfig
 from clearhead.tokenizers.base import TextTokenizer
 
@@ -23,6 +24,9 @@ MIN_PROBABILITY = 1e-4
 MAX_LINKS = 2**26
 """Maximum number of pairs of a source and a target token in the same sentence pair; they take about 4 GB."""
 
+
+_BYTES_PER_LINK = 40
+"""Lower bound of the memory for a pair of tokens."""
 
 _PAIRS_TOGETHER = 512
 
@@ -62,11 +66,13 @@ def learn_shortlist(
         config: the model's config.
 
     Raises:
-        ValueError: there are no pairs.
+        ValueError: there are no pairs, or more than the memory can hold.
     """
     source_size, target_size = config.vocab_size, config.target_vocab_size or config.vocab_size
     if not sources:
         raise ValueError("a shortlist is learned from pairs of sentences; got none")
+    links = sum(len(set(source)) * len(target) for source, target in zip(sources, targets, strict=True))
+    check_memory(_BYTES_PER_LINK * links, f"learning from {len(sources):,} pairs", "Give fewer pairs.")
     table = translation_table(sources, targets, target_size)
     order = np.lexsort((-table.probability_P, table.source_P))
     source_P, target_P, probability_P = (

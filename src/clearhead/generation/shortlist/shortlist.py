@@ -35,7 +35,7 @@ class Shortlist:
     Args:
         starts_S: where the tokens of each source token begin in `tokens_T`, and their end.
         tokens_T: target tokens.
-        common_C: target tokens that every target may have.
+        common_C: target tokens that every target may have, ascending.
         target_size: number of target tokens in the vocabulary.
     """
 
@@ -122,6 +122,8 @@ def read_shortlist(path: Path, tokenizer: TextTokenizer, config: Seq2SeqConfig) 
     )
     if not is_valid:
         raise ValueError(f"{path} is damaged: its tokens are outside the vocabulary; {fix}")
+    if not bool((common_C.diff() > 0).all()):  # the kernels have room for each token once
+        raise ValueError(f"{path} is damaged: its common tokens are not ascending; {fix}")
     return shortlist
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearhead.inspection.attention import plot
+from clearhead.inspection.attention.table import weights_table
 from clearhead.inspection.attention.weights import AttentionWeights, Part
 from clearhead.io.atomic import atomic_file, check_writable
 
@@ -28,6 +29,10 @@ class AttentionRecords:
         for record in self.records:
             result.setdefault(record.path, []).append(record.values.float().cpu().numpy())
         return result
+
+    def _repr_html_(self) -> str:
+        """Return small maps of the last call of each layer, for notebooks."""
+        return weights_table(self._last_call()) if self.records else f"<p>{_EMPTY}</p>"
 
     def get(self, layer: int, head: int, part: Part = "encoder", call: int = -1) -> Float[Tensor, "B L M"]:
         """Return the weights of one head.

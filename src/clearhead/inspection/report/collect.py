@@ -1,12 +1,11 @@
-"""Collect the data of the page from one run: tokens, steps, attention, beams and probabilities."""
+"""Collect the data of the page from one run: tokens, steps, attention, beams, probabilities and vectors."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.finite import NonFiniteError, error_context
+from clearhead.finite import error_context
 from clearhead.generation.beam import beam_search
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.generate import check_search
@@ -14,49 +13,44 @@ from clearhead.generation.greedy import greedy_search
 from clearhead.generation.logits_processors import logits_processors
 from clearhead.generation.state import Hypothesis
 from clearhead.generation.strategy import resolve_eos_ids
-from clearhead.inspection.attention.capture import attention_layers
-from clearhead.inspection.attention.weights import AttentionLayer
 from clearhead.inspection.report import beam_tree
-from clearhead.inspection.report.heatmaps import AttentionMap, Blobs, Heatmap, Json, attention_maps, heatmap, pack
-from clearhead.inspection.report.mathml import mathml
-from clearhead.inspection.trace.records import Operation, Recorder, join_path
-from clearhead.inspection.trace.trace import recording
+from clearhead.inspection.report.encoding import classification_data, encoding_data
+from clearhead.inspection.report.heatmaps import Json
+from clearhead.inspection.report.page_recorder import MapIndex, check_maps, run_data
+from clearhead.inspection.trace.records import Recorder
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.pipelines.auto import load_without_head
+from clearhead.pipelines.auto import load_to_inspect
 from clearhead.pipelines.seq2seq.source_preparation import PreparedText
+from clearhead.pipelines.text_classifier import TextClassifier
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
+from clearhead.tokenizers.base import as_texts
 
-_HEATMAP_CELLS = 1_200_000
-"""Cells of all heat maps together, so that the page of a short sentence is smaller than 2 MB."""
-_MAP_CHARACTERS = 34_000_000
-"""Characters of all attention maps together, so that the page is smaller than 40 MB."""
-
-MapIndex = tuple[str, int, int]
-"""Part ("encoder", "decoder" or "cross"), layer and head of an attention map."""
+Inspectable = TextEncoder | TextToText | TextClassifier
 
 
 def collect_checkpoint(
-    name: str, text: str, *, beam_size: int | None = None, full_maps: Sequence[MapIndex] = ()
+    name: str, text: str | Sequence[str], *, beam_size: int | None = None, full_maps: Sequence[MapIndex] = ()
 ) -> Json:
     """Run a checkpoint on a text and collect the data of the page.
 
     Args:
         name: a folder, or a Hub id.
-        text: the text.
+        text: the text; for a `TextEncoder`, or several texts to compare.
         beam_size: number of beams of an encoder–decoder; by default the checkpoint's.
         full_maps: attention maps to keep at full size for any length of the text.
 
     Raises:
-        ValueError: the model or an attention map does not exist, or the text is too long.
+        ValueError: the model or an attention map does not exist, the text is too long, or there are several texts and
+            the model does not return vectors.
     """
-    return collect(name, load_without_head(name), text, beam_size=beam_size, full_maps=full_maps)
+    return collect(name, load_to_inspect(name), text, beam_size=beam_size, full_maps=full_maps)
 
 
 def collect(
     name: str,
-    pipeline: TextEncoder | TextToText,
-    text: str,
+    pipeline: Inspectable,
+    text: str | Sequence[str],
     *,
     beam_size: int | None = None,
     full_maps: Sequence[MapIndex] = (),
@@ -75,36 +69,28 @@ def collect(
         ValueError: as in `collect_checkpoint`.
         NonFiniteError: a step or the search produced NaN or infinity.
     """
-    _check_maps(pipeline.model, full_maps)
-    with torch.inference_mode(), error_context(index=lambda index: 0, text=lambda index: text, model=name):
+    texts = as_texts(text)[0]
+    if len(texts) != 1 and not isinstance(pipeline, TextEncoder):
+        raise ValueError(f"Only an encoder compares several texts; {name} takes 1, got {len(texts)}.")
+    model: nn.Module = pipeline.model.encoder if isinstance(pipeline, TextClassifier) else pipeline.model
+    check_maps(model, full_maps)
+    maps = frozenset(full_maps)
+
+    def index_of(index: int) -> int:  # the index of a beam is not that of a text
+        return index if len(texts) > 1 else 0
+
+    with torch.inference_mode(), error_context(index=index_of, text=lambda index: texts[index_of(index)], model=name):
         if isinstance(pipeline, TextToText):
             settings, prepared = pipeline.prepare(
-                text, source_lang=source_lang, target_lang=target_lang, beam_size=beam_size
+                texts[0], source_lang=source_lang, target_lang=target_lang, beam_size=beam_size
             )
-            data = _generation_data(pipeline, prepared, settings, frozenset(full_maps))
+            data = {"kind": "encoder–decoder"} | _generation_data(pipeline, prepared, settings, maps)
+        elif isinstance(pipeline, TextClassifier):
+            data = {"kind": "classifier"} | classification_data(pipeline, texts[0], maps)
         else:
-            data = _encoding_data(pipeline, text, frozenset(full_maps))
-    return {"model": name, "text": text} | data
-
-
-def _check_maps(model: nn.Module, full_maps: Sequence[MapIndex]) -> None:
-    last: dict[str, str] = {}
-    available = set()
-    for layer in attention_layers(model):
-        available |= {(layer.part, layer.layer, head) for head in range(layer.num_heads)}
-        last[layer.part] = f"{layer.part}.{layer.layer}.{layer.num_heads - 1}"
-    for part, index, head in full_maps:
-        if (part, index, head) not in available:
-            last_maps = ", ".join(last.values())
-            raise ValueError(f"The model has no attention map {part}.{index}.{head}; the last ones are {last_maps}.")
-
-
-def _encoding_data(encoder: TextEncoder, text: str, full_maps: frozenset[MapIndex]) -> Json:
-    (tokens,) = encoder.tokenize([text])
-    words = encoder.tokenizer.display_tokens(tokens.ids)
-    ids = torch.tensor([tokens.ids])
-    data = _run_data(encoder.model, lambda: encoder.model(ids), full_maps)
-    return data | {"source": words, "target": [], "truncated": tokens.truncated}
+            data = {"kind": "encoder"} | encoding_data(pipeline, texts, maps)
+    parameters = sum(parameter.numel() for parameter in pipeline.model.parameters())
+    return {"model": name, "text": texts[0], "parameters": parameters} | data
 
 
 def _generation_data(
@@ -119,14 +105,16 @@ def _generation_data(
     ids, target = torch.tensor([prepared.source.ids]), torch.tensor([[*prompt, *best.ids]])
     logits: list[Tensor] = []
 
-    def run() -> None:
+    def run(recorder: Recorder) -> None:
         logits.append(model(ids, target[:, :-1]))
 
-    data = _run_data(model, run, full_maps)
+    data = run_data(model, run, full_maps)
     log_probs = logits[-1][0, len(prompt) - 1 :].log_softmax(dim=-1)
     return data | {
         "source": words(prepared.source.ids),
         "target": words([*prompt, *best.ids[:-1]]),
+        "prompt": {"length": len(prompt), "start": _role(model, prompt[0], resolve_eos_ids(model, settings))},
+        "length_penalty": settings.length_penalty,
         "truncated": prepared.truncated,
         "output": pipeline.tokenizer.decode(best.ids),
         "output_tokens": [
@@ -150,6 +138,13 @@ def _generation_data(
     }
 
 
+def _role(model: Seq2Seq, start: int, ends: Sequence[int]) -> str | None:
+    """Return the other role of the start token, if the model has no token for the start alone."""
+    if start == model.config.pad_id:
+        return "padding token"
+    return "end token" if start in ends else None
+
+
 def _search(
     pipeline: TextToText, prepared: PreparedText, settings: GenerationConfig
 ) -> tuple[beam_tree.RecordedDecoding, list[Hypothesis]]:
@@ -165,61 +160,3 @@ def _search(
     else:
         outputs = greedy_search(recorded, changes, limit, ends, settings.length_penalty)
     return recorded, outputs
-
-
-class _PageRecorder(Recorder):
-    """Recorder of steps with a heat map each, and of all attention maps.
-
-    Args:
-        model: the model.
-        full_maps: attention maps to keep at full size.
-        max_cells: cells of one heat map.
-        blobs: receives the bytes of the maps.
-    """
-
-    def __init__(self, model: nn.Module, full_maps: frozenset[MapIndex], max_cells: int, blobs: Blobs) -> None:
-        super().__init__(values=True)
-        self.heatmaps: list[Heatmap] = []
-        self.attention: list[tuple[Json, list[AttentionMap]]] = []
-        # layers that share weights have the same path, and run in their order
-        self._layers: dict[str, list[AttentionLayer]] = {}
-        for layer in attention_layers(model):
-            self._layers.setdefault(join_path(layer.path, "softmax"), []).append(layer)
-        self._full_maps, self._max_cells, self._blobs = full_maps, max_cells, blobs
-
-    def record(self, path: str, operation: Operation, result: Tensor, module: nn.Module | None = None) -> None:
-        _check_step(result, path)
-        super().record(path, operation, result, module)
-        self.heatmaps.append(heatmap(result.detach(), self._max_cells, self._blobs))
-        if self._layers.get(path):
-            layer = self._layers[path].pop(0)
-            data = {"part": layer.part, "layer": layer.layer, "path": layer.path}
-            data |= {"queries": result.shape[2], "keys": result.shape[3]}
-            self.attention.append((data, attention_maps(layer, result[0].detach(), self._full_maps)))
-
-
-def _check_step(result: Tensor, path: str) -> None:
-    """Raise an error for NaN or +∞ in the result of a step; −∞ is the score of a masked key."""
-    if result.is_floating_point() and result.numel() and not float(result.detach().amax()) < math.inf:
-        raise NonFiniteError(f"step {path}", 0)
-
-
-def _run_data(model: nn.Module, run: Callable[[], object], full_maps: frozenset[MapIndex]) -> Json:
-    """Run the model twice: to count the steps, which share the cells of the heat maps, and to record them."""
-    blobs, counter = Blobs(), Recorder(values=False)
-    with recording(model, counter):
-        run()
-    recorder = _PageRecorder(model, full_maps, _HEATMAP_CELLS // len(counter.steps), blobs)
-    with recording(model, recorder):
-        run()
-    return {
-        "kind": "encoder–decoder" if isinstance(model, Seq2Seq) else "encoder",
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "steps": [
-            step.as_dict() | {"named_shape": step.named_shape, "heat": vars(heat)}
-            for step, heat in zip(recorder.steps, recorder.heatmaps, strict=True)
-        ],
-        "equations": {step.equation: mathml(step.equation) for step in recorder.steps},
-        "attention": pack(recorder.attention, _MAP_CHARACTERS, blobs),
-        "blobs": blobs.texts,
-    }

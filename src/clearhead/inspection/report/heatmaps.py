@@ -1,7 +1,6 @@
 """Compress tensors for the page: bytes, pooled in blocks, deflated."""
 
 import base64
-import itertools
 import math
 import zlib
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from clearhead.inspection.attention.pooled import bands, pool_columns, pool_largest
 from clearhead.inspection.attention.weights import AttentionLayer
 
 _MAX_ROWS, _MAX_COLUMNS = 48, 96
@@ -101,7 +101,7 @@ def _size(heads: int, height: int, width: int, max_cells: int) -> tuple[int, int
 def _pool_means(values: np.ndarray, rows: int, columns: int) -> tuple[np.ndarray, int]:
     """Return the mean of the finite elements of each block, or NaN, and the number of elements that are −∞."""
     sums, counts, masked = [], [], 0
-    for band in _bands(values, rows):  # a band fits into the cache; the scores of a long text take gigabytes
+    for band in bands(values, rows):  # a band fits into the cache; the scores of a long text take gigabytes
         finite = np.isfinite(band)
         if finite.all():
             sums.append(band.sum(axis=0))
@@ -111,22 +111,8 @@ def _pool_means(values: np.ndarray, rows: int, columns: int) -> tuple[np.ndarray
             counts.append(finite.sum(axis=0, dtype=np.float32))
             masked += int(np.isneginf(band).sum())
     with np.errstate(invalid="ignore"):
-        means: np.ndarray = _pool_columns(np.add, sums, columns) / _pool_columns(np.add, counts, columns)
+        means: np.ndarray = pool_columns(np.add, sums, columns) / pool_columns(np.add, counts, columns)
     return means, masked
-
-
-def _bands(values: np.ndarray, rows: int) -> list[np.ndarray]:
-    """Split n rows into k bands; band i starts at row ⌊i · n / k⌋."""
-    starts = np.arange(rows + 1) * len(values) // rows
-    return [values[start:stop] for start, stop in itertools.pairwise(starts)]
-
-
-def _pool_columns(reduce: np.ufunc, bands: Sequence[np.ndarray], columns: int) -> np.ndarray:
-    """Reduce the columns of bands that are one row each."""
-    values = np.stack(bands)
-    width = values.shape[1]
-    result: np.ndarray = reduce.reduceat(values, np.arange(columns) * width // columns, axis=1)
-    return result
 
 
 @dataclass
@@ -153,15 +139,10 @@ def attention_maps(
     result = []
     for head, weights in enumerate(weights_HLM):
         full_size = (layer.part, layer.layer, head) in full_maps
-        cells = weights.numpy() if full_size else _pool_largest(weights.numpy(), _MAX_MAP)
+        cells = weights.numpy() if full_size else pool_largest(weights.numpy(), _MAX_MAP)
         largest = float(cells.max()) or 1.0
         result.append(AttentionMap(head, np.round(cells * (255 / largest)).astype(np.uint8), largest, full_size))
     return result
-
-
-def _pool_largest(cells: np.ndarray, size: int) -> np.ndarray:
-    rows, columns = (min(length, size) for length in cells.shape)
-    return _pool_columns(np.maximum, [band.max(axis=0) for band in _bands(cells, rows)], columns)
 
 
 def pack(layers: Sequence[tuple[Json, list[AttentionMap]]], max_characters: int, blobs: Blobs) -> list[Json]:
@@ -190,7 +171,7 @@ def pack(layers: Sequence[tuple[Json, list[AttentionMap]]], max_characters: int,
             )
         size //= 2  # a block of the new size contains whole blocks of the old size, so the largest weights remain
         for one in every_map:
-            one.cells = one.cells if one.full_size else _pool_largest(one.cells, size)
+            one.cells = one.cells if one.full_size else pool_largest(one.cells, size)
     return [
         layer
         | {

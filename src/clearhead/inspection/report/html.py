@@ -1,13 +1,15 @@
 """Write the page of a run as one self-contained HTML file."""
 
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from clearhead.io.atomic import atomic_file
 
-_INLINED = ("page.css", "page.js", "cells.js", "steps.js", "figure.js", "search.js", "attention.js")
+_PLACEHOLDER = re.compile(r"/\* ([a-z/]+\.(?:css|js)) \*/")
+_MODULE_SYNTAX = re.compile(r"^import .*\n|^export ", re.MULTILINE)
 
 
 def render_page(data: dict[str, Any]) -> str:
@@ -20,9 +22,13 @@ def render_page(data: dict[str, Any]) -> str:
     """
     parts = resources.files("clearhead.inspection.report") / "assets"
     page = (parts / "page.html").read_text(encoding="utf-8")
-    for name in _INLINED:
-        page = page.replace(f"/* {name} */", (parts / name).read_text(encoding="utf-8"))
-    return page.replace("{data}", json.dumps(data).replace("<", "\\u003c").replace("&", "\\u0026"), 1)
+
+    def inlined(placeholder: re.Match[str]) -> str:
+        # the files of drawing/ are ES modules, which other pages import; here, all files are one script
+        return _MODULE_SYNTAX.sub("", (parts / placeholder[1]).read_text(encoding="utf-8"))
+
+    values = json.dumps(data).replace("<", "\\u003c").replace("&", "\\u0026")
+    return _PLACEHOLDER.sub(inlined, page).replace("{data}", values, 1)
 
 
 def write_page(data: dict[str, Any], path: Path) -> None:

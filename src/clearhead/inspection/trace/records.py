@@ -1,7 +1,9 @@
 """Records of a forward pass: steps with an equation, a named shape and statistics."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import torch
@@ -95,6 +97,29 @@ class Trace:
             for row in rows
         )
 
+    def _repr_html_(self) -> str:
+        """Return the steps as a table, for notebooks."""
+        return _html_table(self.steps)
+
+
+def _html_table(steps: Sequence[Step]) -> str:
+    """Return the steps as an HTML table that scrolls."""
+    names = ["step", "path", "shape", "equation"]
+    names += ["mean", "std", "min", "max"] if any(step.values for step in steps) else []
+    rows = []
+    for number, step in enumerate(steps, 1):
+        cells = [f"{number}. {step.operation}", step.path, step.named_shape, step.equation]
+        if len(names) > len(cells):
+            cells += [f"{value:.3g}" for value in vars(step.values).values()] if step.values else [""] * 4
+        rows.append("".join(f'<td style="text-align:left;white-space:nowrap">{escape(cell)}</td>' for cell in cells))
+    header = "".join(f'<th scope="col" style="text-align:left">{name}</th>' for name in names)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        '<div style="overflow:auto;max-height:420px"><table>'
+        f'<caption style="text-align:left">{len(steps)} steps</caption>'
+        f"<thead><tr>{header}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -105,12 +130,20 @@ class Operation:
         source: function or class whose docstring states the equation.
         dimensions: names of the result's dimensions, separated by blanks.
         note: text after the equation, such as the value of a symbol.
+        case: the case that applies, such as "cls", of a docstring with one equation for each: "mean: ...; cls: ...".
     """
 
     name: str
     source: object
     dimensions: str
     note: str = ""
+    case: str = ""
+
+    @property
+    def equation(self) -> str:
+        """The equation of the docstring, or that of the case, without the note."""
+        equation = equation_of(self.source)
+        return dict(one.split(": ", 1) for one in equation.split("; "))[self.case] if self.case else equation
 
 
 class Recorder:
@@ -142,7 +175,7 @@ class Recorder:
         names = operation.dimensions.split()
         additional = result.ndim - len(names)
         names = [f"N{number}" for number in range(1, additional + 1)] + names[max(0, -additional) :]
-        equation = equation_of(operation.source)
+        equation = operation.equation
         if module is not None and getattr(module, "bias", module) is None:  # the bias is the last term
             equation = equation.rpartition(" + ")[0]
         self.steps.append(

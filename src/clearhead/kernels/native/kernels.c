@@ -1,5 +1,6 @@
 /* The functions that Python calls. This file is compiled once for each instruction set, whose name is ISA. */
 
+#include "cross_entropy.h"
 #include "decoder.h"
 #include "search.h"
 
@@ -64,6 +65,28 @@ PUBLIC(gelu)(const float *x, int64_t count, float *y, int32_t threads) {
         }
     }
     return 0;
+}
+
+/* The loss of each position, and in place of its logits (rows, size) their gradient. Targets are of [0, size). */
+PUBLIC(cross_entropy)(void *logits, int32_t is_half, const float *bias, int64_t rows, int32_t size,
+                      const int64_t *targets, float smoothing, float *losses, int32_t threads) {
+    const int whole = (size + LANES - 1) / LANES * LANES;
+    const size_t row_bytes = (size_t)size * (is_half ? sizeof(uint16_t) : sizeof(float));
+    int failed = 0;
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(| : failed)
+    for (int64_t r = 0; r < rows; r++) {
+        float *x;
+        char *next = scratch((size_t)whole * sizeof(float) + 64), *row = (char *)logits + (size_t)r * row_bytes;
+        if (!next) {
+            failed = 1;
+            continue;
+        }
+        TAKE(x, whole);
+        load_position(row, is_half, bias, size, whole, x);
+        losses[r] = position_loss(x, whole, size, targets[r], smoothing);
+        store_position(row, is_half, size, x);
+    }
+    return failed ? OUT_OF_MEMORY : 0;
 }
 
 /* Attention of each head within packed sequences. A token's q, k or v is `stride` floats after that of the token before, a

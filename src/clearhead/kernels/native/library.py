@@ -231,6 +231,27 @@ def gelu(x: Tensor, isa: str) -> Tensor:
     return y
 
 
+def cross_entropy(logits: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, isa: str) -> Tensor:
+    """Return the loss of each position, and replace its logits by their gradient.
+
+    Args:
+        logits: float32 or bfloat16 (n, V), contiguous; overwritten.
+        bias: float32 (V), contiguous, added to the logits, or None.
+        targets: int64 (n), contiguous, each of [0, V).
+        smoothing: label smoothing.
+        isa: an instruction set.
+    """
+    losses = logits.new_empty(len(logits), dtype=torch.float32)
+    status = getattr(_library(), f"cross_entropy_{isa}")(
+        ctypes.c_void_p(logits.data_ptr()), logits.dtype == torch.bfloat16,
+        None if bias is None else ctypes.c_void_p(bias.data_ptr()), ctypes.c_int64(len(logits)), logits.shape[1],
+        ctypes.c_void_p(targets.data_ptr()), ctypes.c_float(smoothing), ctypes.c_void_p(losses.data_ptr()),
+        torch.get_num_threads(),
+    )  # fmt: skip
+    _check(status)
+    return losses
+
+
 def packed_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: float, isa: str) -> Tensor:
     """Return the attention values (T, H, K) of each head within packed sequences.
 
@@ -284,8 +305,17 @@ def decoder_step(struct: DecoderStepStruct, x: Tensor, isa: str) -> None:
 
 def search_isa() -> str | None:
     """Return the instruction set for `search_bounds`; None if this library was compiled without it."""
+    return _isa_with("search_bounds")
+
+
+def cross_entropy_isa() -> str | None:
+    """Return the instruction set for `cross_entropy`; None if this library was compiled without it."""
+    return _isa_with("cross_entropy")
+
+
+def _isa_with(function: str) -> str | None:
     name = isa()
-    return name if name is not None and hasattr(_library(), f"search_bounds_{name}") else None
+    return name if name is not None and hasattr(_library(), f"{function}_{name}") else None
 
 
 def search_bounds(
@@ -293,25 +323,27 @@ def search_bounds(
     bounds: NDArray[np.float32],
     query: NDArray[np.int16],
     factors: tuple[float, float, float],
+    upper: NDArray[np.float32],
     isa: str,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return upper bounds (n) of the dot products of a query with rows, and a lower bound for each `SEARCH_ROWS` rows.
+) -> NDArray[np.float32]:
+    """Write upper bounds of the products of a query with rows, and return a lower bound for each `SEARCH_ROWS` rows.
 
     Args:
         codes: (n, d), contiguous.
         bounds: (n, 2), the scale of each row and the norm of its quantization error.
         query: codes (d) of the query.
         factors: the scale of the query, its norm, and the error of every product.
+        upper: (n), for the upper bounds.
         isa: an instruction set.
     """
     rows, width = codes.shape
-    upper, lower = np.empty(rows, np.float32), np.empty(-(-rows // SEARCH_ROWS), np.float32)
+    lower = np.empty(-(-rows // SEARCH_ROWS), np.float32)
     getattr(_library(), f"search_bounds_{isa}")(
         *(ctypes.c_void_p(part.ctypes.data) for part in (codes, bounds)), ctypes.c_int64(rows), width,
         ctypes.c_void_p(query.ctypes.data), *map(ctypes.c_float, factors),
         *(ctypes.c_void_p(part.ctypes.data) for part in (upper, lower)), torch.get_num_threads(),
     )  # fmt: skip
-    return upper, lower
+    return lower
 
 
 def quantize(struct: LinearStruct, x: Tensor, isa: str) -> tuple[Tensor, Tensor]:

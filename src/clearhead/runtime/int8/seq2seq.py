@@ -139,6 +139,10 @@ class FusedDecoder(nn.Module):
     def restrict(self, cache: SlotCache, allowed: Sequence[AllowedTokens]) -> None:
         """Let each row of the memory have some tokens only; the output projection computes no other ones."""
         common_C = allowed[0].common_C
+        if max(map(len, allowed)) > self.vocabulary:  # the kernels have room for one logit of each token
+            raise ValueError(
+                f"a shortlist with repeated tokens: it has more than the {self.vocabulary} of the vocabulary"
+            )
         if self._common is None or self._common[0] is not common_C:  # a shortlist has one tensor for all batches
             self._common = common_C, self.output.select(common_C)
         cache.output = RestrictedOutput(self._common[1], self.output, allowed)

@@ -17,12 +17,12 @@ from clearhead.layers.embedding import TokenEmbedding
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.train.data.dataloader import MicroBatch
 from clearhead.train.distributed import fsdp
+from clearhead.train.loop.optimizer import create_optimizer
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import OptimizerSection
 from clearhead.train.regularizers import add_penalties, batch_loss
 from clearhead.train.regularizers.base import LossInputs
 from clearhead.train.regularizers.gradient_clipping import clip_gradients
-from clearhead.train.regularizers.weight_decay import create_optimizer
 from clearhead.train.tasks.base import Batch, Task
 from clearhead.train.tasks.predictions import Prediction
 
@@ -100,7 +100,7 @@ class TrainingModule(lightning.LightningModule):
     ) -> None:
         norm = clip_gradients(self.model, self.recipe.regularize.gradient_clipping)
         self.gradient_norm = float(fsdp.full_tensor(norm))
-        self.last_learning_rate = optimizer.param_groups[0]["lr"]
+        self.last_learning_rate = optimizer.param_groups[-1]["lr"]
         if not math.isfinite(self.gradient_norm):
             raise DivergedError(self._diverged("gradient norm", self.gradient_norm))
 

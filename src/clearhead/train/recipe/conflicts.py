@@ -20,6 +20,8 @@ _FREE_SIZES = {"init_encoder_from": "decoder_num_layers", "init_decoder_from": "
 def section_conflicts(recipe: RecipeBase) -> Iterator[Conflict]:
     """Yield the conflicts between sections; regularizers and tasks declare theirs themselves."""
     yield from _model_conflicts(recipe)
+    if recipe.training.fsdp and recipe.optimizer.name == "muon":
+        yield "training.fsdp", "is incompatible with optimizer.name muon, which needs whole matrices; use adamw"
     validation = recipe.validation
     if recipe.data.validation is None:
         if validation.metrics:

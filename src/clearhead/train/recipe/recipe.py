@@ -35,7 +35,7 @@ class Recipe(RecipeBase):
         tokenizer: tokenizer to load or to train, a section below.
         model: sizes of a new model, or a checkpoint, a section below.
         regularize: regularizers, a section below.
-        optimizer: AdamW and its schedule, a section below.
+        optimizer: AdamW or Muon, and the schedule, a section below.
         training: duration, device and precision, a section below.
         validation: evaluation during training, a section below.
         objective: settings of the task; its keys depend on the task.

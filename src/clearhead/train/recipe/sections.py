@@ -131,11 +131,14 @@ class ModelSection(Section):
 
 
 class OptimizerSection(Section):
-    """AdamW (Loshchilov and Hutter 2019) and its learning rate schedule.
+    """The optimizer and its learning rate schedule.
 
     Args:
+        name: adamw (Loshchilov and Hutter 2019), or muon (Jordan et al. 2024), which updates the weight matrices of the
+            layers and leaves all other weights to AdamW.
         learning_rate: peak learning rate, reached after the warmup. Defaults to 5e-05 with model.init_from, because
             fine-tuning needs a lower rate.
+        matrix_learning_rate: peak learning rate of Muon. Defaults to learning_rate, which suits both.
         betas: decay rates of Adam's two moments. Defaults to [0.9, 0.999] with model.init_from.
         eps: term that keeps Adam from dividing by 0. Defaults to 1e-08 with model.init_from.
         schedule: inverse-square-root (the paper's), linear or cosine decay to 0, or constant. Defaults to linear with
@@ -144,11 +147,19 @@ class OptimizerSection(Section):
             steps.
     """
 
+    name: Literal["adamw", "muon"] = "adamw"
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4
+    matrix_learning_rate: Annotated[float, Field(gt=0)] | None = None
     betas: tuple[Probability, Probability] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-9
     schedule: Literal["inverse-square-root", "linear", "cosine", "constant"] = "inverse-square-root"
     warmup_steps: CountOrZero = 0
+
+    @model_validator(mode="after")
+    def _check_matrix_learning_rate(self) -> "OptimizerSection":
+        if self.matrix_learning_rate is not None and self.name != "muon":
+            raise ValueError(f"matrix_learning_rate is Muon's, but name is {self.name}; remove it, or set name: muon")
+        return self
 
     def for_fine_tuning(self) -> "OptimizerSection":
         """Return the section with the defaults for fine-tuning in all keys that were not set."""

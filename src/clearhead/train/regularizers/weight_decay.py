@@ -1,46 +1,18 @@
 """Weight decay in the optimizer and the L2 penalty in the loss, both on matrices only."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import nn
 
 from clearhead.equations import losses
-from clearhead.train.recipe.sections import OptimizerSection, RecipeBase
+from clearhead.train.recipe.sections import RecipeBase
 from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer, TaskTraits
 
 
 def decayed_parameters(model: nn.Module) -> list[nn.Parameter]:
     """Return the trained matrices of a model; decay and penalty exclude biases and norms."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim > 1]
-
-
-def create_optimizer(model: nn.Module, settings: OptimizerSection, weight_decay: float) -> torch.optim.AdamW:
-    """Return AdamW with decoupled weight decay on matrices only.
-
-    Equation: w ← w − η (m̂ / (√v̂ + ε) + λ w)
-    Source: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization", Algorithm 2
-
-    Args:
-        model: the model to train.
-        settings: the recipe's section.
-        weight_decay: λ.
-    """
-    decayed = decayed_parameters(model)
-    decayed_ids = {id(parameter) for parameter in decayed}
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": weight_decay},
-        {"params": [parameter for parameter in trained if id(parameter) not in decayed_ids], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        lr=settings.learning_rate,
-        betas=settings.betas,
-        eps=settings.eps,
-        fused=True,
-    )
 
 
 WEIGHT_DECAY = Regularizer(

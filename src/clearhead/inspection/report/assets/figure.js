@@ -3,6 +3,12 @@ const SUBLAYERS = { attention: "Self-attention", cross_attention: "Cross-attenti
 const PARTS = {
   positions: "+ Positions", embedding: "Embedding", source_embedding: "Embedding", target_embedding: "Embedding",
   relative_bias: "Relative bias", output: "Logits", pooler: "Pooler", norm: "Norm",
+  pooling: "Pooling", normalize: "Normalize", head: "Classifier",
+};
+const AXES = {
+  B: "texts in the batch", L: "tokens", Lq: "query tokens (rows)", Lk: "key tokens (columns)", D: "width of a token's vector", "3D": "queries, keys and values side by side",
+  "2D": "keys and values side by side", H: "heads", d_k: "width of a query or key in a head", d_v: "width of a value in a head", F: "inner width of the feed-forward network",
+  "2F": "its two halves side by side", HK: "width of all heads together", "2HK": "keys and values side by side", "3HK": "queries, keys and values side by side", V: "entries of the vocabulary", C: "labels", E: "width of the embedding",
 };
 
 function locate(path) {
@@ -74,7 +80,7 @@ function stackOf(name, half) {
     stack.append(element("div", { class: "layer" }, element("span", { class: "many" }, `${half.layers.length} ×`), boxes));
   }
   for (const one of half.after) stack.append(box(one, name, null));
-  const [into, out] = name === "decoder" ? ["target, shifted right", "probabilities"] : ["source", "vectors"];
+  const [into, out] = name === "decoder" ? ["target, shifted right", "probabilities"] : ["source", data.labels ? "label probabilities" : "vector"];
   const ends = Object.keys(figure.halves).length === 1 || name === "decoder";
   return element("div", { class: `half ${name}` }, element("div", { class: "bar" }, element("h3", {}, name[0].toUpperCase() + name.slice(1)), select),
     ends ? element("p", { class: "flow out" }, out) : "", stack, element("p", { class: "flow into" }, into));
@@ -141,6 +147,10 @@ function memory(at, line) {
 for (const [name, half] of Object.entries(figure.halves)) figure.box.append(stackOf(name, half));
 figure.box.prepend(figure.wires);
 byId("figure").append(figure.box);
+const depth = Math.max(...Object.values(figure.halves).map((half) => half.layers.length));
+byId("figure-hint").textContent = `Figure 1 of the paper for this model, read from bottom to top. “${depth} ×” means ${plural(depth, "layer")}, one after another. The lines at the side are residual connections: they add the input of a box to its result. Select a box, then open a step to see its equation, shape and values.`;
+const named = new Set(data.steps.flatMap((step) => step.shape.map(([name]) => name)));
+byId("axes").textContent = `${Object.entries(AXES).filter(([name]) => named.has(name)).map(([name, meaning]) => `${name} = ${meaning}`).join(", ")}.`;
 new ResizeObserver(wire).observe(figure.box);
 wire();
 figure.box.querySelector(".box")?.select();

@@ -53,8 +53,6 @@ function facts(step) {
   return list;
 }
 
-const plural = (count, noun) => (count > 1 ? `${count} ${noun}s` : `${count} ${noun}`);
-
 function heatmap(step) {
   const { heads, height, width, rows, columns, largest, masked } = step.heat;
   const pooled = rows < height || columns < width;
@@ -89,5 +87,6 @@ function heatmap(step) {
   const size = `${heads > 1 ? `${heads} heads of ` : ""}${height} × ${width} values`;
   const how = pooled ? `, in ${rows} × ${columns} cells (block means). Largest cell` : "; largest value";
   legend.append(element("span", { class: "size" }, `${size}${how} ${digits(largest)}`));
-  return { box: element("div", {}, cells, legend), redraw: draw };
+  const error = element("p", { class: "hint" }, "Select a cell to read its value. “±”: this page stores each cell in one byte, so a value is rounded by up to this amount.");
+  return { box: element("div", {}, cells, legend, error), redraw: draw };
 }

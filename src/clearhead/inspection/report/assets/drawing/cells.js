@@ -1,18 +1,15 @@
-/* heat maps; a cell is one value or a block of values */
-const unpacked = new Map();
+/* cells of a matrix; a cell is one value or a block of values */
+import { announce, element, hideTip, showTip } from "./dom.js";
 
-// Return the bytes of a blob, unpacked on first use.
-function bytes(index) {
-  if (!unpacked.has(index)) {
-    const packed = Uint8Array.from(atob(data.blobs[index]), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-    unpacked.set(index, new Response(stream).arrayBuffer().then((buffer) => new Uint8Array(buffer)));
-  }
-  return unpacked.get(index);
+// Return the bytes of deflated base64.
+export async function inflate(text) {
+  const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 // Draw cells: blue for positive values, orange for negative ones, a separate color for null.
-function shade(canvas, rows, columns, value) {
+export function shade(canvas, rows, columns, value) {
   canvas.width = columns;
   canvas.height = rows;
   const style = getComputedStyle(document.documentElement);
@@ -29,12 +26,12 @@ function shade(canvas, rows, columns, value) {
 }
 
 // Return the first and last index of a cell when `cells` cells cover `length` indices.
-const span = (cell, cells, length) => [Math.floor((cell * length) / cells), Math.floor(((cell + 1) * length) / cells) - 1];
-const panel = () => element("div", { class: "panel" }, element("canvas", { "aria-hidden": "true" }));
+export const span = (cell, cells, length) => [Math.floor((cell * length) / cells), Math.floor(((cell + 1) * length) / cells) - 1];
+export const panel = () => element("div", { class: "panel" }, element("canvas", { "aria-hidden": "true" }));
 
 // Navigate the cells of equal panels by pointer and by arrow keys.
 // `describe` returns the text of a cell; `moved` and `left` are called after a move and at the end.
-function addNavigation(box, describe, moved = () => {}, left = () => {}) {
+export function addNavigation(box, describe, moved = () => {}, left = () => {}) {
   const marker = element("div", { class: "marker", hidden: true });
   const at = { panel: 0, row: 0, column: 0 };
   const panels = () => [...box.querySelectorAll(".panel")];

@@ -1,0 +1,190 @@
+"""What one can do by hand on a translator's page, compared with the same changes in Python."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from support.pages import web
+from support.pages.hands import greedy, heads_off, layers_off, next_tokens
+from support.pages.web import EOS
+
+from clearhead import masks, watch
+
+TEXT = "The old bridge was closed after the storm."
+LENGTH = 8
+"""Target tokens: the random model would not stop."""
+
+
+@pytest.fixture(scope="module")
+def folder(tiny, tmp_path_factory):
+    """The tiny page with short outputs."""
+    folder = tmp_path_factory.mktemp("short") / "page"
+    shutil.copytree(tiny / "page", folder)
+    path = folder / "model" / "model.json"
+    description = json.loads(path.read_text(encoding="utf-8"))
+    description["generation"]["max_length"] = LENGTH + 1
+    path.write_text(json.dumps(description), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def page(folder, opened):
+    """The page with the greedy output of the text."""
+    with web.served(folder) as address:
+        page = opened(address)
+        page.locator("#beams").select_option("1")
+        web.type_text(page, TEXT)
+        yield page
+
+
+@pytest.fixture
+def source(tiny_pipeline):
+    (tokens,) = tiny_pipeline.tokenizer.encode([TEXT])
+    return tokens.ids
+
+
+@pytest.fixture
+def shown(tiny_pipeline):
+    """Compare the target tokens of the page with ids."""
+
+    def check(page, ids):
+        page.wait_for_selector(web.READY)
+        tokens = tiny_pipeline.tokenizer.ids_to_tokens(ids)
+        assert web.chips(page, "target") == [token.removeprefix("▁") or "▁" for token in tokens]
+
+    return check
+
+
+def check_bars(page, logits):
+    """Compare the bars of the page with logits."""
+    page.wait_for_selector(web.READY)
+    best, found = logits.softmax(-1).topk(10), web.bars(page)
+    assert [token for token, _ in found] == best.indices.tolist()
+    assert [share for _, share in found] == pytest.approx(best.values.tolist(), abs=1e-4)
+
+
+def test_chosen_token(page, tiny_pipeline, source, shown):
+    model = tiny_pipeline.model
+    ids = greedy(model, source, [], LENGTH, EOS)
+    shown(page, ids)
+    for index in (0, 5):
+        page.locator("#target button").nth(index).click()
+        check_bars(page, next_tokens(model, source, ids[:index]))
+        assert page.locator(".map tbody button[aria-pressed=true]").inner_text() == web.chips(page, "target")[index]
+
+
+def test_weights_are_those_of_watch(page, tiny_pipeline, source):
+    model = tiny_pipeline.model
+    ids = greedy(model, source, [], LENGTH, EOS)
+    with torch.inference_mode(), watch(model) as attention:
+        model(torch.tensor([source]), torch.tensor([[model.config.start_id, *ids[:-1]]]))
+    for record in attention.records:
+        page.locator(f"[data-part={record.part}]").click()
+        for head in range(record.values.shape[1]):
+            page.locator(f"[data-key='tile {record.layer} {head}']").click()
+            weights = torch.tensor(web.weights(page, ".map"), dtype=torch.float32)
+            torch.testing.assert_close(weights, record.values[0, head], atol=1e-4, rtol=0)
+
+
+def test_temperature(page, tiny_pipeline, source):
+    model = tiny_pipeline.model
+    ids = greedy(model, source, [], 3, EOS)
+    page.locator("#target button").nth(3).click()
+    page.locator("#temperature").fill("2.5")
+    check_bars(page, next_tokens(model, source, ids) / 2.5)
+    assert page.locator("#changes").inner_text().count("temperature 2.5") == 1
+    page.get_by_role("button", name="Undo: temperature 2.5").click()
+    check_bars(page, next_tokens(model, source, ids))
+    assert page.locator("#changes").is_hidden()
+
+
+def test_continue_with_another_token(page, tiny_pipeline, source, shown):
+    model = tiny_pipeline.model
+    page.locator("#target button").nth(2).click()
+    page.wait_for_selector(web.READY)
+    picked = web.bars(page)[4][0]
+    page.locator("#bars button").nth(4).click()
+    ids = greedy(model, source, [*greedy(model, source, [], 2, EOS), picked], LENGTH, EOS)
+    shown(page, ids)
+    assert page.locator("#target .by-hand").count() == 3
+    assert page.locator("#output.by-hand").count() == 1
+    check_bars(page, next_tokens(model, source, ids[:2]))
+    page.get_by_role("button", name="Back to the model").click()
+    shown(page, greedy(model, source, [], LENGTH, EOS))
+    assert page.locator(".by-hand").count() == 0
+
+
+def test_continue_a_branch_of_the_tree(page, tiny_pipeline, source, shown):
+    page.locator("#beams").select_option("4")
+    page.wait_for_selector(web.READY)
+    best = page.locator(".node.best").evaluate_all("nodes => nodes.map((node) => node.dataset.key)")
+    expected = tiny_pipeline.generate(TEXT, num_beams=4, max_new_tokens=LENGTH, return_details=True)
+    ids = list(expected.token_ids)
+    assert best == [" ".join(map(str, ids[: index + 1])) for index in range(len(ids))]
+    assert page.locator("#outputs li").count() == 4
+    node = page.locator(".node:not(.best):not(.end)").first
+    branch = [int(one) for one in node.get_attribute("data-key").split()]
+    page.locator("#beams").select_option("1")  # also keeps the tree of the greedy output simple
+    page.wait_for_selector(web.READY)
+    page.locator("#beams").select_option("4")
+    page.wait_for_selector(web.READY)
+    node.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(web.READY)
+    page.locator("#beams").select_option("1")
+    shown(page, greedy(tiny_pipeline.model, source, branch, LENGTH, EOS))
+    assert page.locator(".node.by-hand").count() == len(branch)
+
+
+@pytest.mark.parametrize("part", ["cross", "decoder", "encoder"])
+def test_switch_off(page, tiny_pipeline, source, shown, part):
+    model, stack = tiny_pipeline.model, "encoder" if part == "encoder" else "decoder"
+    page.locator("#target button").nth(1).click()
+    page.locator(f"[data-part={part}]").click()
+    page.locator("[data-key='tile 1 1']").click()
+    page.get_by_role("switch", name="This head").click()
+    with heads_off(model, [{"part": part, "layer": 1, "head": 1}]):
+        ids = greedy(model, source, [], LENGTH, EOS)
+        shown(page, ids)
+        check_bars(page, next_tokens(model, source, ids[:1]))
+    assert page.locator(".tile.off").count() == 1
+    assert "head 2 is off" in page.locator("#changes").inner_text()
+    page.get_by_role("switch", name="This head").click()
+    page.get_by_role("switch", name=f"The whole {stack} layer 2").click()
+    with layers_off(model, [{"part": stack, "layer": 1}]):
+        shown(page, greedy(model, source, [], LENGTH, EOS))
+    assert page.locator(".tile.off").count() == page.locator("[data-key^='tile 1 ']").count()
+
+
+def test_masked_source_token(page, tiny_pipeline, source, shown):
+    model = tiny_pipeline.model
+    page.locator("#source button").nth(2).click()
+    keep = torch.ones(1, len(source), dtype=torch.bool)
+    keep[0, 2] = False
+    ids = greedy(model, source, [], LENGTH, EOS, masks.padding(keep))
+    shown(page, ids)
+    weights = torch.tensor(web.weights(page, ".map"), dtype=torch.float32)
+    assert weights[:, 2].abs().max() == 0
+    own = page.locator("#own").inner_text()
+    assert own.startswith("Changed by hand. The model’s own translation")
+    web.type_text(page, "The storm.")  # its tokens are others
+    assert page.locator("#changes").is_hidden()
+
+
+def test_keyboard(page):
+    """Every control is reached by Tab, and the arrow keys move within tokens, heads, cells and beams."""
+    names = ("#source", "#target", ".tiles", ".map", "#tree")
+    reached = set()
+    page.locator("#text").focus()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached |= {name for name in names if page.evaluate(f"document.activeElement.closest('{name}') !== null")}
+        reached.add(page.evaluate("document.activeElement.id"))
+    assert {*names, "temperature", "beams"} <= reached
+    for name in (*names[:4], "#tree"):
+        page.locator(f"{name} [tabindex='0']").first.focus()
+        before = page.evaluate("document.activeElement.outerHTML")
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate(f"document.activeElement.closest('{name}') !== null")
+        assert page.evaluate("document.activeElement.outerHTML") != before

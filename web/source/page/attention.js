@@ -1,0 +1,81 @@
+// The attention of a text: all heads of a part in small, and one in large with its switches.
+import { element, quoted } from "@drawing/dom.js";
+import { headMap } from "@drawing/head_map.js";
+import { headOf, headTiles, MAX_TOKENS } from "@drawing/heads.js";
+import { redraw } from "@drawing/keys.js";
+import { PARTS } from "./edits.js";
+
+const EXPLANATIONS = {
+  cross: "A row shows which source tokens the decoder looked at when it produced the token at its left.",
+  decoder: "A row shows which tokens before it the decoder looked at when it produced the token at its left. Later tokens are hidden from it.",
+  encoder: "A row shows which source tokens the encoder looked at for the token at its left.",
+};
+
+/**
+ * Return {node, update} of the attention of the given parts.
+ *
+ * `update` takes {weights, tokens, chosen, edits}: for each part the weights {data, shape}, the tokens {rows, columns}
+ * and the chosen row or null. `onRow(part, row)` and `onEdit()` are called after a choice and after a switch.
+ */
+export function attentionPanel({ parts, onRow, onEdit }) {
+  const shown = Object.fromEntries(parts.map((part) => [part, { layer: 0, head: 0 }]));
+  let part = parts[0], state = null, isFirst = true;
+  const tabs = element("div", { class: "tabs", role: "group", "aria-label": "Type of attention" });
+  const hint = element("p", { class: "hint" }), tiles = element("div"), large = element("div", { class: "large" });
+  const node = element("div", {}, ...(parts.length > 1 ? [tabs] : []), hint, element("div", { class: "attention" }, tiles, large));
+
+  for (const one of parts) {
+    const name = PARTS[one][0].toUpperCase() + PARTS[one].slice(1);
+    tabs.append(element("button", { type: "button", "data-part": one, onclick: () => { part = one; draw(); } }, name));
+  }
+
+  function update(next) {
+    state = next;
+    if (isFirst && state.weights?.cross) {
+      shown.cross.layer = state.weights.cross.shape[0] - 1; // the last layer is the easiest to read
+      isFirst = false;
+    }
+    draw();
+  }
+
+  function draw() {
+    const { edits } = state, weights = state.weights?.[part];
+    for (const tab of tabs.children) tab.setAttribute("aria-pressed", String(tab.dataset.part === part));
+    const long = weights && Math.max(weights.shape[2], weights.shape[3]) > MAX_TOKENS;
+    hint.textContent = EXPLANATIONS[part] + (long ? ` The first ${MAX_TOKENS} tokens are shown.` : "");
+    if (!weights?.data.length) {
+      tiles.replaceChildren();
+      large.replaceChildren();
+      return;
+    }
+    const selected = shown[part], row = state.chosen[part] ?? null, isOff = (layer, head) => edits.isHeadOff(part, layer, head) || edits.isLayerOff(part, layer);
+    const onSelect = (layer, head) => {
+      Object.assign(selected, { layer, head });
+      draw();
+    };
+    redraw(tiles, headTiles({ weights, row, selected, isOff, onSelect }));
+    redraw(large, ...partsOfHead(weights, selected, row));
+  }
+
+  function partsOfHead(weights, { layer, head }, row) {
+    const { edits } = state, { rows, columns } = state.tokens[part], map = headOf(weights, layer, head);
+    const off = edits.isHeadOff(part, layer, head), layerOff = edits.isLayerOff(part, layer);
+    const stack = part === "encoder" ? "encoder" : "decoder";
+    const control = (text, isOff, key, toggle) => element("button", {
+      type: "button", class: "switch", role: "switch", "aria-checked": String(!isOff), "data-key": key, onclick: () => { toggle(); onEdit(); },
+    }, text);
+    const describe = (one, other, weight) => `${quoted(rows[one])} looked at ${quoted(columns[other])}: ${weight.toFixed(3)}`;
+    return [
+      element("h3", {}, `Layer ${layer + 1}, head ${head + 1}`),
+      element("div", { class: "switches" },
+        control("This head", off, "switch head", () => edits.toggleHead(part, layer, head)),
+        control(`The whole ${stack} layer ${layer + 1}`, layerOff, "switch layer", () => edits.toggleLayer(part, layer))),
+      headMap({
+        map, rows: rows.slice(0, map.rows), columns: columns.slice(0, map.columns), row, describe, onRow: (one) => onRow(part, one),
+        label: `Weights of ${PARTS[part]}, layer ${layer + 1}, head ${head + 1}${off || layerOff ? ", switched off" : ""}`,
+      }),
+    ];
+  }
+
+  return { node, update };
+}
