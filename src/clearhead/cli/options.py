@@ -66,8 +66,25 @@ MaxNewTokens = Annotated[
     int | None,
     typer.Option(min=1, help="Maximum length of an output in tokens. Default: the setting of the model, else 256."),
 ]
-SourceLang = Annotated[str | None, typer.Option(help="Language of the input, for multilingual models.")]
-TargetLang = Annotated[str | None, typer.Option(help="Language of the output, for multilingual models.")]
+SourceLang = Annotated[
+    str | None, typer.Option("--source-lang", help="Language of the input, for multilingual models.")
+]
+TargetLang = Annotated[
+    str | None, typer.Option("--target-lang", help="Language of the output, for multilingual models.")
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        "--source-lang",
+        help="Language of the input: en, de or auto for the bundled models; a code of a multilingual model. Default: "
+        "auto, the language of each text.",
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", "--target-lang", help="Language of the output: de or en, or a code of a multilingual model."),
+]
 MinNewTokens = Annotated[
     int | None,
     typer.Option(min=0, help="Minimum length of an output in tokens. Default: the setting of the model, else 0."),

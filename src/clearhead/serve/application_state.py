@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from typing import Any
 
 from starlette.exceptions import HTTPException
 
@@ -70,8 +71,8 @@ class ApplicationState:
         if self.batcher.alive:
             self.batcher.drain(min(self.batcher.seconds_left, self.settings.drain_seconds) + _LAST_PASS_SECONDS)
 
-    def model(self, name: str | None, task: str) -> LoadedModel:
-        """Return a model by name, or the first model that supports a task.
+    def model(self, name: str | None, task: str, body: Any = None) -> LoadedModel:
+        """Return a model by name, or the first model that supports a task, preferably in the languages of a request.
 
         Raises:
             HTTPException: the model is not loaded (404), does not support the task (400), or loading has not finished
@@ -83,7 +84,7 @@ class ApplicationState:
             able = [model for model in self.models.values() if task in model.handlers]
             if not able:
                 raise HTTPException(404, f"no loaded model supports {task}")
-            return able[0]
+            return next((model for model in able if model.handlers[task].accepts(body)), able[0])
         model = self.named_model(name)
         if task not in model.handlers:
             raise HTTPException(400, f"model {name!r} does not support {task}; it supports {', '.join(model.handlers)}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clearhead.data.corpus import Corpus
     from clearhead.pipelines.seq2seq.outputs import Generated
     from clearhead.pipelines.text_to_text import TextToText
+    from clearhead.pipelines.translator import Translator
 
 
 class RuntimeOption(StrEnum):
@@ -30,6 +31,24 @@ class RuntimeOption(StrEnum):
 _FIELDS = ("text", "token_ids", "tokens", "log_probs", "score", "complete", "truncated", "n_best", "parts")
 """Fields of a JSON line."""
 
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="Folder or Hugging Face Hub id of an encoder–decoder. Default: the bundled models for everyday English "
+        "and German.",
+        metavar="MODEL",
+    ),
+]
+CopyUnknown = Annotated[
+    bool | None,
+    typer.Option(
+        "--copy-unknown/--no-copy-unknown",
+        help="Copy URLs, e-mail addresses, codes, emoji and words in other scripts from the input. Default: for the "
+        "bundled models, and for models that were trained with placeholders.",
+    ),
+]
 NBest = Annotated[
     int,
     typer.Option(
@@ -72,11 +91,11 @@ def translate(
     context: typer.Context,
     sources: options.Texts = None,
     output: options.Output = None,
-    model: options.Translator = options.TRANSLATOR,
+    model: Model = None,
+    source_lang: options.From = None,
+    target_lang: options.To = None,
     beam_size: options.BeamSize = None,
     n_best: NBest = 1,
-    source_lang: options.SourceLang = None,
-    target_lang: options.TargetLang = None,
     prefix: Prefix = None,
     max_new_tokens: options.MaxNewTokens = None,
     min_new_tokens: options.MinNewTokens = None,
@@ -89,6 +108,7 @@ def translate(
     device: options.Device = "auto",
     runtime: Runtime = RuntimeOption.torch,
     shortlist: options.Shortlist = None,
+    copy_unknown: CopyUnknown = None,
     errors: Errors = ErrorsOption.strict,
     as_json: AsJson = False,
 ) -> None:
@@ -105,14 +125,12 @@ def translate(
     prefixes = None if prefix is None else Corpus([str(prefix)], errors=errors.value)
     from clearhead.pipelines.text_to_text import WINDOW_TEXTS
 
-    translator = _load(model, precision, device, runtime, shortlist, strict)
-    translator, source_lang, target_lang = for_languages(translator, source_lang, target_lang)
+    load = partial(_load, precision, device, runtime, shortlist, copy_unknown, strict)
+    translator, languages = _choose_translator(model, source_lang, target_lang, load)
     _check_n_best(n_best, translator.generation_config.updated(beam_size=beam_size).beam_size)
     generate_iter = partial(
         translator.generate_iter,
         prefixes=prefixes,
-        source_lang=source_lang,
-        target_lang=target_lang,
         strict=strict,
         window=window_texts(corpus, WINDOW_TEXTS),
         beam_size=beam_size,
@@ -120,26 +138,60 @@ def translate(
         max_new_tokens=max_new_tokens,
         min_new_tokens=min_new_tokens,
         length_penalty=length_penalty,
+        **languages,
     )
     if split_sentences:
         complete = _write_by_sentence(corpus, output, generate_iter, as_json)
     else:
-        complete = _write(corpus, output, generate_iter, as_json, warn_sentences=model == options.TRANSLATOR)
+        complete = _write(corpus, output, generate_iter, as_json, warn_sentences=_is_bundled(model))
     warn_truncated(complete.count(False), len(complete))
+    _report_directions(translator)
+
+
+def _choose_translator(
+    model: str | None, source: str | None, target: str | None, load: "Callable[[str], TextToText]"
+) -> "tuple[TextToText | Translator, dict[str, Any]]":
+    """Return a model, or the bundled ones for no model, and the languages that must be passed with each text."""
+    from clearhead.pipelines.translator import Translator
+
+    if model is None:
+        return Translator(source, target, load), {}
+    translator, source, target = for_languages(load(model), source, target)
+    return translator, {"source_lang": source, "target_lang": target}
+
+
+def _is_bundled(model: str | None) -> bool:
+    from clearhead.io import hub
+
+    return model is None or model in hub.TRANSLATORS.values()
+
+
+def _report_directions(translator: "TextToText | Translator") -> None:
+    """Report on standard error which directions were chosen, if they are not obvious."""
+    from clearhead.pipelines.translator import Translator
+
+    if isinstance(translator, Translator) and (report := translator.report()):
+        typer.echo(f"clearhead: {report}", err=True)
 
 
 def _load(
-    model: str,
     precision: options.PrecisionOption,
     device: str,
     runtime: RuntimeOption,
     shortlist: bool | None,
+    copy: bool | None,
     strict: bool,
+    model: str,
 ) -> "TextToText":
     from clearhead.pipelines.text_to_text import TextToText
 
     translator = TextToText.from_pretrained(
-        model, precision=precision.value, device=device, runtime=runtime.value, shortlist=shortlist
+        model,
+        precision=precision.value,
+        device=device,
+        runtime=runtime.value,
+        shortlist=shortlist,
+        copy_unknown=copy,
     )
     options.check_precision(precision, translator.precision.name, strict)
     return translator

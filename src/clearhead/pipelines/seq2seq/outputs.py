@@ -1,10 +1,12 @@
 """Results of text generation."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from clearhead.generation.state import Hypothesis
 from clearhead.generation.strategy import NextToken
+from clearhead.pipelines.seq2seq.copying import Piece, join_pieces
 from clearhead.pipelines.seq2seq.source_preparation import PreparedText
 from clearhead.tokenizers.base import TextTokenizer
 
@@ -14,8 +16,9 @@ class Generated:
     """The output for a text.
 
     Args:
-        text: the output, including its forced prefix.
-        token_ids: ids of the new tokens, including the end token if there is one, without the prefix.
+        text: the output, including its forced prefix, with what was copied from the source.
+        token_ids: ids of the new tokens, including the end token if there is one, without the prefix. If a text was
+            translated in pieces, those of all pieces.
         tokens: the same as the tokenizer's pieces.
         log_probs: log-probability of each token.
         score: sum of the log-probabilities, divided by the number of tokens to the power of the length penalty.
@@ -36,6 +39,11 @@ class Generated:
     complete: bool = True
     truncated: bool = False
     n_best: "tuple[Generated, ...]" = ()
+
+    def with_texts(self, change: Callable[[str], str]) -> "Generated":
+        """Return this output with its text, and those of n_best, changed by a function."""
+        n_best = tuple(output.with_texts(change) for output in self.n_best)
+        return replace(self, text=change(self.text), n_best=n_best)
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,41 @@ class StreamedToken:
 
 EMPTY = Generated("", (), (), (), 0.0)
 """The output for an empty text."""
+
+
+def copied_output(text: PreparedText) -> Generated:
+    """Return the output of a text that has nothing to translate."""
+    copied = text.protected.before
+    return replace(EMPTY, text=copied if copied.strip() else "")
+
+
+def join_outputs(pieces: Sequence[Piece], outputs: Sequence[Generated], length_penalty: float) -> Generated:
+    """Return the output of a text that was translated in pieces.
+
+    Args:
+        pieces: all pieces of the text.
+        outputs: the output of each piece that is translated.
+        length_penalty: exponent of the length in the score.
+    """
+    if not outputs:
+        return replace(EMPTY, text=join_pieces(pieces, []))
+    num_outputs = max(len(output.n_best) for output in outputs)
+    ranked = [[output.n_best[min(rank, len(output.n_best) - 1)] for output in outputs] for rank in range(num_outputs)]
+    n_best = tuple(_join_ranked(pieces, own, length_penalty) for own in ranked)
+    return replace(n_best[0], n_best=n_best)
+
+
+def _join_ranked(pieces: Sequence[Piece], outputs: Sequence[Generated], length_penalty: float) -> Generated:
+    log_probs = tuple(chain.from_iterable(output.log_probs for output in outputs))
+    return Generated(
+        text=join_pieces(pieces, [output.text for output in outputs]),
+        token_ids=tuple(chain.from_iterable(output.token_ids for output in outputs)),
+        tokens=tuple(chain.from_iterable(output.tokens for output in outputs)),
+        log_probs=log_probs,
+        score=sum(log_probs) / len(log_probs) ** length_penalty,
+        complete=all(output.complete for output in outputs),
+        truncated=any(output.truncated for output in outputs),
+    )
 
 
 def decode_hypotheses(
@@ -96,20 +139,41 @@ def decode_hypotheses(
 
 
 def streamed_tokens(
-    tokens: Iterable[NextToken], prefix_ids: Sequence[int], tokenizer: TextTokenizer
+    tokens: Iterable[NextToken], source: PreparedText, tokenizer: TextTokenizer
 ) -> Iterator[StreamedToken]:
     """Yield the tokens of one target with the text that each adds to the output.
 
     Args:
         tokens: the tokens, in order.
-        prefix_ids: ids of the forced prefix; the first token's text includes it.
+        source: the text; the first token's text includes its forced prefix.
         tokenizer: the tokenizer.
     """
-    ids, emitted = list(prefix_ids), ""
+    ids, emitted, protected = list(source.prefix_ids), "", source.protected
+    before = protected.before
     for token in tokens:
         ids.append(token.id)
         text = tokenizer.decode(ids)
         # a character may consist of several tokens: an incomplete one is not emitted yet
         new = "" if text.endswith("\ufffd") and not token.is_last else text.removeprefix(emitted)
         emitted += new
-        yield StreamedToken(token.id, tokenizer.ids_to_tokens([token.id])[0], new, token.log_prob)
+        shown = before + protected.replace_in_stream(new)
+        if token.is_last:
+            shown += protected.rest(emitted)
+        before = ""
+        yield StreamedToken(token.id, tokenizer.ids_to_tokens([token.id])[0], shown, token.log_prob)
+
+
+def chain_streams(parts: Iterable[str | Iterator[StreamedToken]]) -> Iterator[StreamedToken]:
+    """Yield the tokens of several outputs and the texts between them, which belong to the tokens next to them."""
+    text, last = "", None
+    for part in parts:
+        if isinstance(part, str):
+            text += part
+            continue
+        for token in part:
+            if last is not None:
+                yield last
+            last = replace(token, text=text + token.text)
+            text = ""
+    if last is not None:
+        yield replace(last, text=last.text + text)

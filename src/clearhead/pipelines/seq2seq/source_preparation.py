@@ -10,6 +10,7 @@ from clearhead.generation.shortlist.shortlist import Shortlist
 from clearhead.generation.state import AllowedTokens
 from clearhead.generation.strategy import EncodedSource
 from clearhead.models.config import Seq2SeqConfig
+from clearhead.pipelines.seq2seq.copying import CopyRule, ProtectedText
 from clearhead.tokenizers.base import TextTokenizer, check_texts
 from clearhead.tokenizers.question_context import ContextOverflowError
 
@@ -25,7 +26,8 @@ class PreparedText:
         prefix_ids: ids of the forced prefix.
         forced_prefix: the forced prefix as a string.
         truncated: whether the text was longer than the model's limit.
-        empty: whether the text is blank; its output is empty.
+        empty: whether the text has nothing to translate: it is blank, or is copied as a whole.
+        protected: the text, with placeholders for what is copied.
     """
 
     source: EncodedSource
@@ -33,6 +35,7 @@ class PreparedText:
     forced_prefix: str
     truncated: bool
     empty: bool
+    protected: ProtectedText
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class SourcePreparation:
         max_length: longest source in tokens; None for no limit.
         task_prefix: prefix of every source, such as "summarize: ".
         shortlist: the tokens that may translate each source token; None for all.
+        copy_rule: how to copy parts of the source to the output; None to copy nothing.
+        direction: source and target language of a model for one direction, if they are known.
     """
 
     tokenizer: TextTokenizer
@@ -52,6 +57,8 @@ class SourcePreparation:
     max_length: int | None
     task_prefix: str
     shortlist: Shortlist | None = None
+    copy_rule: CopyRule | None = None
+    direction: tuple[str, str] | None = None
 
     @property
     def target_vocab_size(self) -> int:
@@ -65,6 +72,8 @@ class SourcePreparation:
         source_lang: str | None,
         target_lang: str | None,
         prefixes: Sequence[str] | None,
+        *,
+        numbers: bool = False,
     ) -> tuple[GenerationConfig, list[PreparedText]]:
         """Tokenize texts.
 
@@ -72,7 +81,8 @@ class SourcePreparation:
             texts: the texts.
             config: the generation config.
             source_lang, target_lang: languages, for models that require them.
-            prefixes: forced prefix of each output; "" for none. None for no prefixes.
+            prefixes: forced prefix of each output; "" for none. None for no prefixes. A text with one is not protected.
+            numbers: whether to copy all numbers in digits.
 
         Returns:
             The config, with a forced first token if the target language requires it, and the texts.
@@ -83,17 +93,21 @@ class SourcePreparation:
         texts = check_texts(texts)
         prefixes = [""] * len(texts) if prefixes is None else check_texts(prefixes)
         tokenizer, start_id, config = self.set_languages(config, texts, source_lang, target_lang)
-        encoded = tokenizer.encode([self.task_prefix + text for text in texts], self.max_length)
+        protected = [
+            ProtectedText(text) if self.copy_rule is None or prefix else self.copy_rule.protect(text, numbers=numbers)
+            for text, prefix in zip(texts, prefixes, strict=True)
+        ]
+        encoded = tokenizer.encode([self.task_prefix + text.core for text in protected], self.max_length)
         allowed: Sequence[AllowedTokens | None] = [None] * len(texts)
         if self.shortlist is not None:
             allowed = self.shortlist.allowed([tokens.ids for tokens in encoded])
         prepared = []
-        for text, tokens, prefix, allowed_tokens in zip(texts, encoded, prefixes, allowed, strict=True):
+        for text, tokens, prefix, allowed_tokens in zip(protected, encoded, prefixes, allowed, strict=True):
             prefix_ids = tuple(self.tokenizer.target_ids(prefix)) if prefix else ()
             # a forced first token, such as the language, comes before the prefix
             first = () if config.forced_bos_token_id is None or not prefix_ids else (config.forced_bos_token_id,)
             source = EncodedSource(tokens.ids, (start_id, *first, *prefix_ids), allowed_tokens)
-            prepared.append(PreparedText(source, prefix_ids, prefix, tokens.truncated, not text.strip()))
+            prepared.append(PreparedText(source, prefix_ids, prefix, tokens.truncated, not text.core.strip(), text))
         return config, prepared
 
     def set_languages(
@@ -106,6 +120,12 @@ class SourcePreparation:
         """
         start_id = self.model_config.start_id if config.start_id is None else config.start_id
         tokenizer = self.tokenizer
+        if self.direction is not None:
+            own_source, own_target = self.direction
+            if source_lang not in (None, own_source) or target_lang not in (None, own_target):
+                given = f"source_lang={source_lang!r} and target_lang={target_lang!r}"
+                raise ValueError(f"this model translates from {own_source!r} to {own_target!r}; got {given}")
+            source_lang = target_lang = None
         if source_lang is None and target_lang is None and not self._requires_language(config, start_id, texts):
             return tokenizer, start_id, config
         configured = tokenizer.for_languages(source_lang, target_lang)

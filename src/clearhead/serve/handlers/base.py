@@ -96,6 +96,10 @@ class Handler(ABC, Generic[Body, PipelineT]):
             num_tokens: total cost of its jobs.
         """
 
+    def accepts(self, body: Body) -> bool:
+        """Return whether the model is suitable for a request that names no model."""
+        return True
+
     def wants_stream(self, body: Body) -> bool:
         """Return whether a request asks for a stream of events."""
         return False

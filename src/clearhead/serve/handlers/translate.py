@@ -43,6 +43,11 @@ class TranslateHandler(GenerationHandler[TranslateRequest]):
     media_types = ("text/event-stream",)
     checkpoint_task = "translation"
 
+    def accepts(self, body: TranslateRequest) -> bool:
+        """Return whether the model's languages are those of the request, if it names any."""
+        source, target = self.pipeline.direction or (body.source_lang, body.target_lang)
+        return body.source_lang in (None, source) and body.target_lang in (None, target)
+
     def estimate(self, body: TranslateRequest) -> int:
         """Estimate the number of input and output tokens."""
         if body.stream and (len(body.texts) != 1 or (body.beam_size or 1) > 1):

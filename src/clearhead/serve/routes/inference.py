@@ -37,7 +37,7 @@ def _add_route(app: FastAPI, state: ApplicationState, handler: type[Handler[Any,
 
 async def _respond(state: ApplicationState, request: Request, task: str, body: Any) -> Any:
     """Run a request in the batcher and return its response."""
-    model = state.model(body.model, task)
+    model = state.model(body.model, task, body)
     handler = model.handlers[task]
     if handler.wants_stream(body):
         return await _stream(state, request, handler, body)
