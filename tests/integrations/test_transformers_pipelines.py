@@ -1,8 +1,10 @@
 """The pipelines give the dictionaries of transformers 4, as recorded, and of transformers 5 where it has the task."""
 
 import json
+import shutil
 
 import pytest
+import torch
 import transformers
 from integrations import record_transformers4
 from support.models import folders
@@ -93,6 +95,7 @@ def test_features_equal_those_of_transformers(tmp_path, family):
     ours, theirs = both("feature-extraction", tmp_path)
     for inputs in (TEXT, [TEXT, "a test!"]):
         assert ours(inputs) == approximately(theirs(inputs))
+    torch.testing.assert_close(ours(TEXT, return_tensors=True), theirs(TEXT, return_tensors=True), rtol=1e-4, atol=1e-5)
 
 
 def test_generators_are_answered_one_by_one(classifier):
@@ -118,12 +121,34 @@ def test_length_of_a_call_replaces_the_default():
     assert translate("Where can I buy a ticket?", max_length=4)[0]["translation_text"] == "Wo kann ich"
 
 
+def test_model_that_samples(tmp_path):
+    """It samples one sequence; do_sample=False searches with the beams of the pipeline."""
+    shutil.copytree(clearhead.io.hub.resolve_model("tatoeba-en-de"), tmp_path / "model")
+    path = tmp_path / "model" / "generation_config.json"
+    data = json.loads(path.read_text())
+    text = "Where can I buy a ticket?"
+    searched = clearhead.pipeline("translation", model=tmp_path / "model")(text)
+    path.write_text(json.dumps(data | {"do_sample": True, "num_beams": 1, "temperature": 3.0}))
+    translate = clearhead.pipeline("translation", model=tmp_path / "model")
+    expected = clearhead.TextToText.from_pretrained(tmp_path / "model", precision="float32").generate(text, seed=3)
+    assert translate(text, seed=3) == [{"translation_text": expected}] != searched
+    assert len({one["translation_text"] for one in translate(text, num_return_sequences=8)}) > 1
+    assert translate(text, do_sample=False) == translate(text, num_beams=4) == searched
+    path.write_text(json.dumps(data | {"do_sample": True, "num_beams": 4}))
+    with pytest.raises(ValueError, match="generation_config.json: sampling draws one token at a time and requires"):
+        clearhead.pipeline("translation", model=tmp_path / "model")
+
+
 REFUSED = [
     ("clearhead.pipeline('ner', model='x')", ValueError, "task must be one of text-classification, question-answering"),
     ("clearhead.pipeline('translation', model='x', tokenizer='y')", ValueError, "Leave tokenizer out"),
     ("clearhead.pipeline('translation', model='x', trust_remote_code=True)", TypeError, "The model's folder decides"),
     ("clearhead.pipeline('translation', model='tatoeba-en-de', top=3)", TypeError, "no option 'top'; did you mean 'top_p'"),
     ("translate('x', return_tensors=True)", TypeError, "The result holds texts and numbers only"),
+    ("translate('x', stop_sequence='.')", TypeError, "Cut the text of the result"),
+    ("translate('x', generation_config=None)", TypeError, "Pass its options as keywords"),
+    ("translate('x', num_beam_groups=2)", TypeError, "num_beam_groups"),
+    ("features('x', tokenize_kwargs={'max_length': 4})", TypeError, "truncated at the maximum length of the model"),
     ("translate(7)", ValueError, "expected a text or a list of texts, got int"),
     ("translate(['x', 7])", ValueError, "text 1 is a int; expected a string"),
     ("classify({'txt': 'x'})", ValueError, "input 0 has the keys txt; expected text and text_pair"),
@@ -146,6 +171,7 @@ def names(tmp_path_factory, qa_folder):
     return {
         "clearhead": clearhead,
         "translate": clearhead.pipeline("translation", model="tatoeba-en-de"),
+        "features": clearhead.pipeline("feature-extraction", model=folder),
         "classify": clearhead.pipeline("text-classification", model=folder),
         "read": clearhead.pipeline("question-answering", model=qa_folder),
     }

@@ -174,6 +174,10 @@ def test_arguments_that_do_not_fit(folder, endpoint, tmp_path):
     assert "and no model" in refused("verify", "all-MiniLM-L6-v2", "--against", "x", "--index", str(folder))
     assert "needs --against SYSTEM and --index FOLDER" in refused("verify", "--index", str(folder))
     assert "verify needs a model, or --against SYSTEM --index FOLDER" in refused("verify")
+    compared = ("verify", "--against", "x", "--index", str(folder))
+    for option in (["--write"], ["--output", tmp_path / "a.json"], ["--reference", "transformers"]):
+        assert "omit them with --against" in refused(*compared, *option)
+    assert "--name requires --against" in refused("verify", "all-MiniLM-L6-v2", "--name", "a")
     assert "is none of the systems to compare" in refused("verify", "--against", "x", "--index", str(folder))
     endpoint.RequestHandlerClass.names = ("a", "b")
     try:

@@ -42,12 +42,31 @@ def test_dropout_is_no_other_architecture(made, tiny_bert, tmp_path):
     Index.open(made, load(tmp_path / "copy"))
 
 
-@pytest.mark.parametrize("capability", ["default", "avx2"])
-def test_kernels_of_other_processors_are_no_false_alarm(made, tiny_bert, capability):
+def open_with_kernels(index, model, instructions, precision):
+    """Open an index in a process whose kernels are limited to an instruction set of torch, oneDNN and MKL."""
+    capability, onednn, mkl = {
+        "none": ("default", "SSE41", "SSE4_2"),
+        "avx2": ("avx2", "AVX2", "AVX2"),
+        "avx512": ("avx512", "AVX512_CORE", "AVX512"),
+    }[instructions]
     code = "import sys; from clearhead import Index, TextEncoder; "
-    code += "Index.open(sys.argv[1], TextEncoder.from_pretrained(sys.argv[2], precision='float32', device='cpu'))"
-    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    subprocess.run([sys.executable, "-c", code, str(made), str(tiny_bert)], env=environment, check=True)
+    code += "Index.open(sys.argv[1], TextEncoder.from_pretrained(sys.argv[2], precision=sys.argv[3], device='cpu'))"
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "ONEDNN_MAX_CPU_ISA": onednn}
+    environment |= {"MKL_ENABLE_INSTRUCTIONS": mkl}
+    subprocess.run([sys.executable, "-c", code, str(index), str(model), precision], env=environment, check=True)
+
+
+@pytest.mark.parametrize("instructions", ["none", "avx2", "avx512"])
+def test_kernels_of_other_processors_are_no_false_alarm(made, tiny_bert, instructions):
+    open_with_kernels(made, tiny_bert, instructions, "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_kernels_of_other_processors_are_no_false_alarm_of_a_trained_model(minilm, minilm_folder, tmp_path, precision):
+    made = Index.build(minilm, DOCUMENTS[:10], tmp_path / "index").folder
+    for instructions in ("none", "avx2", "avx512"):
+        open_with_kernels(made, minilm_folder, instructions, precision)
 
 
 def test_canaries_find_what_hashes_do_not(made, tiny_bert, monkeypatch):

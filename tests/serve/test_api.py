@@ -132,6 +132,7 @@ def test_documents_are_ranked_as_the_pipeline_ranks_them(address, folders):
     body = {"model": "reranker", "query": "what was closed", "documents": documents}
     result = post(address, "/v1/rerank", body).json()
     assert [one["index"] for one in result["results"]] == [one.index for one in expected]
+    assert {key for one in result["results"] for key in one} == {"index", "relevance_score"}
     scores = [one["relevance_score"] for one in result["results"]]
     assert scores == pytest.approx([one.score for one in expected], abs=1e-6)
     assert result["usage"]["total_tokens"] == sum(

@@ -2,18 +2,27 @@
 
 import logging
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
 from torch import nn
 
 from clearhead.generation.config import GenerationOptions
+from clearhead.models.encoder import EncoderModel
+from clearhead.models.heads import EncoderClassifier, SpanClassifier
+from clearhead.runtime.device import choose_device
+from clearhead.runtime.inference_copy import inference_copy
+from clearhead.runtime.int8.calibration import calibrate_encoder
 from clearhead.runtime.int8.files import Int8Source
-from clearhead.runtime.precision import Precision
+from clearhead.runtime.precision import Precision, choose_precision
+from clearhead.tokenizers.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=nn.Module)
+E = TypeVar("E", EncoderModel, EncoderClassifier, SpanClassifier)
 
 _NAMED = 5
 """Number of texts that a warning lists."""
@@ -49,6 +58,34 @@ class Pipeline(Generic[M]):
         return (
             f"{type(self).__name__}({self.name!r}, {size / 1e6:.1f}M parameters, {self.precision.name}, {self.device})"
         )
+
+
+def prepare_inference(
+    model: E,
+    tokenizer: Tokenizer,
+    max_length: int | None,
+    *,
+    precision: str,
+    device: str,
+    int8_weights: Path | None = None,
+    compile: bool = False,
+) -> tuple[torch.device, Precision, Int8Source, E]:
+    """Return the device, the precision and the 8-bit weights of a pipeline, and the copy of its model that computes.
+
+    Args:
+        model: the encoder, or the encoder with a head, in float32.
+        tokenizer: its tokenizer.
+        max_length: maximum number of tokens of a calibration text.
+        precision, device, int8_weights, compile: as in `TextEncoder`.
+
+    Raises:
+        ValueError: as in `TextEncoder`.
+    """
+    encoder = model if isinstance(model, EncoderModel) else model.encoder
+    chosen = choose_device(device)
+    rounding = choose_precision(precision, chosen, model, int8_weights, compile=compile)
+    int8 = Int8Source(partial(calibrate_encoder, encoder, tokenizer, max_length), int8_weights)
+    return chosen, rounding, int8, inference_copy(model, rounding, chosen, int8, compile=compile)
 
 
 def warn_truncated(truncated: Sequence[bool], limit: int | None, fix: str, noun: str = "text") -> None:

@@ -1,7 +1,6 @@
 """Extractive question answering: the answer is a span of the context."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -16,14 +15,10 @@ from clearhead.models.heads import SpanClassifier
 from clearhead.pipelines.answering.answers import Answer, BaseQuestionAnswerer, SpanSearchConfig
 from clearhead.pipelines.answering.generative_question_answerer import GenerativeQuestionAnswerer
 from clearhead.pipelines.answering.span_search import Logits, best_answer
-from clearhead.pipelines.base import Pipeline
+from clearhead.pipelines.base import Pipeline, prepare_inference
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.runtime.device import choose_device
-from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.int8.calibration import calibrate_encoder
-from clearhead.runtime.int8.files import Int8Source, int8_file
+from clearhead.runtime.int8.files import int8_file
 from clearhead.runtime.packed_batch import packed_batches
-from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.progress import token_progress
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens
@@ -74,12 +69,11 @@ class QuestionAnswerer(Pipeline[SpanClassifier], BaseQuestionAnswerer):
             )
         self.model, self.tokenizer, self.family = model, tokenizer, family
         self.name = f"of type {family.model_type}"
-        self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device, model, int8_weights)
         config = model.encoder.config
         self.max_length = min(tokenizer.max_length or config.max_len, config.max_len)
-        self.int8 = Int8Source(partial(calibrate_encoder, model.encoder, tokenizer, self.max_length), int8_weights)
-        self.inference_model = inference_copy(model, self.precision, self.device, self.int8)
+        self.device, self.precision, self.int8, self.inference_model = prepare_inference(
+            model, tokenizer, self.max_length, precision=precision, device=device, int8_weights=int8_weights
+        )
         self._use_token_types = config.num_token_types > 1 and tokenizer.has_token_types
 
     @classmethod

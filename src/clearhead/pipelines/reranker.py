@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -18,13 +17,9 @@ from clearhead.checkpoints.sentence_transformers import CrossEncoderSettings
 from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import EncoderClassifier
-from clearhead.pipelines.base import Pipeline, warn_truncated
-from clearhead.runtime.device import choose_device
-from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.int8.calibration import calibrate_encoder
-from clearhead.runtime.int8.files import Int8Source, int8_file
+from clearhead.pipelines.base import Pipeline, prepare_inference, warn_truncated
+from clearhead.runtime.int8.files import int8_file
 from clearhead.runtime.packed_batch import packed_batches
-from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.streaming import WINDOW_TEXTS, prefetch
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import PairTokens, check_not_blank, iterate_texts
@@ -90,13 +85,12 @@ class Reranker(Pipeline[EncoderClassifier]):
         self.model, self.tokenizer, self.family = model, tokenizer, family
         self.name = f"of type {family.model_type}"
         self.settings = settings or CrossEncoderSettings("sigmoid" if len(self.labels) == 1 else "identity")
-        self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device, model, int8_weights)
         config = model.encoder.config
         limits = (tokenizer.max_length, self.settings.max_length)
         self.max_length = min([config.max_len, *(limit for limit in limits if limit is not None)])
-        self.int8 = Int8Source(partial(calibrate_encoder, model.encoder, tokenizer, self.max_length), int8_weights)
-        self.inference_model = inference_copy(model, self.precision, self.device, self.int8)
+        self.device, self.precision, self.int8, self.inference_model = prepare_inference(
+            model, tokenizer, self.max_length, precision=precision, device=device, int8_weights=int8_weights
+        )
         self._use_token_types = config.num_token_types > 1 and tokenizer.has_token_types
 
     @classmethod

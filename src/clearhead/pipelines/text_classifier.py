@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import overload
 
@@ -15,13 +14,9 @@ from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import EncoderClassifier
-from clearhead.pipelines.base import Pipeline, warn_truncated
-from clearhead.runtime.device import choose_device
-from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.int8.calibration import calibrate_encoder
-from clearhead.runtime.int8.files import Int8Source, int8_file
+from clearhead.pipelines.base import Pipeline, prepare_inference, warn_truncated
+from clearhead.runtime.int8.files import int8_file
 from clearhead.runtime.packed_batch import packed_batches
-from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, as_texts
@@ -81,12 +76,11 @@ class TextClassifier(Pipeline[EncoderClassifier]):
             )
         self.model, self.tokenizer, self.family = model, tokenizer, family
         self.name = f"of type {family.model_type}"
-        self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device, model, int8_weights)
         config = model.encoder.config
         self.max_length = min(tokenizer.max_length or config.max_len, config.max_len)
-        self.int8 = Int8Source(partial(calibrate_encoder, model.encoder, tokenizer, self.max_length), int8_weights)
-        self.inference_model = inference_copy(model, self.precision, self.device, self.int8)
+        self.device, self.precision, self.int8, self.inference_model = prepare_inference(
+            model, tokenizer, self.max_length, precision=precision, device=device, int8_weights=int8_weights
+        )
 
     @classmethod
     def from_pretrained(

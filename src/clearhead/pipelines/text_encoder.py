@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
@@ -20,7 +19,7 @@ from clearhead.finite import error_context
 from clearhead.io import hub
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
-from clearhead.pipelines.base import warn_truncated
+from clearhead.pipelines.base import prepare_inference, warn_truncated
 from clearhead.pipelines.encoding.comparison import Texts, VectorComparison
 from clearhead.pipelines.encoding.keywords import (
     ENCODE_HINTS,
@@ -33,12 +32,8 @@ from clearhead.pipelines.encoding.keywords import (
 from clearhead.pipelines.encoding.mteb import encode_batches, model_metadata
 from clearhead.pipelines.encoding.prompts import count_prompt_tokens, prompted_tokens
 from clearhead.pipelines.encoding.quantization import VectorPrecision, quantize_vectors
-from clearhead.runtime.device import choose_device
-from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.int8.calibration import calibrate_encoder
-from clearhead.runtime.int8.files import Int8Source, int8_file
+from clearhead.runtime.int8.files import int8_file
 from clearhead.runtime.packed_batch import default_batch_tokens, hidden_states
-from clearhead.runtime.precision import choose_precision
 from clearhead.runtime.process import trim_memory
 from clearhead.runtime.progress import token_progress
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
@@ -98,10 +93,15 @@ class TextEncoder(VectorComparison):
         self.revision: str | None = None
         self.adapter: str | None = None
         self.settings = replace(settings, max_length=min([*lengths, model.config.max_len]))
-        self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device, model, int8_weights, compile=compile)
-        self.int8 = Int8Source(partial(calibrate_encoder, model, tokenizer, self.settings.max_length), int8_weights)
-        self.inference_model = inference_copy(model, self.precision, self.device, self.int8, compile=compile)
+        self.device, self.precision, self.int8, self.inference_model = prepare_inference(
+            model,
+            tokenizer,
+            self.settings.max_length,
+            precision=precision,
+            device=device,
+            int8_weights=int8_weights,
+            compile=compile,
+        )
 
     @classmethod
     def from_pretrained(

@@ -70,6 +70,35 @@ def load_query_encoder(encoder: TextEncoder, adapter: str | None) -> TextEncoder
     )
 
 
+def load_encoder(
+    folder: Path, made_by: Mapping[str, Any], source: str | Path, precision: str | None, device: str
+) -> TextEncoder:
+    """Load the model that made an index, for documents or for queries.
+
+    Args:
+        folder: the index, for messages.
+        made_by: the description of the model.
+        source: folder or Hub id of the model.
+        precision: its precision; None for that of the index.
+        device: as in `TextEncoder`.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    if Path(source).is_absolute() and not Path(source).exists():
+        raise ValueError(
+            f"the model of {folder} is not at {source} any more. Name its new place with --model, or with "
+            "Index.load_encoder() in Python"
+        )
+    return TextEncoder.from_pretrained(
+        source,
+        precision=precision or made_by["precision"],
+        device=device,
+        revision=made_by.get("revision") if source == made_by["model"] else None,
+        adapter=made_by.get("adapter"),
+    )
+
+
 def is_same_adapter(one: str | None, other: str | None) -> bool:
     """Return whether two names are those of one adapter; None and "" are no adapter."""
     return plain_name(one or "") == plain_name(other or "")

@@ -197,15 +197,8 @@ class Index:
 
     def _loaded(self, *, for_queries: bool) -> TextEncoder:
         if for_queries not in self._encoders:
-            made_by = self.manifest.encoder
-            encoder = TextEncoder.from_pretrained(
-                self._source,
-                precision=self._precision or made_by["precision"],
-                device=self._device,
-                revision=made_by.get("revision") if self._source == made_by["model"] else None,
-                adapter=(made_by["query_encoder"] if for_queries else made_by).get("adapter"),
-            )
-            self.use_encoder(encoder)
+            made_by = self.manifest.encoder["query_encoder"] if for_queries else self.manifest.encoder
+            self.use_encoder(identity.load_encoder(self.folder, made_by, self._source, self._precision, self._device))
         return self._encoders[for_queries]
 
     def load_encoder(self, name: str | Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 from support.command import clearhead, refused, started
@@ -77,6 +78,16 @@ def test_reranker_and_words_order_the_documents(folder, tmp_path):
     assert "has 3 scores for a pair" in refused(*search, "--rerank", tmp_path / "3")
     assert "--candidates requires --rerank" in refused(*search, "--candidates", 5)
     assert "needs the head of" in refused(*search, "--rerank", index.manifest.encoder["model"])
+
+
+def test_moved_model_is_named(tiny_bert, tmp_path):
+    shutil.copytree(tiny_bert, tmp_path / "model")
+    status, _, err = clearhead("index", "hello", "-m", tmp_path / "model", "-o", tmp_path / "index")
+    assert status == 0, err
+    (tmp_path / "model").rename(tmp_path / "moved")
+    assert "is not at" in refused("search", tmp_path / "index", "hello")
+    status, _, err = clearhead("search", tmp_path / "index", "hello", "-m", tmp_path / "moved")
+    assert (status, err) == (0, "")
 
 
 def test_wrong_inputs_are_one_line(folder, tiny_bert):

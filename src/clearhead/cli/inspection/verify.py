@@ -62,26 +62,40 @@ def verify(
     With --against and --index, it compares the vectors of another system for 32 texts with those that the index has.
     """
     if against is not None or index is not None:
+        if output is not None or write or reference is not None:
+            raise ValueError(
+                "--output, --write and --reference are for the checks of a model; omit them with --against"
+            )
         _compare(model, against, index, name, as_json=as_json)
         return
     if model is None:
         raise ValueError("verify needs a model, or --against SYSTEM --index FOLDER")
-    from clearhead.inspection.verify.certificate import NAME
-    from clearhead.inspection.verify.verify import verify as run_checks
-    from clearhead.io import hub
-
+    if name is not None:
+        raise ValueError("--name requires --against")
     if write and output is not None:
         raise ValueError("give --write or --output, not both")
-    path = output
-    if write:
-        folder = hub.resolve_model(model)
-        if hub.in_installed_package(folder):
-            raise ValueError(f"{folder} is part of an installed package; write the certificate with --output FILE")
-        path = folder / NAME
+    path = _path_next_to_weights(model) if write else output
     if path is not None:
         lock_output(context, path)
+    _certify(model, None if reference is None else reference.value, path, as_json=as_json)
+
+
+def _path_next_to_weights(model: str) -> Path:
+    from clearhead.inspection.verify.certificate import NAME
+    from clearhead.io import hub
+
+    folder = hub.resolve_model(model)
+    if hub.in_installed_package(folder):
+        raise ValueError(f"{folder} is part of an installed package; write the certificate with --output FILE")
+    return folder / NAME
+
+
+def _certify(model: str, reference: str | None, path: Path | None, *, as_json: bool) -> None:
+    """Run the checks of a model, and print or write its certificate."""
+    from clearhead.inspection.verify.verify import verify as run_checks
+
     show = (lambda check: None) if as_json else _print_check
-    certificate = run_checks(model, None if reference is None else reference.value, on_check=show)
+    certificate = run_checks(model, reference, on_check=show)
     if path is not None:
         write_json(path, certificate.as_dict())
     if as_json:

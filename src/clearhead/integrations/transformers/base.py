@@ -14,6 +14,9 @@ _IGNORED = frozenset({"batch_size", "num_workers", "truncation", "padding", "cle
 """Options that change no result here: batches are formed by tokens, and long texts are always truncated."""
 
 _HINTS = {
+    "tokenize_kwargs": "Long texts are truncated at the maximum length of the model",
+    "stop_sequence": "Cut the text of the result",
+    "assistant_model": "Outputs do not depend on it",
     "return_tensors": "The result holds texts and numbers only",
     "return_text": "The result always holds the text",
     "return_type": "The result always holds the text",

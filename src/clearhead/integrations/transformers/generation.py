@@ -35,7 +35,8 @@ class TextToTextGeneration(TextPipeline):
 
     Options of a call: those of `TextToText.generate`, with transformers' names; for translations also `src_lang` and
     `tgt_lang`, which a model without languages ignores. As in transformers 4.57, the defaults are 4 beams and 256 new
-    tokens, unless the model sets max_length.
+    tokens, unless the model sets max_length. A model whose generation_config.json sets do_sample samples one sequence;
+    transformers samples with 4 beams.
     """
 
     options = (*GenerationOptions.__annotations__, *_LANGUAGES)
@@ -44,6 +45,8 @@ class TextToTextGeneration(TextPipeline):
         super().__init__(task, defaults)
         # transformers takes the prefix and options of this task for "translation"
         self.model = _with_defaults(model, _DEFAULT_TRANSLATION if task == "translation" else task)
+        config = self.model.generation_config
+        self._num_beams = _NUM_BEAMS if config.do_sample else config.beam_size
         self.prefix = "" if self.model.prompts.prefix else prefix
         self._names_languages = task.startswith("translation_")
         self.key = _RESULT_KEYS[task.partition("_")[0]]
@@ -51,6 +54,8 @@ class TextToTextGeneration(TextPipeline):
     def compute(self, inputs: list[Any], options: Mapping[str, Any]) -> list[Any]:
         texts = [self.prefix + text for text in check_texts(inputs)]
         given = {name: value for name, value in options.items() if name not in _LANGUAGES}
+        if given.get("do_sample") is False and not {"num_beams", "beam_size"} & given.keys():
+            given["num_beams"] = self._num_beams
         source, target = self._languages(options)
         outputs = self.model.generate(texts, source_lang=source, target_lang=target, return_details=True, **given)
         count = given.get("num_return_sequences") or 1

@@ -1,7 +1,6 @@
 """Encode texts as one vector for each token, and score them by late interaction (ColBERT)."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import overload
 
@@ -20,7 +19,7 @@ from clearhead.equations.masks import Mask
 from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.encoder import EncoderModel
-from clearhead.pipelines.base import Pipeline, warn_truncated
+from clearhead.pipelines.base import Pipeline, prepare_inference, warn_truncated
 from clearhead.pipelines.encoding.multi_vector_settings import (
     MultiVectorSettings,
     read_multi_vector_folder,
@@ -29,12 +28,7 @@ from clearhead.pipelines.encoding.multi_vector_settings import (
 )
 from clearhead.pipelines.encoding.prompts import prompted_tokens
 from clearhead.pipelines.reranker import RankedDocument, check_documents
-from clearhead.runtime.device import choose_device
-from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.int8.calibration import calibrate_encoder
-from clearhead.runtime.int8.files import Int8Source
 from clearhead.runtime.packed_batch import HiddenStates, default_batch_tokens, hidden_states
-from clearhead.runtime.precision import choose_precision
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, as_texts, check_not_blank
 from clearhead.tokenizers.special_tokens import content
@@ -89,10 +83,9 @@ class MultiVectorEncoder(Pipeline[EncoderModel]):
         self._skipped = [number for word in settings.skipped if (number := tokenizer.token_id(word)) is not None]
         unknown = tokenizer.token_id(content(tokenizer.config.get("unk_token")) or "")
         self._skipped = [number for number in self._skipped if number != unknown]
-        self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device, model)
-        self.int8 = Int8Source(partial(calibrate_encoder, model, tokenizer, self.max_length), None)
-        self.inference_model = inference_copy(model, self.precision, self.device, self.int8)
+        self.device, self.precision, self.int8, self.inference_model = prepare_inference(
+            model, tokenizer, self.max_length, precision=precision, device=device
+        )
         self._projection = projection.to(self.device)
 
     @classmethod

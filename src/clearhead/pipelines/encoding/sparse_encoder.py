@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import overload
 
@@ -18,15 +17,10 @@ from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import MaskedLanguageModel
-from clearhead.pipelines.base import Pipeline, warn_truncated
+from clearhead.pipelines.base import Pipeline, prepare_inference, warn_truncated
 from clearhead.pipelines.encoding.prompts import prompted_tokens
 from clearhead.pipelines.encoding.sparse_settings import read_sparse_settings, write_sparse_settings
-from clearhead.runtime.device import choose_device
-from clearhead.runtime.inference_copy import inference_copy
-from clearhead.runtime.int8.calibration import calibrate_encoder
-from clearhead.runtime.int8.files import Int8Source
 from clearhead.runtime.packed_batch import hidden_states
-from clearhead.runtime.precision import choose_precision
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import as_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
@@ -92,10 +86,9 @@ class SparseEncoder(Pipeline[MaskedLanguageModel]):
         self.name = f"of type {family.model_type}"
         limits = [settings.max_length, tokenizer.max_length, model.encoder.config.max_len]
         self.max_length = min(limit for limit in limits if limit is not None)
-        self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device, model.encoder)
-        self.int8 = Int8Source(partial(calibrate_encoder, model.encoder, tokenizer, self.max_length), None)
-        self.inference_model = inference_copy(model.encoder, self.precision, self.device, self.int8)
+        self.device, self.precision, self.int8, self.inference_model = prepare_inference(
+            model.encoder, tokenizer, self.max_length, precision=precision, device=device
+        )
         self._head, self._output = model.head.to(self.device), model.output.to(self.device)
 
     @classmethod

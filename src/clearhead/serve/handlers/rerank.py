@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from clearhead.pipelines.reranker import Reranker
 from clearhead.serve.handlers.base import Handler, PreparedRequest, estimate_tokens
@@ -59,7 +60,7 @@ class RerankedDocument(BaseModel):
 
     index: int
     relevance_score: float
-    document: TextDocument | None = None
+    document: Annotated[TextDocument | SkipJsonSchema[None], Field(exclude_if=lambda value: value is None)] = None
 
 
 class RerankResponse(BaseModel):
