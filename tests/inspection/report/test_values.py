@@ -13,7 +13,7 @@ from transformers import BertTokenizerFast
 
 from clearhead import Seq2Seq, TextEncoder, TextToText, watch
 from clearhead.inspection.attention.weights import AttentionLayer
-from clearhead.inspection.report import collect, heatmaps
+from clearhead.inspection.report import collect, heatmaps, page_recorder
 from clearhead.inspection.report.html import render_page
 
 TOOLTIP = re.compile(
@@ -201,7 +201,7 @@ def test_random_maps_stay_under_40_megabytes(translation):
     layers[3][1][5] = random(4096, full_size=True)
     before = layers[0][1][0].cells
     blobs = heatmaps.Blobs()
-    packed = heatmaps.pack(layers, collect._MAP_CHARACTERS, blobs)
+    packed = heatmaps.pack(layers, page_recorder.MAP_CHARACTERS, blobs)
     data = translation | {"attention": packed, "blobs": blobs.texts, "source": ["token"] * 4096}
     assert len(render_page(data)) < 40_000_000
     assert packed[3]["heads"][5]["rows"] == 4096
