@@ -140,7 +140,7 @@ def orthogonalize(matrices: list[Float[Tensor, "_ _"]], steps: int = 5) -> list[
 
     >>> import torch; from clearhead.train.loop.optimizer import orthogonalize
     >>> torch.linalg.svdvals(orthogonalize([torch.diag(torch.tensor([1.0, 4.0]))])[0]).round(decimals=1)
-    tensor([1.1, 0.7])
+    tensor([0.7000, 0.7000])
     """
     a, b, c = NEWTON_SCHULZ
     wide = [matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T for matrix in matrices]
