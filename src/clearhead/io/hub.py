@@ -44,9 +44,7 @@ def is_installed(translator: str) -> bool:
 def translator_direction(folder: Path) -> tuple[str, str] | None:
     """Return source and target language if a folder is a translator of this package, not another one of its name."""
     resolved = folder.resolve()
-    return next(
-        (direction for direction, name in TRANSLATORS.items() if resolved == (_SHIPPED / name).resolve()), None
-    )
+    return next((direction for direction, name in TRANSLATORS.items() if resolved == (_SHIPPED / name).resolve()), None)
 
 
 def resolve_model(model: str | Path, revision: str | None = None) -> Path:
