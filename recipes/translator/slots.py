@@ -246,11 +246,11 @@ years_or_months = _measure(
 
 
 def dative(slot: Callable[[random.Random], Value]) -> Callable[[random.Random], Value]:
-    """Return a slot for a duration after "seit", "in" or "vor"."""
+    """Return a slot for an amount in the dative, as after "seit", "in", "vor" and "nach"."""
 
     def draw(r: random.Random) -> Value:
         value = slot(r)
-        return Value(value.en, f"{value.de}n") if value.de.endswith(("Tage", "Jahre", "Monate")) else value
+        return Value(value.en, f"{value.de}n") if value.de.endswith(("Tage", "Jahre", "Monate", "Meter")) else value
 
     return draw
 
@@ -340,6 +340,7 @@ SLOTS: dict[str, Callable[[random.Random], Value]] = {
     "floor": floor, "full_name": full_name,
     "large": large, "month": month, "name": name, "percent": percent, "phone": phone, "price": price, "score": score,
     "spelled_date": spelled_date, "surname": surname, "temperature": temperature, "volume": volume, "weekday": weekday,
-    "weight": weight, "year": year, "full_date": full_date, "millions": millions, "steps": steps, "short": short,
+    "weight": weight, "year": year, "full_date": full_date, "millions": millions, "steps": steps,
+    "after_steps": dative(steps), "short": short,
     "years": dative(years_or_months),
 }  # fmt: skip

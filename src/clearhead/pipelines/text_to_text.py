@@ -147,7 +147,7 @@ class TextToText(Pipeline[Seq2Seq]):
         text_to_text.name = str(name)
         text_to_text.direction = hub.translator_direction(folder)
         if copy_unknown or (copy_unknown is None and text_to_text.direction is not None):
-            text_to_text.copy_rule = CopyRule(text_to_text.tokenizer)
+            text_to_text.copy_rule = CopyRule(text_to_text.tokenizer, text_to_text.direction)
         elif copy_unknown is False:
             text_to_text.copy_rule = None
         if shortlist is None:

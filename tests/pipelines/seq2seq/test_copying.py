@@ -11,7 +11,8 @@ from clearhead.pipelines.seq2seq.protected_spans import find_spans, lost_numbers
 from clearhead.tokenizers.bpe import train_bpe
 
 LATIN = "äöüÄÖÜßéèàôíá„“’–"
-LINES = [f"⓵ and {name} saw the old bridge, in {name}." for name in PLACEHOLDERS] * 3
+LETTERS = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789 .,()?"
+LINES = [f"⓵ and {name} saw the old bridge, in {name}. {LETTERS}" for name in PLACEHOLDERS] * 3
 
 
 def spans(text, **options):
@@ -65,6 +66,9 @@ def test_all_numbers_are_spans_if_asked():
         ("He has 17 cats.", "Er hat 17 Katzen.", []),
         ("He has 17 cats.", "Er hat 71 Katzen.", ["17"]),
         ("He has 3 cats.", "Er hat drei Katzen.", []),
+        ("He has 10 cats.", "Sie hatten einen Kater.", ["10"]),
+        ("He has 17 cats.", "Er hat 5 Katzen.", ["17"]),
+        ("9" * 4 + ",999" * 3000, "9", ["9" * 4 + ",999" * 3000]),
         ("It is 2:30.", "Es ist halb drei.", []),
         ("At 7:30 pm.", "Um 19.30 Uhr.", []),
         ("At 19:30 Uhr.", "At 7:30 p.m.", []),
@@ -113,6 +117,25 @@ def test_pieces_are_the_text(rule):
     assert "".join(piece.text for piece in pieces) == text
     assert [piece.text for piece in pieces if not piece.is_copied] == ["Ask", "or call", "of the", "people (now)"]
     assert join_pieces([Piece("old", False), Piece(" 1", True)], ["alt."]) == "alt 1"
+
+
+def test_thousands_separators_are_those_of_the_target():
+    rule = CopyRule(train_bpe(LINES, vocab_size=500), ("en", "de"))
+    protected = rule.protect("I have 1,250.50 or 3.5 or 12345", numbers=True)
+    assert [mark.text for mark in protected.placeholders.values()] == ["1.250,50", "3.5", "12345"]
+    assert Piece("1.250", True) in rule.pieces("I have 1,250 things")
+
+
+def test_invented_placeholders_are_removed(rule):
+    protected = rule.protect("the old bridge")
+    assert protected.loses("die ⓷ alte Brücke")
+    assert protected.replace_in_stream("die ⓷alte") == "die alte"
+    assert ProtectedText("⓷").replace_in_stream("⓷") == "⓷"
+
+
+def test_half_a_surrogate_pair_is_reported_with_its_position(translator):
+    with pytest.raises(ValueError, match="text 1 has half a surrogate pair at character 5"):
+        translator.generate(["It is.", "It is\ud83d."])
 
 
 def test_a_model_without_placeholders_does_not_have_them():

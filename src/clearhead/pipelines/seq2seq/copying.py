@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from clearhead.pipelines.seq2seq.protected_spans import Span, find_spans, lost_numbers
+from clearhead.pipelines.seq2seq.protected_spans import Span, find_spans, localized, lost_numbers
 from clearhead.tokenizers.base import TextTokenizer
 
 PLACEHOLDERS = "⓵⓶⓷⓸⓹⓺⓻⓼⓽⓾"
@@ -71,8 +71,11 @@ class ProtectedText:
         return "".join(missing) + self.after
 
     def replace_in_stream(self, text: str) -> str:
-        """Return a part of an output with the spans of its placeholders."""
-        return "".join(self.placeholders[name].text if name in self.placeholders else name for name in text)
+        """Return a part of an output with the spans of its placeholders, without those that the text does not have."""
+        if not self.checked:
+            return text
+        texts = {name: self.placeholders[name].text if name in self.placeholders else "" for name in PLACEHOLDERS}
+        return "".join(texts.get(character, character) for character in text)
 
     def _replacement(self, match: re.Match[str]) -> str:
         spaced = match.group()
@@ -105,9 +108,11 @@ class CopyRule:
 
     Args:
         tokenizer: the model's tokenizer.
+        direction: source and target language, for the separators in numbers; None to copy them as they are.
     """
 
     tokenizer: TextTokenizer
+    direction: tuple[str, str] | None = None
 
     @cached_property
     def has_placeholders(self) -> bool:
@@ -130,7 +135,7 @@ class CopyRule:
         core, before, after = text[start:end], text[:start], text[end:]
         if inner and (not self.has_placeholders or len(inner) > len(PLACEHOLDERS)):
             return ProtectedText(core, before, after, split=True)
-        core, placeholders = _with_placeholders(text, inner, start, end)
+        core, placeholders = self._with_placeholders(text, inner, start, end)
         return ProtectedText(core, before, after, placeholders, checked=True)
 
     def pieces(self, text: str) -> list[Piece]:
@@ -140,7 +145,8 @@ class CopyRule:
             between = text[start : span.start]
             left = len(_LEADING.match(between)[0])  # type: ignore[index]  # it matches every text
             stripped = between[left:].rstrip()
-            parts = (between[:left], stripped, between[left + len(stripped) :], text[span.start : span.end])
+            copied = localized(text[span.start : span.end], self.direction)
+            parts = (between[:left], stripped, between[left + len(stripped) :], copied)
             has_words = any(map(str.isalpha, stripped))
             pieces += [Piece(part, index != 1 or not has_words) for index, part in enumerate(parts) if part]
             start = span.end
@@ -149,6 +155,8 @@ class CopyRule:
     def is_known(self, character: str) -> bool:
         """Return whether the tokenizer has a token for a character."""
         known = self._known
+        if "\ud800" <= character <= "\udfff":  # half a surrogate pair: encoding the text reports its position
+            return True
         if character not in known:
             ids = self.tokenizer.target_ids(character)
             tokens = self.tokenizer.ids_to_tokens(ids)
@@ -156,9 +164,31 @@ class CopyRule:
             known[character] = bool(ids) and not is_encoded and character not in PLACEHOLDERS
         return known[character]
 
+    def _with_placeholders(
+        self, text: str, spans: Sequence[Span], start: int, end: int
+    ) -> tuple[str, dict[str, Placeholder]]:
+        parts: list[str] = []
+        placeholders: dict[str, Placeholder] = {}
+        for name, span in zip(PLACEHOLDERS, spans, strict=False):
+            glued = (text[start : span.start][-1:].isalnum(), text[span.end : end][:1].isalnum())
+            placeholders[name] = Placeholder(localized(text[span.start : span.end], self.direction), glued)
+            first, last = (" " if touches else "" for touches in glued)
+            parts += [text[start : span.start], first, name, last]
+            start = span.end
+        return "".join([*parts, text[start:end]]), placeholders
+
     @cached_property
     def _known(self) -> dict[str, bool]:
         return {}
+
+
+def without_placeholders(output: str) -> str:
+    """Return the output of a piece without placeholders, which a piece does not have.
+
+    >>> without_placeholders("Das ist ⓷ gut."), without_placeholders("⓵")
+    ('Das ist gut.', '')
+    """
+    return _SPACED.sub(" ", output).strip() if any(name in output for name in PLACEHOLDERS) else output
 
 
 def join_pieces(pieces: Sequence[Piece], outputs: Sequence[str]) -> str:
@@ -191,15 +221,3 @@ def _core(text: str, spans: Sequence[Span]) -> tuple[int, int]:
     if spans and spans[-1].is_symbol and not text[spans[-1].end :].strip() and spans[-1].start >= start:
         end = len(text[: spans[-1].start].rstrip())
     return start, max(start, end)
-
-
-def _with_placeholders(text: str, spans: Sequence[Span], start: int, end: int) -> tuple[str, dict[str, Placeholder]]:
-    parts: list[str] = []
-    placeholders: dict[str, Placeholder] = {}
-    for name, span in zip(PLACEHOLDERS, spans, strict=False):
-        glued = (text[start : span.start][-1:].isalnum(), text[span.end : end][:1].isalnum())
-        placeholders[name] = Placeholder(text[span.start : span.end], glued)
-        first, last = (" " if touches else "" for touches in glued)
-        parts += [text[start : span.start], first, name, last]
-        start = span.end
-    return "".join([*parts, text[start:end]]), placeholders

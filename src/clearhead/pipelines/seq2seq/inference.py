@@ -9,7 +9,7 @@ from clearhead.generation.config import GenerationConfig
 from clearhead.generation.generate import generate, stream
 from clearhead.generation.state import GenerationModel, Hypothesis
 from clearhead.generation.strategy import resolve_eos_ids
-from clearhead.pipelines.seq2seq.copying import CopyRule
+from clearhead.pipelines.seq2seq.copying import CopyRule, without_placeholders
 from clearhead.pipelines.seq2seq.outputs import (
     Generated,
     StreamedToken,
@@ -130,7 +130,7 @@ class Seq2SeqInference:
             found = self._search(dict(enumerate(prepared)), config, on_batch)
         outputs: dict[int, list[Generated]] = {index: [] for index in texts}
         for number, (index, _) in enumerate(texts_of):
-            outputs[index].append(found[number])
+            outputs[index].append(found[number].with_texts(without_placeholders))
         return {index: join_outputs(own, outputs[index], config.length_penalty) for index, own in pieces.items()}
 
     def stream(

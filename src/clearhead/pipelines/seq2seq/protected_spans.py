@@ -37,7 +37,12 @@ _COPIED = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _PAT
 """Text that looks the same in every language."""
 
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
-_LONG_NUMBER = re.compile(r"\d{5,}")
+_LONG_NUMBER = re.compile(r"\d{5,}(?:[.,]\d+)*")
+_GROUPED = {
+    ("en", "de"): re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?"),
+    ("de", "en"): re.compile(r"\d{1,3}(?:\.\d{3})+(?:,\d+)?"),
+}
+"""Numbers with thousands separators by direction."""
 # without any of these, a text has no span
 _SUSPECT = re.compile(r"[^ !-~äöüÄÖÜß]|[@#_\d&*<=>\[\]^`{|}~\\]|\w\.\w|://")
 _JOINING = re.compile(r"[\s,;:/&+|()\[\]–—-]*")
@@ -79,24 +84,38 @@ def lost_numbers(source: str, output: str) -> list[str]:
     """
     if not any(map(str.isdigit, source)):
         return []
-    lowered = output.lower()
-    written = {int(number) for match in _NUMBER.findall(output) for number in _groups(match)}
-    written |= {value for value, words in _WORDS.items() if any(word in lowered for word in words)}
+    words = set(re.findall(r"\w+", output.lower()))
+    written = {group for number in _NUMBER.findall(output) for group in _groups(number)}
+    written |= {value for value, names in _WORDS.items() if not words.isdisjoint(names)}
+    if _HALF_OF_DAY.search(source):
+        written |= {(hour + 12) % 24 for hour in written if hour < 24}
     return [
         match.group()
         for match in _NUMBER.finditer(source)
-        if not _is_ordinal(source, match.end()) and not _is_written(match.group(), written, lowered)
+        if not _is_ordinal(source, match.end()) and not _is_written(match.group(), written, words)
     ]
 
 
-def _is_written(number: str, written: set[int], lowered: str) -> bool:
-    groups = [int(group) for group in _groups(number)]
-    for minutes, words in ((30, ("half", "halb")), (15, ("quarter", "viertel")), (45, ("quarter", "viertel"))):
-        if ":" in number and groups[1:] == [minutes] and any(word in lowered for word in words):
-            return True
+def localized(number: str, direction: tuple[str, str] | None) -> str:
+    """Return a number with the separators of the target language, if it has thousands separators of the source.
+
+    "1,250" would be 1.25 to a German reader. Other numbers do not change: "3.5" can be a version or a date.
+
+    >>> localized("1,250.50", ("en", "de")), localized("1.250,50", ("de", "en")), localized("3.5", ("en", "de"))
+    ('1.250,50', '1,250.50', '3.5')
+    """
+    pattern = _GROUPED.get(direction) if direction else None
+    swapped = str.maketrans(",.", ".,")
+    return number.translate(swapped) if pattern and pattern.fullmatch(number) else number
+
+
+def _is_written(number: str, written: set[int], words: set[str]) -> bool:
+    groups = _groups(number)
+    if re.fullmatch(r"\d{1,2}[:.]\d\d", number) and not words.isdisjoint(_FRACTIONS.get(groups[1], ())):
+        return True
     if re.fullmatch(r"\d{1,2}[:.]00", number):
         groups = groups[:1]
-    return all(value in written or (value < 24 and (value + 12) % 24 in written) for value in groups)
+    return written.issuperset(groups)
 
 
 def _is_ordinal(text: str, end: int) -> bool:
@@ -104,10 +123,16 @@ def _is_ordinal(text: str, end: int) -> bool:
     return text[end : end + 2] in ("st", "nd", "rd", "th")
 
 
-def _groups(number: str) -> list[str]:
+def _groups(number: str) -> list[int]:
     """Return the numbers of "1,250", "2:30" or "1.250,50", without thousands separators."""
-    return re.split(r"[.,:]", re.sub(r"[.,](?=\d{3}(?!\d))", "", number))
+    groups = re.split(r"[.,:]", re.sub(r"[.,](?=\d{3}(?!\d))", "", number))
+    return [int(group[:_MAX_DIGITS]) for group in groups]
 
+
+_MAX_DIGITS = 100  # Python limits the conversion of longer numbers
+_HALF_OF_DAY = re.compile(r"\d ?(?:[ap]\.?m\b|uhr\b)", re.IGNORECASE)
+_FRACTIONS = {15: ("quarter", "viertel"), 30: ("half", "halb"), 45: ("quarter", "viertel", "dreiviertel")}
+"""Words for the minutes of a time."""
 
 _ENGLISH = (
     "zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand"
@@ -115,13 +140,9 @@ _ENGLISH = (
 _GERMAN = (
     "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf zwanzig dreißig vierzig fünfzig hundert tausend"
 )
-_WORDS = dict(
-    zip(
-        (*range(13), 20, 30, 40, 50, 100, 1000),
-        zip(_ENGLISH.split(), _GERMAN.split(), strict=True),
-        strict=True,
-    )
-)
+_VALUES = (*range(13), 20, 30, 40, 50, 100, 1000)
+_WORDS = {value: {*names} for value, *names in zip(_VALUES, _ENGLISH.split(), _GERMAN.split(), strict=True)}
+_WORDS[1] |= {"a", "an", "eins", "eine", "einen", "einem", "einer", "eines"}
 """Numbers that a translation often writes in words, in English and German."""
 
 
