@@ -188,6 +188,40 @@ def test_description_of_another_version_or_with_damage_is_refused(index, change,
         Index.open(index.folder)
 
 
+@pytest.mark.parametrize("contents", ["", '{"format": 1, "ki', "[1]"])
+def test_description_that_is_cut_short_is_refused(index, contents):
+    (index.folder / MANIFEST).write_text(contents)
+    with pytest.raises(ValueError, match=r"index\.json .*\. Copy or build the index again"):
+        Index.open(index.folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_length": 0}, "max_length"),
+        ({"max_length": 99}, "max_length is 99, but this model takes at most 24 tokens"),
+        ({"truncate_dim": 99}, "truncate_dim is 99"),
+        ({"prompt": "hello " * 40}, "no token of a text would be left"),
+    ],
+)
+def test_wrong_options_leave_nothing_behind(encoder, tmp_path, options, words):
+    with pytest.raises(ValueError, match=words):
+        Index.build(encoder, ["hello"], tmp_path / "index", options=EncodeOptions(**options))
+    with pytest.raises(ValueError, match="no token of a text would be left"):
+        Index.build(encoder, ["hello"], tmp_path / "index", query_prompt="hello " * 40)
+    assert os.listdir(tmp_path) == []
+    (tmp_path / ".index.part").mkdir()  # of a process that was killed before its first documents
+    assert len(Index.build(encoder, ["hello"], tmp_path / "index")) == 1
+
+
+def test_folder_that_cannot_be_replaced_alone_is_refused(encoder, index, monkeypatch):
+    monkeypatch.chdir(index.folder)
+    for folder, words in ((".", "is no name for an index"), ("..", "is no name"), ("a/b", "is inside the index")):
+        with pytest.raises(ValueError, match=words):
+            Index.build(encoder, ["hello"], folder, overwrite=True)
+    assert not (index.folder / "a").exists()
+
+
 def test_append_to_an_index_with_changed_bytes_is_refused(index):
     vectors = index.folder / "vectors.float32"
     data = bytearray(vectors.read_bytes())

@@ -119,6 +119,7 @@ def build_index(
         ValueError: the folder exists and is not replaced; a document is blank or not text, with its file and line.
     """
     check_keep(corpus.keep, RESERVED)
+    _check_location(folder)
     check_not_input(folder, corpus.sources)
     _check_resumable(corpus, options)
     with writer_lock(folder):
@@ -126,14 +127,16 @@ def build_index(
             restore_folder(folder)
         _check_replaceable(folder, options)
         query_encoder = identity.load_query_encoder(encoder, options.query_adapter)
+        made_by = identity.describe_encoder(encoder, options.encode, options.query_prompt, query_encoder)
+        for tokenizing, prompt in ((encoder, "prompt"), (query_encoder, "query_prompt")):  # checks these options
+            tokenizing.tokenize([""], max_length=made_by["max_length"], prompt=made_by[prompt])
         part = hidden_sibling(folder, "part")
         if not options.resume and part.exists():
-            if not options.overwrite:
+            if not options.overwrite and (part / PENDING).exists():
                 raise _interrupted(part, folder)
             shutil.rmtree(part)
         with error_path(folder):
             part.mkdir(exist_ok=True)
-        made_by = identity.describe_encoder(encoder, options.encode, options.query_prompt, query_encoder)
         empty = Manifest(made_by["truncate_dim"], options.dtype, list(corpus.keep), made_by)
         run = _Run(encoder, corpus, part, empty, options, on_step)
         try:
@@ -279,6 +282,14 @@ def _check_resumable(corpus: Corpus, options: BuildOptions) -> None:
         raise ValueError("give --resume to continue an interrupted run, or --overwrite to discard it, not both")
     if options.resume and not corpus.can_reread:
         raise ValueError("standard input and pipes cannot be resumed, because they cannot be read twice; give a file")
+
+
+def _check_location(folder: Path) -> None:
+    if folder.name in ("", ".."):
+        raise ValueError(f"{folder} is no name for an index; give a new folder, such as {folder / 'my-index'}")
+    for parent in folder.resolve().parents:
+        if is_index(parent):
+            raise ValueError(f"{folder} is inside the index {parent}, which --overwrite replaces; give another output")
 
 
 def _check_replaceable(folder: Path, options: BuildOptions) -> None:

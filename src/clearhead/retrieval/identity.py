@@ -121,7 +121,7 @@ def describe_encoder(
         **describe_model(encoder),
         "pooling": options.pooling or settings.pooling,
         "normalize": True if options.normalize is None else options.normalize,
-        "max_length": options.max_length or settings.max_length,
+        "max_length": settings.max_length if options.max_length is None else options.max_length,
         "truncate_dim": encoder.width(options.truncate_dim),
         "prompt": _prompt(encoder, options.prompt, DOCUMENT_PROMPTS),
         "query_prompt": _prompt(query_encoder or encoder, query_prompt, (QUERY_PROMPT,)),

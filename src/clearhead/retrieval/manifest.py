@@ -99,7 +99,10 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     """
     if not (folder / name).is_file():
         raise _no_index(folder)
-    data = read_json(folder / name)
+    try:
+        data = read_json(folder / name)
+    except ValueError as error:
+        raise IndexFolderError(f"{error}. Copy or build the index again") from None
     if data.get("kind") != _NAME:
         raise _no_index(folder)
     if data.get("format") != FORMAT:
