@@ -4,10 +4,10 @@ Usage: python benchmarks/scale/search.py TEXTS [--rows 1000000] [--queries 1000]
        [--dtype int8] [--threads 2] [--rounds 5] [--folder FOLDER] [--json FILE]
 
 TEXTS has one text per line. Its first lines are encoded, and each vector of the index is one of theirs plus random
-noise, normalized again. The last lines are the queries. One process opens the index and searches it; another one
-computes numpy's product of the float32 vectors, mapped into memory, with a query, without and with the selection of the
-ten largest. They take turns, and the speed is the ratio of their medians in a round. A third process computes the ten
-largest in float64. --folder keeps the index.
+noise, normalized again. The last lines are the queries. One process opens the index and searches it. Another one scores
+the float32 vectors, mapped into memory, with numpy, without and with selecting the ten best. Their rounds are
+interleaved, and the speed is the ratio of their medians in a round. A third process finds the ten largest scores in
+float64. --folder keeps the index.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def search_index(queries):
 
 
 def search_numpy(queries):
-    """Compute numpy's product with each query, without and with the ten largest; return the times and the rows."""
+    """Score all rows with numpy for each query, without and with selecting the ten best; return times and rows."""
     vectors = state["index"].stored_vectors
 
     def search(query):
@@ -89,7 +89,7 @@ def search_numpy(queries):
 
 
 def measure(folder, queries, threads, rounds):
-    """Measure both in turns, each in its own process; return the figures, the rows, and numpy's for some queries."""
+    """Measure both interleaved, each in its own process; return the figures and the rows of the index."""
     context = multiprocessing.get_context("spawn")
     parts = np.array_split(queries, rounds)
     with context.Pool(1) as own, context.Pool(1) as other:
@@ -115,7 +115,7 @@ def measure(folder, queries, threads, rounds):
 
 
 def exact_rows(folder, queries, threads):
-    """Return the rows of the ten largest products in float64."""
+    """Return the rows with the ten largest scores in float64."""
     vectors, best = Index.open(folder).stored_vectors, []
     for start in range(0, len(vectors), WINDOW):
         scores = vectors[start : start + WINDOW].astype(np.float64) @ queries.astype(np.float64).T

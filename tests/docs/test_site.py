@@ -80,7 +80,7 @@ def tab(browser, address):
 
 
 def opened(tab, address, name):
-    """Open a page, and wait until its fonts and pictures are there."""
+    """Open a page, and wait until its fonts and pictures are loaded."""
     tab.goto(f"{address}/{name}", wait_until="load")
     tab.evaluate("() => { for (const image of document.images) image.loading = 'eager'; }")
     tab.evaluate("() => Promise.all([document.fonts.ready, ...[...document.images].map((image) => image.decode())])")

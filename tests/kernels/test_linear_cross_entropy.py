@@ -11,11 +11,18 @@ from clearhead import Seq2Seq, Seq2SeqConfig
 from clearhead.equations.losses import cross_entropy, distillation, r_drop
 from clearhead.kernels import linear_cross_entropy as chunked
 from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss, linear_cross_entropy, linear_r_drop
+from clearhead.kernels.native import library
 
 
 @pytest.fixture(params=[2**22, 20], ids=["one chunk", "many chunks"])
 def _chunks(request, monkeypatch):
     monkeypatch.setattr(chunked, "_LOGITS", {"cpu": request.param})
+
+
+@pytest.fixture(params=["compiled", "PyTorch"])
+def _kernel(request, monkeypatch):
+    if request.param == "PyTorch":
+        monkeypatch.setattr(library, "cross_entropy_isa", lambda: None)
 
 
 def parts(n, d, v, *, bias=True, dtype=torch.float32):
@@ -41,12 +48,27 @@ def assert_same(ours, theirs, inputs, bound=1e-5):
         assert float((mine - expected).norm()) <= bound * max(1.0, float(expected.norm()))
 
 
-@pytest.mark.usefixtures("_chunks")
-@given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 11), st.sampled_from([0.0, 0.1]), st.booleans())
+@pytest.mark.usefixtures("_chunks", "_kernel")
+@given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 70), st.sampled_from([0.0, 0.1]), st.booleans())
 def test_values_and_gradients_equal_the_oracle(n, d, v, smoothing, bias):
     (hidden, weight, b), targets = parts(n, d, v, bias=bias)
     ours = 3 * linear_cross_entropy(hidden, weight, targets, b, smoothing=smoothing)
     assert_same(ours, 3 * plain(hidden, weight, targets, b, smoothing=smoothing), [hidden, weight, b])
+
+
+@pytest.mark.parametrize("isa", library.supported())
+@given(st.integers(1, 5), st.integers(1, 70), st.sampled_from([0.0, 0.1]), st.booleans(), st.booleans())
+def test_compiled_kernels_equal_the_oracle(isa, n, v, smoothing, bias, half):
+    dtype = torch.bfloat16 if half else torch.float32
+    logits, targets = (20 * torch.randn(n, v)).to(dtype), torch.randint(v, (n,))
+    b = torch.randn(v) if bias else None
+    x = (logits.float() + (0 if b is None else b)).requires_grad_()
+    expected = cross_entropy(x, targets, smoothing=smoothing)
+    (gradient,) = torch.autograd.grad(expected, x)
+    losses = library.cross_entropy(logits, b, targets, smoothing, isa)
+    torch.testing.assert_close(losses.sum(), expected.detach(), rtol=1e-5, atol=1e-4)
+    # the same rounding to bfloat16, up to one unit in the last place
+    torch.testing.assert_close(logits.float(), gradient, rtol=2**-8 if half else 1e-4, atol=1e-5)
 
 
 @pytest.mark.usefixtures("_chunks")

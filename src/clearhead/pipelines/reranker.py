@@ -136,7 +136,7 @@ class Reranker(Pipeline[EncoderClassifier]):
         return self.model.head_config.labels
 
     def check_ranks(self) -> None:
-        """Raise a ValueError if the head has several scores, by which documents cannot be ranked."""
+        """Raise a ValueError if the head has several scores: one is needed to rank documents."""
         if len(self.labels) != 1:
             raise ValueError(
                 f"the model {self.name} has {len(self.labels)} scores for a pair ({', '.join(self.labels[:5])}). "

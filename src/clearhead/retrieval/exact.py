@@ -1,4 +1,4 @@
-"""Exact search: the rows with the largest dot products, whatever the rounding of the fast product."""
+"""Exact search: the rows with the largest dot products, whatever the rounding of the fast scores."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class TopRows:
 def search_exact(stored: StoredRows, queries: Vectors, top_k: int) -> TopRows:
     """Return the rows with the largest dot products with each query.
 
-    A fast product with all rows, in float32 or in 8 bits, comes with a bound of its error. Rows that can be among the
+    All rows are scored in float32 or in 8 bits, with a bound of the error. Rows that can be among the
     best within this bound are computed again in float64.
 
     Equation: top-k of q · x_i over all rows i

@@ -1,4 +1,4 @@
-"""What one can do by hand on a translator's page, compared with the same changes in Python."""
+"""Changes by hand on a translator's page give the results of the same changes in Python."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a translation must not change comes out as it went in."""
+"""URLs, emoji, numbers and words of other scripts are the same in a translation."""
 
 import random
 import re

@@ -57,7 +57,7 @@ def _omitted(layers: int, heads: int) -> str:
 
 
 def _shades(weights: np.ndarray) -> np.ndarray:
-    """Return a map as bytes, pooled to 64 x 64 cells, in which 255 is the largest weight."""
+    """Return a map as bytes, pooled to 64 x 64 cells. 255 is the largest weight."""
     shares = pool_largest(weights, _MAX_CELLS) / (float(weights.max()) or 1.0)
     shares = np.sqrt(shares) if max(weights.shape) > _LINEAR_SCALE_TOKENS else shares
     return np.round(255 * np.nan_to_num(shares)).astype(np.uint8)

@@ -240,7 +240,7 @@ class MultiVectorEncoder(Pipeline[EncoderModel]):
         return prompted_tokens(self.tokenizer, texts, self.settings.prompts.get(prompt, ""), limit)
 
     def _query_limit(self) -> int:
-        """Return the number of tokens to which queries are truncated."""
+        """Return the maximum number of tokens of a query."""
         expansion, limit = self.settings.expansion, self.settings.query_length or self.max_length
         if expansion is not None:
             limit = expansion.length if expansion.truncate else max(limit, expansion.length)
@@ -262,7 +262,7 @@ class MultiVectorEncoder(Pipeline[EncoderModel]):
             indices = unseen[start : start + rows]
             ids = torch.tensor([full[i].ids for i in indices])
             keep = torch.arange(length) < torch.tensor([len(tokens[i].ids) for i in indices])[:, None]
-            # not masks.padding: the mask tokens have positions of their own
+            # not masks.padding: the mask tokens have their own positions
             seen = keep[:, None, None, :].expand(-1, 1, length, -1).to(self.device)
             self.inference_model.eval()
             with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Copy what a translation must not change from the source: placeholders before the model, restored after it."""
+"""Copy the spans that a translation must not change, such as URLs and emoji, from the source to the output."""
 
 import re
 import unicodedata
@@ -10,7 +10,7 @@ from clearhead.pipelines.seq2seq.protected_spans import Span, find_spans, locali
 from clearhead.tokenizers.base import TextTokenizer
 
 PLACEHOLDERS = "⓵⓶⓷⓸⓹⓺⓻⓼⓽⓾"
-"""Characters that stand for copied spans in the texts that a model is trained on. Unicode normalization keeps them."""
+"""Characters that replace copied spans in the texts that a model is trained on. Unicode normalization keeps them."""
 
 _SPACED = re.compile(rf" ?[{PLACEHOLDERS}] ?")
 _LEADING = re.compile(r"[\s,;:.!?)\]–—-]*")
@@ -20,7 +20,7 @@ _DECOMPOSED = re.compile(r"[A-Za-z][\u0300-\u036f]+")
 
 @dataclass(frozen=True)
 class Placeholder:
-    """What a placeholder stands for.
+    """The span that a placeholder replaces.
 
     Args:
         text: the span of the source.
@@ -33,12 +33,12 @@ class Placeholder:
 
 @dataclass(frozen=True)
 class ProtectedText:
-    """A text in which placeholders stand for the spans that are copied.
+    """A text with placeholders for the spans that are copied.
 
     Args:
         core: the text that the model translates.
         before, after: symbols and whitespace at the edges of the text, which the model does not see.
-        placeholders: what each placeholder in `core` stands for.
+        placeholders: the span that each placeholder in `core` replaces.
         checked: whether the output must have each placeholder once, and the numbers of the core.
         split: whether the model has no placeholders, or too few: the text is translated in pieces.
 
@@ -66,7 +66,7 @@ class ProtectedText:
         return self.before + restored + self.rest(output)
 
     def rest(self, output: str) -> str:
-        """Return what comes after an output: the spans whose placeholders it lacks, and `after`."""
+        """Return the end of an output: the spans whose placeholders it lacks, and `after`."""
         missing = (" " + mark.text for name, mark in self.placeholders.items() if name not in output)
         return "".join(missing) + self.after
 
@@ -207,7 +207,7 @@ def _as_unfinished(source: str, output: str) -> str:
 
 
 def _outside(text: str, spans: Sequence[Span]) -> str:
-    """Return what a text has outside of its spans."""
+    """Return the text outside of its spans."""
     ends = [0, *(span.end for span in spans)]
     starts = [*(span.start for span in spans), len(text)]
     return "".join(text[end:start] for end, start in zip(ends, starts, strict=True))

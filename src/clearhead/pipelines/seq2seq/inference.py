@@ -80,7 +80,7 @@ class Seq2SeqInference:
     def _search(
         self, prepared: Mapping[int, PreparedText], config: GenerationConfig, on_batch: OnBatch
     ) -> dict[int, Generated]:
-        """Return the outputs of texts by index, without those that lose a number or what is copied."""
+        """Return the outputs of texts by index, without those that lose a number or a copied span."""
         indices = list(prepared)
         with error_context(index=indices.__getitem__):
             hypotheses = generate(self.model, [prepared[index].source for index in indices], config, on_batch)
@@ -120,7 +120,7 @@ class Seq2SeqInference:
         languages: tuple[str | None, str | None],
         on_batch: OnBatch,
     ) -> dict[int, Generated]:
-        """Return the outputs of texts of which only the pieces between copied spans are translated."""
+        """Return the outputs of texts whose pieces between copied spans are translated one by one."""
         pieces = {index: rule.pieces(text) for index, text in texts.items()}
         texts_of = [(index, piece.text) for index, own in pieces.items() for piece in own if not piece.is_copied]
         _, prepared = replace(self.preparation, copy_rule=None).prepare(

@@ -16,7 +16,7 @@ class Generated:
     """The output for a text.
 
     Args:
-        text: the output, including its forced prefix, with what was copied from the source.
+        text: the output, including its forced prefix and the spans that were copied from the source.
         token_ids: ids of the new tokens, including the end token if there is one, without the prefix. If a text was
             translated in pieces, those of all pieces.
         tokens: the same as the tokenizer's pieces.

@@ -13,7 +13,7 @@ class Span:
 
     Args:
         start, end: its first character, and the one after its last.
-        is_symbol: whether it is only symbols, such as emoji, which are no part of the sentence's grammar.
+        is_symbol: whether it is only symbols, such as emoji, which the grammar of the sentence does not need.
     """
 
     start: int

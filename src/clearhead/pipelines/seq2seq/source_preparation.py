@@ -27,7 +27,7 @@ class PreparedText:
         forced_prefix: the forced prefix as a string.
         truncated: whether the text was longer than the model's limit.
         empty: whether the text has nothing to translate: it is blank, or is copied as a whole.
-        protected: the text, with placeholders for what is copied.
+        protected: the text, with placeholders for the spans that are copied.
     """
 
     source: EncodedSource
