@@ -1,4 +1,5 @@
-// Bundle the page's scripts with esbuild into the package: page.js for index.html, clearhead.js for other pages.
+// Bundle the page's scripts with esbuild into the package: page.js for index.html, lesson.js for lesson.html, clearhead.js
+// for other pages.
 import { build } from "esbuild";
 import { copyFile, mkdir, readFile, writeFile } from "node:fs/promises";
 import { promisify } from "node:util";
@@ -18,11 +19,12 @@ const loader = JSON.stringify(await readFile(new URL("dist/ort-wasm-simd-threade
 const worker = await bundle({ entryPoints: ["source/worker.js"], format: "iife", define: { RUNTIME_LOADER: loader }, logOverride: { "empty-import-meta": "silent" } });
 const define = { WORKER_CODE: JSON.stringify(worker) };
 await writeFile(new URL("page.js", OUT), await bundle({ entryPoints: ["source/page/page.js"], format: "iife", define }));
+await writeFile(new URL("lesson.js", OUT), await bundle({ entryPoints: ["source/lesson/lesson.js"], format: "iife", define }));
 await writeFile(new URL("clearhead.js", OUT), await bundle({ entryPoints: ["source/clearhead.js"], format: "esm", define }));
-for (const name of ["index.html", "page.css"]) await copyFile(`source/page/${name}`, new URL(name, OUT));
+for (const path of ["page/index.html", "page/page.css", "lesson/lesson.html", "lesson/lesson.css"]) await copyFile(`source/${path}`, new URL(path.split("/").pop(), OUT));
 const wasm = await readFile(new URL("dist/ort-wasm-simd-threaded.wasm", RUNTIME));
 await writeFile(new URL("runtime.wasm.gz", OUT), await promisify(gzip)(wasm, { level: 9 }));
 const { version, license } = JSON.parse(await readFile(new URL("package.json", RUNTIME), "utf8"));
-await writeFile(new URL("licenses.txt", OUT), `page.js, clearhead.js and runtime.wasm.gz contain ONNX Runtime Web ${version}.
+await writeFile(new URL("licenses.txt", OUT), `page.js, lesson.js, clearhead.js and runtime.wasm.gz contain ONNX Runtime Web ${version}.
 Copyright (c) Microsoft Corporation. License: ${license}, https://github.com/microsoft/onnxruntime/blob/main/LICENSE
 `);

@@ -90,12 +90,13 @@ class Remote {
 /**
  * A loaded model.
  *
- * `kind` is "translator" or "encoder", `name` its name, `sizes` its numbers of layers and heads.
+ * `kind` is "translator" or "encoder", `name` its name, `sizes` its numbers of layers and heads. `lesson` describes it
+ * for the lesson, if it has one.
  */
 class Model {
-  constructor(remote, { kind, name, sizes, generation }) {
+  constructor(remote, { kind, name, repository, sizes, generation, lesson }) {
     this.remote = remote;
-    Object.assign(this, { kind, name, sizes, generation });
+    Object.assign(this, { kind, name, repository, sizes, generation, lesson });
   }
 
   /**
@@ -126,6 +127,16 @@ class Model {
    */
   forward(text, ids, { signal, ...options } = {}) {
     return this.remote.call("forward", [text, ids, options], { signal });
+  }
+
+  /**
+   * Return what the encoder of an encoder–decoder computes from a text, for the lesson.
+   *
+   * Resolves to { source, words, encoder, first }: the words with their tokens after each merge, the encoder as in
+   * `forward`, and results inside its first layer, (M, D) each: embedded, attended, normed, inner (M, F), transformed.
+   */
+  inspect(text, { signal } = {}) {
+    return this.remote.call("inspect", [text], { signal });
   }
 
   /**

@@ -190,6 +190,18 @@ class Translator extends Model {
     return this.encoded;
   }
 
+  /** Return the words of a text with their tokens, and what the encoder computes from them: see clearhead.js. */
+  async inspect(text) {
+    const encoded = await this.encodeSource(text, {}), { outputs } = encoded;
+    const first = ["embedded", "attended", "normed", "inner", "transformed"].filter((name) => name in outputs);
+    return {
+      source: sourceOf(encoded),
+      words: this.tokenizer.wordSteps(this.description.prompt + text),
+      encoder: details(outputs),
+      first: Object.fromEntries(first.map((name) => [name, array(outputs[name])])),
+    };
+  }
+
   /** Return a run of a text whose target begins with the given token ids. */
   async run(text, ids, options, onStep) {
     return new DecodingRun(this, await this.encodeSource(text, options), [...this.description.generation.prefix, ...ids], options, onStep);

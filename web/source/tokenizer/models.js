@@ -53,7 +53,14 @@ class BytePairEncoding {
     return result;
   }
 
-  merge(ids) {
+  /** Return the ids of a word before its first merge, and after each. */
+  steps(word) {
+    const ids = this.characters(word), steps = [[...ids]];
+    this.merge(ids, () => steps.push([...ids]));
+    return steps;
+  }
+
+  merge(ids, onMerge = () => {}) {
     for (;;) {
       let best = null;
       for (let index = 0; index + 1 < ids.length; index++) {
@@ -62,6 +69,7 @@ class BytePairEncoding {
       }
       if (!best) return ids;
       ids.splice(best.index, 2, best.id);
+      onMerge();
     }
   }
 }

@@ -81,18 +81,31 @@ export class Tokenizer {
   /** Return the ids of a text without special tokens. */
   textIds(text) {
     const ids = [];
+    for (const [, own] of this.words(text)) for (const id of own) ids.push(id);
+    return ids;
+  }
+
+  /** Yield the words of a text, each with its ids; an added token is a word. */
+  *words(text) {
     let isFirst = true;
     for (const [raw, rawToken] of this.splitRaw(wellFormed(text))) {
       const code = this.takesLanguageCode && !rawToken ? (raw.match(/^>>.*?<</s)?.[0] ?? "") : "";
-      if (code) ids.push(this.model.ids.get(code) ?? this.model.unknown);
+      if (code) yield [code, [this.model.ids.get(code) ?? this.model.unknown]];
       const parts = rawToken ? [[raw, rawToken]] : this.splitNormalized(this.normalize(raw.slice(code.length)));
       for (const [part, token] of parts) {
-        if (token) ids.push(token.id);
-        else for (const word of this.split(part, isFirst)) for (const id of this.model.tokenize(word)) ids.push(id);
+        if (token) yield [part, [token.id]];
+        else for (const word of this.split(part, isFirst)) yield [word, this.model.tokenize(word)];
         isFirst = false;
       }
     }
-    return ids;
+  }
+
+  /** Return the words of a text with the tokens of each: before and after each merge, if the model merges tokens. */
+  wordSteps(text) {
+    return Array.from(this.words(text), ([word, ids]) => {
+      const steps = this.model.steps?.(word) ?? [], isMerged = steps.at(-1)?.join() === ids.join();
+      return { word, steps: (isMerged ? steps : [ids]).map((one) => this.toTokens(one)) };
+    });
   }
 
   /** Return {ids, tokens, truncated} of a text with special tokens, cut to `maxLength` tokens. */

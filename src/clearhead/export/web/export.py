@@ -15,7 +15,8 @@ from clearhead.export.output import ExportReport, export_folder
 from clearhead.export.parity import suppress_warnings
 from clearhead.export.sample_texts import TEXTS, non_empty_texts
 from clearhead.export.web import comparison, graphs
-from clearhead.export.web.page_files import page_files
+from clearhead.export.web.lesson import describe_lesson
+from clearhead.export.web.page_files import LESSON, page_files, repository
 from clearhead.export.web.tokenizer import web_tokenizer
 from clearhead.export.web.weights import FILE, MAX_MEGABYTES, WeightsFile
 from clearhead.generation.strategy import resolve_eos_ids
@@ -67,10 +68,17 @@ def export_web(
         weights = _write_graphs(own_graphs, output / MODEL_FOLDER, int8=int8)
         write_json(
             output / MODEL_FOLDER / "model.json",
-            {"format": 1, "name": _name(model), **description, "weights": weights.manifest()},
+            {
+                "format": 1,
+                "name": _name(model),
+                "repository": repository(),
+                **description,
+                "weights": weights.manifest(),
+            },
         )
         for path in static:
-            shutil.copy(path, output / path.name)
+            if path.name not in LESSON or description.get("lesson"):
+                shutil.copy(path, output / path.name)
         with tempfile.TemporaryDirectory() as temporary:
             copies = Path(temporary, MODEL_FOLDER)
             shutil.copytree(output / MODEL_FOLDER, copies)
@@ -152,6 +160,7 @@ def _describe(pipeline: TextToText | TextEncoder) -> tuple[list[Graph], dict[str
             "decoder": {"layers": len(decoder.layers), "heads": decoder.num_heads},
             "vocabulary": sizes_of.target_vocab_size or sizes_of.vocab_size,
         },
+        "lesson": describe_lesson(pipeline.model),
     }
     return graphs.seq2seq_graphs(pipeline.model), description
 

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from clearhead.equations import attention
 from clearhead.export.graphs import ConcatenatingCache, Graph
+from clearhead.export.web.lesson import FIRST_LAYER, FirstLayerObserver, has_lesson
 from clearhead.kernels.attention_backends import AttentionBackend, AttentionCall, always, attention_backend, never
 from clearhead.layers.cache import DecoderCache, LayerCache
 from clearhead.models.config import Pooling
@@ -114,11 +115,29 @@ class ObservedEncoder(nn.Module):
 
 
 class ObservedSourceEncoder(ObservedEncoder):
-    """Graph from source ids to the keys and values (N, H, M, K) of all cross-attention layers."""
+    """Graph from source ids to the keys and values (N, H, M, K) of all cross-attention layers.
+
+    With a lesson, the results inside the first layer follow: the outputs of `FIRST_LAYER`.
+    """
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
         self.model = model
+        self.first_layer = FirstLayerObserver(model) if has_lesson(model.config) else None
+
+    def forward(
+        self,
+        ids: Int[Tensor, "1 M"],
+        keep: Float[Tensor, "1 M"],
+        heads: Float[Tensor, "N H"],
+        layers: Float[Tensor, "N"],
+    ) -> tuple[Tensor, ...]:
+        """Return the outputs of the graph."""
+        if self.first_layer is None:
+            return super().forward(ids, keep, heads, layers)
+        with self.first_layer.running():
+            outputs = super().forward(ids, keep, heads, layers)
+        return (*outputs, *self.first_layer.results())
 
     def _stack(self) -> Encoder:
         return self.model.encoder
@@ -219,12 +238,15 @@ _STEP_OUTPUTS = ["logits", "keys", "values", "self_attention", "cross_attention"
 
 def encoder_graph(model: EncoderModel, pooling: Pooling, normalize: bool) -> Graph:
     """Return the graph of a text encoder: `vector` (1, D), and its attention as in `ObservedEncoder`."""
-    return _graph("encoder", ObservedSentenceEncoder(model, pooling, normalize), model.encoder, ["vector"])
+    module = ObservedSentenceEncoder(model, pooling, normalize)
+    return _graph("encoder", module, model.encoder, ["vector", *_OBSERVED])
 
 
 def seq2seq_graphs(model: Seq2Seq) -> list[Graph]:
     """Return the graphs of an encoder–decoder: of the encoder, and of one step of the decoder."""
-    encoder = _graph("encoder", ObservedSourceEncoder(model), model.encoder, ["memory_keys", "memory_values"])
+    source = ObservedSourceEncoder(model)
+    first_layer = FIRST_LAYER if source.first_layer is not None else []
+    encoder = _graph("encoder", source, model.encoder, ["memory_keys", "memory_values", *_OBSERVED, *first_layer])
     with torch.no_grad():
         keys, values, *_ = encoder.module(*encoder.inputs.values())
     decoder, config = model.decoder, model.config
@@ -261,5 +283,5 @@ def _graph(name: str, module: ObservedEncoder, stack: Encoder, outputs: Sequence
         module.eval(),
         {"ids": ids, "keep": torch.ones(1, 7), **switches},
         {"ids": {1: "length"}, "keep": {1: "length"}, "heads": {}, "layers": {}},
-        [*outputs, *_OBSERVED],
+        list(outputs),
     )

@@ -1,11 +1,15 @@
 """The built files of the web page."""
 
+from importlib import metadata
 from pathlib import Path
 
 STATIC = Path(__file__).parent / "static"
 """Folder that `web/build.py` writes; the wheel contains it."""
 
-_NAMES = ("index.html", "page.css", "page.js", "clearhead.js", "runtime.wasm.gz", "licenses.txt")
+LESSON = ("lesson.html", "lesson.css", "lesson.js")
+"""Files of the lesson, which only some models have."""
+
+_NAMES = ("index.html", "page.css", "page.js", "clearhead.js", "runtime.wasm.gz", "licenses.txt", *LESSON)
 
 
 def page_files() -> list[Path]:
@@ -21,3 +25,13 @@ def page_files() -> list[Path]:
             "Install Node.js, and run `make web` in a checkout, or install the wheel again"
         )
     return files
+
+
+def repository() -> str | None:
+    """Return the address of the source code from the package's metadata; None where it has none."""
+    try:
+        addresses = metadata.metadata("clearhead").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        return None
+    named = dict(one.split(", ", 1) for one in addresses)
+    return named.get("Repository")

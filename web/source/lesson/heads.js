@@ -1,0 +1,55 @@
+// Chapter 4: all heads of a query side by side, joined and projected; then the heads of all layers.
+import { display, element, quoted } from "@drawing/dom.js";
+import { headTiles } from "@drawing/heads.js";
+import { choices } from "./choices.js";
+import { largestOf, numberCell, rowOf, show, stripes } from "./numbers.js";
+import { workOut } from "./query.js";
+import { stepper } from "./stepper.js";
+
+/** Return {update} of the picture of all heads in a box. */
+export function headsChapter(box, { choose }) {
+  const stage = element("div", { class: "stage wide" }), pick = choices("Query", (token) => choose({ token }));
+  const steps = stepper(box, "many heads");
+  box.prepend(pick.node);
+  box.append(stage);
+
+  function update(state) {
+    const { source, encoder, first, token } = state, { tokens } = source, count = encoder.queries.shape[1], query = quoted(tokens[token]);
+    pick.update(tokens, token);
+    const heads = Array.from({ length: count }, (_, head) => workOut(state, head, token)), attended = rowOf(first.attended, token);
+    const joined = Float32Array.from(heads.flatMap(({ z }) => Array.from(z)));
+    const best = heads.map(({ weights }) => weights.indexOf(Math.max(...weights)));
+    const draw = (shown, ends = 0, isAll = false) => stage.replaceChildren(
+      headTable(heads, tokens, shown, token, (head) => choose({ head })),
+      element("div", { class: "flow" }, ...vectorRow("Z", `the z of all heads in a row: ${joined.length} numbers`, joined, ends > 0), ...vectorRow("MHA", `Z W_O + b_O: ${attended.length} numbers`, attended, ends > 1)),
+      ...(isAll ? [element("h3", {}, `All ${encoder.attention.shape[0]} layers of the encoder: the row of ${query} is dark`), tilesOf(encoder.attention, token, choose)] : []));
+    steps.update([
+      { frames: count, caption: (frame) => `Head ${frame + 1} has its own W_Q, W_K and W_V, so its own weights. It attends most to ${quoted(tokens[best[frame]])}, with ${show(heads[frame].weights[best[frame]])}.`, show: (frame) => draw(frame + 1) },
+      { caption: () => `The ${count} results z are put in a row: ${count} × ${heads[0].z.length} = ${joined.length} numbers.`, show: () => draw(count, 1) },
+      { caption: () => "The matrix W_O mixes the findings of all heads. The result is as wide as x.", show: () => draw(count, 2) },
+      { caption: () => `Each layer has its own heads. Below, each square is a head: its rows are queries, its columns keys, and dark cells are large weights.`, show: () => draw(count, 2, true) },
+    ]);
+  }
+  return { update };
+}
+
+function headTable(heads, tokens, shown, token, onPick) {
+  const most = Math.max(...heads.map(({ z }) => largestOf(z)));
+  const header = element("tr", {}, element("th", { scope: "col" }, "head"), ...tokens.map((name) => element("th", { scope: "col" }, element("bdi", {}, display(name)))), element("th", { scope: "col" }, "sum"), element("th", { scope: "col" }, "z"));
+  const rows = heads.map(({ weights, z }, head) => {
+    const isShown = head < shown, cells = weights.map((weight) => {
+      const cell = isShown ? numberCell(weight, { decimals: 2, className: "weight" }) : element("td", { class: "waits" }, "?");
+      cell.style.setProperty("--weight", isShown ? weight.toFixed(4) : 0);
+      return cell;
+    });
+    const name = element("button", { type: "button", class: "plain", title: "Show this head in chapter 3", onclick: () => onPick(head) }, String(head + 1));
+    return element("tr", { class: head === shown - 1 && shown < heads.length ? "now" : "" }, element("th", { scope: "row" }, name), ...cells, element("td", { class: "number sum" }, isShown ? show(weights.reduce((sum, one) => sum + one, 0), 0) : ""), element("td", {}, ...(isShown ? [stripes(`z of head ${head + 1}`, z, { largest: most })] : [])));
+  });
+  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Weights of all heads" }, element("table", { class: "numbers heads" }, element("caption", {}, `Weights of the query “${display(tokens[token])}” in layer 1`), element("thead", {}, header), element("tbody", {}, ...rows)));
+}
+
+function vectorRow(name, text, vector, isShown) {
+  return [element("div", { class: `vector${isShown ? "" : " waits"}`, "data-row": name }, element("span", { class: "label" }, element("b", {}, name), ` ${text}`), stripes(name, vector))];
+}
+
+const tilesOf = (weights, row, choose) => headTiles({ weights, row, selected: { layer: 0, head: -1 }, isOff: () => false, onSelect: (layer, head) => { if (layer === 0) choose({ head }); } });
