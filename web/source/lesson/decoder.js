@@ -12,7 +12,7 @@ const [MASK, OWN, CROSS, NEXT] = [0, 1, 2, 3];
 /** Return {update} of the picture of the decoder in a box. */
 export function decoderChapter(box, { choose }) {
   const stage = element("div", { class: "stage wide" }), maps = element("div", { class: "maps" }), bars = element("div", { class: "next" });
-  const pick = (target) => choose({ target }), lines = tokenLines({ onSource: () => {}, onTarget: pick });
+  const pick = (target) => choose({ target }), lines = tokenLines({ onSource: null, onTarget: pick });
   const steps = stepper(box, "the decoder"), sentence = element("p", { class: "most" });
   box.append(stage);
   stage.append(lines.node, sentence, maps, bars);
@@ -35,8 +35,7 @@ export function decoderChapter(box, { choose }) {
       { caption: () => "Cross-attention: the query is from the decoder, the keys and values are from the encoder’s output. The lines show the weights.", show: () => draw(CROSS, target) },
       { caption: () => `The last vector is compared with every row of the embedding table. A softmax makes probabilities: ${name} has ${percent(probabilities[target])}.`, show: () => draw(NEXT, target) },
       { frames: tokens.length, caption: (frame) => `And so on, token by token: ${inputs.slice(0, frame + 1).map(display).join(" ")} → ${display(tokens[frame])}.`, show: (frame) => draw(NEXT, frame) },
-    ]);
-    draw(NEXT, target);
+    ], target);
   }
   return { update };
 }
@@ -51,4 +50,4 @@ function mapOf(title, weights, rows, columns, row, onRow, isCausal) {
   return element("div", {}, element("h3", {}, title), headMap({ map, rows, columns, row, describe, onRow, isMasked, label: `${title}: mean of all heads` }));
 }
 
-const barsOf = (tokens, chosen) => probabilityBars({ tokens: tokens.slice(0, 6), chosen, before: null, onPick: () => {}, label: "Most probable next tokens" });
+const barsOf = (tokens, chosen) => probabilityBars({ tokens: tokens.slice(0, 6), chosen, before: null, onPick: null, label: "Most probable next tokens" });

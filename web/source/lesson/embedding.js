@@ -4,7 +4,7 @@ import { choices } from "./choices.js";
 import { largestOf, numberCell, rowOf, stripes } from "./numbers.js";
 import { stepper } from "./stepper.js";
 
-const COLUMNS = 6; // numbers that are written out
+const COLUMNS = 5; // numbers that are written out
 
 /** Return the position vector (D,) of a position, as equations/positions.py computes it. */
 export function positionVector(position, width, kind) {
@@ -38,6 +38,7 @@ export function embeddingChapter(box, { model, choose }) {
     const most = Math.max(...sums.map(largestOf));
     const draw = (count) => stage.replaceChildren(
       numbersTable(parts, count, token, tokens[token], width),
+      element("h3", {}, "All tokens, one in each row"),
       element("div", { class: "panels" }, ...parts.slice(1).map((part, index) => panelOf(part, tokens, token, most, index + 2 <= count))),
     );
     steps.update([
@@ -61,5 +62,5 @@ function numbersTable(parts, count, token, name, width) {
 /** Return the vectors of all tokens: a row for each. */
 function panelOf({ name, text, vectors }, tokens, token, most, isShown) {
   const names = element("span", { class: "row-names", "aria-hidden": "true" }, ...tokens.map((one, index) => element("span", { class: index === token ? "now" : "" }, element("bdi", {}, display(one)))));
-  return element("figure", { class: isShown ? "" : "waits" }, element("figcaption", {}, element("b", {}, name), ` ${text}, all tokens`), element("div", { class: "rows" }, names, stripes(`${name} of all tokens`, vectors, { largest: most / 2, className: "tall" })));
+  return element("figure", { class: isShown ? "" : "waits" }, element("figcaption", {}, element("b", {}, name), ` ${text}`), element("div", { class: "rows" }, names, stripes(`${name} of all tokens`, vectors, { largest: most / 2, className: "tall" })));
 }

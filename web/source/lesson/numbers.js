@@ -5,7 +5,7 @@ import { element } from "@drawing/dom.js";
 /** Return a number with a true minus. */
 export const show = (value, decimals = 3) => {
   const text = Math.abs(value) >= 1e5 ? value.toExponential(2) : value.toFixed(Math.abs(value) >= 1000 ? Math.min(1, decimals) : decimals);
-  return text.replace("-", "−");
+  return /[1-9]/.test(text) ? text.replace("-", "−") : text.replace("-", "");
 };
 
 /** Return row `index` of the last axis of an array, at the given indices of the axes before it. */
@@ -17,8 +17,8 @@ export function rowOf({ data, shape }, ...indices) {
 export const largestOf = (numbers) => numbers.reduce((largest, one) => Math.max(largest, Math.abs(one)), 0) || 1;
 
 /** Return a cell of a table with a number; tests read its exact value. */
-export function numberCell(value, { tag = "td", decimals = 3, className = "" } = {}) {
-  return element(tag, { class: `number ${className}`.trim(), "data-value": value.toPrecision(8) }, show(value, decimals));
+export function numberCell(value, { decimals = 3, className = "", text = show(value, decimals) } = {}) {
+  return element("td", { class: `number ${className}`.trim(), "data-value": value.toPrecision(8) }, text);
 }
 
 /**

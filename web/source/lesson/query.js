@@ -57,8 +57,8 @@ function keyTable({ tokens, numbers, at, key, selected, select, token }) {
   const keyMost = Math.max(...keys.map(largestOf)), valueMost = Math.max(...values.map(largestOf));
   const cell = (stage, index, value, isShown, extra = "") => {
     if (!isShown) return element("td", { class: "waits" }, "?");
-    const is = selected.stage === stage && selected.key === index, text = show(value);
-    return element("td", { class: `number${extra}`, "data-value": value.toPrecision(8) }, element("button", { type: "button", "data-key": `cell ${stage} ${index}`, "aria-pressed": String(is), "aria-label": `${NAMES[stage]} of key ${display(tokens[index])}: ${text}. Work it out below`, onclick: () => select(stage, index) }, text));
+    const is = selected.stage === stage && selected.key === index, text = show(value), isFresh = stage === at && (stage !== SCORES || index === key);
+    return element("td", { class: `number${extra}${isFresh ? " fresh" : ""}`, "data-value": value.toPrecision(8) }, element("button", { type: "button", "data-key": `cell ${stage} ${index}`, "aria-pressed": String(is), "aria-label": `${NAMES[stage]} of key ${display(tokens[index])}: ${text}. Work it out below`, onclick: () => select(stage, index) }, text));
   };
   const head = ["token", "key k", "score q·k", `÷ ${show(root, Number.isInteger(root) ? 0 : 2)}`, "exp", "weight", at >= VALUES ? "weight × value" : "value v"];
   const body = tokens.map((name, index) => {

@@ -1,6 +1,6 @@
 // Chapter 7: greedy search and beam search, step by step, with the sums of log-probabilities.
 import { drawBeams } from "@drawing/beams.js";
-import { display, element, plural } from "@drawing/dom.js";
+import { digits, display, element, plural } from "@drawing/dom.js";
 import { treeOf } from "../page/beams.js";
 import { choices } from "./choices.js";
 import { numberCell, show } from "./numbers.js";
@@ -56,11 +56,11 @@ function beginningsOf(steps) {
 }
 
 function candidateTable(candidates, beginnings, step, beams) {
-  const totals = candidates.slice(0, Math.max(beams + 2, 3));
+  const lastKept = candidates.findLastIndex((one) => one.kept !== null), totals = candidates.slice(0, Math.max(beams + 2, lastKept + 1));
   const rows = totals.map(({ token, parent, logProb, score, kept, ended }, rank) => {
     const isEnd = ended && rank < beams, verdict = isEnd ? "ends" : kept !== null ? "stays" : "dropped";
     return element("tr", { class: verdict === "dropped" ? "faded" : "" }, element("td", { class: "text" }, element("bdi", {}, beginnings[parent] ?? "")), element("th", { scope: "row" }, element("bdi", {}, display(token))),
-      numberCell(Math.exp(logProb)), numberCell(score - logProb, { decimals: 2 }), numberCell(logProb, { decimals: 2 }), numberCell(score, { decimals: 2, className: "sum" }), element("td", { class: "verdict" }, verdict));
+      numberCell(Math.exp(logProb), { text: digits(Math.exp(logProb)).replace("e-", "e−") }), numberCell(score - logProb, { decimals: 2 }), numberCell(logProb, { decimals: 2 }), numberCell(score, { decimals: 2, className: "sum" }), element("td", { class: "verdict" }, verdict));
   });
   const names = ["beam", "next token", "p", "sum before", "log p", "new sum", ""];
   return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Candidates of step ${step + 1}` }, element("table", { class: "numbers candidates" }, element("caption", {}, `Step ${step + 1}: the best candidates`), element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows)));

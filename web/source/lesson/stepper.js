@@ -8,7 +8,8 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
  * Add the steps of a picture to its box, and return {update}.
  *
  * `update(steps)` takes [{caption, frames, show}]: `show(frame, frames)` draws a step, `caption(frame)` returns what it
- * says, as text or nodes. It keeps the current step; at first that is the last one, with the whole picture.
+ * says, as text or nodes. It keeps the current step; at first that is the last one, with the whole picture, or with its
+ * frame `lastFrame` if that is given.
  * Playing starts at the first step and ends at the last. Visitors who prefer reduced motion step with the buttons.
  */
 export function stepper(box, name) {
@@ -39,7 +40,7 @@ export function stepper(box, name) {
   }
 
   function start() {
-    if (isLast()) at = { step: 0, frame: 0 };
+    if (at.step === steps.length - 1) at = { step: 0, frame: 0 };
     timer = setInterval(() => {
       go(1);
       if (isLast()) stop();
@@ -67,25 +68,20 @@ export function stepper(box, name) {
       const is = step === at.step, frame = is ? at.frame : step < at.step ? frames - 1 : 0;
       const jump = () => { stop(); at = { step, frame: 0 }; draw(); };
       const count = frames > 1 ? [element("small", {}, ` ${frame + 1} of ${frames}`)] : [];
-      return element("li", {}, element("button", { type: "button", "aria-current": is ? "step" : undefined, onclick: jump }, element("span", {}, ...[caption(frame, frames)].flat(), ...count)));
+      return element("li", {}, element("button", { type: "button", "data-number": step + 1, "aria-current": is ? "step" : undefined, onclick: jump }, element("span", {}, ...[caption(frame, frames)].flat(), ...count)));
     }));
     list.children[focused]?.firstChild.focus({ preventScroll: true });
     steps[at.step].show(at.frame, steps[at.step].frames);
     label();
   }
 
-  calm.addEventListener("change", () => { if (at) { stop(); } });
+  calm.addEventListener("change", () => at && stop());
   return {
-    update(given) {
+    update(given, lastFrame) {
       steps = given.map((step) => ({ frames: 1, ...step }));
       const isKept = at && at.step < steps.length - 1;
       at = isKept ? { step: at.step, frame: Math.min(at.frame, steps[at.step].frames - 1) } : last();
-      draw();
-    },
-    /** Show a step and its frame, as after a choice in the picture. */
-    show(step, frame) {
-      stop();
-      at = { step, frame };
+      if (!isKept && lastFrame !== undefined) at.frame = lastFrame;
       draw();
     },
   };

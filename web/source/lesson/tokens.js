@@ -1,9 +1,8 @@
 // Chapter 1: a text becomes words, characters, merged tokens, and ids.
-import { display, element, plural } from "@drawing/dom.js";
+import { element, plural } from "@drawing/dom.js";
 import { stepper } from "./stepper.js";
 
 const BYTE = /^<0x[0-9A-F]{2}>$/;
-const lower = (text) => text.replaceAll("▁", "_");
 
 /** Return {update} of the picture of tokens in a box. */
 export function tokensChapter(box) {
@@ -12,27 +11,30 @@ export function tokensChapter(box) {
 
   function update({ text, words, source }) {
     const rounds = Math.max(...words.map((word) => word.steps.length - 1)), hasMerges = rounds > 0;
-    const wordTokens = words.reduce((sum, word) => sum + word.steps.at(-1).length, 0), extra = source.tokens.slice(wordTokens), lastId = source.ids.at(-1);
-    const merged = (frame) => words.map(({ steps: list }) => list[Math.min(frame, list.length - 1)]);
-    const changed = (frame) => words.map(({ steps: list }) => changedToken(list[frame - 1], list[frame]));
-    const show = (groups, options = {}) => stage.replaceChildren(wordsLine(groups, options));
-    const ids = source.ids.slice();
+    const after = (round) => words.map(({ steps: list }) => list[Math.min(round, list.length - 1)]);
+    const changed = (round) => words.map(({ steps: list }) => changedToken(list[round - 1], list[round]));
+    const count = after(rounds).flat().length, end = source.tokens.slice(count), lines = [
+      line("text", element("p", { class: "big" }, element("bdi", {}, text))),
+      line("parts", piecesOf(words.map(({ word }) => [word]))),
+      line("characters", piecesOf(after(0))),
+    ];
+    const merging = (round) => line(`characters, after ${plural(round, "round")} of merging`, piecesOf(after(round), { marked: changed(round) }));
+    const tokens = (ids) => line(ids ? "tokens and their ids" : "tokens", piecesOf(ids && end.length ? [...after(rounds), end] : after(rounds), { ids }));
+    const show = (...shown) => () => stage.replaceChildren(...shown.filter(Boolean));
+    const [whole, parts, characters] = lines, before = hasMerges ? characters : null;
     const all = [
-      { caption: () => "This is your text.", show: () => stage.replaceChildren(element("p", { class: "big" }, element("bdi", {}, text))) },
-      {
-        caption: () => `The text is cut into ${plural(words.length, "part")}: words, numbers and signs. The mark ▁ at the start of a part is the space before it.`,
-        show: () => show(words.map(({ word }) => [word])),
-      },
-      hasMerges && { caption: () => "Each word starts as its single characters.", show: () => show(merged(0)) },
+      { caption: () => "This is your text.", show: show(whole) },
+      { caption: () => `The text is cut into ${plural(words.length, "part")}: words, numbers and signs. The mark ▁ at the start of a part is the space before it.`, show: show(whole, parts) },
+      hasMerges && { caption: () => "Each part starts as single characters.", show: show(whole, parts, characters) },
       hasMerges && {
         frames: rounds,
-        caption: (frame) => `In each word, the pair of neighbors that was learned first is merged into one token (round ${frame + 1}). Words without such a pair are finished.`,
-        show: (frame) => show(merged(frame + 1), { marked: changed(frame + 1) }),
+        caption: (frame) => `In each part, of all pairs of neighbors, the one that was learned first is merged into one token: round ${frame + 1}. Parts without a known pair are finished.`,
+        show: (frame) => show(whole, parts, merging(frame + 1))(),
       },
-      { caption: () => `Nothing more can be merged. These ${wordTokens} pieces are the tokens of your text.`, show: () => show(merged(rounds)) },
+      { caption: () => `No pair is left to merge. The ${plural(count, "piece")} are the tokens of your text.`, show: show(whole, parts, before, tokens(null)) },
       {
-        caption: () => [`Each token has a number in the vocabulary: its id.${extra.length ? ` The token ${extra.at(-1)}, with the id ${lastId}, marks the end of the text. The model now has ${source.ids.length} ids.` : ""}`],
-        show: () => show([...merged(rounds), ...(extra.length ? [extra] : [])], { ids }),
+        caption: () => `Each token has a number in the vocabulary: its id.${end.length ? ` The token ${end.at(-1)}, with the id ${source.ids.at(-1)}, marks the end of the text.` : ""} The model receives these ${plural(source.ids.length, "id")}, and nothing else.`,
+        show: show(whole, parts, before, tokens(source.ids)),
       },
     ];
     steps.update(all.filter(Boolean));
@@ -45,12 +47,14 @@ function changedToken(before, after) {
   return before && after ? after.findIndex((token, index) => token !== before[index]) : -1;
 }
 
-function wordsLine(groups, { marked = [], ids = null } = {}) {
+const line = (name, content) => element("div", { class: "line" }, element("span", {}, name), content);
+
+function piecesOf(groups, { marked = [], ids = null } = {}) {
   let index = 0;
-  return element("ol", { class: "words", "aria-label": "Words with their tokens" }, ...groups.map((tokens, group) => element("li", {}, ...tokens.map((token, place) => {
+  return element("ol", { class: "words", "aria-label": "Parts of the text" }, ...groups.map((tokens, group) => element("li", {}, ...tokens.map((token, place) => {
     const number = ids ? [element("small", { "data-id": ids[index] }, String(ids[index]))] : [];
     index++;
-    const name = BYTE.test(token) || token.startsWith("<") ? token : token === "▁" ? "▁" : token;
-    return element("span", { class: `piece${marked[group] === place ? " new" : ""}`, title: BYTE.test(token) ? "a byte of a character that the vocabulary does not have" : lower(display(token)) }, element("bdi", {}, name), ...number);
+    const title = BYTE.test(token) ? "a byte of a character that the vocabulary does not have" : undefined;
+    return element("span", { class: `piece${marked[group] === place ? " new" : ""}`, title }, element("bdi", {}, token), ...number);
   }))));
 }

@@ -5,7 +5,8 @@ import { display, element, percent } from "./dom.js";
  * Return a list of bars.
  *
  * `tokens` are [{id, token, probability}]; `chosen` is the id of the token that the output has. `before` maps ids to
- * probabilities that are marked, those of the unchanged model, or is null. `onPick(token)` is called for a token.
+ * probabilities that are marked, those of the unchanged model, or is null. `onPick(token)` is called for a token that is
+ * selected; without it, tokens cannot be selected.
  */
 export function probabilityBars({ tokens, chosen, before, onPick, label }) {
   return element("ol", { class: "bars", "aria-label": label }, ...tokens.map((one) => {
@@ -15,8 +16,9 @@ export function probabilityBars({ tokens, chosen, before, onPick, label }) {
       bar.style.setProperty("--before", own.toFixed(4));
       bar.append(element("i", { title: `${percent(own)} in the model` }));
     }
-    const attributes = { type: "button", "data-key": `pick ${one.id}`, "data-id": one.id, "aria-current": is ? "true" : undefined, title: one.token, onclick: () => onPick(one) };
+    const attributes = { class: "choice-bar", "data-id": one.id, "aria-current": is ? "true" : undefined, title: one.token };
+    if (onPick) Object.assign(attributes, { type: "button", "data-key": `pick ${one.id}`, onclick: () => onPick(one) });
     const name = element("span", { class: "token" }, element("bdi", {}, display(one.token)));
-    return element("li", {}, element("button", attributes, name, bar, element("span", { class: "share" }, percent(one.probability))));
+    return element("li", {}, element(onPick ? "button" : "div", attributes, name, bar, element("span", { class: "share" }, percent(one.probability))));
   }));
 }

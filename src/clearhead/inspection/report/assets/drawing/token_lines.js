@@ -9,7 +9,7 @@ const MIN_WEIGHT = 0.02; // of a line
  *
  * It takes {source, target, weights, chosen}. A token is {token, isMasked} or {token, probability, byHand}; `weights`
  * are those of the source tokens for the chosen target token. `onSource(index)` and `onTarget(index)` are called for a
- * token.
+ * token that is selected; without `onSource`, source tokens cannot be selected.
  */
 export function tokenLines({ onSource, onTarget }) {
   const sourceList = element("ol", { class: "chips", id: "source", dir: "auto", "aria-label": "Source tokens" });
@@ -36,8 +36,8 @@ export function tokenLines({ onSource, onTarget }) {
     state = next;
     const { source, target, weights, chosen } = state;
     redraw(sourceList, ...source.map((one, index) => {
-      const chip = chipOf(one, `source ${index}`, index === 0, one.isMasked ? "masked" : "", () => onSource(index));
-      chip.firstChild.setAttribute("aria-pressed", String(Boolean(one.isMasked)));
+      const chip = chipOf(one, `source ${index}`, index === 0, one.isMasked ? "masked" : "", onSource && (() => onSource(index)));
+      if (onSource) chip.firstChild.setAttribute("aria-pressed", String(Boolean(one.isMasked)));
       chip.style.setProperty("--weight", chosen === null ? 0 : (weights[index] ?? 0).toFixed(3));
       return chip;
     }));
@@ -62,6 +62,7 @@ export function tokenLines({ onSource, onTarget }) {
 }
 
 function chipOf({ token, name }, key, isFirst, kind, onclick) {
+  if (!onclick) return element("li", {}, element("span", { class: `chip ${kind}`.trim(), title: name ?? token }, element("bdi", {}, display(token))));
   const attributes = { type: "button", class: kind, "data-key": key, tabindex: isFirst ? "0" : "-1", title: name ?? token, onclick };
   return element("li", {}, element("button", attributes, element("bdi", {}, display(token))));
 }
