@@ -1,5 +1,9 @@
 """Fixtures for tests of web exports: a tiny random translator, and the shipped one."""
 
+import base64
+import json
+import shutil
+
 import pytest
 from support.once import once
 from support.pages import web
@@ -25,6 +29,22 @@ def tiny_pipeline(tiny):
 
 
 @pytest.fixture(scope="session")
+def short(tiny, tmp_path_factory):
+    """The tiny page with short outputs, `web.SHORT` tokens: the random model would not stop."""
+
+    def make(folder):
+        shutil.copytree(tiny / "page", folder)
+        path = folder / "model" / "model.json"
+        description = json.loads(path.read_text(encoding="utf-8"))
+        description["generation"]["max_length"] = web.SHORT + 1
+        path.write_text(json.dumps(description), encoding="utf-8")
+        code = base64.b64encode(path.read_bytes()).decode()
+        (folder / "disk" / "model.json.js").write_text(f'clearheadFile("model.json", "{code}");', encoding="utf-8")
+
+    return once(tmp_path_factory, "short-web", make)
+
+
+@pytest.fixture(scope="session")
 def shipped(tmp_path_factory):
     """Export of the shipped translator."""
     return once(tmp_path_factory, "shipped-web", lambda folder: web.export("tatoeba-en-de", folder))
@@ -35,7 +55,7 @@ def opened(browser):
     """Open an address; fail if the console has a message or the page requests another host."""
     contexts, messages = [], []
 
-    def open_page(address, *, allowed=(), wait=web.READY, script=None, **options):
+    def open_page(address, name="index.html", *, allowed=(), wait=web.READY, script=None, **options):
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
@@ -45,7 +65,7 @@ def opened(browser):
         page.on("pageerror", lambda error: messages.append(str(error)))
         own = (address, "blob:", "data:")
         page.on("request", lambda request: None if request.url.startswith(own) else messages.append(request.url))
-        page.goto(f"{address}index.html")
+        page.goto(f"{address}{name}")
         page.wait_for_selector(wait, timeout=120_000)
         return page
 

@@ -1,37 +1,21 @@
 """Changes by hand on a translator's page give the results of the same changes in Python."""
 
-import json
-import shutil
-
 import pytest
 import torch
 from support.pages import web
 from support.pages.hands import greedy, heads_off, layers_off, next_tokens
 from support.pages.web import EOS
+from support.pages.web import SHORT as LENGTH
 
 from clearhead import masks, watch
 
 TEXT = "The old bridge was closed after the storm."
-LENGTH = 8
-"""Target tokens: the random model would not stop."""
-
-
-@pytest.fixture(scope="module")
-def folder(tiny, tmp_path_factory):
-    """The tiny page with short outputs."""
-    folder = tmp_path_factory.mktemp("short") / "page"
-    shutil.copytree(tiny / "page", folder)
-    path = folder / "model" / "model.json"
-    description = json.loads(path.read_text(encoding="utf-8"))
-    description["generation"]["max_length"] = LENGTH + 1
-    path.write_text(json.dumps(description), encoding="utf-8")
-    return folder
 
 
 @pytest.fixture
-def page(folder, opened):
+def page(short, opened):
     """The page with the greedy output of the text."""
-    with web.served(folder) as address:
+    with web.served(short) as address:
         page = opened(address)
         page.locator("#beams").select_option("1")
         web.type_text(page, TEXT)

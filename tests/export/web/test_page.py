@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from contextlib import contextmanager
 
 import pytest
 from support.command import refused
@@ -15,19 +14,9 @@ from clearhead.export.web.export import export_web
 TEXT = "The old bridge was closed after the storm."
 
 
-@contextmanager
-def address_of(folder, place):
-    """Yield the address of a folder on a server or on the disk."""
-    if place == "disk":
-        yield f"{folder.as_uri()}/"
-    else:
-        with web.served(folder) as address:
-            yield address
-
-
 @pytest.mark.parametrize("place", ["server", "disk"])
 def test_translates_while_one_types(tiny, tiny_pipeline, opened, place):
-    with address_of(tiny / "page", place) as address:
+    with web.address_of(tiny / "page", place) as address:
         page = opened(address)
         page.locator("#beams").select_option("2")
         expected = tiny_pipeline.generate(TEXT, num_beams=2, return_details=True)
@@ -72,11 +61,7 @@ def test_nothing_is_cut_off(tiny, opened, width, scheme):
         page = opened(address, viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
         web.type_text(page, "Donaudampfschifffahrtsgesellschaftskapitän " * 3)
         assert page.evaluate("document.scrollingElement.scrollWidth") <= width
-        beyond = page.evaluate("""() => [...document.querySelectorAll("button, select, input, textarea, h2, p, svg")]
-            .filter((one) => !one.closest(".scroll") && one.getClientRects().length
-                && !one.classList.contains("unseen") && one.getBoundingClientRect().right > innerWidth + 1)
-            .map((one) => one.outerHTML.slice(0, 80))""")
-        assert beyond == []
+        assert web.parts_beyond(page) == []
 
 
 def test_incomplete_weights_are_refused(tiny, tmp_path, opened):

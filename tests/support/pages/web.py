@@ -21,6 +21,8 @@ from support.models.seq2seq import make
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 EOS, PAD, VOCABULARY = 0, 7999, 8000
+SHORT = 8
+"""Target tokens of the page with short outputs."""
 READY = "html[data-ready=yes]:not([data-busy])"
 """The page shows the results of the last change."""
 
@@ -64,6 +66,24 @@ def export(model, folder, *options, texts=("Good morning!", "The old bridge.")):
         status, _, err = clearhead("export", model, folder, "--to", "web", "--texts", file, *options)
     assert status == 0, err
     return err
+
+
+@contextmanager
+def address_of(folder, place):
+    """Yield the address of a folder on a "server" or on the "disk"."""
+    if place == "disk":
+        yield f"{folder.as_uri()}/"
+    else:
+        with served(folder) as address:
+            yield address
+
+
+def parts_beyond(page):
+    """Return the elements that reach beyond the right edge of the window, outside of boxes that scroll."""
+    return page.evaluate("""() => [...document.querySelectorAll("button, select, input, textarea, h2, p, svg, a, math")]
+        .filter((one) => !one.closest(".scroll") && one.getClientRects().length
+            && !one.classList.contains("unseen") && one.getBoundingClientRect().right > innerWidth + 1)
+        .map((one) => one.outerHTML.slice(0, 80))""")
 
 
 @contextmanager

@@ -39,7 +39,7 @@ export function layerChapter(box, { model, choose }) {
       { caption: () => `The feed-forward network widens y to ${inner} numbers. The activation keeps the positive ones: ${active.toLocaleString("en")} of ${inner} are above 0 for ${name}.`, show: () => draw(6) },
       { caption: () => "A second matrix leads back to the width of y. No other token takes part: attention moves information between tokens, the feed-forward network works on each token alone.", show: () => draw(7) },
       { caption: () => "Again a residual connection …", show: () => draw(8) },
-      { caption: () => `… and a layer norm. The result is the input of layer 2. The encoder has ${layers} such layers, each with its own weights.`, show: () => draw(9) },
+      { caption: () => `… and a layer norm. The result is the input of layer 2. The encoder has ${layers} such layers, each with its own weights. The output of the last one is what the decoder reads in chapter 6.`, show: () => draw(9) },
     ]);
   }
   return { update };

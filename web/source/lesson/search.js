@@ -19,7 +19,8 @@ export function searchChapter(box, { model, search }) {
     const count = Math.min(best.beams.length, MAX_STEPS), beginnings = beginningsOf(best.beams);
     const draw = (step, isEnd) => {
       const tree = element("div", { class: "tree" }), short = { ...best, beams: best.beams.slice(0, step + 1) };
-      stage.replaceChildren(candidateTable(best.beams[step], beginnings[step], step, beams), tree, ...(isEnd ? [outputTable(best, greedy, model.generation.length_penalty, beams)] : []));
+      const legend = element("p", { class: "hint" }, "Tree: a column is a step, and a box is a beam with its sum. Rounded boxes end an output, with its rank.");
+      stage.replaceChildren(candidateTable(best.beams[step], beginnings[step], step, beams), legend, tree, ...(isEnd ? [outputTable(best, greedy, model.generation.length_penalty, beams)] : []));
       const { columns, ends } = treeOf([], short);
       if (columns.length + ends.length) drawBeams(tree, { start: "start", columns: isEnd ? columns : columns.map((column) => column.map((node) => ({ ...node, best: false }))), ends });
     };
@@ -34,7 +35,7 @@ export function searchChapter(box, { model, search }) {
 
 function stepCaption(candidates, frame, beams, vocabulary) {
   const kept = candidates.filter((one) => one.kept !== null).length, ended = candidates.slice(0, beams).filter((one) => one.ended).length;
-  const end = ended ? ` ${plural(ended, "output")} ended here.` : "";
+  const end = ended ? ` ${plural(ended, "output")} ended here${kept ? ", so the next best candidates take the free places" : ""}.` : "";
   if (beams === 1) return `Step ${frame + 1}: greedy search takes the most probable of ${vocabulary} tokens.${end}`;
   return `Step ${frame + 1}: every beam is continued with each of ${vocabulary} tokens, and the log-probability of the token is added to the sum of the beam. The best ${kept || beams} sums stay.${end}`;
 }
