@@ -92,7 +92,7 @@ def chosen(page, chapter, label, index):
 
 
 def close(found, expected):
-    torch.testing.assert_close(torch.tensor(found), expected.float(), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(torch.tensor(found, dtype=torch.float32), expected.float(), atol=1e-4, rtol=1e-4)
 
 
 def check_numbers(page, model, ids, token, head):

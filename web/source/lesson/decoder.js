@@ -31,7 +31,7 @@ export function decoderChapter(box, { choose }) {
     const name = quoted(tokens[target]), before = inputs.slice(0, target + 1).map(quoted).join(" ");
     steps.update([
       { caption: () => "Causal mask: a row is the token that is produced, a column a token that was read. Hatched cells are later tokens. Their scores become −∞, so their weights are exactly 0.", show: () => draw(MASK, target) },
-      { caption: () => `To produce ${name}, the decoder reads ${before}. Its query compares with the keys of these ${target + 1 > 1 ? "tokens" : "one"} only.`, show: () => draw(OWN, target) },
+      { caption: () => `To produce ${name}, the decoder reads ${before}. Its query is compared with ${target ? `the keys of these ${target + 1} tokens` : "one key"} only.`, show: () => draw(OWN, target) },
       { caption: () => "Cross-attention: the query is from the decoder, the keys and values are from the encoder’s output. The lines show the weights.", show: () => draw(CROSS, target) },
       { caption: () => `The last vector is compared with every row of the embedding table. A softmax makes probabilities: ${name} has ${percent(probabilities[target])}.`, show: () => draw(NEXT, target) },
       { frames: tokens.length, caption: (frame) => `And so on, token by token: ${inputs.slice(0, frame + 1).map(display).join(" ")} → ${display(tokens[frame])}.`, show: (frame) => draw(NEXT, frame) },

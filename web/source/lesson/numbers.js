@@ -4,7 +4,8 @@ import { element } from "@drawing/dom.js";
 
 /** Return a number with a true minus. */
 export const show = (value, decimals = 3) => {
-  const text = Math.abs(value) >= 1e5 ? value.toExponential(2) : value.toFixed(Math.abs(value) >= 1000 ? Math.min(1, decimals) : decimals);
+  const size = Math.abs(value), large = size >= 1e9 ? value.toExponential(2) : value.toLocaleString("en", { maximumFractionDigits: 0 });
+  const text = size >= 1e5 ? large : value.toFixed(size >= 1000 ? Math.min(1, decimals) : decimals);
   return /[1-9]/.test(text) ? text.replace("-", "−") : text.replace("-", "");
 };
 
