@@ -49,9 +49,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pages(folder):
-    """The names of all pages, without the one for missing pages, whose links start at the host, and the explorer."""
+    """The names of all pages, without the one for missing pages, whose links start at the host, and the explorer's."""
     names = (path.relative_to(folder).as_posix() for path in folder.rglob("*.html"))
-    return sorted(name for name in names if name not in ("404.html", "explorer/index.html"))
+    return sorted(name for name in names if name not in ("404.html", "explorer/index.html", "explorer/lesson.html"))
 
 
 class _Silent(http.server.SimpleHTTPRequestHandler):
@@ -118,6 +118,15 @@ def test_the_front_page_leads_to_the_explorer(tab, address, folder):
     tab.get_by_role("link", name="Open the explorer").click()
     tab.wait_for_selector("html[data-ready=yes]:not([data-busy])", timeout=120_000)
     assert tab.locator("#output").inner_text() == "Die alte Brücke wurde nach dem Sturm geschlossen."
+    assert [request for request in tab.foreign if not request.startswith("blob:")] == []
+    assert tab.errors == []
+
+
+def test_the_front_page_leads_to_the_lesson(tab, address):
+    opened(tab, address, "index.html")
+    tab.get_by_role("link", name="Take the lesson").click()
+    tab.wait_for_selector("html[data-ready=yes]:not([data-busy])", timeout=120_000)
+    assert tab.locator("#output").inner_text() == "Ich habe die Katze nicht gesehen."
     assert [request for request in tab.foreign if not request.startswith("blob:")] == []
     assert tab.errors == []
 

@@ -1,4 +1,4 @@
-"""What the lesson's page needs of a model: the results inside the first encoder layer, and its description."""
+"""Data of the lesson's page: results inside the first encoder layer, and a description of the model."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ POSITIONS = ("sinusoidal", "concatenated")
 
 
 def has_lesson(config: Seq2SeqConfig) -> bool:
-    """Return whether the lesson's equations are those of a model: the paper's, with any activation that is no gate."""
+    """Return whether a model has the equations of the lesson: those of the paper, with any activation except gates."""
     plain = not (config.embedding_norm or config.position_offset or config.relative_buckets or config.output_scale)
     paper = config.norm_order == "post" and config.norm == "layer" and config.scale_scores and config.embedding_scale
     return plain and paper and config.bias and config.positions in POSITIONS and config.activation not in GATES
 
 
 def describe_lesson(model: Seq2Seq) -> dict[str, Any] | None:
-    """Return what the lesson's page needs beside the graphs; None for a model without a lesson."""
+    """Return the description of a model for the lesson's page; None for a model without a lesson."""
     config = model.config
     if not has_lesson(config):
         return None
