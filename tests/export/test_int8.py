@@ -16,6 +16,7 @@ from support.models.tiny import make_bert
 
 from clearhead import TextEncoder, TextToText, verify
 from clearhead.export.int8 import quantize
+from clearhead.generation.shortlist import shortlist
 from clearhead.inspection.verify import checks
 from clearhead.kernels import cpu
 from clearhead.runtime.int8 import files
@@ -53,10 +54,18 @@ def test_reading_does_not_calibrate(quantized, monkeypatch):
 
 def test_auto_uses_accurate_weights_only(quantized, tmp_path, monkeypatch):
     folder = shutil.copytree(quantized[0] / "int8", tmp_path / "copy")
-    for cosine, expected in (("0.9981", True), ("0.9979", False), ("nan", False), ("x", False)):
-        change_metadata(folder / files.FILE, cosine=cosine)
+    for changes, expected in (
+        ({"cosine": "0.9981", "mean_cosine": "0.9996"}, True),
+        ({"cosine": "0.9979"}, False),
+        ({"cosine": "nan"}, False),
+        ({"cosine": "x"}, False),
+        ({"cosine": "0.9981", "mean_cosine": "0.9994"}, False),
+        ({"mean_cosine": "0.9996"}, True),
+        ({"format": "1"}, False),
+    ):
+        change_metadata(folder / files.FILE, **changes)
         assert (TextEncoder.from_pretrained(folder, device="cpu").precision.name == "int8") == expected
-    change_metadata(folder / files.FILE, cosine="0.9999")
+    change_metadata(folder / files.FILE, format="2")
     monkeypatch.setattr(cpu, "has", lambda name: name == "amx_bf16")
     assert TextEncoder.from_pretrained(folder, device="cpu").precision.name == "bfloat16"
 
@@ -121,8 +130,20 @@ def test_the_copy_has_the_shortlist(tmp_path):
     status, _, err = clearhead("shortlist", str(source), str(tmp_path / "source.txt"), str(tmp_path / "target.txt"))
     assert status == 0, err
     quantize(source, tmp_path / "int8")
+    assert (
+        TextToText.from_pretrained(tmp_path / "int8", precision="float32").shortlist is None
+    )  # only where it is asked for
     loaded = [TextToText.from_pretrained(tmp_path / name, shortlist=True) for name in ("marian", "int8")]
     assert torch.equal(loaded[0].shortlist.tokens_T, loaded[1].shortlist.tokens_T)
+
+
+def test_a_shortlist_of_another_vocabulary_is_not_copied(tmp_path):
+    source = tmp_path / "marian"
+    source.mkdir()
+    folders.marian(source)
+    shutil.copy(TextToText.from_pretrained().int8.file.with_name(shortlist.FILE), source)
+    assert "was made for another vocabulary" in refused("quantize", source, tmp_path / "int8")
+    assert not (tmp_path / "int8").exists()
 
 
 def change_tensor(field, change):

@@ -31,7 +31,7 @@ def learned(files, task, folder, *, steps, rate=0.005, **sections):
     spec = recipe(files, task, output=folder / "run", held_out=True, **sections)
     trained = train(spec)
     fields = {"text-to-text": ("source", "target"), "classification": ("text", "label")}
-    if spec.objective.loss != "margin-mse":
+    if getattr(spec.objective, "loss", None) != "margin-mse":
         fields["reranking"] = ("query", "document", "label")
     rows = list(Records(spec.data.train, fields=fields[task])) if task in fields else []
     return trained.folder, trained.scores, [row.values for row in rows]

@@ -1,7 +1,6 @@
 """Write a copy of a model with 8-bit weights for Clearhead's own kernels."""
 
 import copy
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from clearhead.export.output import ExportReport, export_folder
 from clearhead.export.sample_texts import TEXTS, non_empty_texts
 from clearhead.finite import error_context
 from clearhead.generation.shortlist.shortlist import FILE as SHORTLIST_FILE
+from clearhead.generation.shortlist.shortlist import read_shortlist
 from clearhead.io import hub
 from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.base import warn_truncated
@@ -44,7 +44,8 @@ def quantize(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TE
         texts: texts for the comparison of outputs in 8 bits and in float32.
 
     Raises:
-        ValueError: the model does not exist, or it cannot run in 8 bits here. Also the errors of `export_folder`.
+        ValueError: the model does not exist, its shortlist is damaged or was made for another vocabulary, or it cannot
+            run in 8 bits here. Also the errors of `export_folder`.
     """
     texts = non_empty_texts(texts)
     with export_folder(model, folder, "int8") as (output, report):
@@ -52,10 +53,10 @@ def quantize(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TE
         reason = why_no_int8(pipeline.model, _CPU)
         if reason is not None:
             raise ValueError(f"{model} cannot run in 8 bits: {reason}")
-        pipeline.save_pretrained(output)
         shortlist = hub.resolve_model(model) / SHORTLIST_FILE
-        if shortlist.is_file():
-            shutil.copyfile(shortlist, output / SHORTLIST_FILE)
+        if isinstance(pipeline, TextToText) and shortlist.is_file():
+            pipeline.shortlist = read_shortlist(shortlist, pipeline.tokenizer, pipeline.model.config)
+        pipeline.save_pretrained(output)
         with error_context(model=str(model)):
             weights = quantize_model(pipeline.model, pipeline.int8.calibrate)
         quantized = copy.copy(pipeline)
@@ -63,7 +64,7 @@ def quantize(model: str | Path, folder: str | Path, *, texts: Sequence[str] = TE
         quantized.inference_model = quantized.model
         cosines = _cosines(pipeline, quantized, texts)
         report.loss |= {"smallest cosine": min(cosines), "mean cosine": sum(cosines) / len(cosines)}
-        write_int8(output / FILE, pipeline.model, weights, min(cosines))
+        write_int8(output / FILE, pipeline.model, weights, cosines)
     return report
 
 

@@ -32,7 +32,8 @@ def blockwise_attention(call: AttentionCall) -> Tensor:
     assert mask is not None
     blocks = []
     offset = mask.length - call.queries  # the last query is at the last key
-    for start in range(0, call.queries, BLOCK_SIZE):
+    # from the last block, which may have the most keys, to the first: the memory that one leaves fits the next
+    for start in reversed(range(0, call.queries, BLOCK_SIZE)):
         stop = min(start + BLOCK_SIZE, call.queries)
         queries = range(offset + start, offset + stop)
         keys = mask.key_range(queries)
@@ -43,4 +44,4 @@ def blockwise_attention(call: AttentionCall) -> Tensor:
                 *block, attn_mask=allowed, dropout_p=call.drop_prob, scale=call.scale
             )
         )
-    return torch.cat(blocks, dim=2)
+    return torch.cat(blocks[::-1], dim=2)

@@ -23,11 +23,15 @@ def quantize(
     from clearhead.data.corpus import Corpus
     from clearhead.export.int8 import quantize as write
     from clearhead.export.sample_texts import TEXTS
-    from clearhead.runtime.int8.files import MIN_COSINE
+    from clearhead.runtime.int8.files import FILE, MIN_COSINE, MIN_MEAN_COSINE, is_accurate
 
     report = write(model, folder, texts=TEXTS if texts is None else tuple(Corpus([str(texts)])))
     for name, value in report.loss.items():
         typer.echo(f"{name} with float32: {value:.5f}", err=True)
-    if report.loss["smallest cosine"] < MIN_COSINE:
-        typer.echo(f"below {MIN_COSINE}: --precision auto will not use these weights", err=True)
+    if not is_accurate(folder / FILE):
+        typer.echo(
+            f"the smallest is below {MIN_COSINE}, or the mean below {MIN_MEAN_COSINE}: --precision auto will not use "
+            "these weights",
+            err=True,
+        )
     typer.echo(f"wrote {folder}", err=True)

@@ -1,7 +1,7 @@
 """8-bit weights in a file next to a model's weights, so that loading does not have to calibrate."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,10 @@ FILE = "int8.safetensors"
 MIN_COSINE = 0.998
 """`is_accurate`: smallest cosine of a sample text's outputs in 8 bits with those in float32."""
 
-_FORMAT = "1"
+MIN_MEAN_COSINE = 0.9995
+"""`is_accurate`: smallest mean of these cosines over the sample texts."""
+
+_FORMAT = "2"
 _FIELDS = ("codes_NK", "scale_N", "outliers_J", "outlier_weight_JN")
 
 
@@ -57,20 +60,25 @@ def int8_file(folder: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def write_int8(path: Path, model: nn.Module, weights: dict[int, QuantizedWeight], cosine: float) -> None:
+def write_int8(path: Path, model: nn.Module, weights: dict[int, QuantizedWeight], cosines: Sequence[float]) -> None:
     """Write 8-bit weights.
 
     Args:
         path: the file.
         model: the model that they were made from.
         weights: the weights by the `id` of their layer.
-        cosine: smallest cosine of a sample text's outputs with those in float32.
+        cosines: cosine of each sample text's outputs with those in float32.
     """
     tensors: dict[str, Tensor] = {}
     for name, module in model.named_modules():
         if id(module) in weights:
             tensors |= {f"{name}.{field}": getattr(weights[id(module)], field).contiguous() for field in _FIELDS}
-    metadata = {"format": _FORMAT, "weights": _hash(model), "cosine": str(cosine)}
+    metadata = {
+        "format": _FORMAT,
+        "weights": _hash(model),
+        "cosine": str(min(cosines)),
+        "mean_cosine": str(sum(cosines) / len(cosines)),
+    }
     with atomic_file(path) as file:
         file.write(save(tensors, metadata))
 
@@ -145,12 +153,16 @@ class _DamagedError(Exception):
 def is_accurate(path: Path) -> bool:
     """Return whether 8-bit weights keep the outputs of the sample texts, as measured when they were made.
 
-    A warning says so if the file is damaged.
+    A warning says so if the file is damaged or was written by another version.
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            return float((file.metadata() or {}).get("cosine", "nan")) >= MIN_COSINE
-    except (SafetensorError, OSError, ValueError) as error:
+            metadata = file.metadata() or {}
+        if metadata.get("format") != _FORMAT:
+            log.warning("%s was written by another version of clearhead; run `clearhead quantize` again", path)
+            return False
+        return float(metadata["cosine"]) >= MIN_COSINE and float(metadata["mean_cosine"]) >= MIN_MEAN_COSINE
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
         log.warning("%s is damaged (%s) and is not used; run `clearhead quantize` again", path, error)
         return False
 
