@@ -117,6 +117,8 @@ def check_numbers(page, model, ids, token, head):
     close(parts[-1], expected["z"][head, token])
     rows = page.locator("#chapter-4 .heads tbody tr").evaluate_all(NUMBERS)
     close(rows, weights[:, token])
+    page.locator(f"#chapter-4 [data-key='tile 0 {head}']").click()
+    close(web.weights(page, "#chapter-4 .map"), weights[head])
     rows = page.locator("#chapter-5 .pass tbody tr").evaluate_all(NUMBERS)
     for (*numbers, mean, deviation), part in zip(rows, expected["pass"], strict=True):
         close(numbers, part[token, : len(numbers)])
@@ -130,11 +132,7 @@ def check_decoder(page, model, ids, target, beams):
         logits = model(torch.tensor([ids]), prefix)
     for index, part in enumerate(["decoder", "cross"]):
         means = torch.stack([one.values[0].mean(0) for one in watched.records if one.part == part]).mean(0)
-        found = page.locator("#chapter-6 .map").nth(index).locator("tbody")
-        found = found.evaluate(
-            "body => [...body.rows].map((row) => [...row.cells].slice(1).map((cell) => Number(cell.dataset.weight)))"
-        )
-        close(found, means)
+        close(web.weights(page, f"#chapter-6 .maps > :nth-child({index + 1}) .map"), means)
     assert page.locator("#chapter-6 .map").first.locator(".masked").count() == len(target) * (len(target) - 1) // 2
     total = logits[0].log_softmax(-1).gather(1, torch.tensor(target)[:, None]).sum()
     row = page.locator("#chapter-7 .outputs tbody tr").evaluate_all(NUMBERS)[0]

@@ -1,15 +1,20 @@
 // Chapter 4: all heads of a query side by side, joined and projected; then the heads of all layers.
 import { display, element, quoted } from "@drawing/dom.js";
-import { headTiles } from "@drawing/heads.js";
+import { headMap } from "@drawing/head_map.js";
+import { headOf, headTiles } from "@drawing/heads.js";
+import { redraw } from "@drawing/keys.js";
 import { choices } from "./choices.js";
 import { largestOf, numberCell, rowOf, show, stripes } from "./numbers.js";
 import { workOut } from "./query.js";
 import { stepper } from "./stepper.js";
 
+const symbol = (letter, index) => [letter, element("sub", {}, index)];
+
 /** Return {update} of the picture of all heads in a box. */
 export function headsChapter(box, { choose }) {
   const stage = element("div", { class: "stage wide" }), pick = choices("Query", (token) => choose({ token }));
-  const steps = stepper(box, "many heads");
+  const steps = stepper(box, "many heads"), all = element("div", { class: "attention" });
+  let selected = { layer: 0, head: 0 }; // tile
   box.prepend(pick.node);
   box.append(stage);
 
@@ -21,15 +26,24 @@ export function headsChapter(box, { choose }) {
     const best = heads.map(({ weights }) => weights.indexOf(Math.max(...weights)));
     const draw = (shown, ends = 0, isAll = false) => stage.replaceChildren(
       headTable(heads, tokens, shown, token, (head) => choose({ head })),
-      element("div", { class: "flow" }, ...vectorRow("Z", `the z of all heads in a row: ${joined.length} numbers`, joined, ends > 0), ...vectorRow("MHA", `Z W_O + b_O: ${attended.length} numbers`, attended, ends > 1)),
-      ...(isAll ? [element("h3", {}, `All ${encoder.attention.shape[0]} layers of the encoder: the row of ${query} is dark`), tilesOf(encoder.attention, token, choose)] : []));
+      element("div", { class: "flow" }, ...vectorRow("Z", [`the z of all heads in a row: ${joined.length} numbers`], joined, ends > 0), ...vectorRow("MHA", ["Z ", ...symbol("W", "O"), " + ", ...symbol("b", "O"), `: ${attended.length} numbers`], attended, ends > 1)),
+      ...(isAll ? [element("h3", {}, `All ${encoder.attention.shape[0]} layers of the encoder: the row of ${query} is dark`), all] : []));
+    drawAll(encoder.attention, tokens, token);
     steps.update([
-      { frames: count, caption: (frame) => `Head ${frame + 1} has its own W_Q, W_K and W_V, so its own weights. It attends most to ${quoted(tokens[best[frame]])}, with ${show(heads[frame].weights[best[frame]])}.`, show: (frame) => draw(frame + 1) },
+      { frames: count, caption: (frame) => [`Head ${frame + 1} has its own `, ...symbol("W", "Q"), ", ", ...symbol("W", "K"), " and ", ...symbol("W", "V"), `, so its own weights. It attends most to ${quoted(tokens[best[frame]])}, with ${show(heads[frame].weights[best[frame]])}.`], show: (frame) => draw(frame + 1) },
       { caption: () => `The ${count} results z are put in a row: ${count} × ${heads[0].z.length} = ${joined.length} numbers.`, show: () => draw(count, 1) },
-      { caption: () => "The matrix W_O mixes the findings of all heads. The result is as wide as x.", show: () => draw(count, 2) },
-      { caption: () => `Each layer has its own heads. Below, each square is a head: its rows are queries, its columns keys, and dark cells are large weights.`, show: () => draw(count, 2, true) },
+      { caption: () => ["The matrix ", ...symbol("W", "O"), " mixes the findings of all heads. The result is as wide as x."], show: () => draw(count, 2) },
+      { caption: () => `Each layer has its own heads. Below, each square is a head: its rows are queries, its columns keys, and dark cells are large weights. Select one to read its weights.`, show: () => draw(count, 2, true) },
     ]);
   }
+
+  function drawAll(weights, tokens, row) {
+    const { layer, head } = selected, describe = (one, other, weight) => `${quoted(tokens[one])} attends to ${quoted(tokens[other])}: ${weight.toFixed(3)}`;
+    const onSelect = (...at) => { selected = { layer: at[0], head: at[1] }; drawAll(weights, tokens, row); };
+    redraw(all, headTiles({ weights, row, selected, isOff: () => false, onSelect }), element("div", { class: "large" }, element("h3", {}, `Layer ${layer + 1}, head ${head + 1}`),
+      headMap({ map: headOf(weights, layer, head), rows: tokens, columns: tokens, row, describe, onRow: (one) => choose({ token: one }), label: `Weights of layer ${layer + 1}, head ${head + 1}` })));
+  }
+
   return { update };
 }
 
@@ -42,14 +56,12 @@ function headTable(heads, tokens, shown, token, onPick) {
       cell.style.setProperty("--weight", isShown ? weight.toFixed(4) : 0);
       return cell;
     });
-    const name = element("button", { type: "button", class: "plain", title: "Show this head in chapter 3", onclick: () => onPick(head) }, String(head + 1));
+    const name = element("button", { type: "button", class: "plain", "aria-label": `Head ${head + 1}: show it in chapter 3`, title: "Show this head in chapter 3", onclick: () => onPick(head) }, String(head + 1));
     return element("tr", { class: head === shown - 1 && shown < heads.length ? "now" : "" }, element("th", { scope: "row" }, name), ...cells, element("td", { class: "number sum" }, isShown ? show(weights.reduce((sum, one) => sum + one, 0), 0) : ""), element("td", {}, ...(isShown ? [stripes(`z of head ${head + 1}`, z, { largest: most })] : [])));
   });
   return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Weights of all heads" }, element("table", { class: "numbers heads" }, element("caption", {}, `Weights of the query “${display(tokens[token])}” in layer 1`), element("thead", {}, header), element("tbody", {}, ...rows)));
 }
 
 function vectorRow(name, text, vector, isShown) {
-  return [element("div", { class: `vector${isShown ? "" : " waits"}`, "data-row": name }, element("span", { class: "label" }, element("b", {}, name), ` ${text}`), stripes(name, vector))];
+  return [element("div", { class: `vector${isShown ? "" : " waits"}`, "data-row": name }, element("span", { class: "label" }, element("b", {}, name), " ", ...text), stripes(name, vector))];
 }
-
-const tilesOf = (weights, row, choose) => headTiles({ weights, row, selected: { layer: 0, head: -1 }, isOff: () => false, onSelect: (layer, head) => { if (layer === 0) choose({ head }); } });

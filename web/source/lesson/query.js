@@ -1,5 +1,5 @@
 // Chapter 3: one query and its keys, cell by cell: scores, scaling, softmax, weighted sum.
-import { display, element, quoted } from "@drawing/dom.js";
+import { announce, display, element, quoted } from "@drawing/dom.js";
 import { keepFocus } from "@drawing/keys.js";
 import { choices } from "./choices.js";
 import { dot, largestOf, numberCell, rowOf, show, softmax, stripes } from "./numbers.js";
@@ -19,7 +19,7 @@ export function workOut({ encoder }, head, token) {
 
 /** Return {update} of the picture of one query in a box. */
 export function queryChapter(box, { choose }) {
-  const stage = element("div", { class: "stage" }), work = element("div", { class: "work", "aria-live": "polite" });
+  const stage = element("div", { class: "stage" }), work = element("div", { class: "work" });
   const pick = choices("Query", (token) => choose({ token })), heads = choices("Head", (head) => choose({ head }));
   const steps = stepper(box, "one query");
   let selected = null; // the cell that is worked out: {stage, key}
@@ -33,7 +33,7 @@ export function queryChapter(box, { choose }) {
     heads.update(Array.from({ length: encoder.queries.shape[1] }, (_, index) => String(index + 1)), head);
     const best = numbers.weights.indexOf(Math.max(...numbers.weights));
     const draw = (at, key = count - 1) => {
-      const select = (stageOf, index) => { selected = { stage: stageOf, key: index }; draw(at, key); };
+      const select = (stageOf, index) => { selected = { stage: stageOf, key: index }; draw(at, key); announce(work.firstChild.textContent); };
       const one = selected ?? { stage: at, key: at === SCORES ? key : best };
       keepFocus(stage, () => stage.replaceChildren(keyTable({ tokens, numbers, at, key, selected: one, select, token })));
       work.replaceChildren(...workedOut(one, numbers, names, query));
