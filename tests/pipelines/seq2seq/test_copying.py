@@ -76,6 +76,7 @@ def test_all_numbers_are_spans_if_asked():
         ("It costs 1,250.50 euros.", "Es kostet 1.250,50 Euro.", []),
         ("It costs 1,250 euros.", "Es kostet 1.520 Euro.", ["1,250"]),
         ("On the 3rd of May.", "Am dritten Mai.", []),
+        ("2 girls are sitting.", "Beide Mädchen sitzen.", []),
     ],
 )
 def test_lost_numbers(source, output, lost):

@@ -143,6 +143,7 @@ _GERMAN = (
 _VALUES = (*range(13), 20, 30, 40, 50, 100, 1000)
 _WORDS = {value: {*names} for value, *names in zip(_VALUES, _ENGLISH.split(), _GERMAN.split(), strict=True)}
 _WORDS[1] |= {"a", "an", "eins", "eine", "einen", "einem", "einer", "eines"}
+_WORDS[2] |= {"both", "beide", "beiden", "beider", "zweien", "zweier"}
 """Numbers that a translation often writes in words, in English and German."""
 
 
