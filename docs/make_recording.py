@@ -1,6 +1,6 @@
-"""Record the animation of the home page: python docs/make_recording.py (requires Chromium and playwright).
+"""Record the animation of the README and the home page: python docs/make_recording.py (requires Chromium).
 
-The terminal shows the real output of the commands. The page is the one that `clearhead view` writes.
+The terminal shows the real output of the command. The pages are those of `clearhead explore`.
 """
 
 import io
@@ -11,16 +11,17 @@ import tempfile
 from html import escape
 from pathlib import Path
 
-from make_screenshots import PICTURES, TEXT, opened_browser
+from make_screenshots import PICTURES, READY, opened_browser
 from PIL import Image
+
+from clearhead.export.web.export import export_web
 
 RECORDING = PICTURES / "recording.webp"
 WIDTH, HEIGHT = 960, 540
-COMMANDS = [
-    'clearhead translate "Where can I buy a ticket?"',
-    'clearhead trace "The bridge was closed." --model all-MiniLM-L6-v2 --attention 0.2',
-]
-VIEW = f'clearhead view "{TEXT}" --open'
+TRANSLATE = 'clearhead translate "Where can I buy a ticket?"'
+EXPLORE = "clearhead explore --open"
+SENTENCE = "I have not seen the cat."
+CHAPTER = "#chapter-3"
 TYPED = 6
 """Number of characters typed per frame."""
 
@@ -66,25 +67,50 @@ def write(tab, text):
     tab.locator("pre").evaluate("(terminal, text) => { terminal.innerHTML = text; }", text)
 
 
-def record_page(recorder, path):
-    """Open boxes and a step of the page, then scroll to the attention maps and the beams."""
+def record_explorer(recorder, folder):
+    """Type a sentence, select what a target token looked at, and continue with another token."""
     tab = recorder.tab
-    tab.goto(path.as_uri())
-    tab.wait_for_selector("html[data-ready=yes]")
-    recorder.show(1800)
-    tab.locator("#pipeline").evaluate("(part) => part.scrollIntoView()")
-    recorder.show(1500)
-    tab.locator(".box.attention").first.click()
-    recorder.show(1500)
-    step = tab.locator("details.step", has_text="softmax").first
-    step.locator("summary").click()
-    tab.locator(".cells[data-ready]").first.wait_for()
-    step.evaluate("(part) => window.scrollTo(0, part.getBoundingClientRect().top + window.scrollY - 150)")
-    recorder.show(3000)
-    for name in ("#attention", "#beams"):
-        tab.locator(name).evaluate("(part) => part.scrollIntoView()")
-        tab.wait_for_timeout(300)
-        recorder.show(2500)
+    tab.goto((folder / "index.html").as_uri())
+    tab.wait_for_selector(READY)
+    show_when_still(recorder, 1500)
+    words = SENTENCE.split()
+    for end in range(1, len(words) + 1):
+        tab.locator("#text").fill(" ".join(words[:end]))
+        tab.wait_for_selector(READY)
+        show_when_still(recorder, 350)
+    recorder.show(1000)
+    for token in ("Katze", "gesehen"):
+        tab.locator("#token-lines").get_by_text(token, exact=True).click()
+        show_when_still(recorder, 1800)
+    for part in ("#attention-title", "#next-title", "#beams-title"):
+        scroll_to(tab, part)
+        show_when_still(recorder, 2200)
+
+
+def record_lesson(recorder, folder):
+    """Play the picture of one query and its keys."""
+    tab = recorder.tab
+    tab.goto((folder / "lesson.html").as_uri())
+    tab.wait_for_selector(READY)
+    scroll_to(tab, CHAPTER)
+    show_when_still(recorder, 2500)
+    picture = tab.locator(f"{CHAPTER} .picture")
+    scroll_to(tab, f"{CHAPTER} .picture")
+    step = picture.get_by_role("button", name="Step forward")
+    for _ in range(14):
+        step.click()
+        show_when_still(recorder, 700)
+    recorder.show(2500)
+
+
+def scroll_to(tab, selector):
+    tab.locator(selector).evaluate("(part) => window.scrollTo(0, part.getBoundingClientRect().top + scrollY - 16)")
+
+
+def show_when_still(recorder, milliseconds):
+    """Add a screenshot after the page's transitions."""
+    recorder.tab.wait_for_timeout(400)
+    recorder.show(milliseconds)
 
 
 def run(command):
@@ -95,16 +121,15 @@ def run(command):
 
 def main():
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
-        path = Path(folder) / "page.html"
-        run(["clearhead", "view", TEXT, "--output", str(path)])
+        pages = Path(folder) / "explorer"
+        export_web("tatoeba-en-de", pages)
         recorder = Recorder(browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light"))
         recorder.tab.set_content(TERMINAL)
-        lines = ""
-        for command in COMMANDS:
-            lines = type_command(recorder, lines, command, run(shlex.split(command)) + "\n")
-        type_command(recorder, lines, VIEW, "")
-        first = len(recorder.frames) - 1
-        record_page(recorder, path)
+        lines = type_command(recorder, "", TRANSLATE, run(shlex.split(TRANSLATE)) + "\n")
+        type_command(recorder, lines, EXPLORE, "")
+        first = len(recorder.frames)
+        record_explorer(recorder, pages)
+        record_lesson(recorder, pages)
         recorder.save(RECORDING, first)
 
 

@@ -15,6 +15,7 @@ from clearhead.inspection.report.html import write_page
 
 TEXT = "My grandmother bakes bread every Sunday morning."
 PICTURES = Path(__file__).with_name("images")
+READY = "html[data-ready=yes]:not([data-busy])"
 MARGIN = 16
 
 
@@ -49,7 +50,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder, opened_browser() as chromium:
         path = Path(folder) / "page.html"
         write_page(collect.collect_checkpoint("tatoeba-en-de", TEXT), path)
-        page = chromium.new_page(viewport={"width": 1100, "height": 4000}, color_scheme="light")
+        page = chromium.new_page(viewport={"width": 1100, "height": 6000}, color_scheme="light")
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready=yes]")
         page.locator(".box.attention").first.click()
@@ -64,14 +65,19 @@ def main():
 
 
 def save_explorer(chromium, folder):
-    """Save the upper part of the explorer's page."""
+    """Save the upper part of the explorer's page, and one chapter of the lesson."""
     export_web("tatoeba-en-de", folder / "explorer")
     page = chromium.new_page(viewport={"width": 1100, "height": 1110}, color_scheme="light")
     page.goto((folder / "explorer" / "index.html").as_uri())
-    page.wait_for_selector("html[data-ready=yes]:not([data-busy])")
+    page.wait_for_selector(READY)
     page.wait_for_timeout(500)  # the lines move
     page.screenshot(path=PICTURES / "explorer.png")
     compress(PICTURES / "explorer.png")
+    page = chromium.new_page(viewport={"width": 1100, "height": 9000}, color_scheme="light")
+    page.goto((folder / "explorer" / "lesson.html").as_uri())
+    page.wait_for_selector(READY)
+    page.wait_for_timeout(500)
+    save_screenshot(page, "lesson", "#chapter-3")
 
 
 if __name__ == "__main__":

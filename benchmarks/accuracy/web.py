@@ -100,7 +100,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     texts = args.source.read_text(encoding="utf-8").split("\n")[: args.lines]
-    pipeline = TextToText.from_pretrained(args.model, precision="float32", device="cpu", shortlist=False)
+    pipeline = TextToText.from_pretrained(
+        args.model, precision="float32", device="cpu", shortlist=False, copy_unknown=False
+    )
     expected = {beams: pipeline.generate(texts, num_beams=beams, return_details=True) for beams in BEAMS}
     with sync_playwright() as playwright, page_server(args.page, 0) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -140,7 +140,7 @@ def choose_precision(
     *,
     compile: bool = False,
 ) -> Precision:
-    """Return the precision with a name; "auto" is the fastest one on the device, else float32.
+    """Return the precision with a name; "auto" chooses for the device and the model.
 
     "auto" is "int8" only if the model has a file of 8-bit weights that were measured to be accurate, and if the
     processor has no AMX, with which bfloat16 is faster. If the model cannot run in a precision there, a warning says
