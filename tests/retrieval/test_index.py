@@ -178,6 +178,10 @@ def test_index_that_is_cut_short_is_refused(index, name):
         ({"dtype": "float8"}, "is damaged"),
         ({"files": {}}, "is damaged"),
         ({"files": 5}, "is damaged"),
+        ({"encoder": {}}, "is damaged"),
+        ({"encoder": None}, "is damaged"),
+        ({"max_norm": 0}, "is damaged"),
+        ({"max_norm": None}, "is damaged"),
         ({"kind": "a model"}, "is not an index"),
     ],
 )
@@ -186,6 +190,31 @@ def test_description_of_another_version_or_with_damage_is_refused(index, change,
     (index.folder / MANIFEST).write_text(json.dumps(data | change))
     with pytest.raises(ValueError, match=words):
         Index.open(index.folder)
+
+
+def test_description_with_another_query_prompt_is_refused(index):
+    data = json.loads((index.folder / MANIFEST).read_text())
+    assert not data["encoder"]["query_prompt"]
+    data["encoder"]["query_prompt"] = "query: "
+    (index.folder / MANIFEST).write_text(json.dumps(data))
+    with pytest.raises(ValueError, match="is damaged"):
+        Index.open(index.folder)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32", "bfloat16"])
+def test_damage_that_a_search_meets_is_an_error(encoder, tmp_path, dtype):
+    index = Index.build(encoder, ["hello", "world", "the house"], tmp_path / dtype, dtype=dtype)
+    (vectors,) = index.folder.glob("vectors.*")
+    damaged = {vectors: b"\xff", index.folder / "documents.jsonl": b"\xff"}
+    if dtype == "int8":
+        damaged[index.folder / "bounds.float32"] = b"\xff"
+    for path, value in damaged.items():  # 0xffffffff is NaN
+        good = path.read_bytes()
+        path.write_bytes(value * len(good))
+        with pytest.raises(ValueError, match=f"{path.name} is damaged. Build the index again"):
+            Index.open(index.folder, encoder).search("hello", top_k=2)
+        path.write_bytes(good)
+    assert len(Index.open(index.folder, encoder).search("hello", top_k=2)) == 2
 
 
 @pytest.mark.parametrize("contents", ["", '{"format": 1, "ki', "[1]"])

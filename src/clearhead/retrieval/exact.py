@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from clearhead.kernels.native import library
 from clearhead.retrieval.files import StoredRows
+from clearhead.retrieval.manifest import BOUNDS, vectors_file
 from clearhead.retrieval.quantization import next_float32, quantize_query
 from clearhead.runtime.vectors import Vectors
 
@@ -57,13 +58,21 @@ def search_exact(stored: StoredRows, queries: Vectors, top_k: int) -> TopRows:
     if stored.manifest.dtype == "int8":
         for index, query in enumerate(queries):
             rows[index], scores[index] = _search_codes(stored, query, count)
-        return TopRows(rows, scores)
+        return _checked(stored, TopRows(rows, scores))
     for start in range(0, len(queries), _QUERIES):
         block = queries[start : start + _QUERIES]
         for index, candidates in enumerate(_candidates(stored, block, count), start):
             exact = score_rows(stored, queries[index], candidates)
+            if len(candidates) < count:  # the scores hold NaN
+                raise stored.damaged(vectors_file(stored.manifest.dtype))
             rows[index], scores[index] = best(candidates, exact, count)
-    return TopRows(rows, scores)
+    return _checked(stored, TopRows(rows, scores))
+
+
+def _checked(stored: StoredRows, top: TopRows) -> TopRows:
+    if not np.isfinite(top.scores).all():
+        raise stored.damaged(vectors_file(stored.manifest.dtype))
+    return top
 
 
 def score_rows(stored: StoredRows, query: Vectors, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -89,10 +98,14 @@ def _search_codes(stored: StoredRows, query: Vectors, count: int) -> tuple[NDArr
     # at least `count` blocks have a row with this score or a higher one
     limit = np.partition(lower, len(lower) - count)[len(lower) - count] if len(lower) >= count else -np.inf
     rows = np.flatnonzero(upper >= limit)
+    if len(rows) < count:  # the bounds hold NaN
+        raise stored.damaged(BOUNDS)
     highest = upper[rows].astype(np.float64)
     lowest = highest - 2.0 * (norm * (1.0 + 1e-6) * stored.bounds[rows, 1].astype(np.float64) + slack)
     kept = highest >= np.partition(lowest, len(lowest) - count)[len(lowest) - count]
     rows, highest = rows[kept], highest[kept]
+    if len(rows) < count:
+        raise stored.damaged(BOUNDS)
     order = np.argsort(-highest)
     rows, highest = rows[order], highest[order]
     found, scores, start, end = rows[:0], highest[:0], 0, max(_RESCORED, 2 * count)

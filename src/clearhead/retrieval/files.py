@@ -192,9 +192,16 @@ class StoredRows:
         """Return the text and the columns of a row."""
         start, end = int(self._ends[row - 1, 0]) if row else 0, int(self._ends[row, 0])
         if not 0 <= start < end <= self.manifest.files[DOCUMENTS].size:
-            raise IndexFolderError(f"{self._folder / ENDS} is damaged. Build the index again, or copy it again")
-        document: dict[str, Any] = json.loads(self._documents.read(end - start, start))
+            raise self.damaged(ENDS)
+        try:
+            document: dict[str, Any] = json.loads(self._documents.read(end - start, start))
+        except ValueError:
+            raise self.damaged(DOCUMENTS) from None
         return document
+
+    def damaged(self, name: str) -> IndexFolderError:
+        """Return the error for a file of the index whose contents cannot be right."""
+        return IndexFolderError(f"{self._folder / name} is damaged. Build the index again, or copy it again")
 
 
 def is_half(manifest: Manifest) -> bool:

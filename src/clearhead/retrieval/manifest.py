@@ -1,6 +1,8 @@
 """The files of an index, and the JSON file that describes them."""
 
 import dataclasses
+import hashlib
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -70,7 +72,8 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Write the description atomically."""
-        write_json(path, {"format": FORMAT, "kind": _NAME, "clearhead": __version__, **dataclasses.asdict(self)})
+        data = {"format": FORMAT, "kind": _NAME, "clearhead": __version__, **dataclasses.asdict(self)}
+        write_json(path, data | {"sha256": _hash(data)})
 
 
 def vectors_file(dtype: Dtype) -> str:
@@ -123,6 +126,8 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
 def _parse(folder: Path, data: dict[str, Any]) -> Manifest:
     names = {field.name for field in dataclasses.fields(Manifest)}
     try:
+        if data.pop("sha256") != _hash(data):
+            raise ValueError
         values = {name: data[name] for name in names}
         values["files"] = {name: FileState(**state) for name, state in values["files"].items()}
         manifest = Manifest(**values)
@@ -133,6 +138,10 @@ def _parse(folder: Path, data: dict[str, Any]) -> Manifest:
     except (KeyError, TypeError, ValueError, AttributeError):
         raise IndexFolderError(f"{folder / MANIFEST} is damaged. Copy or build the index again") from None
     return manifest
+
+
+def _hash(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _no_index(folder: Path) -> IndexFolderError:

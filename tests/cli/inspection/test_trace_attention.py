@@ -48,7 +48,12 @@ def test_heads_of_an_encoder_decoder():
         torch.testing.assert_close(torch.tensor(one["weights"]), expected, atol=1e-5, rtol=0)
         assert (len(one["queries"]), len(one["keys"])) == expected.shape
     forced = json.loads(shown("--model", TRANSLATOR, "--attention", "1.3", "--target", "Die Brücke", "--json"))
-    assert forced[1]["queries"] == ["<pad>", "▁Die", "▁Brücke"]
+    # a row of the decoder is labeled with the token that it produces
+    produced = translator.tokenizer.display_tokens(best.token_ids)
+    assert result[1]["queries"] == result[2]["queries"] == produced
+    assert result[1]["keys"] == ["<pad>", *produced[:-1]]
+    assert forced[1]["keys"] == ["<pad>", "▁Die", "▁Brücke"]
+    assert forced[1]["queries"] == ["▁Die", "▁Brücke", "▁war"]
     assert shown("--model", TRANSLATOR, "--attention", "5.0").startswith("encoder, layer 5, head 0")
     assert "decoder" not in shown("--model", TRANSLATOR, "--attention", "5.0")
 

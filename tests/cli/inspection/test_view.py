@@ -68,9 +68,10 @@ def test_trace_accepts_languages(multilingual):
     encoder = next(line for line in out.splitlines() if line.startswith("encoder"))
     assert ("eng_Latn" if "Latn" in german else "en_XX") in encoder
     looked = json.loads(clearhead("trace", TEXT, *options, "--attention", "0.0", "--json")[1])
-    assert looked[1]["queries"][1:4] == list(best.tokens[: len(looked[1]["queries"]) - 1][:3])
+    assert looked[1]["keys"][1:4] == list(best.tokens[: len(looked[1]["keys"]) - 1][:3])
+    assert looked[1]["queries"][:-1] == looked[1]["keys"][1:]
     forced = json.loads(clearhead("trace", TEXT, *options, "--attention", "0.0", "--target", "Die Br", "--json")[1])
-    assert german in forced[1]["queries"][:2]
+    assert german in forced[1]["keys"][:2]
     assert "Choose the target" in refused("trace", TEXT, "--model", folder)
 
 

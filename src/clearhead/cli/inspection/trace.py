@@ -63,7 +63,8 @@ def trace(
     With --only: the steps of one part, such as one layer.
     With --model: the tokenizer and weights of the model. An encoder–decoder decodes the target, or three tokens with
     greedy search and caches.
-    With --attention: the tokens with the largest weights of one head for each token; with --json, all weights.
+    With --attention: the keys with the largest weights of one head for each token, in a decoder for each token that it
+    produces; with --json, all weights.
     """
     import torch
 

@@ -24,7 +24,8 @@ class HeadAttention:
     Args:
         part: "encoder", "decoder" or "cross".
         layer, head: indices from 0.
-        queries, keys: tokens of the rows and the columns.
+        queries: token of each row. In "decoder" and "cross" it is the token that the row produces.
+        keys: token of each column.
         weights: one row for each query, with the sum 1.
     """
 
@@ -115,12 +116,13 @@ def _seq2seq_attention(
         )
         target_ids += output.token_ids[:-1]
     with torch.inference_mode(), watch(pipeline.model, layers=[layer], heads=[head]) as records:
-        pipeline.model(torch.tensor([source_ids]), torch.tensor([target_ids]))
-    words, target_words = pipeline.tokenizer.display_tokens(source_ids), pipeline.tokenizer.display_tokens(target_ids)
+        logits = pipeline.model(torch.tensor([source_ids]), torch.tensor([target_ids]))
+    last = int(logits[0, -1].argmax()) if target is not None else output.token_ids[-1]
+    words, read, produced = map(pipeline.tokenizer.display_tokens, (source_ids, target_ids, [*target_ids[1:], last]))
     tokens: dict[Part, tuple[list[str], list[str]]] = {
         "encoder": (words, words),
-        "decoder": (target_words, target_words),
-        "cross": (target_words, words),
+        "decoder": (produced, read),
+        "cross": (produced, words),
     }
     return [
         HeadAttention(record.part, layer, head, *tokens[record.part], record.values[0, 0]) for record in records.records
