@@ -43,7 +43,7 @@ export const dot = (one, other) => one.reduce((sum, value, index) => sum + value
 /** Return the sum of two vectors. */
 export const add = (one, other) => one.map((value, index) => value + other[index]);
 
-/** Return the mean and the standard deviation of a vector. */
+/** Return the mean and the variance of a vector. */
 export function moments(vector) {
   const mean = vector.reduce((sum, one) => sum + one, 0) / vector.length;
   return { mean, variance: vector.reduce((sum, one) => sum + (one - mean) ** 2, 0) / vector.length };
