@@ -14,11 +14,10 @@ def tune_process() -> None:
     """Tune the memory allocation of this process for speed. Call it once, before the first tensor is made.
 
     It changes the whole process, so the library never calls it. The command line, the server and workers do. It also
-    changes the memory use of other libraries in the process. In a program of your own, measure whether it helps with
-    `benchmarks/overhead/shared_process.py`: encoding paragraphs in the default precision takes about as long with it as
-    without it (speed 0.97 on an AMD EPYC, Zen 5).
+    changes the memory use of other libraries in the process. It saves memory in long runs. Encoding paragraphs takes as
+    long with it as without it (`benchmarks/overhead/shared_process.py` on an AMD EPYC, Zen 5).
 
-    - glibc keeps freed pages: returning them to the system cost 20 % of float32 encoding time.
+    - glibc keeps freed pages for the next batch.
     - PyTorch places large tensors on huge pages, so that a step of generation reads fewer page table entries.
     - oneDNN caches fewer kernels. It makes one for each number of rows: 60,000 texts left 100 MiB of kernels, and the
       varying batch lengths of a training several gigabytes.
