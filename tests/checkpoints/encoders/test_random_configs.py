@@ -32,6 +32,9 @@ HEADS = {
     "ForQuestionAnswering": load_span_classifier,
     "ForMaskedLM": load_masked_lm,
 }
+# transformers 5.23 has no question answering for these
+MISSING = {(family, "ForQuestionAnswering") for family in ("eurobert", "nomic_bert", "gte")}
+CASES = [(family, kind) for family in KEYS for kind in HEADS if (family, kind) not in MISSING]
 
 
 def assert_within(ours, other, bound=1e-5):
@@ -59,6 +62,22 @@ def states_of(model, ids, keep, types):
     return [*states[:-1], last]
 
 
+def same_states(ours, model, ids, keep, types):
+    """Compare all hidden states and the pooled vector; return our hidden states and the output of transformers."""
+    expected = model(ids, **their_inputs(keep, types), output_hidden_states=True)
+    states = states_of(ours, ids, keep, types)
+    for one, other in zip(states, expected.hidden_states, strict=True):
+        assert_within(one[keep], other[keep])
+    if ours.pooler is not None:
+        assert_within(ours.pooler(states[-1]), expected.pooler_output)
+    return states, expected
+
+
+def opened_by_transformers(family, encoder, folder):
+    options = {"add_pooling_layer": True} if encoder.pooler is not None else {}
+    return getattr(transformers, f"{NAMES[family]}Model").from_pretrained(folder, **options).eval()
+
+
 def inputs_of(config):
     ids, keep = batch(config.pad_id)
     types = torch.randint(config.num_token_types, ids.shape) if config.num_token_types else None
@@ -76,25 +95,23 @@ def test_every_hidden_state_of_a_model_of_transformers(family, seed, tmp_path):
     model = theirs(family, "Model", seed, tmp_path / "theirs")
     ours, loaded = load_encoder(tmp_path / "theirs")
     ids, keep, types = inputs_of(ours.config)
-    expected = model(ids, **their_inputs(keep, types), output_hidden_states=True)
-    states = states_of(ours, ids, keep, types)
-    assert len(states) == len(expected.hidden_states)
-    for one, other in zip(states, expected.hidden_states, strict=True):
-        assert_within(one[keep], other[keep])
-    if ours.pooler is not None:
-        assert_within(ours.pooler(states[-1]), expected.pooler_output)
+    states, expected = same_states(ours, model, ids, keep, types)
+    assert (ours.pooler is None) == (expected.get("pooler_output") is None)
     packed = ours(ids[keep][None], masks.packed(keep.sum(1).tolist()), None if types is None else types[keep][None])
     assert_within(packed[0], states[-1][keep])
     loaded.save(ours, tmp_path / "ours")
     assert_same_tensors(tmp_path / "theirs", tmp_path / "ours")
-    again = getattr(transformers, f"{NAMES[family]}Model").from_pretrained(tmp_path / "ours").eval()
-    assert_within(again(ids, **their_inputs(keep, types)).last_hidden_state[keep], expected.last_hidden_state[keep])
+    same_states(ours, opened_by_transformers(family, ours, tmp_path / "ours"), ids, keep, types)
     assert load_encoder(tmp_path / "ours")[0].config == ours.config
 
 
+def test_heads_that_transformers_lacks():
+    lacks = {(family, kind) for family in KEYS for kind in HEADS if not hasattr(transformers, NAMES[family] + kind)}
+    assert lacks == MISSING
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", HEADS)
-@pytest.mark.parametrize("family", KEYS)
+@pytest.mark.parametrize(("family", "kind"), CASES)
 @torch.no_grad()
 def test_every_head_of_a_model_of_transformers(family, kind, seed, tmp_path):
     labels = {"num_labels": 1 + seed % 4} if kind == "ForSequenceClassification" else {}
@@ -121,9 +138,7 @@ def test_transformers_opens_new_models(family, seed, tmp_path):
     encoder = enlivened(EncoderModel(config))
     ours.save(encoder, tmp_path / "Model")
     ids, keep, types = inputs_of(config)
-    model = getattr(transformers, f"{NAMES[family]}Model").from_pretrained(tmp_path / "Model").eval()
-    expected = model(ids, **their_inputs(keep, types)).last_hidden_state
-    assert_within(encoder(ids, masks.padding(keep), types)[keep], expected[keep])
+    same_states(encoder, opened_by_transformers(family, encoder, tmp_path / "Model"), ids, keep, types)
     again = load_encoder(tmp_path / "Model")[0].config
     assert again == replace(config, embedding_dim=again.embedding_dim, initializer_range=again.initializer_range)
     assert again.embedding_width == config.embedding_width
@@ -132,6 +147,8 @@ def test_transformers_opens_new_models(family, seed, tmp_path):
         "ForQuestionAnswering": lambda: new_span_classifier(encoder, ours),
         "ForMaskedLM": lambda: new_masked_lm(encoder, ours),
     }.items():
+        if (family, kind) in MISSING:
+            continue
         head = enlivened(new())
         save(head, ours, tmp_path / kind)
         model = getattr(transformers, f"{NAMES[family]}{kind}").from_pretrained(tmp_path / kind).eval()

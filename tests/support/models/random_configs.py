@@ -61,7 +61,89 @@ def deberta(draw):
     return keys | {"pooler_hidden_act": draw.choice(["gelu", "tanh", "relu"])}
 
 
-KEYS = {"camembert": bert_keys, "electra": electra, "albert": albert, "deberta-v2": deberta}
+def rotary_sizes(draw):
+    """Return (width, heads) with an even width of the heads, because rotary positions rotate pairs of columns."""
+    heads = draw.randint(1, 4)
+    return heads * 2 * draw.randint(1, 5), heads
+
+
+def wide_sizes(draw, width_key):
+    """Return sizes whose heads have the width of the model's columns, or any other even width."""
+    if draw.random() < 0.5:
+        return {}
+    heads = draw.randint(1, 4)
+    return {width_key[0]: heads * draw.randint(1, 7), width_key[1]: heads, "head_dim": 2 * draw.randint(1, 5)}
+
+
+def theta(draw):
+    return draw.choice([100.0, 10_000.0, 500_000.0])
+
+
+def rotary_bert(draw):
+    """Return the keys of the BERT families with rotary positions."""
+    keys = bert_keys(draw)
+    keys["hidden_size"], keys["num_attention_heads"] = rotary_sizes(draw)
+    rope = {"rope_type": "default", "rope_theta": theta(draw)}
+    if draw.random() < 0.5:
+        rope |= {"rope_type": "linear", "factor": draw.uniform(0.5, 8.0)}
+    return keys | {"rope_parameters": rope, "bos_token_id": None, "eos_token_id": None}
+
+
+def nomic_bert(draw):
+    return rotary_bert(draw) | wide_sizes(draw, ("hidden_size", "num_attention_heads"))
+
+
+def gte(draw):
+    return rotary_bert(draw) | {"type_vocab_size": draw.randint(0, 2)}
+
+
+def eurobert(draw):
+    keys = nomic_bert(draw)
+    del keys["type_vocab_size"]
+    return keys | {
+        "num_key_value_heads": draw.choice(divisors(keys["num_attention_heads"])),
+        "rms_norm_eps": keys.pop("layer_norm_eps"),
+        "attention_bias": draw.random() < 0.5,
+        "mlp_bias": draw.random() < 0.5,
+        "classifier_pooling": draw.choice(["late", "bos", "mean"]),
+        "tie_word_embeddings": draw.random() < 0.5,
+    }
+
+
+def modernbert(draw):
+    keys = rotary_bert(draw)
+    for name in ("type_vocab_size", "hidden_act", "rope_parameters"):
+        del keys[name]
+    kinds = ("full_attention", "sliding_attention")
+    return keys | {
+        "norm_eps": keys.pop("layer_norm_eps"),
+        "layer_types": draw.choices(kinds, k=keys["num_hidden_layers"]),
+        "local_attention": draw.randint(1, 20),
+        # both bases are equal in mmBERT
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta(draw)} for kind in kinds},
+        **{f"{part}_bias": draw.random() < 0.5 for part in ("attention", "mlp", "norm", "decoder", "classifier")},
+        "classifier_pooling": draw.choice(["cls", "mean"]),
+        "classifier_activation": draw.choice(["gelu", "relu", "tanh"]),
+        "cls_token_id": None,
+        "sep_token_id": None,
+    }
+
+
+def divisors(number):
+    return [part for part in range(1, number + 1) if number % part == 0]
+
+
+KEYS = {
+    "camembert": bert_keys,
+    "electra": electra,
+    "albert": albert,
+    "deberta-v2": deberta,
+    "nomic_bert": nomic_bert,
+    "gte": gte,
+    "jina_embeddings_v3": rotary_bert,
+    "eurobert": eurobert,
+    "modernbert": modernbert,
+}
 """Family -> random keys of its config in transformers."""
 
 
@@ -109,7 +191,67 @@ def deberta_fields(draw):
     return fields
 
 
-FIELDS = {"camembert": bert_fields, "electra": electra_fields, "albert": albert_fields, "deberta-v2": deberta_fields}
+def pooled(draw):
+    return {"pooler": draw.random() < 0.5}
+
+
+def rotary_fields(draw):
+    fields = bert_fields(draw) | pooled(draw) | {"rotary_theta": theta(draw)}
+    fields["d_model"], fields["num_heads"] = rotary_sizes(draw)
+    return fields | {"rotary_factor": draw.choice([1.0, draw.uniform(0.5, 8.0)])}
+
+
+def gated(draw):
+    return {"activation": draw.choice(["swiglu", "geglu", "geglu_tanh", "reglu"])}
+
+
+def nomic_bert_fields(draw):
+    fields = rotary_fields(draw) | wide_sizes(draw, ("d_model", "num_heads")) | gated(draw)
+    # the family's standard form of a width that follows from the others
+    own = fields.get("head_dim", 0) * fields["num_heads"] != fields["d_model"]
+    return fields if own else fields | {"head_dim": None}
+
+
+def gte_fields(draw):
+    return rotary_fields(draw) | gated(draw) | {"num_token_types": draw.randint(0, 2)}
+
+
+def eurobert_fields(draw):
+    fields = nomic_bert_fields(draw)
+    for name in ("num_token_types", "pooler", "drop_prob"):
+        del fields[name]
+    return fields | {
+        "num_kv_heads": draw.choice([None, *divisors(fields["num_heads"])[:-1]]),
+        "attention_bias": draw.random() < 0.5,
+        "feedforward_bias": draw.random() < 0.5,
+    }
+
+
+def modernbert_fields(draw):
+    fields = rotary_fields(draw)
+    for name in ("num_token_types", "pooler", "activation", "rotary_factor"):
+        del fields[name]
+    bias = draw.random() < 0.5
+    return fields | {
+        "windows": tuple(draw.choices([None, draw.randint(1, 10)], k=fields["num_layers"])),
+        "local_rotary_theta": theta(draw),
+        "bias": bias,
+        "attention_bias": draw.choice([None, not bias]),
+        "feedforward_bias": draw.choice([None, not bias]),
+    }
+
+
+FIELDS = {
+    "camembert": lambda draw: bert_fields(draw) | pooled(draw),
+    "electra": electra_fields,
+    "albert": lambda draw: albert_fields(draw) | pooled(draw),
+    "deberta-v2": deberta_fields,
+    "nomic_bert": nomic_bert_fields,
+    "gte": gte_fields,
+    "jina_embeddings_v3": rotary_fields,
+    "eurobert": eurobert_fields,
+    "modernbert": modernbert_fields,
+}
 """Family -> random fields of its `EncoderConfig`."""
 
 
@@ -118,7 +260,9 @@ def theirs(family, kind, seed, folder, **changes):
     draw = random.Random(seed)
     torch.manual_seed(seed)
     config = getattr(transformers, f"{NAMES[family]}Config")(**KEYS[family](draw), **changes)
-    model = enlivened(getattr(transformers, f"{NAMES[family]}{kind}")(config))
+    # these two have a pooler only where the caller demands it
+    options = {"add_pooling_layer": seed % 2 == 0} if kind == "Model" and family in ("nomic_bert", "gte") else {}
+    model = enlivened(getattr(transformers, f"{NAMES[family]}{kind}")(config, **options))
     model.save_pretrained(folder)
     return model
 
