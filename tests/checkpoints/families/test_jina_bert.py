@@ -59,6 +59,9 @@ def check(data, folder):
     written = json.loads((folder / "saved" / "config.json").read_text())
     assert (written["model_type"], written["position_embedding_type"]) == ("bert", "alibi")
     assert written["auto_map"]["AutoModel"] == "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"
+    # and computes the same from it
+    for one, other in zip(jina_bert.hidden_states(written, saved, ids, keep, types), expected, strict=True):
+        assert torch.equal(one, other)
 
 
 @given(data=st.data())
@@ -121,8 +124,8 @@ def test_classifier(tmp_path):
     assert TextClassifier.from_pretrained(tmp_path, device="cpu").classify("hello world").label in "abc"
 
 
-def test_masked_language_model_round_trip(tmp_path):
-    jina_bert.make(tmp_path)
+def test_masked_language_model(tmp_path):
+    config, tensors = jina_bert.make(tmp_path)
     encoder, family = load_encoder(tmp_path)
     model = new_masked_lm(encoder, family)
     save_masked_lm(model, family, tmp_path / "saved")
@@ -130,6 +133,14 @@ def test_masked_language_model_round_trip(tmp_path):
     ids = torch.randint(50, (2, 9))
     with torch.no_grad():
         assert torch.equal(again(ids), model(ids))
+    saved, head = load_file(tmp_path / "saved" / "model.safetensors"), "cls.predictions"
+    x = jina_bert.hidden_states(config, tensors, ids, ids >= 0)[-1]
+    x = torch.nn.functional.linear(x, saved[f"{head}.transform.dense.weight"], saved[f"{head}.transform.dense.bias"])
+    norm = (saved[f"{head}.transform.LayerNorm.{name}"] for name in ("weight", "bias"))
+    x = torch.nn.functional.layer_norm(torch.nn.functional.gelu(x), x.shape[-1:], *norm, config["layer_norm_eps"])
+    (table,) = (saved[name] for name in saved if name.endswith("word_embeddings.weight"))
+    with torch.no_grad():
+        assert_within(model(ids), x @ table.T + saved[f"{head}.bias"])
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
