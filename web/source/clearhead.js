@@ -26,6 +26,11 @@ const SIMD = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 
 export function missingFeature() {
   if (typeof WebAssembly === "undefined") return "WebAssembly";
   if (!WebAssembly.validate(SIMD)) return "WebAssembly SIMD";
+  try {
+    new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true }); // the runtime asks for it, with one thread too
+  } catch {
+    return "shared WebAssembly memory";
+  }
   return typeof DecompressionStream === "undefined" ? "DecompressionStream" : null;
 }
 

@@ -256,6 +256,10 @@ def test_nothing_is_cut_off(short, opened, width, scheme):
         web.type_text(page, "Donaudampfschifffahrtsgesellschaftskapitän " * 3)
         assert page.evaluate("document.scrollingElement.scrollWidth") <= width
         assert web.parts_beyond(page) == []
+        # a formula that can scroll cuts its letters off, and takes the focus
+        assert page.evaluate(
+            "[...document.querySelectorAll('math')].every((one) => getComputedStyle(one).overflowY === 'visible')"
+        )
 
 
 def test_explorer_links_to_the_lesson(short, tiny_bert, tmp_path, opened):

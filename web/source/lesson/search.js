@@ -19,7 +19,7 @@ export function searchChapter(box, { model, search }) {
     const count = Math.min(best.beams.length, MAX_STEPS), beginnings = beginningsOf(best.beams);
     const draw = (step, isEnd) => {
       const tree = element("div", { class: "tree" }), short = { ...best, beams: best.beams.slice(0, step + 1) };
-      const legend = element("p", { class: "hint" }, "Tree: a column is a step, and a box is a beam with its sum. Rounded boxes end an output, with its rank.");
+      const legend = element("p", { class: "hint" }, "Tree: a column is a step, and a box is a beam with its sum. Rounded boxes end one of the best outputs, with its rank; others that ended are not drawn.");
       stage.replaceChildren(candidateTable(best.beams[step], beginnings[step], step, beams), legend, tree, ...(isEnd ? [outputTable(best, greedy, model.generation.length_penalty, beams)] : []));
       const { columns, ends } = treeOf([], short);
       if (columns.length + ends.length) drawBeams(tree, { start: "start", columns: isEnd ? columns : columns.map((column) => column.map((node) => ({ ...node, best: false }))), ends });

@@ -24,8 +24,8 @@ export function tokensChapter(box) {
     const [whole, parts, characters] = lines, before = hasMerges ? characters : null;
     const all = [
       { caption: () => "This is your text.", show: show(whole) },
-      { caption: () => `The text is cut into ${plural(words.length, "part")}: words, numbers and signs. The mark ▁ at the start of a part is the space before it.`, show: show(whole, parts) },
-      hasMerges && { caption: () => "Each part starts as single characters.", show: show(whole, parts, characters) },
+      { caption: () => `The text is cut into ${plural(words.length, "part")}: words, numbers and signs. The mark ▁ at the start of a part is the space before it; the first word gets one too.`, show: show(whole, parts) },
+      hasMerges && { caption: () => `Each part starts as single characters.${after(0).flat().some((token) => BYTE.test(token)) ? " A character that the vocabulary lacks starts as its bytes, such as <0xF0>." : ""}`, show: show(whole, parts, characters) },
       hasMerges && {
         frames: rounds,
         caption: (frame) => `In each part, of all pairs of neighbors, the one that was learned first is merged into one token: round ${frame + 1}. Parts without a known pair are finished.`,
