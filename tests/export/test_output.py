@@ -61,7 +61,8 @@ def test_empty_folder_and_an_earlier_export_are_replaced(bert, tmp_path):
 
 AS_NOBODY = """
 import contextlib, io, os, sys
-import clearhead.cli.main, clearhead.export.libraries, clearhead.export.onnx, clearhead.data.corpus, zoneinfo
+import clearhead.cli.main, clearhead.data.corpus, zoneinfo
+import clearhead.export.libraries, clearhead.export.onnx, clearhead.export.web.export
 from transformers.utils import logging
 given, sys.argv = sys.argv, ["clearhead", "export", "--help"]
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
