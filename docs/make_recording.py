@@ -68,7 +68,7 @@ def write(tab, text):
 
 
 def record_explorer(recorder, folder):
-    """Type a sentence, select what a target token looked at, and continue with another token."""
+    """Type a sentence, select two target tokens, and show the pictures below."""
     tab = recorder.tab
     tab.goto((folder / "index.html").as_uri())
     tab.wait_for_selector(READY)
