@@ -61,6 +61,39 @@ def test_all_operations_are_listed(api):
         assert f"{path}`" in documented, f"add {path} to the table of docs/deploy.md"
 
 
+def unbounded(schema, definitions, path):
+    """Yield the parts of a JSON schema whose size or range has no bound."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    kind = schema.get("type")
+    if kind in ("integer", "number") and not {"minimum", "maximum"} <= schema.keys():
+        yield path
+    if kind == "string" and not {"maxLength", "enum", "const"} & schema.keys():
+        yield path
+    if kind == "array" and "maxItems" not in schema:
+        yield path
+    parts = dict(schema.get("properties", {}))
+    if "items" in schema:
+        parts["items"] = schema["items"]
+    parts |= {f"anyOf[{number}]": part for number, part in enumerate(schema.get("anyOf", ()))}
+    for name, part in parts.items():
+        yield from unbounded(part, definitions, f"{path}.{name}")
+
+
+def test_every_value_of_a_request_has_bounds(api):
+    document = api.raw_schema
+    definitions = document["components"]["schemas"]
+    found = []
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", ()):
+                found += unbounded(parameter["schema"], definitions, f"{path} {parameter['name']}")
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+            if body is not None:
+                found += unbounded(body["schema"], definitions, path)
+    assert not found, found
+
+
 @pytest.mark.parametrize(
     ("operation", "mode"),
     [(one, GenerationMode.POSITIVE) for one in OPERATIONS]

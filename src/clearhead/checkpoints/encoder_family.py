@@ -191,6 +191,9 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         output = next(str(name) for name, ours in schema.rows.items() if ours == "out.weight")
         if output not in head_tensors:
             raise ValueError(f"{source} has no {output}; {_PURPOSES[task]} needs the head of a {schema.architecture}")
+        if head_tensors[output].ndim != 2 or not len(head_tensors[output]):
+            shape = tuple(head_tensors[output].shape)
+            raise ValueError(f"{source}: tensor {output} has the shape {shape}; expected a row for each label")
         encoder_tensors = self.without_prefix(tensors, source)
         config = configure(self._checked_config(folder, data, encoder_tensors, source))
         config_file = str(folder / "config.json")

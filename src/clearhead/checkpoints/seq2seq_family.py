@@ -143,8 +143,9 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
         if layers > len(tensors):
             raise ValueError(f"{source}: config.json has {layers} layers, but the file has only {len(tensors)} tensors")
         if config.output_bias:
-            size = config.target_vocab_size or config.vocab_size
-            tensors.setdefault("final_logits_bias", torch.zeros(1, size))
+            source_embedding = embeddings["source_embedding.tokens.weight"]
+            rows = embeddings.get("target_embedding.tokens.weight", source_embedding).shape[:1]
+            tensors.setdefault("final_logits_bias", torch.zeros(rows))  # config.json may have any size
             tensors["final_logits_bias"] = tensors["final_logits_bias"].flatten()
         names = self._named_parameter_names(config)
         ignored = names.ignored_in(tensors)

@@ -107,9 +107,9 @@ def _read_schema(source: str) -> Any:
             with _open_arrow(source) as (reader, _):
                 schema = reader.schema
         str(schema.names)  # raises an error if a name is not UTF-8
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         kind = "an Arrow" if source.endswith(".arrow") else "a Parquet"
-        raise ValueError(f"{source} is not {kind} file: {error}") from None
+        raise ValueError(f"{source} is not {kind} file: {_one_line(error)}") from None
     return schema
 
 
@@ -145,6 +145,7 @@ def _batches(source: str, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
                 else:
                     batches = ((batch, mapped.tell() / mapped.size()) for batch in reader)
                 for batch, share in batches:
+                    _validate(batch, names)
                     yield batch, share
                     rows += batch.num_rows
             return
@@ -156,7 +157,42 @@ def _batches(source: str, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
                 yield batch, (rows + batch.num_rows) / total
                 rows += batch.num_rows
     except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{source} is damaged after row {rows}: {error}") from None
+        raise ValueError(f"{source} is damaged after row {rows}: {_one_line(error)}") from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _validate(batch: Any, names: Sequence[str]) -> None:
+    """Check that the offsets and indices of columns are inside their buffers, which pyarrow does not do by itself.
+
+    Raises:
+        pyarrow.ArrowInvalid: one is not. To read its values would end the process.
+    """
+    import pyarrow
+
+    for name in {_container(batch.schema, name) for name in names} & set(batch.schema.names):
+        column = batch.column(name)
+        with contextlib.suppress(pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+            column = column.view(_as_binary(column.type))  # wrong UTF-8 is found later, with its row
+        column.validate(full=True)
+
+
+def _as_binary(kind: Any) -> Any:
+    """Return a type with bytes in place of text."""
+    import pyarrow
+    import pyarrow.types as kinds
+
+    if kinds.is_string(kind):
+        return pyarrow.binary()
+    if kinds.is_large_string(kind):
+        return pyarrow.large_binary()
+    if kinds.is_list(kind):
+        return pyarrow.list_(_as_binary(kind.value_type))
+    if kinds.is_struct(kind):
+        return pyarrow.struct([field.with_type(_as_binary(field.type)) for field in kind])
+    return kind
 
 
 def _container(schema: Any, name: str) -> str:
@@ -227,9 +263,9 @@ def _class_labels(source: str) -> Mapping[str, Sequence[str]]:
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
     return {
-        name: [str(label) for label in feature.get("names") or ()]
+        name: [str(label) for label in feature["names"]]
         for name, feature in classes.items()
-        if feature.get("_type") == "ClassLabel"
+        if feature.get("_type") == "ClassLabel" and isinstance(feature.get("names"), list)
     }
 
 

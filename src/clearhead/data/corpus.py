@@ -31,6 +31,8 @@ from clearhead.data.tables import Cells, Column, json_rows, missing_column, sepa
 log = logging.getLogger(__name__)
 
 DEFAULT_COLUMN = "text"
+_MAX_SHOWN = 500
+"""Maximum number of characters of the columns in a message."""
 _CONVERT, _REPLACE = "convert it, for example with iconv", "use --errors replace to insert replacement characters"
 
 
@@ -187,8 +189,8 @@ class Corpus:
             header = table_header(self._lines(file, source), source, commas=commas)
         if self.column is None and header and DEFAULT_COLUMN not in header and not separator_hint(header):
             raise ValueError(
-                f"{source} has the columns {', '.join(map(repr, header))}. Choose the texts with --column NAME, or "
-                "with --column NUMBER (from 0) if the first row is not a header"
+                f"{source} has the columns {', '.join(map(repr, header)):.{_MAX_SHOWN}}. Choose the texts with "
+                "--column NAME, or with --column NUMBER (from 0) if the first row is not a header"
             )
         for column in self._columns() if header else ():
             if column.name not in header:

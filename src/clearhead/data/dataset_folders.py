@@ -59,7 +59,8 @@ def _saved_files(folder: Path) -> list[Path]:
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise ValueError(f"{folder} selects rows with an index file. Load and save it again with a newer datasets")
     listed = state.get("_data_files")
-    names = [file.get("filename") if isinstance(file, dict) else None for file in listed or ()]
+    files = listed if isinstance(listed, list) else []
+    names = [file.get("filename") if isinstance(file, dict) else None for file in files]
     paths = [folder / name for name in _checked_names(names, described)]
     for path in paths:
         if path.parent != folder or not path.is_file():

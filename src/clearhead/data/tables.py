@@ -26,6 +26,9 @@ class Column:
     any_type: bool = False
 
 
+_MAX_SHOWN = 500
+"""Maximum number of characters of the columns in a message."""
+
 Cells = tuple[str, list[Any]]
 """File and line of a row, and the values of the requested columns: texts, None or, for `any_type`, other values."""
 
@@ -182,7 +185,7 @@ def missing_column(name: str | int, names: Sequence[str]) -> str:
     """
     if separator := separator_hint(names):
         return f"no column {name!r}: {separator}"
-    return f"no column {name!r}; it has: {', '.join(names)}{did_you_mean(name, names)}"
+    return f"no column {name!r}; it has: {', '.join(names):.{_MAX_SHOWN}}{did_you_mean(name, names)}"
 
 
 def separator_hint(names: Sequence[str]) -> str:

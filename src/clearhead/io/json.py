@@ -92,11 +92,22 @@ def path_inside(source: Path, name: str) -> Path:
     return source.parent / name
 
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Escape of a half of a surrogate pair. A tokenizer cannot take a text with one half."""
+
+
 def _parse_json(path: Path) -> object:
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
-        return json.loads(text)
+        data = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(data, ensure_ascii=False).encode()
+        return data
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{path} is not valid JSON: it has half a surrogate pair (\\ud800 to \\udfff), which is not Unicode"
+        ) from None
     except FileNotFoundError:
         raise ValueError(f"{path.parent} has no {path.name}, which a model folder needs") from None
     except (ValueError, RecursionError) as error:  # invalid text, a number of 5,000 digits or endless nesting

@@ -77,9 +77,17 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """
     try:
         with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                if not name.isprintable():
+                    raise ValueError(f"{path} has a tensor with the name {name!r:.80}; expected printable characters")
             return {name: _float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{path} is truncated, or not a safetensors file: {error}") from None
+        message = " ".join(str(error).split())[:_MAX_SHOWN]  # may repeat a part of the file
+        raise ValueError(f"{path} is truncated, or not a safetensors file: {message}") from None
+
+
+_MAX_SHOWN = 300
+"""Maximum number of characters of the library's message."""
 
 
 def _float32(tensor: Tensor) -> Tensor:

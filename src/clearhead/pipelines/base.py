@@ -88,6 +88,27 @@ def prepare_inference(
     return chosen, rounding, int8, inference_copy(model, rounding, chosen, int8, compile=compile)
 
 
+def check_room(folder: Path, tokenizer: Tokenizer, max_length: int | None, *, texts: int = 1) -> None:
+    """Check that the inputs of a model have room for a token of each text.
+
+    Args:
+        folder: the model folder, for the message.
+        tokenizer: its tokenizer.
+        max_length: the maximum number of tokens of an input; None for no limit.
+        texts: the number of texts in an input, 1 or 2.
+
+    Raises:
+        ValueError: the special tokens leave no room.
+    """
+    special = tokenizer.backend.num_special_tokens_to_add(is_pair=texts == 2)
+    if max_length is not None and max_length < special + texts:
+        raise ValueError(
+            f"{folder}: the model takes {max_length} tokens, of which {special} are special tokens; expected at least "
+            f"{special + texts}. Correct model_max_length in tokenizer_config.json, max_seq_length in "
+            "sentence_bert_config.json or the positions in config.json"
+        )
+
+
 def warn_truncated(truncated: Sequence[bool], limit: int | None, fix: str, noun: str = "text") -> None:
     """Log one warning if texts of a call were truncated.
 

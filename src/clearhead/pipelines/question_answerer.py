@@ -15,7 +15,7 @@ from clearhead.models.heads import SpanClassifier
 from clearhead.pipelines.answering.answers import Answer, BaseQuestionAnswerer, SpanSearchConfig
 from clearhead.pipelines.answering.generative_question_answerer import GenerativeQuestionAnswerer
 from clearhead.pipelines.answering.span_search import Logits, best_answer
-from clearhead.pipelines.base import Pipeline, prepare_inference
+from clearhead.pipelines.base import Pipeline, check_room, prepare_inference
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.int8.files import int8_file
 from clearhead.runtime.packed_batch import packed_batches
@@ -113,6 +113,7 @@ class QuestionAnswerer(Pipeline[SpanClassifier], BaseQuestionAnswerer):
         tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.encoder.config.vocab_size)
         with error_context(model=str(folder)):
             reader = cls(model, tokenizer, family, precision=precision, device=device, int8_weights=int8_file(folder))
+        check_room(folder, tokenizer, reader.max_length, texts=2)
         reader.name = str(folder)
         return reader
 

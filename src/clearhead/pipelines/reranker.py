@@ -17,7 +17,7 @@ from clearhead.checkpoints.sentence_transformers import CrossEncoderSettings
 from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import EncoderClassifier
-from clearhead.pipelines.base import Pipeline, prepare_inference, warn_truncated
+from clearhead.pipelines.base import Pipeline, check_room, prepare_inference, warn_truncated
 from clearhead.runtime.int8.files import int8_file
 from clearhead.runtime.packed_batch import packed_batches
 from clearhead.runtime.streaming import WINDOW_TEXTS, prefetch
@@ -120,6 +120,7 @@ class Reranker(Pipeline[EncoderClassifier]):
             reranker = cls(
                 model, tokenizer, family, settings, precision=precision, device=device, int8_weights=int8_file(folder)
             )
+        check_room(folder, tokenizer, reranker.max_length, texts=2)
         reranker.name = str(name)
         return reranker
 

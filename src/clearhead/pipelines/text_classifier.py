@@ -14,7 +14,7 @@ from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import EncoderClassifier
-from clearhead.pipelines.base import Pipeline, prepare_inference, warn_truncated
+from clearhead.pipelines.base import Pipeline, check_room, prepare_inference, warn_truncated
 from clearhead.runtime.int8.files import int8_file
 from clearhead.runtime.packed_batch import packed_batches
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
@@ -108,6 +108,7 @@ class TextClassifier(Pipeline[EncoderClassifier]):
             classifier = cls(
                 model, tokenizer, family, precision=precision, device=device, int8_weights=int8_file(folder)
             )
+        check_room(folder, tokenizer, classifier.max_length)
         classifier.name = str(name)
         return classifier
 

@@ -19,7 +19,7 @@ from clearhead.finite import error_context
 from clearhead.io import hub
 from clearhead.models.config import POOLINGS, Pooling
 from clearhead.models.encoder import EncoderModel
-from clearhead.pipelines.base import prepare_inference, warn_truncated
+from clearhead.pipelines.base import check_room, prepare_inference, warn_truncated
 from clearhead.pipelines.encoding.comparison import Texts, VectorComparison
 from clearhead.pipelines.encoding.keywords import (
     ENCODE_HINTS,
@@ -140,6 +140,7 @@ class TextEncoder(VectorComparison):
                 int8_weights=int8_file(folder) if adapter is None else None,
                 compile=compile,
             )
+        check_room(folder, encoder.tokenizer, encoder.settings.max_length)
         encoder.name, encoder.revision, encoder.adapter = str(name), hub.revision_of(folder), adapter
         return encoder
 

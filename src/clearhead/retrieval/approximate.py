@@ -1,13 +1,15 @@
 """Approximate search with a graph of neighbors, by the package usearch."""
 
 import contextlib
+import hashlib
 import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clearhead.io.atomic import atomic_file
+from clearhead.io.atomic import atomic_file, has_content
+from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 from clearhead.retrieval.exact import TopRows, best, score_rows, search_exact
 from clearhead.retrieval.files import StoredRows
@@ -16,6 +18,8 @@ from clearhead.runtime.vectors import Vectors
 
 GRAPH = "graph.usearch"
 """File of the graph. It is made when it is first used."""
+GRAPH_STATE = "graph.json"
+"""Size and SHA-256 of the graph. usearch does not check a file, and a damaged one would end the process."""
 _WINDOW = 50_000
 
 
@@ -39,15 +43,18 @@ def open_graph(folder: Path, stored: StoredRows) -> Any:
     if read_manifest(folder).files != stored.manifest.files:
         raise IndexFolderError(f"{folder} has changed since it was opened; open it again")
     path, rows = folder / GRAPH, stored.manifest.rows
-    if path.is_file():
-        graph = new()
-        with contextlib.suppress(RuntimeError):  # damaged
+    if stored.graph is not None and path.is_file() and stored.graph[0] == _identity(path):
+        return stored.graph[1]
+    if _is_intact(folder):
+        identity, graph = _identity(path), new()
+        with contextlib.suppress(RuntimeError):  # of another version
             graph.view(str(path))
             if len(graph) == rows:
+                stored.graph = identity, graph
                 return graph
     with writer_lock(folder):
         graph = new()
-        if path.is_file():
+        if _is_intact(folder):
             with contextlib.suppress(RuntimeError):
                 graph.load(str(path))
         if len(graph) > rows:
@@ -55,9 +62,34 @@ def open_graph(folder: Path, stored: StoredRows) -> Any:
         for start in range(len(graph), rows, _WINDOW):
             end = min(start + _WINDOW, rows)
             graph.add(np.arange(start, end), np.array(stored.read(start, end)))
+        content = graph.save()
         with atomic_file(path) as file:
-            file.write(graph.save())
+            file.write(content)
+        write_json(folder / GRAPH_STATE, {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()})
+        stored.graph = _identity(path), graph
     return graph
+
+
+def _is_intact(folder: Path) -> bool:
+    """Return whether the graph is the file that was written."""
+    try:
+        state = read_json(folder / GRAPH_STATE)
+    except (ValueError, OSError):
+        return False
+    size = state.get("size")
+    path = folder / GRAPH
+    return (
+        isinstance(size, int)
+        and path.is_file()
+        and path.stat().st_size == size
+        and has_content(path, size, str(state.get("sha256")))
+    )
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    """Return what changes when a file is replaced: a graph is hashed once, and not for each search."""
+    state = path.stat()
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def search_graph(graph: Any, stored: StoredRows, queries: Vectors, top_k: int) -> TopRows:

@@ -10,7 +10,7 @@ from clearhead.io.json import read_json, write_json
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.retrieval import identity
 from clearhead.retrieval.identity import OtherModelError
-from clearhead.retrieval.manifest import IndexFolderError
+from clearhead.retrieval.manifest import MANIFEST, IndexFolderError
 from clearhead.runtime.vectors import Vectors
 
 CANARIES_FILE = "canaries.json"
@@ -116,7 +116,11 @@ def check(folder: Path, encoder: TextEncoder, made_by: Mapping[str, Any], *, for
     """
     stored = read_vectors(folder, made_by, for_queries=for_queries)
     norms = np.maximum(np.linalg.norm(stored, axis=1), 1e-12)
-    distances = np.linalg.norm(compute(encoder, made_by, for_queries=for_queries) - stored, axis=1) / norms
+    try:
+        vectors = compute(encoder, made_by, for_queries=for_queries)
+    except ValueError as error:  # a setting of the index that the model does not support
+        raise IndexFolderError(f"{folder / MANIFEST}: {error}") from None
+    distances = np.linalg.norm(vectors - stored, axis=1) / norms
     bound = max(BOUNDS.get(name, 0.1) for name in (made_by["precision"], encoder.precision.name))
     worst = int(np.argmax(np.nan_to_num(distances, nan=np.inf)))
     if not distances[worst] <= bound:

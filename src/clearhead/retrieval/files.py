@@ -162,6 +162,7 @@ class StoredRows:
             self.codes = map_rows(folder / CODES, manifest.rows, manifest.width, "i1")
             self.bounds = map_rows(folder / BOUNDS, manifest.rows, 2, "<f4")
         self._buffers = threading.local()
+        self.graph: tuple[tuple[int, ...], Any] | None = None  # set by `approximate.open_graph`
         self._vectors = RandomAccessFile(folder / name)
         self._documents = RandomAccessFile(folder / DOCUMENTS)
 
@@ -195,8 +196,12 @@ class StoredRows:
             raise self.damaged(ENDS)
         try:
             document: dict[str, Any] = json.loads(self._documents.read(end - start, start))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self.damaged(DOCUMENTS) from None
+        if not isinstance(document, dict) or not isinstance(document.get("text"), str):
+            raise self.damaged(DOCUMENTS)
+        if not document.keys() >= set(self.manifest.columns):
+            raise self.damaged(DOCUMENTS)
         return document
 
     def damaged(self, name: str) -> IndexFolderError:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from clearhead.checkpoints.schema.adapters import plain_name
@@ -12,6 +13,7 @@ from clearhead.data.lines import content_hash
 from clearhead.io.safetensors import weights_hash
 from clearhead.models.config import EncoderConfig
 from clearhead.pipelines.text_encoder import TextEncoder
+from clearhead.retrieval.manifest import MANIFEST, IndexFolderError
 from clearhead.runtime.precision import INT8
 from clearhead.runtime.vectors import EncodeOptions
 
@@ -42,8 +44,52 @@ _TITLES = {
 """What each compared value is called in messages."""
 
 
+_MAX_SHOWN = 300
+"""Maximum number of characters of a value of the index in a message."""
+
+_TEXT, _OPTIONAL_TEXT = (str,), (str, NoneType)
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("model", "precision", "weights", "tokenizer", "pooling", "prompt", "query_prompt"), _TEXT),
+    **dict.fromkeys(("revision", "adapter", "int8_weights"), _OPTIONAL_TEXT),
+    **dict.fromkeys(("max_length", "truncate_dim"), (int,)),
+    "normalize": (bool,),
+    "config": (dict,),
+    "query_encoder": (dict, NoneType),
+}
+"""Types of the values that `describe_encoder` returns; the others are compared only."""
+_OF_DOCUMENTS = frozenset(
+    {"pooling", "normalize", "max_length", "truncate_dim", "prompt", "query_prompt", "query_encoder"}
+)
+"""Values that the description of the model of queries does not have."""
+
+
 class OtherModelError(ValueError):
     """A model that did not make the index."""
+
+
+def check_description(folder: Path, description: Mapping[str, Any]) -> None:
+    """Check the types of the values in an index that describe its model.
+
+    Args:
+        folder: the index, for the message.
+        description: what `describe_encoder` returned.
+
+    Raises:
+        IndexFolderError: a value is missing, or has another type.
+    """
+    of_queries = description.get("query_encoder")
+    parts = [(description, "", set(_TYPES))]
+    if isinstance(of_queries, dict):
+        parts.append((of_queries, "query_encoder.", _TYPES.keys() - _OF_DOCUMENTS))
+    for part, prefix, names in parts:
+        for name in sorted(names):
+            value = part.get(name, _MISSING)
+            if type(value) not in _TYPES[name]:
+                what = "is missing" if value is _MISSING else f"is {value!r:.60}"
+                raise IndexFolderError(f"{folder / MANIFEST} is damaged: encoder.{prefix}{name} {what}. Build it again")
+
+
+_MISSING = object()
 
 
 def load_query_encoder(encoder: TextEncoder, adapter: str | None) -> TextEncoder:
@@ -90,13 +136,16 @@ def load_encoder(
             f"the model of {folder} is not at {source} any more. Name its new place with --model, or with "
             "Index.load_encoder() in Python"
         )
-    return TextEncoder.from_pretrained(
-        source,
-        precision=precision or made_by["precision"],
-        device=device,
-        revision=made_by.get("revision") if source == made_by["model"] else None,
-        adapter=made_by.get("adapter"),
-    )
+    try:
+        return TextEncoder.from_pretrained(
+            source,
+            precision=precision or made_by["precision"],
+            device=device,
+            revision=made_by.get("revision") if source == made_by["model"] else None,
+            adapter=made_by.get("adapter"),
+        )
+    except ValueError as error:
+        raise ValueError(f"the model of {folder} cannot be loaded: {error}") from None
 
 
 def is_same_adapter(one: str | None, other: str | None) -> bool:
@@ -171,8 +220,9 @@ def _describe_config(config: EncoderConfig) -> dict[str, Any]:
 
 def _first_difference(stored: object, now: dict[str, Any]) -> str:
     before = stored if isinstance(stored, dict) else {}
-    name = next(name for name in [*now, *before] if before.get(name) != now.get(name))
-    return f"{name} is {before.get(name)!r} in the index, and {now.get(name)!r}"
+    name = next(name for name in [*now, *before] if before.get(name, "missing") != now.get(name, "missing"))
+    one, other = before.get(name, "missing"), now.get(name, "missing")
+    return f"{name} is {one!r:.{_MAX_SHOWN}} in the index, and {other!r}"
 
 
 def options_of(description: Mapping[str, Any], *, for_queries: bool = False) -> EncodeOptions:
@@ -209,8 +259,8 @@ def check_same_model(folder: Path, made_by: Mapping[str, Any], encoder: TextEnco
             )
         if name in _TITLES and made_by.get(name) != value:
             raise OtherModelError(
-                f"{folder} was made by a model with other {_TITLES[name]}: {made_by.get(name)!r} in the index, "
-                f"{value!r} in {encoder.name}{_other_revision(made_by, encoder)}. {fix}"
+                f"{folder} was made by a model with other {_TITLES[name]}: {made_by.get(name)!r:.{_MAX_SHOWN}} in the "
+                f"index, {value!r} in {encoder.name}{_other_revision(made_by, encoder)}. {fix}"
             )
     one, other = made_by["precision"], encoder.precision.name
     if one != other and INT8.name in (one, other):
@@ -247,6 +297,6 @@ def check_same_settings(folder: Path, made_by: Mapping[str, Any], now: Mapping[s
     for name, title in _TITLES.items():
         if name in now and made_by.get(name) != now[name]:
             raise OtherModelError(
-                f"{folder} has another {title}: {made_by.get(name)!r} in the index, {now[name]!r} now. All vectors of "
-                "an index need the same one"
+                f"{folder} has another {title}: {made_by.get(name)!r:.{_MAX_SHOWN}} in the index, {now[name]!r} now. "
+                "All vectors of an index need the same one"
             )

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -109,8 +110,9 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     if data.get("kind") != _NAME:
         raise _no_index(folder)
     if data.get("format") != FORMAT:
+        version = " ".join(str(data.get("clearhead")).split())
         raise IndexFolderError(
-            f"{folder} has format {data.get('format')} of clearhead {data.get('clearhead')}, and this version reads "
+            f"{folder} has format {data.get('format')!r:.40} of clearhead {version:.40}, and this version reads "
             f"format {FORMAT}. Build the index again, or install that version"
         )
     manifest = _parse(folder, data)
@@ -133,11 +135,27 @@ def _parse(folder: Path, data: dict[str, Any]) -> Manifest:
         manifest = Manifest(**values)
         sizes = {name: manifest.files[name].size for name in manifest.row_bytes}
         expected = {name: manifest.rows * size for name, size in manifest.row_bytes.items()}
-        if manifest.dtype not in get_args(Dtype) or sizes != expected or min(manifest.rows, manifest.width) < 0:
+        if not _has_valid_types(manifest) or sizes != expected or min(manifest.rows, manifest.width) < 0:
             raise ValueError
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         raise IndexFolderError(f"{folder / MANIFEST} is damaged. Copy or build the index again") from None
     return manifest
+
+
+def _has_valid_types(manifest: Manifest) -> bool:
+    """Return whether the values have the types of the class, which JSON may not have."""
+    counts = [manifest.width, manifest.rows, *(state.size for state in manifest.files.values())]
+    return (
+        all(type(count) is int for count in counts)
+        and manifest.dtype in get_args(Dtype)
+        and type(manifest.max_norm) in (int, float)
+        and 0 <= manifest.max_norm < math.inf
+        and isinstance(manifest.columns, list)
+        and all(isinstance(column, str) for column in manifest.columns)
+        and isinstance(manifest.encoder, dict)
+        and DOCUMENTS in manifest.files
+        and isinstance(manifest.settings, dict)
+    )
 
 
 def _hash(data: dict[str, Any]) -> str:

@@ -102,7 +102,7 @@ def packed_batches(
         ids = [token for index in indices for token in tokens[index].ids]
         missing = -len(ids) % (_MULTIPLE if len(ids) <= 8 * _MULTIPLE_OF_LONG else _MULTIPLE_OF_LONG)
         longest = max(lengths)  # padding is split into texts no longer than this, so that the longest text stays so
-        padding = [min(longest, missing - start) for start in range(0, missing, longest)]
+        padding = [min(longest, missing - start) for start in range(0, missing, longest or 1)]
         row = _move(torch.tensor([ids + [config.pad_id] * missing]), device)
         yield PackedBatch(indices, lengths, row, masks.packed(lengths + padding))
 
@@ -127,8 +127,12 @@ def hidden_states(
     """
     encoder.eval()
     for batch in packed_batches(tokens, batch_tokens, config, device):
-        with torch.inference_mode():
-            hidden, keep = batch.unpack(encoder(batch.ids, batch.mask))
+        if batch.num_tokens:
+            with torch.inference_mode():
+                hidden, keep = batch.unpack(encoder(batch.ids, batch.mask))
+        else:  # empty texts of a tokenizer without special tokens
+            hidden = torch.zeros(len(batch.indices), 1, config.d_model, device=device)
+            keep = torch.zeros(len(batch.indices), 1, dtype=torch.bool, device=device)
         yield batch.indices, hidden, keep
         on_batch(len(batch.indices), batch.num_tokens)
 

@@ -22,7 +22,8 @@ def _not_blank(text: str) -> str:
 
 
 # fail_fast: a list can hold a million items, so validation stops at the first error
-Integer = Annotated[int, BeforeValidator(_integral)]
+INTEGRAL = BeforeValidator(_integral)
+"""Put it after the bounds: before them, they would be missing in the OpenAPI document."""
 Text = Annotated[str, Field(max_length=1_000_000)]
 NonBlankText = Annotated[str, AfterValidator(_not_blank), Field(json_schema_extra={"pattern": r"\S"})]
 ModelName = Annotated[str, Field(max_length=200)]
@@ -33,10 +34,10 @@ OptionalModel = Annotated[
 Truncate = Annotated[
     bool, Field(description="Truncate texts that are longer than the model supports, instead of returning an error.")
 ]
-_TokenId = Annotated[int, Field(ge=0)]
-TokenIds = Annotated[
-    list[_TokenId], Field(min_length=1, max_length=100_000, fail_fast=True), BeforeValidator(_integral)
-]
+MAX_INT = 2**31 - 1
+"""Maximum of an integer whose real limit is that of the model."""
+_TokenId = Annotated[int, Field(ge=0, le=MAX_INT)]
+TokenIds = Annotated[list[_TokenId], Field(min_length=1, max_length=100_000, fail_fast=True), INTEGRAL]
 TextList = Annotated[list[Text], Field(min_length=1, max_length=2048, fail_fast=True)]
 TokenIdLists = Annotated[list[TokenIds], Field(min_length=1, max_length=2048, fail_fast=True)]
 _MAX_FIELDS = 32

@@ -57,23 +57,20 @@ class Tokenizer(MultilingualTokenizer):
         Raises:
             ValueError: the folder has no tokenizer, a broken one, or one that truncates on the left.
         """
-        config = special_tokens.read_config(folder)
+        config, path = special_tokens.read_config(folder), folder / "tokenizer.json"
         if config.get("truncation_side", "right") != "right":
             raise ValueError(
                 f"{folder / 'tokenizer_config.json'} has truncation_side={config['truncation_side']!r}, which is not "
                 "supported: the ends of long texts are cut off, not their beginnings"
             )
-        if (folder / "tokenizer.json").is_file():
-            try:
-                backend = Backend.from_file(str(folder / "tokenizer.json"))
-            except Exception as error:  # the library raises no specific type
-                raise ValueError(f"{folder / 'tokenizer.json'} is not a tokenizer: {error}") from None
+        if path.is_file():
+            backend = vocabulary_files.load_json(path)
             _mark_special(backend, config)
             _set_normalizer(backend, config)
-        elif (folder / "vocab.txt").is_file():
-            backend = vocabulary_files.load_wordpiece(folder / "vocab.txt", config)
-        elif (folder / "merges.txt").is_file() and (folder / "vocab.json").is_file():
-            backend = vocabulary_files.load_byte_level(folder / "vocab.json", folder / "merges.txt", config)
+        elif (path := folder / "vocab.txt").is_file():
+            backend = vocabulary_files.load_wordpiece(path, config)
+        elif (path := folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+            backend = vocabulary_files.load_byte_level(path, folder / "merges.txt", config)
         else:
             raise ValueError(
                 f"{folder} has no tokenizer: no tokenizer.json and no vocab.txt, and no vocab.json with a merges.txt"
@@ -81,6 +78,7 @@ class Tokenizer(MultilingualTokenizer):
         # some files set a fixed padding, and a shorter maximum length than the model's
         backend.no_padding()
         backend.no_truncation()
+        vocabulary_files.check_encodes(backend, path)
         return cls(backend, _with_special_tokens(config, backend))
 
     @cached_property

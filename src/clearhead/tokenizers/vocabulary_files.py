@@ -1,5 +1,7 @@
 """Backends of the `tokenizers` library, built from plain vocabulary files or for training."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,66 @@ def untrained_bpe(lowercase: bool) -> Backend:
         [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     return backend
+
+
+def load_json(path: Path) -> Backend:
+    """Return the tokenizer in a tokenizer.json.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: it is not a tokenizer, or adds a special token that it does not define.
+    """
+    try:
+        backend = Backend.from_file(str(path))
+    except Exception as error:  # the library raises no specific type
+        raise ValueError(f"{path} is not a tokenizer: {_shortened(error)}") from None
+    for token in _undefined_tokens(_state(backend.post_processor)):
+        raise ValueError(f"{path}: the post_processor adds the token {token!r:.80}, but does not define its id")
+    return backend
+
+
+def check_encodes(backend: Backend, path: Path) -> None:
+    """Check that a tokenizer can encode an empty text, and characters that it does not know.
+
+    Args:
+        backend: the tokenizer.
+        path: its file, for the message.
+
+    Raises:
+        ValueError: it cannot, for example because its unknown token is missing in its vocabulary.
+    """
+    try:
+        backend.encode_batch_fast(["", "the \u0378"])  # a character that Unicode does not assign
+    except BaseException as error:  # a panic of the library is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        raise ValueError(f"{path} is not a usable tokenizer: {_shortened(error)}") from None
+
+
+def _state(part: Any) -> dict[str, Any]:
+    """Return the settings of a part of a tokenizer; {} for none."""
+    return {} if part is None else json.loads(part.__getstate__())
+
+
+def _undefined_tokens(processor: dict[str, Any]) -> Iterator[str]:
+    """Yield the tokens of a template without an id, which would end in a panic of the library."""
+    for inner in processor.get("processors") or ():
+        yield from _undefined_tokens(inner)
+    for piece in (*(processor.get("single") or ()), *(processor.get("pair") or ())):
+        token = piece.get("SpecialToken", {}).get("id")
+        if token is not None and token not in processor["special_tokens"]:
+            yield token
+
+
+def _shortened(error: BaseException) -> str:
+    """Return the message of the library, which may have several lines and repeat a part of the file."""
+    return " ".join(str(error).split())[:_MAX_SHOWN]
+
+
+_MAX_SHOWN = 300
+"""Maximum number of characters of the library's message."""
 
 
 def load_wordpiece(path: Path, config: dict[str, Any]) -> Backend:
@@ -106,7 +168,7 @@ def load_byte_level(vocabulary: Path, merges: Path, config: dict[str, Any]) -> B
     try:
         model = tokenizers.models.BPE.from_file(str(vocabulary), str(merges))
     except Exception as error:  # the library raises no specific type
-        raise ValueError(f"{vocabulary} and {merges.name} are not a byte-level BPE: {error}") from None
+        raise ValueError(f"{vocabulary} and {merges.name} are not a byte-level BPE: {_shortened(error)}") from None
     backend = Backend(model)
     prefix = bool(config.get("add_prefix_space", False))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=prefix)

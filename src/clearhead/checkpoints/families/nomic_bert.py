@@ -57,7 +57,7 @@ def _translate(data: Mapping[str, Any]) -> Mapping[str, Any]:
     if "n_embd" not in data:
         return data
     activation = data.get("activation_function")
-    if activation not in _GATES:
+    if not isinstance(activation, str) or activation not in _GATES:
         raise ValueError(f"activation_function={activation!r} is not supported. Use one of: {', '.join(_GATES)}")
     for key, value in _FIRST_CODE_VALUES.items():
         if data.get(key) not in (None, value):

@@ -75,7 +75,7 @@ _PLAIN, _GATED = _table(gated=False), _table(gated=True)
 
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     name = data.get("feed_forward_proj", "gated-gelu" if data["model_type"] == "mt5" else "relu")
-    if name not in _ACTIVATIONS:
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise ValueError(f"feed_forward_proj={name!r} is not supported. Use one of: {', '.join(_ACTIVATIONS)}")
     drop_prob = data.get("dropout_rate", 0.1)
     if isinstance(drop_prob, bool) or not isinstance(drop_prob, int | float):

@@ -219,7 +219,7 @@ class ConfigSchema(Generic[Config]):
         values |= {name: foreign in present for name, foreign in self.optional_modules.items()}
         try:
             if self.custom is not None:
-                values |= self.custom.read(data)
+                values |= {name: check_field(kind, name, value) for name, value in self.custom.read(data).items()}
             return kind(**values)
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from None

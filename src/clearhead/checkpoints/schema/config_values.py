@@ -78,10 +78,10 @@ def check_number(value: object, types: tuple[object, ...], key: str, source: str
     """
     if bool in types:
         if not isinstance(value, bool):
-            raise ValueError(f"{source} has {key}={value!r}; expected true or false")
+            raise ValueError(f"{source} has {key}={value!r:.80}; expected true or false")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{source} has {key}={value!r}; expected a number")
+        raise ValueError(f"{source} has {key}={value!r:.80}; expected a number")
     if float in types:
         try:
             return float(value)

@@ -29,7 +29,7 @@ def read_rotary(data: Mapping[str, Any], default_theta: float) -> dict[str, floa
     if not isinstance(parameters, dict):
         raise ValueError(f"{name}={parameters!r}; expected an object")
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    if kind not in _SUPPORTED:
+    if not isinstance(kind, str) or kind not in _SUPPORTED:
         raise ValueError(f"{name} has rope_type={kind!r}, which is not supported. Use one of: {', '.join(_SUPPORTED)}")
     known = {"rope_type", "type", "partial_rotary_factor", *_SUPPORTED[kind]}
     for key, value in parameters.items():

@@ -19,7 +19,7 @@ from clearhead.equations.masks import Mask
 from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.encoder import EncoderModel
-from clearhead.pipelines.base import Pipeline, prepare_inference, warn_truncated
+from clearhead.pipelines.base import Pipeline, check_room, prepare_inference, warn_truncated
 from clearhead.pipelines.encoding.multi_vector_settings import (
     MultiVectorSettings,
     read_multi_vector_folder,
@@ -109,6 +109,7 @@ class MultiVectorEncoder(Pipeline[EncoderModel]):
         _mark_prefixes(tokenizer, prefixes)
         with error_context(model=str(name)):
             encoder = cls(model, projection, tokenizer, settings, family, precision=precision, device=device)
+        check_room(folder, tokenizer, encoder.max_length)
         encoder.name = str(name)
         return encoder
 

@@ -192,6 +192,10 @@ def write_pylate_folder(folder: Path, settings: MultiVectorSettings, projection:
     )
 
 
+_MAX_SHOWN = 300
+"""Maximum number of characters of the tensors in a message."""
+
+
 def _read_modules(folder: Path, own: Mapping[str, Any], width: int) -> tuple[Tensor, tuple[str, ...]]:
     """Return the projection, and the tokens of documents that get no vector."""
     file = folder / "modules.json"
@@ -231,7 +235,9 @@ def _read_projection(file: Path, name: str, width: int) -> Tensor:
     weight = tensors.get(_WEIGHT, torch.empty(0))
     if list(tensors) != [_WEIGHT] or weight.ndim != 2 or weight.shape[1] != width:
         shapes = ", ".join(f"{key} {tuple(tensor.shape)}" for key, tensor in tensors.items())
-        raise ValueError(f"{weights} has the tensors {shapes}; expected {_WEIGHT} of shape (K, {width})")
+        raise ValueError(f"{weights} has the tensors {shapes:.{_MAX_SHOWN}}; expected {_WEIGHT} of shape (K, {width})")
+    if not weight.is_floating_point() or not weight.isfinite().all():
+        raise ValueError(f"{weights}: tensor {_WEIGHT} has the dtype {weight.dtype}; expected finite floats")
     return weight
 
 

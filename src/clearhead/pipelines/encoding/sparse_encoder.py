@@ -17,7 +17,7 @@ from clearhead.checkpoints.sentence_transformers import SentenceSettings
 from clearhead.finite import check_finite, error_context
 from clearhead.io import hub
 from clearhead.models.heads import MaskedLanguageModel
-from clearhead.pipelines.base import Pipeline, prepare_inference, warn_truncated
+from clearhead.pipelines.base import Pipeline, check_room, prepare_inference, warn_truncated
 from clearhead.pipelines.encoding.prompts import prompted_tokens
 from clearhead.pipelines.encoding.sparse_settings import read_sparse_settings, write_sparse_settings
 from clearhead.runtime.packed_batch import hidden_states
@@ -111,6 +111,7 @@ class SparseEncoder(Pipeline[MaskedLanguageModel]):
         tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.encoder.config.vocab_size)
         with error_context(model=str(name)):
             encoder = cls(model, tokenizer, settings, family, precision=precision, device=device)
+        check_room(folder, tokenizer, encoder.max_length)
         encoder.name = str(name)
         return encoder
 

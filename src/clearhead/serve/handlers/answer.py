@@ -14,7 +14,7 @@ from clearhead.pipelines.text_to_text import TextToText
 from clearhead.serve.handlers.base import Handler, PreparedRequest, estimate_tokens
 from clearhead.serve.handlers.generation import GenerationHandler
 from clearhead.serve.http.errors import InvalidRequestError
-from clearhead.serve.schemas import Integer, NonBlankText, OptionalModel, RequestBody
+from clearhead.serve.schemas import INTEGRAL, NonBlankText, OptionalModel, RequestBody
 from clearhead.serve.settings import Settings
 from clearhead.tokenizers.question_context import PairWindow, pair_windows
 
@@ -32,7 +32,7 @@ class AnswerRequest(RequestBody):
     context: Annotated[NonBlankText, Field(max_length=1_000_000)]
     model: OptionalModel = None
     allow_no_answer: bool = False
-    n_best: Annotated[Integer, Field(ge=1, le=20)] = 1
+    n_best: Annotated[int, Field(ge=1, le=20), INTEGRAL] = 1
 
 
 class AnswerOut(BaseModel):

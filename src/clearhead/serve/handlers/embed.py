@@ -11,7 +11,17 @@ from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.runtime.vectors import EncodeOptions
 from clearhead.serve.handlers.base import Handler, PreparedRequest, check_lengths, estimate_tokens, max_tokenized_length
 from clearhead.serve.http.errors import InvalidRequestError
-from clearhead.serve.schemas import Integer, ModelName, RequestBody, Text, TextList, TokenIdLists, TokenIds, Truncate
+from clearhead.serve.schemas import (
+    INTEGRAL,
+    MAX_INT,
+    ModelName,
+    RequestBody,
+    Text,
+    TextList,
+    TokenIdLists,
+    TokenIds,
+    Truncate,
+)
 from clearhead.tokenizers.base import Tokens
 
 
@@ -24,7 +34,7 @@ class EmbeddingsRequest(RequestBody):
     ]
     model: ModelName
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[Integer, Field(ge=1)] | None = None
+    dimensions: Annotated[int, Field(ge=1, le=MAX_INT), INTEGRAL] | None = None
     user: Text | None = None
     truncate: Truncate = False
 

@@ -9,7 +9,7 @@ from clearhead.generation.config import GenerationConfig
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.serve.handlers.base import Body, Handler, count_tokens
 from clearhead.serve.http.errors import InvalidRequestError
-from clearhead.serve.schemas import Integer, ModelName, Options, TextsRequest
+from clearhead.serve.schemas import INTEGRAL, ModelName, Options, TextsRequest
 
 
 class GenerationRequest(TextsRequest):
@@ -17,8 +17,8 @@ class GenerationRequest(TextsRequest):
 
     source_lang: ModelName | None = None
     target_lang: ModelName | None = None
-    beam_size: Annotated[Integer, Field(ge=1, le=16)] | None = None
-    max_new_tokens: Annotated[Integer, Field(ge=1, le=4096)] | None = None
+    beam_size: Annotated[int, Field(ge=1, le=16), INTEGRAL] | None = None
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096), INTEGRAL] | None = None
     length_penalty: Annotated[float, Field(ge=-10, le=10)] | None = None
 
     @property

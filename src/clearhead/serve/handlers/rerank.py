@@ -10,7 +10,7 @@ from clearhead.pipelines.reranker import Reranker
 from clearhead.serve.handlers.base import Handler, PreparedRequest, estimate_tokens
 from clearhead.serve.handlers.embed import Usage
 from clearhead.serve.http.errors import InvalidRequestError
-from clearhead.serve.schemas import Integer, NonBlankText, OptionalModel, RequestBody, Text
+from clearhead.serve.schemas import INTEGRAL, MAX_INT, NonBlankText, OptionalModel, RequestBody, Text
 from clearhead.tokenizers.base import PairTokens
 
 
@@ -43,7 +43,10 @@ class RerankRequest(RequestBody):
         AfterValidator(_check_documents),
     ]
     model: OptionalModel = None
-    top_n: Annotated[Integer, Field(ge=1, description="Number of documents to return. Default: all.")] | None = None
+    top_n: (
+        Annotated[int, Field(ge=1, le=MAX_INT, description="Number of documents to return. Default: all."), INTEGRAL]
+        | None
+    ) = None
     return_documents: Annotated[bool, Field(description="Repeat the text of each document in its result.")] = False
     truncate: Annotated[
         bool, Field(description="Truncate documents that are too long for the model, instead of returning an error.")

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from clearhead.retrieval.index import Index
 from clearhead.serve.handlers.base import Handler, PreparedRequest, estimate_tokens
 from clearhead.serve.http.errors import InvalidRequestError
-from clearhead.serve.schemas import Integer, NonBlankText, OptionalModel, RequestBody
+from clearhead.serve.schemas import INTEGRAL, NonBlankText, OptionalModel, RequestBody
 from clearhead.tokenizers.base import Tokens
 
 
@@ -17,7 +17,7 @@ class SearchRequest(RequestBody):
 
     query: Annotated[NonBlankText, Field(max_length=10_000)]
     model: OptionalModel = None
-    top_k: Annotated[Integer, Field(ge=1, le=1000, description="Number of documents.")] = 10
+    top_k: Annotated[int, Field(ge=1, le=1000, description="Number of documents."), INTEGRAL] = 10
 
 
 class FoundDocument(BaseModel):

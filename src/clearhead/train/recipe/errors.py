@@ -34,7 +34,7 @@ def format_error(error: ValidationError, schema: type[BaseModel], prefix: tuple[
         if other["input"] is detail["input"]
     )
     value = "null" if detail["input"] is None else repr(detail["input"])
-    return f"{key} is {value}: {' or '.join(expected)}"
+    return f"{key} is {value:.{_MAX_SHOWN}}: {' or '.join(expected)}"
 
 
 def _known_key(schema: type[BaseModel], path: Sequence[str]) -> str:
@@ -59,6 +59,9 @@ def _most_useful(details: Sequence[ErrorDetails]) -> ErrorDetails:
 def _path(detail: ErrorDetails) -> list[str]:
     return [str(part) for part in detail["loc"] if str(part) not in _UNION_BRANCHES]
 
+
+_MAX_SHOWN = 80
+"""Maximum number of characters of a value in a message."""
 
 _EXPECTED = {
     "string_type": "expected a string",

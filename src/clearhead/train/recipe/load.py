@@ -18,6 +18,8 @@ from clearhead.train.regularizers import regularizer_conflicts
 from clearhead.train.tasks.base import TaskEntry
 from clearhead.train.tasks.registry import TASKS
 
+_MAX_MESSAGE = 500
+"""Maximum number of characters of the message of the YAML parser, which repeats a part of the file."""
 _MAX_SHOWN = 80
 """Characters of an override that an error message repeats."""
 
@@ -127,7 +129,8 @@ def _parse_yaml(text: str, name: str) -> Any:
     except RecursionError:
         raise ValueError(f"{name} is nested too deeply; a recipe has sections, keys and values") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number that Python cannot represent
-        raise ValueError(f"{name} is not YAML: {json_error(error, text)}") from None
+        message = " ".join(json_error(error, text).split())  # without the lines around the position
+        raise ValueError(f"{name} is not YAML: {message:.{_MAX_MESSAGE}}") from None
 
 
 def _override(data: dict[str, Any], override: str) -> None:

@@ -30,10 +30,19 @@ class Section(BaseModel):
         # pydantic converts true to 1, which would turn a regularizer on at full strength
         if value is True and cls.model_fields[info.field_name].annotation is not bool:
             raise ValueError("expected a value, got true, which selects no value; docs/recipe.md lists the values")
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("it contains a null character")
         return value
 
 
-Files = str | list[str] | dict[str, str | list[str]]
+def _check_not_empty(files: Any) -> Any:
+    for path in [files, *(files.values() if isinstance(files, dict) else files if isinstance(files, list) else [])]:
+        if not path:
+            raise ValueError(f"got {files!r:.80}; expected at least one file")
+    return files
+
+
+Files = Annotated[str | list[str] | dict[str, str | list[str]], AfterValidator(_check_not_empty)]
 """One or more files with columns, or for each field one or more files with one text per line."""
 
 

@@ -1,0 +1,90 @@
+"""Damaged and hostile indexes of `clearhead index`."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+from fuzz import mutations
+from fuzz.outcomes import Case, Target
+
+DTYPES = ("int8", "float32", "bfloat16")
+
+
+def prepare(folder: Path) -> None:
+    """Write a model, and an index of each dtype with a graph of neighbors."""
+    from support.data.corpora import sentences
+    from support.models.tiny import make_bert
+
+    from clearhead import Index, TextEncoder
+
+    encoder = TextEncoder.from_pretrained(make_bert(folder / "bert"), precision="float32", device="cpu")
+    texts = [text for text in sentences(60) if text.strip()]
+    for dtype in DTYPES:
+        columns = {"id": list(range(len(texts)))}
+        index = Index.build(encoder, texts, folder / dtype, columns=columns, dtype=dtype)
+        index.search("the old bridge", approximate=True)
+
+
+def make(originals: Path, random: Random, workspace: Path) -> Case:
+    """Return a case: a changed copy of an index, and what is done with it."""
+    dtype = random.choice(DTYPES)
+    folder = workspace / "index"
+    shutil.copytree(originals / dtype, folder)
+    changes = [_change(folder, random) for _ in range(random.choice([1, 1, 1, 2]))]
+    kind = random.choice(["search", "search", "hybrid", "approximate", "append", "export"])
+    return Case(f"{dtype}, {kind}: {'; '.join(changes)}", lambda: _use(folder, originals / "bert", kind), [str(folder)])
+
+
+def _use(folder: Path, model: Path, kind: str) -> object:
+    from clearhead import Index
+
+    index = Index.open(folder)
+    if kind == "export":
+        return index.export(folder.parent / "out.parquet")
+    if kind == "append":
+        index.load_encoder(model)
+        return index.append(["another bridge"], columns={"id": [7]})
+    return index.search(["the old bridge", "storm"], 3, hybrid=kind == "hybrid", approximate=kind == "approximate")
+
+
+def _change(folder: Path, random: Random) -> str:
+    path = random.choice(sorted(path for path in folder.iterdir() if path.is_file()) or [folder / "index.json"])
+    if not path.is_file():
+        return "nothing"
+    if random.random() < 0.05:
+        return f"{path.name}: {mutations.change_file(path, random, sorted(folder.glob('*.*')))}"
+    if path.name == "index.json" or random.random() < 0.5:
+        path = folder / "index.json"
+        try:
+            data, what = mutations.change_value(json.loads(path.read_bytes()), random)
+        except (OSError, ValueError, RecursionError):  # an earlier change
+            return "nothing"
+        if isinstance(data, dict) and random.random() < 0.8:  # an attacker computes the hash again
+            data.pop("sha256", None)
+            text = json.dumps(data, sort_keys=True)
+            data["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        path.write_bytes(mutations.json_text(data, random))
+        return f"index.json: {what}"
+    data, what = mutations.change_bytes(path.read_bytes(), random)
+    path.write_bytes(data)
+    if random.random() < 0.6:  # with the size and the hash of the changed file
+        _describe(folder, path)
+    return f"{path.name}: {what}"
+
+
+def _describe(folder: Path, path: Path) -> None:
+    """Write the size and the hash of a file into the description of the index."""
+    try:
+        data = json.loads((folder / "index.json").read_bytes())
+        content = path.read_bytes()
+        data["files"][path.name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        del data["sha256"]
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):  # an earlier change
+        return
+    data["sha256"] = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    (folder / "index.json").write_text(json.dumps(data))
+
+
+TARGET = Target(prepare, make)

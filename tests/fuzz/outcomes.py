@@ -1,0 +1,116 @@
+"""Run one hostile case and judge its outcome."""
+
+import contextlib
+import resource
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS = 20
+"""Seconds after which a case counts as stuck."""
+MEMORY_MB = 600
+"""Growth of the peak memory that a case with small inputs may cause."""
+MAX_MESSAGE = 2500
+"""Maximum number of characters of an error message. It may repeat a wrong value, and list 200 languages."""
+
+WORKS, REFUSED = "works", "refused"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One hostile input.
+
+    Args:
+        change: what was changed, for the report.
+        run: uses the input.
+        names: texts of which an error message must contain one, such as the path of the file.
+        memory_mb: growth of the peak memory that is allowed.
+        seconds: time after which the case counts as stuck.
+    """
+
+    change: str
+    run: Callable[[], object]
+    names: Sequence[str]
+    memory_mb: int = MEMORY_MB
+    seconds: int = SECONDS
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something to fuzz.
+
+    Args:
+        prepare: writes the intact files into a folder.
+        make: returns a case from that folder, a random number generator and an empty folder.
+    """
+
+    prepare: Callable[[Path], None]
+    make: Callable[..., Case]
+
+
+class TooSlowError(BaseException):
+    """A case took too long. It is no Exception, so that no code catches it."""
+
+
+def judge(case: Case) -> tuple[str, str]:
+    """Run a case; return "works", "refused" or the reason why its outcome is forbidden, and the message or traceback."""
+    before = _peak_mb()
+    try:
+        with time_limit(case.seconds):
+            case.run()
+    except (ValueError, OSError) as error:
+        return _judge_message(_message(error), case.names)
+    except TooSlowError:
+        return f"took more than {case.seconds} s", traceback.format_exc(limit=-6)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        return f"raised {type(error).__name__}", traceback.format_exc(limit=-6)
+    finally:
+        grown = _peak_mb() - before
+    return (WORKS, "") if grown < case.memory_mb else (f"took {grown:,.0f} MB", "")
+
+
+def _judge_message(message: str, names: Sequence[str]) -> tuple[str, str]:
+    if "\n" in message:
+        return "message of several lines", message
+    if len(message) > MAX_MESSAGE:
+        return f"message of {len(message):,} characters", f"{message[:200]}\n{traceback.format_exc(limit=-1)[:500]}"
+    if not any(name in message for name in names):
+        return "message without the file", f"{message}\n{traceback.format_exc(limit=-6)}"
+    return REFUSED, message
+
+
+def _message(error: ValueError | OSError) -> str:
+    """Return the message as the command line prints it, except that it may have several lines."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+@contextlib.contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise TooSlowError in a block that runs too long, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TooSlowError
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def _peak_mb() -> float:
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size / 2**20 if sys.platform == "darwin" else size / 2**10

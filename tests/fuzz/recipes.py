@@ -1,0 +1,137 @@
+"""Hostile recipes, which are read and trained until the first step."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from fuzz import mutations
+from fuzz.outcomes import Case, Target
+
+MEMORY_MB = 3000
+"""Growth of the peak memory: a recipe without sizes trains a model of the default size."""
+
+
+class FirstStepError(BaseException):
+    """The first step is done."""
+
+
+def prepare(folder: Path) -> None:
+    """Write the data and a recipe for each task."""
+    import yaml
+    from support.data.training_data import FILES, SIZES, write_data
+
+    write_data(folder)
+    for task, files in FILES.items():
+        train = (
+            {name: str(folder / file) for name, file in files.items()}
+            if isinstance(files, dict)
+            else str(folder / files)
+        )
+        recipe = {
+            "task": task,
+            "output": "run",
+            "seed": 1,
+            "data": {"train": train, "validation": train, "batch_tokens": 400},
+            "tokenizer": {"path": str(folder / ("seq2seq" if task == "text-to-text" else "encoder"))},
+            "model": dict(SIZES),
+            "regularize": {"dropout": 0.1, "gradient_clipping": 1.0, "weight_decay": 0.01, "label_smoothing": False},
+            "optimizer": {"learning_rate": 0.003, "schedule": "constant", "warmup_steps": 2},
+            "training": {"steps": 3, "precision": "float32", "device": "cpu", "log_every": 1, "keep_last": 1},
+            "validation": {"every": 2},
+        }
+        if task == "sentence-embeddings":
+            recipe["objective"] = {"loss": "regression"}
+        (folder / f"{task}.yaml").write_text(yaml.safe_dump(recipe))
+
+
+def make(originals: Path, random: Random, workspace: Path) -> Case:
+    """Return a case: a recipe with one or two changes."""
+    import yaml
+    from support.data.training_data import FILES
+
+    task = random.choice(sorted(FILES))
+    path = workspace / "recipe.yaml"
+    text = (originals / f"{task}.yaml").read_text()
+    if random.random() < 0.15:
+        data, what = mutations.change_bytes(text.encode(), random)
+        path.write_bytes(data)
+    elif random.random() < 0.15:
+        pieces = [
+            "*a",
+            "&a",
+            "!!python/name:os.system",
+            "!!float",
+            "? ",
+            "{",
+            "[",
+            "- ",
+            ": ",
+            "<<: ",
+            "\t",
+            "|",
+            "1e3",
+            "~",
+            "---\n",
+            "2020-01-01",
+        ]
+        start, piece = random.randrange(len(text)), random.choice(pieces)
+        path.write_text(text[:start] + piece + text[start:])
+        what = f"{piece!r} inserted at character {start}"
+    else:
+        recipe = yaml.safe_load(text)
+        whats = []
+        for _ in range(random.choice([1, 1, 2])):
+            recipe, one = mutations.change_value(recipe, random) if random.random() < 0.6 else _set_key(recipe, random)
+            whats.append(one)
+        what = "; ".join(whats)
+        path.write_text(yaml.safe_dump(recipe, allow_unicode=random.random() < 0.5), errors="surrogatepass")
+    return Case(f"{task}: {what}", lambda: _train(path), [str(path), *_named(path)], MEMORY_MB)
+
+
+def _named(path: Path) -> Iterator[str]:
+    """Yield the keys and texts of a recipe: an error that is found after it was read names one of them."""
+    import yaml
+
+    with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
+        data = yaml.safe_load(path.read_bytes())
+        for place in mutations.paths(data):
+            value = mutations.get(data, place)
+            yield from (str(part) for part in (place[-1], value) if isinstance(part, str) and len(part) > 2)
+
+
+def _set_key(recipe: object, random: Random) -> tuple[object, str]:
+    """Set one of all keys of recipes, also those that the recipe lacks."""
+    from clearhead.train.recipe.recipe import Recipe
+
+    if not isinstance(recipe, dict):
+        return recipe, "nothing"
+    section = random.choice([*Recipe.model_fields])
+    fields = getattr(Recipe.model_fields[section].annotation, "model_fields", None)
+    value = random.choice(mutations.VALUES)
+    if not fields or not isinstance(recipe.get(section, {}), dict):
+        return recipe | {section: value}, f"{section} = {repr(value)[:80]}"
+    key = random.choice([*fields])
+    return recipe | {section: {**recipe.get(section, {}), key: value}}, f"{section}.{key} = {repr(value)[:80]}"
+
+
+def _train(path: Path) -> None:
+    import os
+
+    from clearhead.train.recipe.load import read_recipe
+    from clearhead.train.trainer import train
+
+    def stop(*_: object) -> None:
+        raise FirstStepError
+
+    before = Path.cwd()
+    os.chdir(path.parent)  # relative outputs are in the workspace
+    try:
+        train(read_recipe(path), on_step=stop)
+    except FirstStepError:
+        pass
+    finally:
+        os.chdir(before)
+
+
+TARGET = Target(prepare, make)

@@ -1,0 +1,167 @@
+"""Hostile requests to a server: generated from its OpenAPI document, and changed byte by byte."""
+
+import atexit
+import contextlib
+import functools
+import http.client
+import socket
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from fuzz import mutations
+from fuzz.outcomes import Case, Target
+
+PER_CASE = 10
+"""Requests of a case: the generator takes most of the time of its first request."""
+SECONDS = 90
+"""Time after which the requests of a case count as stuck."""
+MODELS = ("bert", "classifier", "reader", "reranker", "marian", "index")
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/embeddings": {"model": "bert", "input": ["the old bridge", "storm"], "encoding_format": "float"},
+    "/v1/rerank": {"model": "reranker", "query": "bridge", "documents": ["the storm", {"text": "x"}], "top_n": 1},
+    "/search": {"model": "index", "query": "the old bridge", "top_k": 2},
+    "/translate": {"model": "marian", "text": "the storm", "beam_size": 2, "max_new_tokens": 3, "length_penalty": 1.0},
+    "/summarize": {"model": "marian", "text": ["the storm"], "max_new_tokens": 3},
+    "/answer": {"model": "reader", "question": "who?", "context": "the old bridge", "n_best": 2},
+    "/classify": {"model": "classifier", "text": ["the storm"], "truncate": True},
+    "/view": {"model": "bert", "text": "the storm"},
+}
+NOT_IMPLEMENTED = {501, 505}
+"""Statuses of a request whose method or version of HTTP the server does not implement."""
+
+
+def prepare(folder: Path) -> None:
+    """Write a model for each task, and an index."""
+    from support.models.served import write_models
+
+    write_models(folder)
+
+
+@functools.cache
+def server_address(folder: Path) -> str:
+    """Start a server for this process and return its address; it ends with the process."""
+    from support import served
+
+    running = contextlib.ExitStack()
+    atexit.register(running.close)
+    models = {name: folder / name for name in MODELS}
+    return running.enter_context(served.server(models, tasks=["marian=translate,summarize"])).address
+
+
+@functools.cache
+def _document(address: str) -> Any:
+    import schemathesis
+
+    return schemathesis.openapi.from_url(f"{address}/openapi.json")
+
+
+def make(originals: Path, random: Random, workspace: Path) -> Case:
+    """Return a case of several requests to one operation."""
+    address = server_address(originals)
+    path = random.choice(sorted(BODIES))
+    kind = random.choice(["valid", "invalid", "changed", "bytes"])
+    if kind in ("valid", "invalid"):
+        number = random.randrange(2**32)
+        return Case(
+            f"{kind} requests for POST {path}", lambda: _generated(address, path, kind, number), [path], seconds=SECONDS
+        )
+    requests = [_changed(path, kind, random) for _ in range(PER_CASE)]
+    return Case(
+        f"POST {path}: {kind}", lambda: [_send(address, *request) for request in requests], [path], seconds=SECONDS
+    )
+
+
+def _generated(address: str, path: str, kind: str, number: int) -> None:
+    """Send requests that are valid or invalid by the OpenAPI document, and check the responses against it."""
+    from hypothesis import HealthCheck, Phase, given, seed, settings
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.generation import GenerationMode
+    from schemathesis.specs.openapi import checks
+
+    mode = GenerationMode.POSITIVE if kind == "valid" else GenerationMode.NEGATIVE
+    used = [not_a_server_error, checks.content_type_conformance, checks.response_schema_conformance]
+    used += [checks.status_code_conformance, checks.negative_data_rejection]
+    quiet = [
+        HealthCheck.too_slow,
+        HealthCheck.filter_too_much,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ]
+
+    @seed(number)
+    @settings(max_examples=PER_CASE, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=quiet)
+    @given(case=_document(address)[path]["POST"].as_strategy(generation_mode=mode))
+    def send(case: Any) -> None:
+        if kind == "valid" and isinstance(case.body, dict):
+            case.body["model"] = BODIES[path]["model"]  # a loaded one, or no request comes as far as a model
+            if "max_new_tokens" in BODIES[path]:  # a search with 16 beams to the limit of the model takes minutes
+                case.body |= {"max_new_tokens": 3, "beam_size": 2}
+        response = case.call(timeout=SECONDS)
+        # schemathesis does not know that 413 refuses a request, too
+        case.validate_response(response, checks=used[:-1] if response.status_code == 413 else used)
+
+    send()
+
+
+def _changed(path: str, kind: str, random: Random) -> tuple[str, bytes]:
+    """Return a description and the bytes of a request with changed JSON or changed bytes."""
+    body: Any = BODIES[path]
+    what = ""
+    if kind == "changed":
+        for _ in range(random.choice([1, 1, 2])):
+            body, one = mutations.change_value(body, random)
+            what += f"{one}; "
+    content = mutations.json_text(body, random)
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    request = f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
+    if kind == "bytes":
+        part = random.choice(["request", "body", "header"])
+        if part == "request":
+            request, what = mutations.change_bytes(request, random)
+        elif part == "body":
+            content, what = mutations.change_bytes(content, random)
+            request = f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
+        else:
+            what = random.choice(HEADERS)
+            request = f"{head}{what}\r\ncontent-length: {len(content)}\r\n\r\n".encode("latin-1") + content
+    return f"{path}: {what}", request
+
+
+HEADERS = [
+    *("content-length: -1", "content-length: 1", "content-length: 99999999999999999999", "content-length: 5, 6"),
+    *("transfer-encoding: chunked", "transfer-encoding: gzip", "transfer-encoding: chunked, identity", "te: x"),
+    *("expect: 100-continue", "expect: x", "content-type: text/plain", "content-type: application/json; charset=utf-16"),
+    *("content-encoding: gzip", "authorization: Bearer x", "authorization: \xff", "host: y", "host:", "x: " + "y" * 70_000),
+    *("x-request-id: a b", "x-request-id: " + "9" * 500, "connection: upgrade", "upgrade: websocket", "accept: text/html"),
+    *("range: bytes=0-1", "x\0: y", "no colon", " folded: x", "content-length: 0x10", "cookie: " + "a=b;" * 1000),
+]  # fmt: skip
+
+
+def _send(address: str, what: str, request: bytes) -> None:
+    """Send the bytes of a request; check the response, and that the server still answers."""
+    host, port = address.removeprefix("http://").rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=15) as connection:
+        with contextlib.suppress(ConnectionError):  # an early refusal
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+        status, content = _response(connection)
+    if status >= 500 and status not in NOT_IMPLEMENTED:
+        raise AssertionError(f"{what}: status {status}: {content[:300]!r}")
+    if 400 <= status < 500 and content and b"error" not in content and b"Invalid HTTP" not in content:
+        raise AssertionError(f"{what}: status {status} without an error message: {content[:300]!r}")
+    if b"Traceback" in content:
+        raise AssertionError(f"{what}: traceback in the response")
+
+
+def _response(connection: socket.socket) -> tuple[int, bytes]:
+    """Return the status and body of a response; 0 for a connection that the server closed without one."""
+    response = http.client.HTTPResponse(connection)
+    try:
+        response.begin()
+        return response.status, response.read()
+    except (http.client.HTTPException, ConnectionError):
+        return 0, b""
+
+
+TARGET = Target(prepare, make)
