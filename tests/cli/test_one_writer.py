@@ -8,59 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 import typer
-import yaml
+from faults.commands import FILES, FOLDERS, READERS, prepare, words
 from support import forks
 from support.command import refused
-from support.data.training import spec as training_recipe
-from support.models import folders
-from support.models.seq2seq import make
 
-from clearhead import Index, TextEncoder
 from clearhead.cli.main import app
 from clearhead.io.locks import LOCK_NAME, folder_lock, writer_lock
-
-READERS = {
-    *("answer", "explore", "lint", "search", "serve", "trace"),
-    "evaluate similarity",
-}
-"""Commands that write to standard output alone."""
-
-# command: (its arguments, the output that is locked); {0} is the test's folder, {1} the output
-FILES = {
-    "encode": ("{0}/texts.txt -m {0}/bert -o {1}.npy", "out.npy"),
-    "encode --resume": ("{0}/texts.txt -m {0}/bert --resume -o {1}.jsonl", "out.jsonl"),
-    "classify": ("{0}/texts.txt -m {0}/bert -o {1}.txt", "out.txt"),
-    "rerank": ("{0}/texts.txt {0}/texts.txt -m {0}/bert -o {1}.jsonl", "out.jsonl"),
-    "index": ("{0}/texts.txt -m {0}/bert -o {1}", "out"),
-    "index --append": ("{0}/texts.txt --append -o {0}/index", "index"),
-    "translate": ("{0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
-    "summarize": ("{0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
-    "view": ("hello -m {0}/bert -o {1}.html", "out.html"),
-    "verify": ("{0}/bert -o {1}.json", "out.json"),
-    "verify --write": ("{0}/bert --write", "bert/certificate.json"),
-    "convert": ("{0}/pickled", "pickled/model.safetensors"),
-    "export": ("{0}/bert {1} --to transformers", "out"),
-    "quantize": ("{0}/bert {1}", "out"),
-    "shortlist": ("{0}/translator {0}/texts.txt {0}/texts.txt", "translator"),
-    "benchmark encode": ("-m {0}/bert --rounds 1 --number 8 --json {1}.json", "out.json"),
-    "benchmark encode --plot": ("-m {0}/bert --rounds 1 --number 8 --plot {1}.png", "out.png"),
-    "benchmark generate": ("-m {0}/marian --rounds 1 --json {1}.json", "out.json"),
-    "benchmark train": ("{0}/texts.txt {0}/texts.txt --rounds 1 --json {1}.json", "out.json"),
-    "evaluate translation": ("{0}/texts.txt -r {0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
-    "evaluate summarization": ("{0}/texts.txt -r {0}/texts.txt -m {0}/marian -o {1}.txt", "out.txt"),
-    "evaluate classification": ("{0}/labels.tsv -m {0}/bert -o {1}.jsonl", "out.jsonl"),
-    "evaluate answers": ("{0}/squad.json -m {0}/bert -o {1}.json", "out.json"),
-}
-FOLDERS = {
-    "encode --engine ray": ("{0}/texts.txt -m {0}/bert --engine ray -o {1}", "out"),
-    "tokenizer train": ("{0}/texts.txt --vocab-size 300 -o {1}", "out"),
-    "train": ("{0}/recipe.yaml output={1}", "out"),
-    "train --resume": ("{0}/recipe.yaml output={1} --resume", "out"),
-    "distill": ("{0}/distillation.yaml output={1}", "out"),
-    "ablate": ("{0}/recipe.yaml output={1} --without dropout", "out"),
-}
 
 
 def commands(group, before=""):
@@ -77,32 +31,10 @@ def test_every_command_is_listed_here():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, tiny_bert):
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("one-writer")
-    (folder / "bert").mkdir()
-    for path in tiny_bert.iterdir():
-        (folder / "bert" / path.name).write_bytes(path.read_bytes())
-    make("marian", folder / "marian", lively=True)
-    (folder / "translator").mkdir()
-    folders.marian(folder / "translator")
-    (folder / "texts.txt").write_text("hello world\nthe old bridge\n", encoding="utf-8")
-    Index.build(TextEncoder.from_pretrained(folder / "bert"), ["hello"], folder / "index")
-    (folder / "pickled").mkdir()
-    torch.save({"weight": torch.ones(2)}, folder / "pickled" / "pytorch_model.bin")
-    squad = {"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "1", "question": "a", "answers": []}]}]}]}
-    (folder / "squad.json").write_text(json.dumps({"version": "v2.0", **squad}))
-    (folder / "labels.tsv").write_text("hello\tgood\nyou\tbad\n")
-    recipe = training_recipe(folder)
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    recipe["regularize"]["distillation"] = {"teacher": str(folder / "marian"), "sequence_level": True}
-    (folder / "distillation.yaml").write_text(yaml.safe_dump(recipe))
+    prepare(folder)
     return folder
-
-
-def words(name, folder, output):
-    arguments, _ = {**FILES, **FOLDERS}[name]
-    command = name.partition(" -")[0]
-    return [part.format(folder, output) for part in (*command.split(), *arguments.split())]
 
 
 @pytest.mark.parametrize("name", [*FILES, *FOLDERS])

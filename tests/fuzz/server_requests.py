@@ -12,7 +12,7 @@ from typing import Any
 from fuzz import mutations
 from fuzz.outcomes import Case, Target
 
-PER_CASE = 10
+PER_CASE = 30
 """Requests of a case: the generator takes most of the time of its first request."""
 SECONDS = 90
 """Time after which the requests of a case count as stuck."""

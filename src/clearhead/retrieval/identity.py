@@ -11,7 +11,7 @@ from clearhead.checkpoints.schema.adapters import plain_name
 from clearhead.checkpoints.schema.config_schema import RATES
 from clearhead.data.lines import content_hash
 from clearhead.io.safetensors import weights_hash
-from clearhead.models.config import EncoderConfig
+from clearhead.models.config import POOLINGS, EncoderConfig
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.retrieval.manifest import MANIFEST, IndexFolderError
 from clearhead.runtime.precision import INT8
@@ -87,6 +87,9 @@ def check_description(folder: Path, description: Mapping[str, Any]) -> None:
             if type(value) not in _TYPES[name]:
                 what = "is missing" if value is _MISSING else f"is {value!r:.60}"
                 raise IndexFolderError(f"{folder / MANIFEST} is damaged: encoder.{prefix}{name} {what}. Build it again")
+    if description["pooling"] not in POOLINGS:
+        pooling = description["pooling"]
+        raise IndexFolderError(f"{folder / MANIFEST} is damaged: encoder.pooling is {pooling!r:.60}. Build it again")
 
 
 _MISSING = object()

@@ -144,7 +144,7 @@ class MultilingualTokenizer(ABC):
     def _default_source(self) -> str | None:
         """Return the default source language; None if the model takes none or does not support it."""
         code = None if self.scheme is None else self.scheme.source_language(self.config)
-        return code if isinstance(code, str) and code in self._language_ids else None
+        return code if code in self._language_ids else None
 
     @cached_property
     def _language_ids(self) -> dict[str, int]:

@@ -84,7 +84,10 @@ class LanguageTokenScheme:
 
     def source_language(self, config: Mapping[str, Any]) -> str | None:
         """Return the source language of a tokenizer_config.json, or else the default of the family."""
-        return None if self.default_source is None else config.get("src_lang") or self.default_source
+        if self.default_source is None:
+            return None
+        code = config.get("src_lang")
+        return code if isinstance(code, str) and code else self.default_source
 
     def choose_languages(
         self, known: Mapping[str, int], config: Mapping[str, Any], source: str | None, target: str | None

@@ -1,0 +1,202 @@
+"""Run a command with a fault, and check what it leaves."""
+
+import contextlib
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from safetensors.torch import load_file
+from support import forks
+
+from faults import inject
+from faults.commands import FOLDERS, words
+from faults.inject import NONE, Fault
+
+EXCLUDED = {"encode --engine ray"}
+"""Commands whose files are written by processes of a cluster, which the library is not loaded into."""
+RESUMABLE = ("encode", "index", "train", "distill", "ablate")
+BUSY = "is being written by"
+SECONDS = 120.0
+
+
+@dataclass
+class Reference:
+    """The outcome of a command without a fault.
+
+    Args:
+        before: contents of all visible files before.
+        after: and after it.
+        volatile: files that differ between two runs, such as those with times.
+        calls: number of calls that change files.
+    """
+
+    before: dict[str, bytes]
+    after: dict[str, bytes]
+    volatile: set[str] = field(default_factory=set)
+    calls: int = 0
+
+
+class Checker:
+    """Check one command under faults.
+
+    Args:
+        name: its name in the table of commands.
+        originals: the folder of `commands.prepare`.
+        workspace: an empty folder.
+    """
+
+    def __init__(self, name: str, originals: Path, workspace: Path) -> None:
+        self.name, self.originals, self.workspace = name, originals, workspace
+        self.folder, self.counter = workspace / "run", workspace / "calls"
+        self.reference = self._refer()
+
+    def _refer(self) -> Reference:
+        runs = []
+        for _ in range(2):
+            before = self._reset()
+            status, log = self._run(NONE, 0)
+            assert status == 0, (self.name, log)
+            runs.append(contents(self.folder))
+        calls = int.from_bytes(self.counter.read_bytes(), "little")
+        volatile = {path for path in {*runs[0], *runs[1]} if runs[0].get(path) != runs[1].get(path)}
+        return Reference(before, runs[0], volatile, calls)
+
+    def _reset(self) -> dict[str, bytes]:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.originals, self.folder)
+        return contents(self.folder)
+
+    def _words(self, *flags: str) -> list[str]:
+        return [*words(self.name, self.folder, self.folder / "out"), *flags]
+
+    def _start(self, fault: Fault, number: int, *, stop: bool = False):
+        hook = functools.partial(inject.arm, str(self.folder), str(self.counter), number, fault, stop)
+        return forks.start(*self._words(), log=self.workspace / "log", hook=hook)
+
+    def _run(self, fault: Fault, number: int) -> tuple[int, str]:
+        process = self._start(fault, number)
+        return self._end(process)
+
+    def _end(self, process) -> tuple[int, str]:
+        process.join(SECONDS)
+        if process.exitcode is None:
+            process.kill()
+            raise AssertionError(f"{self.name} did not end")
+        return process.exitcode, (self.workspace / "log").read_text()
+
+    def check(self, fault: Fault, number: int, *, second: bool) -> None:
+        """Run the command with a fault at a call; check the files, and that a new run completes them.
+
+        Args:
+            fault: the fault.
+            number: the number of the call, from 1.
+            second: whether a second process runs the command at the moment of the fault.
+
+        Raises:
+            AssertionError: a file is neither the old nor the new one, or an error is no single line.
+        """
+        self._reset()
+        process = self._start(fault, number, stop=second)
+        if second:
+            self._check_second(process)
+        status, log = self._end(process)
+        self._check_status(fault, status, log)
+        complete = self._check_files(must_be_new=status == 0)
+        if not complete:
+            self._check_new_run()
+
+    def _check_second(self, process) -> None:
+        deadline = time.monotonic() + SECONDS
+        while process.is_alive() and not _is_stopped(process.pid):
+            assert time.monotonic() < deadline, f"{self.name} did not reach the call"
+            time.sleep(0.01)
+        if not process.is_alive():
+            return
+        status, log = forks.run(*self._words(), log=self.workspace / "second")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGCONT)
+        assert status == 1, f"the second process was not refused: {log}"
+        assert BUSY in log, log
+
+    def _check_status(self, fault: Fault, status: int, log: str) -> None:
+        if fault.name == "SIGKILL":
+            assert status in (0, -signal.SIGKILL), log
+        elif status != 0:
+            line = log.splitlines()[-1] if log.strip() else ""
+            assert status == 1, (status, log)
+            assert line.startswith("clearhead: error: "), log
+            assert str(self.folder) in line, f"the error names no file: {line}"
+        assert "Traceback" not in log, log
+
+    def _check_files(self, *, must_be_new: bool) -> bool:
+        """Check each visible file; return whether the output is complete."""
+        now, reference = contents(self.folder), self.reference
+        progress = self.name in FOLDERS  # a run fills its folder file by file
+        changed = 0
+        for path in {*now, *reference.before, *reference.after}:
+            new, old = reference.after.get(path), reference.before.get(path)
+            if now.get(path) == new:
+                continue
+            changed += 1
+            assert path in now or old is None, f"{path} was lost"
+            if now.get(path) != old:
+                assert progress or path in reference.volatile, f"{path} is neither the old nor the new file"
+                assert is_complete(self.folder / path), f"{path} is not complete"
+                changed -= path in reference.volatile
+        assert not (must_be_new and changed), f"the command reported success without its files: {self.folder}"
+        return changed == 0
+
+    def _check_new_run(self) -> None:
+        """Check that the command can be repeated or resumed, and then gives the same files."""
+        flags = [["--resume"], []] if self.name.split()[0] in RESUMABLE else [[]]
+        logs = []
+        for flag in flags:
+            status, log = forks.run(*self._words(*flag), log=self.workspace / "again")
+            logs.append(log)
+            if status == 0:
+                break
+        assert status == 0, logs
+        now = contents(self.folder)
+        for path, new in self.reference.after.items():
+            assert path in self.reference.volatile or now.get(path) == new, f"{path} differs after a new run"
+        hidden = [path for path in self.folder.rglob(".*") if re.search(r"\.(part|old|lock)$", path.name)]
+        assert not hidden, f"left: {hidden}"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the contents of all visible files below a folder, by path."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    relative = ((path, path.relative_to(folder)) for path in paths)
+    return {
+        str(name): path.read_bytes()
+        for path, name in relative
+        if not any(part.startswith(".") for part in name.parts) and "tfevents" not in name.name
+    }
+
+
+def is_complete(path: Path) -> bool:
+    """Return whether a file of a format with an end is complete."""
+    try:
+        if path.suffix == ".json":
+            json.loads(path.read_bytes())
+        elif path.suffix == ".safetensors":
+            load_file(path)
+        elif path.suffix == ".png":
+            return path.read_bytes().endswith(b"IEND\xaeB`\x82")
+        elif path.suffix == ".html":
+            return path.read_text().rstrip().endswith("</html>")
+    except ValueError:
+        return False
+    return True
+
+
+def _is_stopped(process_id: int) -> bool:
+    with contextlib.suppress(OSError):
+        return ") T " in Path(f"/proc/{process_id}/stat").read_text()
+    return False

@@ -1,0 +1,74 @@
+"""Compile the library that injects faults, and arm it in a process."""
+
+import ctypes
+import errno
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+LIBRARY = "FAULTS_LIBRARY"
+"""Environment variable with the path of the compiled library."""
+
+_COUNT, _KILL, _FAIL, _FAIL_ONCE = range(4)
+_WRITES, _SYNCS, _NAMES, _CREATIONS = 1, 2, 4, 8
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault at one call that changes files.
+
+    Args:
+        name: its name in the table.
+        mode: 0 to count calls, 1 for SIGKILL, 2 for an error from this call on, 3 for an error of this call only.
+        number: the error number.
+        calls: kinds of calls that fail.
+    """
+
+    name: str
+    mode: int
+    number: int = 0
+    calls: int = _WRITES | _SYNCS | _NAMES
+
+    @property
+    def ends(self) -> bool:
+        """Whether the command fails. An interrupted call is repeated."""
+        return self.name not in ("none", "EINTR")
+
+
+NONE = Fault("none", _COUNT)
+FAULTS = [
+    Fault("SIGKILL", _KILL),
+    Fault("disk full", _FAIL, errno.ENOSPC, _WRITES),
+    Fault("quota", _FAIL, errno.EDQUOT, _WRITES),
+    Fault("read-only", _FAIL, errno.EROFS, _WRITES | _NAMES | _CREATIONS),
+    Fault("I/O error", _FAIL_ONCE, errno.EIO),
+    Fault("EINTR", _FAIL_ONCE, errno.EINTR, _WRITES | _SYNCS),
+]
+
+
+def compile_library(folder: Path) -> Path | None:
+    """Compile the library into a folder; return its path, or None without Linux or a compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not Path("/proc/self/fd").is_dir():
+        return None
+    path = folder / "faults.so"
+    source = Path(__file__).with_name("shim.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, source, "-ldl"], check=True)
+    return path
+
+
+def arm(folder: str, counter: str, number: int, fault: Fault, stop: bool) -> None:
+    """Arm the library in this process.
+
+    Args:
+        folder: calls on files below it are counted and may fail.
+        counter: file that receives their number.
+        number: the call at which the fault happens, from 1.
+        fault: the fault.
+        stop: whether the process stops itself first.
+    """
+    library = ctypes.CDLL(os.environ[LIBRARY])
+    paths = [os.fsencode(path) for path in (folder, counter)]
+    library.fault_arm(*paths, number, fault.mode, fault.number, fault.calls, int(stop))

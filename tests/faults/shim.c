@@ -1,0 +1,112 @@
+/* Injects one fault into the calls of a process that change files below a folder.
+
+   Load it with LD_PRELOAD, and call fault_arm. The calls are counted in a shared file. At the given number, the process
+   stops itself first if asked to, and then the fault happens: SIGKILL, or an error number from this call on. */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { COUNT, KILL, FAIL, FAIL_ONCE };
+enum { WRITES = 1, SYNCS = 2, NAMES = 4, CREATIONS = 8 };
+
+static char folder[PATH_MAX];
+static volatile int *counter;
+static int target, mode, error, calls, stops;
+
+void fault_arm(const char *path, const char *counter_path, int number, int what, int error_number, int which, int stop) {
+    int file = open(counter_path, O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, sizeof(int))) return;
+    counter = mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    *counter = 0;
+    target = number, mode = what, error = error_number, calls = which, stops = stop;
+    snprintf(folder, sizeof folder, "%s", path);
+}
+
+/* Return whether a call on this path fails. */
+static int faulty_path(const char *path, int kind) {
+    if (!counter || strncmp(path, folder, strlen(folder))) return 0;
+    if (kind & CREATIONS ? !(calls & CREATIONS) : 0) return 0;
+    int number = kind & CREATIONS ? *counter : __sync_add_and_fetch(counter, 1);
+    if (number == target && !(kind & CREATIONS)) {
+        if (stops) raise(SIGSTOP);
+        if (mode == KILL) kill(getpid(), SIGKILL);
+    }
+    if (!(calls & kind)) return 0;
+    if (mode == FAIL_ONCE ? number != target || (kind & CREATIONS) : mode != FAIL || number < target) return 0;
+    errno = error;
+    return 1;
+}
+
+static int faulty_file(int file, int kind) {
+    if (!counter) return 0;
+    char name[64], path[PATH_MAX];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(name, path, sizeof path - 1);
+    if (length < 0) return 0;
+    path[length] = 0;
+    return faulty_path(path, kind);
+}
+
+#define REAL(type, name, ...) ((type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
+
+ssize_t write(int file, const void *data, size_t size) {
+    if (faulty_file(file, WRITES)) return -1;
+    return REAL(ssize_t, write, int, const void *, size_t)(file, data, size);
+}
+ssize_t writev(int file, const struct iovec *parts, int count) {
+    if (faulty_file(file, WRITES)) return -1;
+    return REAL(ssize_t, writev, int, const struct iovec *, int)(file, parts, count);
+}
+ssize_t pwrite64(int file, const void *data, size_t size, off64_t start) {
+    if (faulty_file(file, WRITES)) return -1;
+    return REAL(ssize_t, pwrite64, int, const void *, size_t, off64_t)(file, data, size, start);
+}
+ssize_t sendfile64(int file, int source, off64_t *start, size_t size) {
+    if (faulty_file(file, WRITES)) return -1;
+    return REAL(ssize_t, sendfile64, int, int, off64_t *, size_t)(file, source, start, size);
+}
+int fsync(int file) {
+    if (faulty_file(file, SYNCS)) return -1;
+    return REAL(int, fsync, int)(file);
+}
+int fdatasync(int file) {
+    if (faulty_file(file, SYNCS)) return -1;
+    return REAL(int, fdatasync, int)(file);
+}
+int rename(const char *from, const char *to) {
+    if (faulty_path(to, NAMES)) return -1;
+    return REAL(int, rename, const char *, const char *)(from, to);
+}
+int renameat(int from_folder, const char *from, int to_folder, const char *to) {
+    if (faulty_path(to, NAMES)) return -1;
+    return REAL(int, renameat, int, const char *, int, const char *)(from_folder, from, to_folder, to);
+}
+int mkdir(const char *path, mode_t permissions) {
+    if (faulty_path(path, CREATIONS)) return -1;
+    return REAL(int, mkdir, const char *, mode_t)(path, permissions);
+}
+int unlink(const char *path) {
+    if (faulty_path(path, CREATIONS)) return -1;
+    return REAL(int, unlink, const char *)(path);
+}
+int open64(const char *path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    mode_t permissions = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (flags & (O_CREAT | O_WRONLY | O_RDWR) && faulty_path(path, CREATIONS)) return -1;
+    return REAL(int, open64, const char *, int, mode_t)(path, flags, permissions);
+}

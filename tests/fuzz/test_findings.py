@@ -1,0 +1,337 @@
+"""What the fuzzers found: wrong types, damaged files and messages that did not name the file."""
+
+import json
+import os
+import shutil
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.data.training import write_tiny
+from support.models import families, folders
+from support.models.tiny import make_bert
+
+from clearhead import Index, MultiVectorEncoder, QuestionAnswerer, TextClassifier, TextEncoder, TextToText
+from clearhead.data.corpus import Corpus
+from clearhead.data.records import Records
+from clearhead.io.json import read_json
+from clearhead.pipelines.auto import load_pipeline
+from clearhead.retrieval.manifest import MANIFEST, read_manifest
+from clearhead.train.recipe.load import read_recipe
+from fuzz.outcomes import Case, judge
+
+
+def refused(function, *words):
+    """Check that a call raises a ValueError of one line with some words."""
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        function()
+    message = str(error.value)
+    assert "\n" not in message
+    assert len(message) < 1000
+    for word in words:
+        assert str(word) in message, message
+
+
+def change(path, *keys, **values):
+    """Set values in a JSON file, below some keys."""
+    data = inner = json.loads(path.read_text())
+    for key in keys:
+        inner = inner[key]
+    inner.update(values)
+    path.write_text(json.dumps(data))
+
+
+def change_tensors(path, function):
+    tensors = load_file(path)
+    function(tensors)
+    save_file(tensors, path)
+
+
+@pytest.fixture
+def bert(tiny_bert, tmp_path):
+    return shutil.copytree(tiny_bert, tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("t5")
+    folders.plain("t5", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mbart(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mbart")
+    folders.plain("mbart", folder)
+    return folder
+
+
+def opened(folder):
+    return lambda: load_pipeline(folder)
+
+
+@pytest.mark.parametrize("value", [[], {}, [[1]]])
+def test_wrong_types_in_config_json(t5, tmp_path, value):
+    families.make("gte", tmp_path)
+    change(tmp_path / "config.json", rope_parameters={"rope_type": value or [0]})
+    refused(opened(tmp_path), "config.json", "rope_type=")
+    folder = shutil.copytree(t5, tmp_path / "t5")
+    for key in ("feed_forward_proj", "num_decoder_layers"):
+        before = (folder / "config.json").read_text()
+        change(folder / "config.json", **{key: value})
+        refused(opened(folder), "config.json")
+        (folder / "config.json").write_text(before)
+
+
+def test_vocabulary_of_any_size(mbart, tmp_path):
+    folder = shutil.copytree(mbart, tmp_path / "model")
+    change(folder / "config.json", vocab_size=2**63 - 1)
+    refused(opened(folder), folder)
+
+
+def test_wrong_source_language(mbart, tmp_path):
+    folder = shutil.copytree(mbart, tmp_path / "model")
+    change(folder / "tokenizer_config.json", src_lang=["en_XX"])
+    load_pipeline(folder)  # as a language that the model does not have
+
+
+@pytest.mark.parametrize("tensor", [torch.zeros(()), torch.zeros(0, 32), torch.zeros(3)])
+def test_heads_without_rows(tmp_path, tensor):
+    families.make("bert", tmp_path, "ForQuestionAnswering")
+    change_tensors(tmp_path / "model.safetensors", lambda tensors: tensors.update({"qa_outputs.weight": tensor}))
+    refused(lambda: QuestionAnswerer.from_pretrained(tmp_path), "model.safetensors", "qa_outputs.weight")
+
+
+def test_names_of_tensors_are_printable(bert):
+    change_tensors(bert / "model.safetensors", lambda tensors: tensors.update({"a\nb": torch.zeros(1)}))
+    refused(opened(bert), "model.safetensors", r"'a\nb'")
+
+
+def test_messages_do_not_repeat_a_long_header(bert):
+    header = json.dumps({"x" * 5000: {"dtype": "F32", "shape": [9], "data_offsets": [0, 4]}}).encode()
+    (bert / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    refused(opened(bert), "model.safetensors", "not a safetensors file")
+
+
+def test_tokenizers_that_would_panic(bert):
+    before = (bert / "tokenizer.json").read_text()
+    change(bert / "tokenizer.json", "post_processor", special_tokens={})
+    refused(opened(bert), "tokenizer.json", "post_processor", "[CLS]")
+    (bert / "tokenizer.json").write_text(before)
+    change(bert / "tokenizer.json", "model", vocab={"a": 0, "[CLS]": 2, "[SEP]": 3})
+    data = json.loads((bert / "tokenizer.json").read_text())
+    (bert / "tokenizer.json").write_text(json.dumps(data | {"added_tokens": []}))
+    refused(opened(bert), "tokenizer.json", "not a usable tokenizer")
+
+
+def test_merges_of_another_vocabulary(tmp_path):
+    folders.bart(tmp_path)
+    for name in ("tokenizer.json",):
+        (tmp_path / name).unlink(missing_ok=True)
+    with (tmp_path / "merges.txt").open("a") as file:
+        file.write("x " + "[" * 100_000 + "\n")
+    refused(opened(tmp_path), "merges.txt")
+
+
+def test_half_surrogates_in_json(bert, tmp_path):
+    change(bert / "tokenizer_config.json", cls_token="\ud800")
+    refused(opened(bert), "tokenizer_config.json", "surrogate")
+    (tmp_path / "a.json").write_text(json.dumps({"bridge": "🌉"}))
+    assert read_json(tmp_path / "a.json") == {"bridge": "🌉"}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_empty_texts_without_special_tokens(bert, pooling):
+    data = json.loads((bert / "tokenizer.json").read_text())
+    (bert / "tokenizer.json").write_text(json.dumps(data | {"post_processor": None}))
+    encoder = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
+    assert not encoder.encode(["", ""], pooling=pooling).any()
+    np.testing.assert_array_equal(
+        encoder.encode(["", "hello"], pooling=pooling)[0], encoder.encode("", pooling=pooling)
+    )
+
+
+def test_models_without_room_for_a_text(bert, tmp_path):
+    change(bert / "tokenizer_config.json", model_max_length=2)
+    refused(lambda: TextEncoder.from_pretrained(bert), bert, "2 tokens", "model_max_length")
+    families.make("bert", tmp_path, "ForSequenceClassification")
+    change(tmp_path / "tokenizer_config.json", model_max_length=1)
+    refused(lambda: TextClassifier.from_pretrained(tmp_path), tmp_path, "1 tokens")
+
+
+def test_projection_of_integers(tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    make_bert(tmp_path)
+    sentence_transformers.MultiVectorEncoder(str(tmp_path), device="cpu").save_pretrained(str(tmp_path / "late"))
+    path = tmp_path / "late" / "1_Dense" / "model.safetensors"
+    change_tensors(path, lambda tensors: tensors.update({name: tensors[name].to(torch.int8) for name in tensors}))
+    refused(lambda: MultiVectorEncoder.from_pretrained(tmp_path / "late"), path, "int8")
+
+
+@pytest.fixture(scope="module")
+def arrow(tmp_path_factory):
+    """Return an Arrow file and the position of the offsets of its texts."""
+    path = tmp_path_factory.mktemp("arrow") / "a.arrow"
+    table = pa.table({"text": ["one", "two", "three"], "kept": [["a"], ["b"], []]})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
+        out.write_table(table)
+    offsets = struct.pack("<4i", 0, 3, 6, 11)
+    assert path.read_bytes().count(offsets) == 1
+    return path, path.read_bytes().index(offsets)
+
+
+@pytest.mark.parametrize("offsets", [(0, 3, -6, 11), (0, 3, 2**30, 11), (0, 3, 6, 2**31 - 1), (-(2**31), 3, 6, 11)])
+def test_arrow_with_offsets_outside_its_buffers(arrow, tmp_path, offsets):
+    path, start = arrow
+    data = path.read_bytes()
+    damaged = tmp_path / "a.arrow"
+    damaged.write_bytes(data[:start] + struct.pack("<4i", *offsets) + data[start + 16 :])
+    refused(lambda: list(Corpus([damaged], keep=["kept"])), damaged, "damaged after row 0")
+    assert list(Corpus([path], keep=["kept"])) == ["one", "two", "three"]
+
+
+def test_parquet_and_arrow_errors_have_one_line_and_the_file(arrow, tmp_path):
+    import pyarrow.parquet
+
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table({"text": ["one"] * 500}), path)
+    data = path.read_bytes()
+    for start in range(4, len(data) - 8, 7):
+        path.write_bytes(data[:start] + b"\xff" * 4 + data[start + 4 :])
+        if judge(Case("", lambda: list(Corpus([path])), [str(path)]))[0] not in ("works", "refused"):
+            raise AssertionError(f"bytes from {start}")
+    damaged = tmp_path / "a.arrow"
+    data = bytearray(arrow[0].read_bytes())
+    data[8:40] = b"\xff" * 32
+    damaged.write_bytes(bytes(data))
+    refused(lambda: Corpus([damaged]), damaged, "not an Arrow file")
+
+
+@pytest.mark.parametrize("value", [1.5, "x", {"a": 1}, True])
+def test_json_files_of_datasets_with_other_types(arrow, tmp_path, value):
+    shutil.copy(arrow[0], tmp_path / "data.arrow")
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": value}))
+    refused(lambda: Corpus([tmp_path]), "state.json")
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+    features = {"features": {"text": {"_type": "ClassLabel", "names": value}}}
+    (tmp_path / "dataset_info.json").write_text(json.dumps(features))
+    assert list(Corpus([tmp_path])) == ["one", "two", "three"]
+
+
+def test_messages_do_not_repeat_a_long_header_of_a_table(tmp_path):
+    (tmp_path / "a.csv").write_text("x" * 100_000 + ",y\n1,2\n")
+    refused(lambda: Corpus([tmp_path / "a.csv"], column="text"), "a.csv", "no column 'text'")
+    refused(lambda: Corpus([tmp_path / "a.csv"]), "a.csv", "--column")
+    refused(lambda: list(Records(tmp_path / "a.csv", fields=["text"], columns={"text": "t"})), "a.csv")
+
+
+@pytest.fixture
+def index(tiny_bert, tmp_path):
+    encoder = TextEncoder.from_pretrained(tiny_bert, precision="float32", device="cpu")
+    return Index.build(encoder, ["the old bridge", "hello world"], tmp_path / "index", columns={"id": [1, 2]})
+
+
+def rewrite(index, **changes):
+    """Change the description of an index, with its hash."""
+    from clearhead.retrieval import manifest
+
+    path = index.folder / MANIFEST
+    data = json.loads(path.read_text())
+    for key, value in changes.items():
+        *parts, last = key.split("__")
+        inner = data
+        for part in parts:
+            inner = inner[part]
+        inner[last] = value
+    data.pop("sha256")
+    path.write_text(json.dumps(data | {"sha256": manifest._hash(data)}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_norm": "."},
+        {"max_norm": float("inf")},
+        {"columns": [3]},
+        {"columns": [[1]]},
+        {"rows": True},
+        {"encoder__query_prompt": [[]]},
+        {"encoder__query_prompt": 10**30},
+        {"encoder__query_encoder": "[CLS]"},
+        {"encoder__query_encoder": {"model": "x"}},
+        {"encoder__precision": "../x"},
+        {"encoder__adapter": 2},
+        {"encoder__max_length": 0},
+        {"encoder__pooling": "[UNK]"},
+        {"encoder__config__distance_max": "x"},
+        {"clearhead": "a\nb", "format": -1},
+    ],
+)
+def test_descriptions_of_an_index_with_other_types(index, changes):
+    rewrite(index, **changes)
+    refused(lambda: Index.open(index.folder).search("hello"), index.folder)
+
+
+def test_missing_key_in_the_description_of_an_index(index):
+    config = json.loads((index.folder / MANIFEST).read_text())["encoder"]["config"]
+    name = next(name for name, value in config.items() if value is None)
+    del config[name]
+    rewrite(index, encoder__config=config)
+    refused(lambda: Index.open(index.folder).search("hello"), index.folder, f"{name} is 'missing' in the index")
+    files = json.loads((index.folder / MANIFEST).read_text())["files"]
+    del files["documents.jsonl"]
+    rewrite(index, files=files)
+    refused(lambda: read_manifest(index.folder), MANIFEST)
+
+
+@pytest.mark.parametrize("document", [b"[" * 40, b'{"text": 5, "id": 1}', b'{"text": "a", "ID": 1}', b"3"])
+def test_documents_of_another_form(index, document):
+    path = index.folder / "documents.jsonl"
+    size = path.read_bytes().index(b"\n")
+    path.write_bytes(document[:size].ljust(size) + path.read_bytes()[size:])
+    refused(lambda: Index.open(index.folder).search(["hello"], 2), "documents.jsonl is damaged")
+
+
+def test_damaged_graph_is_made_again(index):
+    expected = index.search("hello", approximate=True)
+    path = index.folder / "graph.usearch"
+    intact = path.read_bytes()
+    for start in range(0, len(intact), max(1, len(intact) // 20)):
+        path.write_bytes(intact[:start] + b"[" * 64 + intact[start + 64 :])
+        os.utime(path, (0, start))
+        assert Index.open(index.folder, index.encoder).search("hello", approximate=True) == expected
+        assert len(path.read_bytes()) == len(intact)
+    (index.folder / "graph.json").unlink()
+    assert Index.open(index.folder, index.encoder).search("hello", approximate=True) == expected
+
+
+def test_graph_is_not_hashed_for_each_search(index, monkeypatch):
+    index.search("hello", approximate=True)
+    monkeypatch.setattr("clearhead.retrieval.approximate.has_content", None)
+    assert index.search("hello", approximate=True)
+
+
+@pytest.mark.parametrize("content", ["a: *b\n", "a: [\n", "a:\n\t- b\n", "task: x\n---\n", "a: `b`\n"])
+def test_yaml_errors_have_one_line(tmp_path, content):
+    (tmp_path / "recipe.yaml").write_text(content)
+    refused(lambda: read_recipe(tmp_path / "recipe.yaml"), "recipe.yaml")
+
+
+def test_recipes_without_files_or_with_null_characters(tmp_path):
+    for value in ("", [], {}, [""], {"source": ""}):
+        refused(lambda value=value: read_recipe(write_tiny(tmp_path, data__train=value)), "run.yaml", "data.train")
+    path = write_tiny(tmp_path)
+    path.write_text(path.read_text().replace(f"output: {tmp_path}/run", 'output: "a\\0b"'))
+    refused(lambda: read_recipe(path), "output", "null character")
+    refused(lambda: read_recipe(write_tiny(tmp_path, training__keep_last="x" * 5000)), "training.keep_last")
+
+
+def test_sizes_of_a_search_name_the_file(mbart, tmp_path):
+    folder = shutil.copytree(mbart, tmp_path / "model")
+    change(folder / "generation_config.json", num_beams=2**63 - 1)
+    model = TextToText.from_pretrained(folder, precision="float32", device="cpu")
+    options = {"source_lang": "en_XX", "target_lang": "de_DE"}
+    refused(lambda: model.generate(["a"], **options), "num_beams", "generation_config.json")

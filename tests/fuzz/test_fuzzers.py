@@ -1,0 +1,58 @@
+"""Each fuzzer runs some hundred cases of a fixed seed without a forbidden outcome, and reports a forbidden one."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fuzz import outcomes
+from fuzz.outcomes import Case, judge
+from fuzz.run import TARGETS
+
+CASES = {"checkpoints": 150, "recipes": 100, "tables": 400, "indexes": 120, "requests": 4}
+
+
+def test_every_target_is_tested():
+    assert set(CASES) == set(TARGETS)
+
+
+@pytest.mark.parametrize("target", CASES)
+def test_hostile_inputs_work_or_are_refused_in_one_line(target):
+    command = [sys.executable, "-m", "fuzz", target, "--cases", str(CASES[target]), "--seed", "33"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert f"{CASES[target]} cases" in done.stdout
+
+
+def fail(error):
+    raise error
+
+
+def grow():
+    return len(bytes(900 * 2**20).replace(b"\0", b"\1"))
+
+
+@pytest.mark.parametrize(
+    ("run", "outcome"),
+    [
+        (lambda: 3, "works"),
+        (lambda: fail(ValueError("a.txt, line 3: the label is empty")), "refused"),
+        (lambda: fail(FileNotFoundError(2, "No such file", "a.txt")), "refused"),
+        (lambda: fail(ValueError("invalid literal")), "message without the file"),
+        (lambda: fail(ValueError("a.txt:\nline 3")), "message of several lines"),
+        (lambda: fail(ValueError("a.txt" * 1000)), "message of 5,000 characters"),
+        (lambda: fail(TypeError("a.txt")), "raised TypeError"),
+        (lambda: fail(RecursionError("a.txt")), "raised RecursionError"),
+        (lambda: time.sleep(30), "took more than 1 s"),
+    ],
+)
+def test_outcomes_are_judged(run, outcome):
+    assert judge(Case("nothing", run, ["a.txt"], seconds=1))[0] == outcome
+
+
+@pytest.mark.slow
+def test_memory_is_judged():
+    assert judge(Case("nothing", grow, ["a.txt"]))[0].startswith("took ")
+    assert outcomes.MEMORY_MB < 900
