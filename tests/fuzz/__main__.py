@@ -69,7 +69,7 @@ def _report(target: str, seed: int, folder: Path, stop: float, cases: int) -> in
             else:
                 record(number, change, event[1], event[2])
                 number, change = number + 1, ""
-        process.join(5)  # it has ended, unless it is stuck
+        process.join(5 if change else 60)  # it has ended, or stops its server, unless it is stuck
         process.kill()
         process.join()
         if not ready:

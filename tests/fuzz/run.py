@@ -1,6 +1,7 @@
 """The targets, and the loop over their cases."""
 
 import logging
+import os
 import shutil
 import tempfile
 import time
@@ -34,6 +35,7 @@ def be_quiet() -> None:
     import transformers
 
     torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # of a server
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     logging.disable(logging.WARNING)

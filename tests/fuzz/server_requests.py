@@ -141,7 +141,7 @@ HEADERS = [
 def _send(address: str, what: str, request: bytes) -> None:
     """Send the bytes of a request; check the response, and that the server still answers."""
     host, port = address.removeprefix("http://").rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=15) as connection:
+    with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
         with contextlib.suppress(ConnectionError):  # an early refusal
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
