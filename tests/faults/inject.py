@@ -12,7 +12,7 @@ LIBRARY = "FAULTS_LIBRARY"
 """Environment variable with the path of the compiled library."""
 
 _COUNT, _KILL, _FAIL, _FAIL_ONCE = range(4)
-_WRITES, _SYNCS, _NAMES, _CREATIONS = 1, 2, 4, 8
+_WRITES, _SYNCS, _NAMES, _CREATIONS, _REMOVALS = 1, 2, 4, 8, 16
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ FAULTS = [
     Fault("SIGKILL", _KILL),
     Fault("disk full", _FAIL, errno.ENOSPC, _WRITES),
     Fault("quota", _FAIL, errno.EDQUOT, _WRITES),
-    Fault("read-only", _FAIL, errno.EROFS, _WRITES | _NAMES | _CREATIONS),
+    Fault("read-only", _FAIL, errno.EROFS, _WRITES | _NAMES | _CREATIONS | _REMOVALS),
     Fault("I/O error", _FAIL_ONCE, errno.EIO),
     Fault("EINTR", _FAIL_ONCE, errno.EINTR, _WRITES | _SYNCS),
 ]

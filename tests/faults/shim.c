@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum { COUNT, KILL, FAIL, FAIL_ONCE };
-enum { WRITES = 1, SYNCS = 2, NAMES = 4, CREATIONS = 8 };
+enum { WRITES = 1, SYNCS = 2, NAMES = 4, CREATIONS = 8, REMOVALS = 16 };
 
 static char folder[PATH_MAX];
 static volatile int *counter;
@@ -99,7 +99,7 @@ int mkdir(const char *path, mode_t permissions) {
     return REAL(int, mkdir, const char *, mode_t)(path, permissions);
 }
 int unlink(const char *path) {
-    if (faulty_path(path, CREATIONS)) return -1;
+    if (faulty_path(path, REMOVALS)) return -1;
     return REAL(int, unlink, const char *)(path);
 }
 int open64(const char *path, int flags, ...) {

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from clearhead.io.atomic import remove_leftovers
 from clearhead.io.locks import writer_lock
 from clearhead.io.pickle import read_pickle
 from clearhead.io.safetensors import shards, write_weights
@@ -29,6 +30,7 @@ def convert(folder: Path) -> Path:
     with writer_lock(target):
         if target.exists():
             raise ValueError(f"{target} exists already; nothing was changed")
+        remove_leftovers(target)
         tensors: dict[str, Tensor] = {}
         for path in _pickles(folder):
             tensors |= _read_pickle(path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clearhead.io.atomic import atomic_file, has_content
+from clearhead.io.atomic import atomic_file, has_content, remove_leftovers
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 from clearhead.retrieval.exact import TopRows, best, score_rows, search_exact
@@ -53,6 +53,8 @@ def open_graph(folder: Path, stored: StoredRows) -> Any:
                 stored.graph = identity, graph
                 return graph
     with writer_lock(folder):
+        for name in (GRAPH, GRAPH_STATE):
+            remove_leftovers(folder / name)
         graph = new()
         if _is_intact(folder):
             with contextlib.suppress(RuntimeError):

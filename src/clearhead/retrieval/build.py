@@ -13,7 +13,14 @@ import numpy as np
 
 from clearhead.corpus.encode import EncodingStats, ResumeError, changed_setting, locate_errors, run_settings
 from clearhead.data.corpus import Corpus, check_keep
-from clearhead.io.atomic import check_not_input, error_path, hidden_sibling, replace_folder, restore_folder
+from clearhead.io.atomic import (
+    check_not_input,
+    error_path,
+    hidden_sibling,
+    remove_leftovers,
+    replace_folder,
+    restore_folder,
+)
 from clearhead.io.json import read_json
 from clearhead.io.locks import LOCK_NAME, writer_lock
 from clearhead.pipelines.text_encoder import TextEncoder
@@ -185,11 +192,16 @@ def append_to_index(
                 f"{folder} keeps the columns {', '.join(manifest.columns) or '(none)'}, and these documents have "
                 f"{', '.join(corpus.keep) or '(none)'}; give the same ones with --keep"
             )
+        for name in (MANIFEST, PENDING):
+            remove_leftovers(folder / name)
+        run = _Run(encoder, corpus, folder, manifest, options, on_step)
+        if (finished := run.finished()) is not None:
+            (folder / PENDING).unlink()
+            return finished
         if not options.resume and (folder / PENDING).exists():
             if not options.overwrite:
                 raise _interrupted(folder, folder)
             (folder / PENDING).unlink()
-        run = _Run(encoder, corpus, folder, manifest, options, on_step)
         stats, manifest = run.write()
         manifest.write(folder / MANIFEST)  # from here on, the new rows exist
         (folder / PENDING).unlink(missing_ok=True)
@@ -248,25 +260,54 @@ class _Run:
             writer.close()
         return stats, manifest
 
+    def finished(self) -> EncodingStats | None:
+        """Return the statistics of a run that was killed when the index had its rows, before it removed `PENDING`.
+
+        Raises:
+            ResumeError: there is such a run, which only --resume completes: any other run would add its rows again.
+        """
+        if not (self._folder / PENDING).exists():
+            return None
+        manifest = read_manifest(self._folder, PENDING)
+        if (manifest.rows, manifest.files) != (self._start.rows, self._start.files):
+            return None
+        if not self._options.resume:
+            raise ResumeError(
+                f"{self._folder} has all documents of an interrupted run; complete it with --resume, which adds none"
+            )
+        self._describe(manifest.settings.get("rows_before"))
+        return self._stats(manifest)
+
     def _empty_vectors(self) -> Vectors:
         return np.empty((0, self._start.width), np.float32)
 
     def _resumed(self) -> tuple[EncodingStats, Manifest]:
         """Return the statistics and the rows of an interrupted run, or of none."""
-        if self._corpus.can_reread:
-            self._settings = run_settings(self._encoder, self._corpus, self._encode, self._options.window_texts)
-            self._settings |= {"dtype": self._start.dtype, "rows_before": self._start.rows}
+        self._describe(self._start.rows)
         if not (self._options.resume and (self._folder / PENDING).exists()):
             return EncodingStats(), self._start
-        from_scratch = "with --overwrite instead of --resume, the run starts from scratch"
         manifest = read_manifest(self._folder, PENDING)
+        return self._stats(manifest), dataclasses.replace(manifest, settings={})
+
+    def _describe(self, rows_before: Any) -> None:
+        """Set the settings that must be the same to resume the run."""
+        if self._corpus.can_reread:
+            self._settings = run_settings(self._encoder, self._corpus, self._encode, self._options.window_texts)
+            self._settings |= {"dtype": self._start.dtype, "rows_before": rows_before}
+
+    def _stats(self, manifest: Manifest) -> EncodingStats:
+        """Return the statistics of an interrupted run.
+
+        Raises:
+            ResumeError: it has other settings, or its file is damaged.
+        """
+        from_scratch = "with --overwrite instead of --resume, the run starts from scratch"
         if change := changed_setting(manifest.settings, self._settings):
             raise ResumeError(f"{self._folder} cannot be resumed: {change}; {from_scratch}")
         try:
-            stats = EncodingStats(**manifest.settings["stats"])
+            return EncodingStats(**manifest.settings["stats"])
         except (KeyError, TypeError):
             raise ResumeError(f"{self._folder / PENDING} is damaged; {from_scratch}") from None
-        return stats, dataclasses.replace(manifest, settings={})
 
 
 def _checked(corpus: Corpus, start: int) -> Iterator[str]:

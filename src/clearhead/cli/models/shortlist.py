@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from clearhead.io.atomic import remove_leftovers
 from clearhead.io.locks import folder_lock
 
 
@@ -26,6 +27,7 @@ def shortlist(
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give the folder of a model")
     context.with_resource(folder_lock(folder))
+    remove_leftovers(folder / FILE)
     model = TextToText.from_pretrained(folder, precision="float32", device="cpu", shortlist=False)
     records = Records({"source": source, "target": target}, fields=["source", "target"])
     texts = ((record.values["source"], record.values["target"]) for record in records)

@@ -10,6 +10,7 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.text.encode import ErrorsOption
+from clearhead.io.atomic import remove_leftovers
 from clearhead.io.locks import LOCK_NAME, folder_lock
 
 tokenizer = typer.Typer(no_args_is_help=True, help="Train tokenizers.")
@@ -79,6 +80,8 @@ def train(
     if not output.parent.is_dir():
         raise ValueError(f"{output}: the folder {output.parent} does not exist")
     context.with_resource(folder_lock(output))
+    for name in _FILES:
+        remove_leftovers(output / name)
     _check_folder(output)
     corpus = Corpus(sources, column=column, errors=errors.value)
     from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
