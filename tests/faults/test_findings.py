@@ -1,0 +1,81 @@
+"""What the injected faults found: temporary files that stayed, and an append that was nearly complete."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from support.command import clearhead, refused
+
+from clearhead import Index, TextEncoder
+from clearhead.retrieval.manifest import MANIFEST, PENDING
+
+
+@pytest.fixture
+def index(tiny_bert, tmp_path):
+    encoder = TextEncoder.from_pretrained(tiny_bert, precision="float32", device="cpu")
+    (tmp_path / "new.txt").write_text("the old bridge\nwas closed\n")
+    return Index.build(encoder, ["hello world"], tmp_path / "index")
+
+
+def append(index, *flags):
+    return ("index", "--append", "-o", index.folder, index.folder.parent / "new.txt", "-q", *flags)
+
+
+def end_before_removal():
+    """End this process when it removes the note of its run."""
+    unlink = Path.unlink
+
+    def end(path, **options):
+        if path.name == PENDING:
+            os._exit(9)
+        unlink(path, **options)
+
+    Path.unlink = end
+
+
+def test_append_that_was_killed_before_its_note_was_removed(index, tmp_path):
+    complete = shutil.copytree(index.folder, tmp_path / "complete")
+    assert clearhead("index", "--append", "-o", complete, tmp_path / "new.txt", "-q")[0] == 0
+
+    assert clearhead(*append(index), hook=end_before_removal)[0] == 9
+    assert len(Index.open(index.folder)) == 3
+    assert "has all documents of an interrupted run; complete it with --resume" in refused(*append(index))
+    assert "complete it with --resume" in refused(*append(index, "--overwrite"))
+    other = tmp_path / "other.txt"
+    other.write_text("another text\n")
+    assert "cannot be resumed" in refused("index", "--append", "-o", index.folder, other, "--resume")
+    assert clearhead(*append(index, "--resume"))[0] == 0
+    assert not (index.folder / PENDING).exists()
+    for name in ("documents.jsonl", "vectors.float32"):
+        assert (index.folder / name).read_bytes() == (complete / name).read_bytes()
+    assert len(Index.open(index.folder)) == 3
+
+
+def test_temporary_files_of_an_index_are_removed(index):
+    for name in (MANIFEST, PENDING):
+        (index.folder / f".{name}.abcdefgh.part").write_text("{")
+    (index.folder / ".graph.usearch.abcdefgh.part").write_text("x")
+    assert clearhead(*append(index))[0] == 0
+    index = Index.open(index.folder, index.encoder)
+    assert index.search("hello", approximate=True)
+    assert not list(index.folder.glob(".*.part"))
+    assert len(json.loads((index.folder / MANIFEST).read_text())["files"]) == 5
+
+
+def test_convert_removes_the_temporary_file_of_a_killed_run(tmp_path):
+    torch.save({"weight": torch.ones(2)}, tmp_path / "pytorch_model.bin")
+    (tmp_path / ".model.safetensors.abcdefgh.part").write_text("x")
+    assert clearhead("convert", tmp_path)[0] == 0
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["model.safetensors", "pytorch_model.bin"]
+
+
+def test_tokenizer_train_continues_in_the_folder_of_a_killed_run(tmp_path):
+    (tmp_path / "texts.txt").write_text("the old bridge\n" * 9)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".tokenizer.json.abcdefgh.part").write_text("{")
+    arguments = ("tokenizer", "train", tmp_path / "texts.txt", "-o", tmp_path / "out", "--vocab-size", 300)
+    assert clearhead(*arguments)[0] == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
