@@ -80,9 +80,7 @@ def train(
     if not output.parent.is_dir():
         raise ValueError(f"{output}: the folder {output.parent} does not exist")
     context.with_resource(folder_lock(output))
-    for name in _FILES:
-        remove_leftovers(output / name)
-    _check_folder(output)
+    _prepare_folder(output)
     corpus = Corpus(sources, column=column, errors=errors.value)
     from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
 
@@ -98,8 +96,14 @@ def train(
         typer.echo(f"{size:,} tokens, {ratio:.2f} per word, to {output}")
 
 
-def _check_folder(folder: Path) -> None:
-    """Raise a ValueError for a folder with other files, which would not match the new tokenizer."""
+def _prepare_folder(folder: Path) -> None:
+    """Remove the temporary files of a killed run.
+
+    Raises:
+        ValueError: the folder has other files, which would not match the new tokenizer.
+    """
+    for name in _FILES:
+        remove_leftovers(folder / name)
     others = sorted(path.name for path in folder.iterdir() if path.name not in _FILES)
     if others:
         raise ValueError(f"{folder} contains {others[0]}; give a new or empty folder")
