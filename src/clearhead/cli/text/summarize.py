@@ -81,10 +81,11 @@ def summarize(
     from clearhead.finite import error_context
     from clearhead.pipelines.summarizer import summarize as summarize_text
     from clearhead.pipelines.text_to_text import TextToText
+    from clearhead.runtime.precision import strict_precision
     from clearhead.runtime.progress import token_progress
 
-    summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
-    options.check_precision(precision, summarizer.precision.name, strict)
+    with strict_precision(strict):
+        summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
     generation: GenerationOptions = {
         "beam_size": beam_size,
         "max_new_tokens": max_new_tokens,
