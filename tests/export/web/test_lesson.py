@@ -166,7 +166,7 @@ def test_numbers_of_the_shipped_translator(shipped, opened):
         for token, head in ((1, 0), (5, 3)):
             check_numbers(page, pipeline.model, tokens.ids, token, head)
         check_decoder(page, pipeline.model, tokens.ids, list(output.token_ids), 3)
-        href = page.locator("#chapter-3 .code a").get_attribute("href")
+        href = page.locator("#chapter-3 .code a").first.get_attribute("href")
         assert href.endswith("/blob/main/src/clearhead/equations/attention.py")
         link = page.locator("#chapter-3 .code").get_by_role("link", name="weighted_sum", exact=True)
         path, line = link.get_attribute("href").split("/blob/main/")[1].split("#L")

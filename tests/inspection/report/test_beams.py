@@ -70,7 +70,8 @@ def test_arrow_keys_move_along_the_tree(opened, translation):
     assert page.locator(".node[tabindex='0']").count() == 1
     page.locator(".node").first.focus()
     first = translation["tree"][0]
-    assert page.evaluate(focused).startswith(f"{first[0]['token'].removeprefix('▁')}: {first[0]['log_prob']:.3f}")
+    log_prob = f"{first[0]['log_prob']:.3f}".replace("-", "−")
+    assert page.evaluate(focused).startswith(f"{first[0]['token'].removeprefix('▁')}: {log_prob}")
     page.keyboard.press("ArrowDown")
     assert page.evaluate(focused).startswith(f"{first[1]['token'].removeprefix('▁')}: {first[1]['log_prob']:.3f}")
     page.keyboard.press("ArrowUp")
