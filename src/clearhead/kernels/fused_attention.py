@@ -25,7 +25,7 @@ def fused_attention(call: AttentionCall) -> Tensor:
     if mask.float_bias() is None:
         allowed = mask.allowed(call.queries, q.device)
         values = _sdpa(call, allowed)
-        if q.device.type == "cuda" and q.element_size() == 2:
+        if allowed is not None and q.device.type == "cuda" and q.element_size() == 2:
             # cuDNN's kernel averages the values where a mask covers a whole row
             values = values.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
         return values
