@@ -1,6 +1,6 @@
 """Build the files of the web page of `clearhead export --to web`: `python web/build.py`, or `make web`.
 
-npm installs ONNX Runtime Web and esbuild from the lock file. The result is part of the wheel and not of the repository.
+npm installs the packages from the lock file. The result is part of the wheel and not of the repository.
 """
 
 import json
@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-PACKAGES = ("node_modules/onnxruntime-web", "node_modules/esbuild")
+PACKAGES = tuple(f"node_modules/{name}" for name in ("onnxruntime-web", "onnxruntime-web-scalar", "fflate", "esbuild"))
 
 
 def build() -> str | None:
-    """Install ONNX Runtime Web and esbuild from the lock file, and write the files of the page.
+    """Install the packages of the lock file, and write the files of the page.
 
     Returns:
         None, or the reason why they cannot be built.

@@ -1,12 +1,14 @@
 """Compare a web export of a translator, in headless Chromium, with the model in Python.
 
-Usage: python benchmarks/accuracy/web.py PAGE SOURCE [REFERENCES] [--model MODEL] [--lines 200] [--json FILE]
+Usage: python benchmarks/accuracy/web.py PAGE SOURCE [REFERENCES] [--model MODEL] [--lines 200] [--without-simd]
+       [--json FILE]
 
 PAGE is a folder of `clearhead export MODEL PAGE --to web`. The first LINES lines of SOURCE are translated greedily and
 with 5 beams, by the page and by Clearhead in float32. The benchmark reports the number of identical outputs, BLEU of
 both against REFERENCES, the largest difference of an attention weight, the downloaded bytes, the time until the first
 translation with an empty cache, the median and largest time of a sentence, and the time from the last key until the
-page has drawn a sentence of ten words. Run it on an idle machine.
+page has drawn a sentence of ten words. With --without-simd, Chromium runs as on a processor without SSE 4.1, which has
+no WebAssembly SIMD. Run it on an idle machine.
 """
 
 import argparse
@@ -97,6 +99,7 @@ def main() -> None:
     parser.add_argument("references", type=Path, nargs="?")
     parser.add_argument("--model", default=hub.TRANSLATOR)
     parser.add_argument("--lines", type=int, default=200)
+    parser.add_argument("--without-simd", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     texts = args.source.read_text(encoding="utf-8").split("\n")[: args.lines]
@@ -107,7 +110,8 @@ def main() -> None:
     with sync_playwright() as playwright, page_server(args.page, 0) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         executable = shutil.which("chromium") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        flags = ["--no-sandbox", "--disable-gpu", *(["--js-flags=--no-enable-sse4-1"] if args.without_simd else [])]
+        browser = playwright.chromium.launch(executable_path=executable, args=flags)
         address = f"http://127.0.0.1:{server.server_port}/"
         results, seconds, downloaded = measure(browser.new_page(), address, texts)
         version = browser.version

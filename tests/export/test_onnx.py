@@ -259,7 +259,7 @@ def test_invalid_exports_are_refused(bert, tmp_path):
         err = refused("export", folder, tmp_path / "a", "--to", to, "--texts", tmp_path / "empty.txt")
         assert "no text to compare the export on" in err
     err = refused("translate", "--runtime", "onnx")
-    assert "export.json" in err
+    assert "has no export.json. Run `clearhead export MODEL OUT --to onnx`, and use OUT as the model" in err
     for options in (("--precision", "bfloat16"), ("--device", "cuda")):
         err = refused("translate", "--model", graphs, "--runtime", "onnx", *options)
         assert f"computes in float32 on the CPU; got {'bfloat16' if '--precision' in options else 'auto'!r}" in err

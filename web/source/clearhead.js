@@ -22,46 +22,49 @@ import { readFolder } from "./files.js";
 // The smallest module with an instruction of WebAssembly SIMD: i8x16.splat.
 const SIMD = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11);
 
-/** Return what this browser lacks to run a model; null if it lacks nothing. */
+/** Return what this browser lacks to run a model fast; null if it lacks nothing. */
 export function missingFeature() {
-  if (typeof WebAssembly === "undefined") return "WebAssembly";
   if (!WebAssembly.validate(SIMD)) return "WebAssembly SIMD";
   try {
     new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true }); // the runtime asks for it, with one thread too
   } catch {
     return "shared WebAssembly memory";
   }
-  return typeof DecompressionStream === "undefined" ? "DecompressionStream" : null;
+  return null;
 }
 
 /**
  * Load a model from a folder of `clearhead export --to web`.
  *
- * `onProgress` receives the number of bytes so far. Rejects if a file cannot be loaded or the browser is too old.
+ * `onProgress` receives the number of bytes so far. Rejects if a file cannot be loaded, and with a NotSupportedError if
+ * the browser has no WebAssembly. Without WebAssembly SIMD or shared memory, a slower runtime is loaded.
  */
 export async function load(folder = ".", { onProgress } = {}) {
-  const missing = missingFeature();
-  if (missing) throw new Error(`This browser has no ${missing}. Use a version of 2023 or later`);
-  const code = URL.createObjectURL(new Blob([WORKER_CODE], { type: "text/javascript" }));
-  const remote = new Remote(new Worker(code));
+  if (typeof WebAssembly === "undefined") throw new DOMException("this browser has no WebAssembly, or it is turned off", "NotSupportedError");
+  const isSlow = missingFeature() !== null;
+  const files = readFolder(folder, isSlow ? ["runtime_scalar.wasm.gz", "worker_scalar.js.gz"] : ["runtime.wasm.gz"], onProgress);
+  let remote = isSlow ? null : new Remote(WORKER_CODE);
+  const start = async () => {
+    const [runtime, code] = await files.own;
+    remote ??= new Remote(code);
+    await remote.call("start", [runtime], { transfer: [runtime.buffer] });
+  };
   try {
-    const { runtime, files } = readFolder(folder, onProgress);
-    const started = runtime.then((bytes) => remote.call("start", [bytes], { transfer: [bytes.buffer] }));
-    const [content] = await Promise.all([files, started]); // the runtime starts while the weights arrive
+    const [content] = await Promise.all([files.model, start()]); // the runtime starts while the weights arrive
     const transfer = Object.values(content).map(({ buffer }) => buffer);
     return new Model(remote, await remote.call("load", [content], { transfer }));
   } catch (error) {
-    remote.close();
+    remote?.close();
     throw error;
-  } finally {
-    URL.revokeObjectURL(code);
   }
 }
 
 /** Calls of functions in a worker. */
 class Remote {
-  constructor(worker) {
-    this.worker = worker;
+  constructor(code) {
+    const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+    const worker = (this.worker = new Worker(address));
+    URL.revokeObjectURL(address);
     this.waiting = new Map();
     this.count = 0;
     worker.onmessage = ({ data: { id, result, error } }) => {

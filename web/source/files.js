@@ -1,5 +1,7 @@
 // The files of a folder: from a server, or as scripts from the disk, where a page may not fetch.
 
+import { gunzipSync } from "fflate";
+
 const LOADED = new Map();
 
 /** Return the bytes of a file; `onBytes` receives the number of bytes of each part that arrives. */
@@ -31,16 +33,17 @@ const isGzip = (bytes) => bytes[0] === 0x1f && bytes[1] === 0x8b; // some server
 
 async function unpack(bytes) {
   if (!isGzip(bytes)) return bytes;
+  if (typeof DecompressionStream === "undefined") return gunzipSync(bytes);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 /**
- * Return promises of the bytes of the runtime, and of {name: bytes} of the model's files, in an exported folder.
+ * Return promises of the bytes of the given files, and of {name: bytes} of the model's files, in an exported folder.
  *
  * `onProgress` receives the number of bytes so far.
  */
-export function readFolder(folder, onProgress = () => {}) {
+export function readFolder(folder, paths, onProgress = () => {}) {
   const fromDisk = new URL(folder, document.baseURI).protocol === "file:";
   let total = 0;
   const onBytes = (bytes) => onProgress((total += bytes));
@@ -56,5 +59,5 @@ export function readFolder(folder, onProgress = () => {}) {
     const { kind } = JSON.parse(new TextDecoder().decode(files["model.json"]));
     return kind === "encoder" ? files : { ...files, "decoder.onnx": await read("model/decoder.onnx") };
   };
-  return { runtime: read("runtime.wasm.gz"), files: readModel() };
+  return { own: Promise.all(paths.map(read)), model: readModel() };
 }

@@ -120,15 +120,3 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 TRANSLATOR = "tatoeba-en-de"
-
-
-def check_precision(requested: PrecisionOption, used: str, strict: bool) -> None:
-    """Raise a ValueError with `strict` if a model computes in another precision than --precision.
-
-    Args:
-        requested: the value of --precision.
-        used: name of the pipeline's precision.
-        strict: the value of --strict.
-    """
-    if strict and requested.value not in ("auto", used):
-        raise ValueError(f"--strict: the model would compute in {used}, not in {requested.value}")

@@ -23,7 +23,12 @@ def fused_attention(call: AttentionCall) -> Tensor:
     if mask.only_causal and call.queries == mask.length:
         return _sdpa(call, is_causal=True)
     if mask.float_bias() is None:
-        return _sdpa(call, mask.allowed(call.queries, q.device))
+        allowed = mask.allowed(call.queries, q.device)
+        values = _sdpa(call, allowed)
+        if allowed is not None and q.device.type == "cuda" and q.element_size() == 2:
+            # cuDNN's kernel averages the values where a mask covers a whole row
+            values = values.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
+        return values
     # in float32: a finite −1e9 would become −∞ in float16
     bias = masks.additive(mask, call.queries, torch.promote_types(q.dtype, torch.float32))
     if not torch.is_grad_enabled():

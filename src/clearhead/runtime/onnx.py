@@ -93,6 +93,11 @@ class OnnxSeq2Seq:
     device = torch.device("cpu")
 
     def __init__(self, folder: Path) -> None:
+        if not (folder / MANIFEST).is_file():
+            raise ValueError(
+                f"{folder} is not an export for ONNX Runtime: it has no {MANIFEST}. "
+                "Run `clearhead export MODEL OUT --to onnx`, and use OUT as the model"
+            )
         config = read_json(folder / MANIFEST).get("plan")
         if not isinstance(config, dict) or "eos_ids" not in config:
             raise ValueError(f"{folder / MANIFEST} has no config of an encoder–decoder; export the model again")

@@ -3,8 +3,10 @@
 To add one, such as an 8-bit kernel, write a `LinearConverter` in a file of `converters/` and add a `Precision` here.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -20,6 +22,8 @@ from clearhead.runtime.int8.files import is_accurate
 from clearhead.runtime.int8.gptq import QuantizedWeight
 
 log = logging.getLogger(__name__)
+
+_is_strict: ContextVar[bool] = ContextVar("is_strict", default=False)
 
 
 @runtime_checkable
@@ -132,6 +136,24 @@ def cpu_precisions() -> list[str]:
     ]
 
 
+@contextlib.contextmanager
+def strict_precision(strict: bool = True) -> Iterator[None]:
+    """Raise an error in this context if a model cannot run in the precision that was requested.
+
+    Args:
+        strict: False changes nothing.
+
+    >>> with strict_precision():
+    ...     choose_precision("float32", torch.device("cpu")).name
+    'float32'
+    """
+    token = _is_strict.set(strict or _is_strict.get())
+    try:
+        yield
+    finally:
+        _is_strict.reset(token)
+
+
 def choose_precision(
     precision: str,
     device: torch.device,
@@ -144,7 +166,7 @@ def choose_precision(
 
     "auto" is "int8" only if the model has a file of 8-bit weights that were measured to be accurate, and if the
     processor has no AMX, with which bfloat16 is faster. If the model cannot run in a precision there, a warning says
-    why, and "auto" is returned in its place.
+    why, and "auto" is returned in its place; `strict_precision` makes this an error.
 
     Args:
         precision: a name of `precision_names`.
@@ -154,7 +176,7 @@ def choose_precision(
         compile: whether the model will be compiled: "auto" then chooses among the precisions that are compilable.
 
     Raises:
-        ValueError: an unknown precision.
+        ValueError: an unknown precision, or one that is not available within `strict_precision`.
 
     >>> choose_precision("float32", torch.device("cpu")).dtype
     torch.float32
@@ -173,5 +195,7 @@ def choose_precision(
     reason = chosen.why_unavailable(model, device)
     if reason is None:
         return chosen
+    if _is_strict.get():
+        raise ValueError(f"{precision} is not available: {reason}. Use another precision, such as {fastest.name}")
     log.warning("%s is not available: %s. Computing in %s.", precision, reason, fastest.name)
     return fastest

@@ -14,6 +14,7 @@ from clearhead.pipelines.text_to_text import TextToText
 from clearhead.retrieval.index import Index
 from clearhead.retrieval.manifest import is_index
 from clearhead.runtime.int8.seq2seq import FusedDecoder
+from clearhead.runtime.precision import strict_precision
 from clearhead.serve.handlers import HANDLERS
 from clearhead.serve.handlers.base import Handler
 from clearhead.serve.handlers.generation import GenerationHandler
@@ -134,8 +135,8 @@ def load_model(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> Lo
     folder = hub.resolve_model(spec.source)
     if spec.tasks and checkpoint_type(folder) != "seq2seq":
         raise ValueError("--task is only for encoder–decoders")
-    pipeline = load_pipeline(folder, precision=settings.precision, device=settings.device, adapter=spec.adapter)
-    _check_precision(spec, pipeline, settings)
+    with strict_precision(settings.strict):
+        pipeline = load_pipeline(folder, precision=settings.precision, device=settings.device, adapter=spec.adapter)
     pipeline.name = spec.name  # clients must not see the path
     _add_pass_hooks(pipeline, on_pass)
     supported = [handler for handler in HANDLERS if isinstance(pipeline, handler.pipeline_types)]
@@ -152,19 +153,12 @@ def _load_index(spec: ModelSpec, settings: Settings, on_pass: PassCallback) -> L
     if spec.adapter:
         raise ValueError("--adapter is not for an index, which has its own adapters")
     precision = None if settings.precision == "auto" else settings.precision
-    index = Index.open(Path(spec.source).expanduser(), precision=precision, device=settings.device)
+    with strict_precision(settings.strict):
+        index = Index.open(Path(spec.source).expanduser(), precision=precision, device=settings.device)
     encoder = index.query_encoder
-    _check_precision(spec, encoder, settings)
     index.name = encoder.name = spec.name  # clients must not see the path
     _add_pass_hooks(encoder, on_pass)
     return LoadedModel(spec.name, {SearchHandler.task: SearchHandler(index, settings)})
-
-
-def _check_precision(spec: ModelSpec, pipeline: Pipeline, settings: Settings) -> None:
-    if settings.strict and settings.precision not in ("auto", pipeline.precision.name):
-        raise ValueError(
-            f"--strict: {spec.name} would compute in {pipeline.precision.name}, not in {settings.precision}"
-        )
 
 
 def _default_tasks(pipeline: TextToText) -> list[str]:

@@ -55,7 +55,7 @@ def opened(browser):
     """Open an address; fail if the console has a message or the page requests another host."""
     contexts, messages = [], []
 
-    def open_page(address, name="index.html", *, allowed=(), wait=web.READY, script=None, **options):
+    def open_page(address, name="index.html", *, browser=browser, allowed=(), wait=web.READY, script=None, **options):
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()

@@ -141,6 +141,45 @@ def test_switch_off(page, tiny_pipeline, source, shown, part):
     assert page.locator(".tile.off").count() == page.locator("[data-key^='tile 1 ']").count()
 
 
+def test_a_change_shows_at_once_and_the_next_one_counts(short, opened, tiny_pipeline, source, shown):
+    """Switches and the list of changes do not wait for the model, and no click is lost meanwhile."""
+    model, hold = tiny_pipeline.model, "window.held = null; const own = Worker.prototype.postMessage;"
+    hold += "Worker.prototype.postMessage = function (...given) {"
+    hold += "  held ? held.push(() => own.apply(this, given)) : own.apply(this, given); };"
+    release = "() => { const calls = held; window.held = null; for (const call of calls) call(); }"
+    with web.served(short) as address:
+        page = opened(address, script=hold)
+        page.locator("#beams").select_option("1")
+        web.type_text(page, TEXT)
+        head, layer = page.get_by_role("switch", name="This head"), page.get_by_role("switch", name="The whole")
+        page.evaluate("window.held = []")
+        head.click()
+        assert head.get_attribute("aria-checked") == "false"
+        assert "head 1 is off" in page.locator("#changes").inner_text()
+        layer.click()
+        page.get_by_role("button", name="Mask “bridge”").click()
+        assert page.locator("#change-list li").count() == 3
+        page.get_by_role("button", name="Undo: decoder layer 3 is off").click()
+        assert [head.get_attribute("aria-checked"), layer.get_attribute("aria-checked")] == ["false", "true"]
+        assert page.locator("#source .masked").inner_text() == "bridge"
+        page.evaluate(release)
+        keep = torch.ones(1, len(source), dtype=torch.bool)
+        keep[0, web.chips(page, "source").index("bridge")] = False
+        with heads_off(model, [{"part": "cross", "layer": 2, "head": 0}]):
+            shown(page, greedy(model, source, [], LENGTH, EOS, masks.padding(keep)))
+        assert page.locator("#change-list li").count() == 2
+
+
+def test_a_click_under_way_is_not_lost_when_results_appear(page):
+    switch = page.get_by_role("switch", name="This head")
+    switch.hover()
+    page.mouse.down()
+    page.locator("#beams").evaluate("(one) => { one.value = '2'; one.dispatchEvent(new Event('change')); }")
+    page.wait_for_selector(web.READY)
+    page.mouse.up()
+    assert switch.get_attribute("aria-checked") == "false"
+
+
 def test_masked_source_token(page, tiny_pipeline, source, shown):
     model = tiny_pipeline.model
     page.locator("#source button").nth(2).click()

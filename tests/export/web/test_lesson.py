@@ -166,9 +166,13 @@ def test_numbers_of_the_shipped_translator(shipped, opened):
         for token, head in ((1, 0), (5, 3)):
             check_numbers(page, pipeline.model, tokens.ids, token, head)
         check_decoder(page, pipeline.model, tokens.ids, list(output.token_ids), 3)
-        href = page.locator("#chapter-3 .code a").get_attribute("href")
+        href = page.locator("#chapter-3 .code a").first.get_attribute("href")
         assert href.endswith("/blob/main/src/clearhead/equations/attention.py")
-    downloaded = [path for path in shipped.rglob("*") if path.is_file() and "disk" not in path.parts]
+        link = page.locator("#chapter-3 .code").get_by_role("link", name="weighted_sum", exact=True)
+        path, line = link.get_attribute("href").split("/blob/main/")[1].split("#L")
+        assert (ROOT / path).read_text(encoding="utf-8").splitlines()[int(line) - 1].startswith("def weighted_sum(")
+    files = [path for path in shipped.rglob("*") if path.is_file() and "scalar" not in path.name]
+    downloaded = [path for path in files if "disk" not in path.parts]
     assert sum(path.stat().st_size for path in downloaded) <= 30e6
 
 
@@ -246,6 +250,26 @@ def test_any_text(short, opened):
         page.locator("#text").fill("word " * 5000)
         page.wait_for_selector(web.READY)
         assert page.locator("#note").inner_text().startswith("The lesson uses the beginning of your text")
+        for text, unit in (
+            ("extraordinary " * 30, "extraordinary "),
+            ("👩‍👩‍👧" * 40, "👩‍👩‍👧"),
+            ("e\u0301" * 150, "e\u0301"),
+        ):
+            web.type_text(page, text)
+            used = page.locator("#chapter-1 .big").inner_text()
+            assert f"{used} " == unit * len(used.split()) or used == unit * (len(used) // len(unit))
+            assert 0 < len(used) < len(text)
+
+
+def test_an_empty_text_has_a_note_until_something_is_typed(short, opened):
+    with web.served(short) as address:
+        page = opened(address, "lesson.html")
+        web.type_text(page, "")
+        assert page.locator("#note").inner_text() == "Type a sentence to see its numbers."
+        page.locator("#text").evaluate("(one) => { one.value = 'Hi'; one.dispatchEvent(new Event('input')); }")
+        assert page.locator("#note").inner_text() == ""
+        page.wait_for_selector(web.READY)
+        assert page.locator("#chapter-1 .big").inner_text() == "Hi"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -46,14 +46,6 @@ def test_missing_weights_are_one_line_and_can_be_loaded_again(tiny, tmp_path, op
         assert page.locator("#failure").is_hidden()
 
 
-def test_browser_without_simd_is_told_so(tiny, opened):
-    script = "WebAssembly.validate = () => false"
-    with web.served(tiny / "page") as address:
-        page = opened(address, wait="#failure:not([hidden])", script=script)
-        line = page.locator("#failure span").inner_text()
-        assert line == "The model was not loaded: This browser has no WebAssembly SIMD. Use a version of 2023 or later."
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1000, 2000])
 def test_nothing_is_cut_off(tiny, opened, width, scheme):

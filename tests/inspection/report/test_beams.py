@@ -69,10 +69,11 @@ def test_arrow_keys_move_along_the_tree(opened, translation):
     focused = "document.activeElement.getAttribute('aria-label')"
     assert page.locator(".node[tabindex='0']").count() == 1
     page.locator(".node").first.focus()
-    first = translation["tree"][0]
-    assert page.evaluate(focused).startswith(f"{first[0]['token'].removeprefix('▁')}: {first[0]['log_prob']:.3f}")
+    nodes = [(node["token"].removeprefix("▁"), f"{node['log_prob']:.3f}") for node in translation["tree"][0]]
+    names = [f"{token}: {log_prob.replace('-', '−')}" for token, log_prob in nodes]
+    assert page.evaluate(focused).startswith(names[0])
     page.keyboard.press("ArrowDown")
-    assert page.evaluate(focused).startswith(f"{first[1]['token'].removeprefix('▁')}: {first[1]['log_prob']:.3f}")
+    assert page.evaluate(focused).startswith(names[1])
     page.keyboard.press("ArrowUp")
     for _ in range(len(translation["output_tokens"])):  # along the best output to its end
         page.keyboard.press("ArrowRight")

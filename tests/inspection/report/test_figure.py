@@ -208,6 +208,7 @@ def test_every_output_ends_in_tree(opened, translation):
     ends = page.locator(".node.end")
     assert ends.count() == len(translation["outputs"])
     labels = ends.evaluate_all("all => all.map((one) => one.getAttribute('aria-label'))")
-    assert labels[1].startswith(f"Output 2 ends with </s>: {translation['outputs'][1]['end']['log_prob']:.3f}")
+    log_prob = f"{translation['outputs'][1]['end']['log_prob']:.3f}".replace("-", "−")
+    assert labels[1].startswith(f"Output 2 ends with </s>: {log_prob}")
     links = sum(map(len, translation["tree"])) + len(translation["outputs"])
     assert page.locator(".link").count() == links

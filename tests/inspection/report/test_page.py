@@ -64,7 +64,7 @@ def test_opens_from_disk_and_every_section_works(opened, translation):
         assert page.locator(f"#attention-view button[data-part={part}]").get_attribute("aria-pressed") == "true"
     page.locator(".node").first.focus()
     assert page.locator("#tip").is_visible()
-    assert f"{translation['tree'][0][0]['log_prob']:.3f}" in page.locator("#tip").inner_text()
+    assert f"{translation['tree'][0][0]['log_prob']:.3f}".replace("-", "−") in page.locator("#tip").inner_text()
     page.keyboard.press("Escape")
     assert not page.locator("#tip").is_visible()
     assert page.locator("#word-view tbody tr").count() == len(translation["output_tokens"])

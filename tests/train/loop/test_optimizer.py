@@ -45,6 +45,14 @@ def test_orthogonalized_matrices_have_singular_values_near_1_and_the_same_direct
         torch.testing.assert_close(inner, values.diag(), rtol=0, atol=1e-6)
 
 
+def test_bfloat16_gives_the_same_directions():
+    torch.manual_seed(0)
+    matrices = [torch.randn(32, 48), torch.randn(16, 16)]
+    for exact, rounded in zip(orthogonalize(matrices), orthogonalize(matrices, torch.bfloat16), strict=True):
+        assert rounded.dtype == torch.float32
+        torch.testing.assert_close(rounded, exact, rtol=0, atol=0.03)
+
+
 def test_update_equals_torch_muon():
     torch.manual_seed(0)
     weight = torch.nn.Parameter(torch.randn(6, 4))

@@ -1,5 +1,5 @@
 // The lesson: seven chapters about one sentence, with the numbers that the model computes from it.
-import { element } from "@drawing/dom.js";
+import { element, graphemesOf } from "@drawing/dom.js";
 import { latest } from "../page/jobs.js";
 import { openPage } from "../page/loading.js";
 import { decoderChapter } from "./decoder.js";
@@ -12,6 +12,7 @@ import { tokensChapter } from "./tokens.js";
 
 const byId = (id) => document.getElementById(id);
 const MAX_CHARACTERS = 120, MAX_TOKENS = 32; // of the sentence: its tables stay readable
+const MAX_UNITS = 4000; // UTF-16 units that are divided into characters: an emoji may consist of many
 const MAX_OUTPUT = 40; // tokens of a target that are shown
 
 class Lesson {
@@ -25,7 +26,10 @@ class Lesson {
 
   start() {
     fillConstants(this.model);
-    byId("text").addEventListener("input", () => this.update({ isTyping: true }));
+    byId("text").addEventListener("input", () => {
+      if (!this.text && byId("text").value.trim()) byId("note").replaceChildren(); // it says to type a sentence
+      this.update({ isTyping: true });
+    });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     byId("lesson").hidden = false;
     return this.update();
@@ -50,17 +54,23 @@ class Lesson {
 
   /** Return the beginning of a text that has at most MAX_TOKENS tokens, with its tokens and hidden states. */
   async shorten(given, signal) {
-    let characters = Array.from(given).slice(0, MAX_CHARACTERS);
+    let characters = cutOf(graphemesOf(given.slice(0, MAX_UNITS)), MAX_CHARACTERS);
     for (;;) {
       const text = characters.join("").trim(), inspected = await this.model.inspect(text, { signal }), { length } = inspected.source.ids;
       if (length <= MAX_TOKENS || characters.length < 2) return { text, inspected };
-      characters = characters.slice(0, Math.max(1, Math.floor((characters.length * MAX_TOKENS) / length)));
+      characters = cutOf(characters, Math.max(1, Math.floor((characters.length * MAX_TOKENS) / length)));
     }
   }
 
   draw() {
     for (const chapter of this.chapters) chapter.update(this.state);
   }
+}
+
+/** Return the first characters of a text up to a number, and up to the end of a word if there is one. */
+function cutOf(characters, limit) {
+  const cut = characters.slice(0, limit), space = cut.lastIndexOf(" ");
+  return characters.length > limit && characters[limit] !== " " && space > 0 ? cut.slice(0, space) : cut;
 }
 
 /** Return the index of the longest token that is a word: a good first choice. */
@@ -74,7 +84,7 @@ function firstTokens(result) {
   return { ...result, tokens: result.tokens.slice(0, MAX_OUTPUT), ids: result.ids.slice(0, MAX_OUTPUT) };
 }
 
-/** Fill in the sizes of the model, and link the names of the functions that compute a chapter to their files. */
+/** Fill in the sizes of the model, and link the names of the functions that compute a chapter to their lines. */
 function fillConstants({ sizes, generation, lesson, repository }) {
   const width = lesson.norm.gamma.length, { heads, layers } = sizes.encoder;
   const ACTIVATIONS = { relu: "ReLU", gelu: "GELU", gelu_tanh: "GELU", silu: "SiLU" };
@@ -86,8 +96,8 @@ function fillConstants({ sizes, generation, lesson, repository }) {
   for (const node of document.querySelectorAll("[data-fill]")) node.textContent = constants[node.dataset.fill];
   for (const node of document.querySelectorAll("[data-positions]")) node.hidden = node.dataset.positions !== lesson.positions;
   if (!repository) return;
-  for (const node of document.querySelectorAll("[data-file]")) {
-    node.replaceChildren(element("a", { href: `${repository}/blob/main/${node.dataset.file}` }, ...node.childNodes));
+  for (const node of document.querySelectorAll("[data-code]")) {
+    node.replaceChildren(element("a", { href: `${repository}/blob/main/${node.dataset.code}` }, ...node.childNodes));
   }
 }
 

@@ -63,7 +63,7 @@ function candidateTable(candidates, beginnings, step, beams) {
     return element("tr", { class: verdict === "dropped" ? "faded" : "" }, element("td", { class: "text" }, element("bdi", {}, beginnings[parent] ?? "")), element("th", { scope: "row" }, element("bdi", {}, display(token))),
       numberCell(Math.exp(logProb), { text: digits(Math.exp(logProb)).replace("e-", "e−") }), numberCell(score - logProb, { decimals: 2 }), numberCell(logProb, { decimals: 2 }), numberCell(score, { decimals: 2, className: "sum" }), element("td", { class: "verdict" }, verdict));
   });
-  const names = ["beam", "next token", "p", "sum before", "log p", "new sum", ""];
+  const names = ["beam", "next token", "P", "sum before", "log P", "new sum", ""];
   return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Candidates of step ${step + 1}` }, element("table", { class: "numbers candidates" }, element("caption", {}, `Step ${step + 1}: the best candidates`), element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows)));
 }
 
@@ -72,6 +72,6 @@ function outputTable(best, greedy, penalty, beams) {
   const line = (one, name) => element("tr", {}, element("th", { scope: "row" }, name), element("td", { class: "text" }, element("bdi", {}, one.text)), numberCell(sumOf(one), { decimals: 3 }), element("td", { class: "number" }, String(one.ids.length)), numberCell(one.score, { decimals: 3, className: "sum" }));
   const rows = best.hypotheses.map((one, rank) => line(one, String(rank + 1)));
   if (beams > 1) rows.push(line(greedy, "greedy"));
-  const names = ["rank", "output", "log P", "tokens T", penalty === 1 ? "score = log P ÷ T" : `score = log P ÷ T^${show(penalty, 1)}`];
+  const names = ["rank", "output", "log P", "tokens L", penalty === 1 ? "score = log P ÷ L" : `score = log P ÷ L^${show(penalty, 1)}`];
   return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Outputs" }, element("table", { class: "numbers outputs" }, element("caption", {}, "Outputs that ended, best first"), element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows)));
 }

@@ -21,7 +21,10 @@ export function attentionPanel({ parts, onRow, onEdit }) {
   const shown = Object.fromEntries(parts.map((part) => [part, { layer: 0, head: 0 }]));
   let part = parts[0], state = null, isFirst = true;
   const tabs = element("div", { class: "tabs", role: "group", "aria-label": "Type of attention" });
-  const hint = element("p", { class: "hint" }), tiles = element("div"), large = element("div", { class: "large" });
+  const hint = element("p", { class: "hint" }), tiles = element("div"), title = element("h3"), box = element("div");
+  // These buttons are never replaced: a click that is under way when results are drawn would be lost.
+  const switches = [control("switch head", "toggleHead"), control("switch layer", "toggleLayer")];
+  const large = element("div", { class: "large" }, title, element("div", { class: "switches" }, ...switches), box);
   const node = element("div", {}, ...(parts.length > 1 ? [tabs] : []), hint, element("div", { class: "attention" }, tiles, large));
 
   for (const one of parts) {
@@ -45,7 +48,7 @@ export function attentionPanel({ parts, onRow, onEdit }) {
     hint.textContent = EXPLANATIONS[part] + (long ? ` The first ${MAX_TOKENS} tokens are shown.` : "");
     if (!weights?.data.length) {
       tiles.replaceChildren();
-      large.replaceChildren();
+      large.hidden = true;
       return;
     }
     const selected = shown[part], row = state.chosen[part] ?? null, isOff = (layer, head) => edits.isHeadOff(part, layer, head) || edits.isLayerOff(part, layer);
@@ -54,27 +57,32 @@ export function attentionPanel({ parts, onRow, onEdit }) {
       draw();
     };
     redraw(tiles, headTiles({ weights, row, selected, isOff, onSelect }));
-    redraw(large, ...partsOfHead(weights, selected, row));
+    drawHead(weights, selected, row);
   }
 
-  function partsOfHead(weights, { layer, head }, row) {
+  function control(key, toggle) {
+    const onclick = () => {
+      state.edits[toggle](part, shown[part].layer, shown[part].head);
+      onEdit();
+    };
+    return element("button", { type: "button", class: "switch", role: "switch", "data-key": key, onclick });
+  }
+
+  function drawHead(weights, { layer, head }, row) {
     const { edits } = state, { rows, columns } = state.tokens[part], map = headOf(weights, layer, head);
     const off = edits.isHeadOff(part, layer, head), layerOff = edits.isLayerOff(part, layer);
     const stack = part === "encoder" ? "encoder" : "decoder";
-    const control = (text, isOff, key, toggle) => element("button", {
-      type: "button", class: "switch", role: "switch", "aria-checked": String(!isOff), "data-key": key, onclick: () => { toggle(); onEdit(); },
-    }, text);
     const describe = (one, other, weight) => `${quoted(rows[one])} looked at ${quoted(columns[other])}: ${weight.toFixed(3)}`;
-    return [
-      element("h3", {}, `Layer ${layer + 1}, head ${head + 1}`),
-      element("div", { class: "switches" },
-        control("This head", off, "switch head", () => edits.toggleHead(part, layer, head)),
-        control(`The whole ${stack} layer ${layer + 1}`, layerOff, "switch layer", () => edits.toggleLayer(part, layer))),
-      headMap({
-        map, rows: rows.slice(0, map.rows), columns: columns.slice(0, map.columns), row, describe, onRow: (one) => onRow(part, one),
-        label: `Weights of ${PARTS[part]}, layer ${layer + 1}, head ${head + 1}${off || layerOff ? ", switched off" : ""}`,
-      }),
-    ];
+    large.hidden = false;
+    title.textContent = `Layer ${layer + 1}, head ${head + 1}`;
+    for (const [button, text, isOff] of [[switches[0], "This head", off], [switches[1], `The whole ${stack} layer ${layer + 1}`, layerOff]]) {
+      if (button.textContent !== text) button.textContent = text;
+      button.setAttribute("aria-checked", String(!isOff));
+    }
+    redraw(box, headMap({
+      map, rows: rows.slice(0, map.rows), columns: columns.slice(0, map.columns), row, describe, onRow: (one) => onRow(part, one),
+      label: `Weights of ${PARTS[part]}, layer ${layer + 1}, head ${head + 1}${off || layerOff ? ", switched off" : ""}`,
+    }));
   }
 
   return { node, update };

@@ -17,9 +17,12 @@ export function showChanges(edits, onChange) {
   }));
 }
 
+/** Return the words of a text, each with the space after it. */
+const wordsOf = (text) => text.match(/\S*(\s|$)/g).filter(Boolean);
+
 /** Return the words of a text as nodes; those that another text has not in this order are marked. */
 export function markedWords(text, other) {
-  const words = text.split(/(?<=\s)/), others = other.split(/(?<=\s)/), same = (row, column) => words[row].trim() === others[column].trim();
+  const words = wordsOf(text), others = wordsOf(other), same = (row, column) => words[row].trim() === others[column].trim();
   const longest = Array.from({ length: words.length + 1 }, () => new Uint16Array(others.length + 1)); // of common parts
   for (let row = words.length - 1; row >= 0; row--) {
     for (let column = others.length - 1; column >= 0; column--) {

@@ -1,6 +1,6 @@
 // The page of a text encoder: the vectors of sentences, their cosines, and the attention of one sentence.
 import { shade } from "@drawing/cells.js";
-import { display, element } from "@drawing/dom.js";
+import { display, element, quoted } from "@drawing/dom.js";
 import { addArrowKeys, redraw } from "@drawing/keys.js";
 import { matrixTable } from "@drawing/matrix.js";
 import { attentionPanel } from "./attention.js";
@@ -25,7 +25,7 @@ class EncoderPage {
     this.chosen = 0; // sentence
     this.row = null; // token
     this.result = null;
-    this.attention = attentionPanel({ parts: ["encoder"], onEdit: () => this.update(), onRow: (_, row) => {
+    this.attention = attentionPanel({ parts: ["encoder"], onEdit: () => this.change(), onRow: (_, row) => {
       this.row = this.row === row ? null : row;
       this.drawText();
     } });
@@ -41,7 +41,7 @@ class EncoderPage {
     byId("reset").addEventListener("click", () => {
       this.edits.reset();
       byId("texts").focus();
-      this.update();
+      this.change();
     });
     addArrowKeys(byId("text-tokens"), (chip, key) => {
       const item = chip.closest("li");
@@ -50,6 +50,13 @@ class EncoderPage {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     byId("encoder").hidden = false;
     return this.update();
+  }
+
+  /** Show a change by hand at once, and then its results. */
+  change() {
+    showChanges(this.edits, () => this.change());
+    if (this.result?.texts.length) this.drawText();
+    this.update();
   }
 
   async encode(signal) {
@@ -75,7 +82,7 @@ class EncoderPage {
     const notes = [this.isCut && `The first ${MAX_TEXTS} sentences are shown.`, texts.some(({ truncated }) => truncated) && "A sentence is longer than the model takes: its end was cut."];
     byId("texts-note").textContent = notes.filter(Boolean).join(" ");
     for (const section of document.querySelectorAll("#encoder section")) section.hidden = !texts.length;
-    showChanges(this.edits, () => this.update());
+    showChanges(this.edits, () => this.change());
     byId("vectors").classList.toggle("by-hand", changesModel);
     byId("cosines").classList.toggle("by-hand", changesModel);
     if (!texts.length) return;
@@ -96,10 +103,10 @@ class EncoderPage {
     const { edits, row } = this, { tokens, encoder } = this.result.texts[this.chosen];
     byId("text-title").textContent = `Attention of sentence ${this.chosen + 1}`;
     redraw(byId("text-tokens"), ...tokens.slice(0, MAX_CHIPS).map((token, index) => {
-      const isMasked = edits.masked.has(index), attributes = { type: "button", class: isMasked ? "masked" : "", "aria-pressed": String(isMasked), "data-key": `source ${index}`, tabindex: index ? "-1" : "0", title: token };
+      const isMasked = edits.masked.has(index), attributes = { type: "button", class: isMasked ? "masked" : "", "aria-pressed": String(isMasked), "data-key": `source ${index}`, tabindex: index ? "-1" : "0", title: `Mask ${token}`, "aria-label": `Mask ${quoted(token)}` };
       const onclick = () => {
         edits.toggleSource(index, display(token));
-        this.update();
+        this.change();
       };
       return element("li", {}, element("button", { ...attributes, onclick }, element("bdi", {}, display(token))));
     }));

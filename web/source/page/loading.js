@@ -1,11 +1,12 @@
 // Load the model of a page, with its progress, and one line and a button where it fails.
-import { load } from "../clearhead.js";
+import { load, missingFeature } from "../clearhead.js";
 
 const byId = (id) => document.getElementById(id);
 
-/** Show a line with a button to try again. */
-function showFailure(line) {
+/** Show a line, with a button to try again if that can help. */
+function showFailure(line, canRetry = true) {
   byId("failure").querySelector("span").textContent = line;
+  byId("failure").querySelector("button").hidden = !canRetry;
   byId("failure").hidden = false;
 }
 
@@ -21,11 +22,14 @@ export function openPage(show) {
       const onProgress = (bytes) => { loading.textContent = `Loading the model … ${(bytes / 1e6).toFixed(1)} MB`; };
       model = await load(".", { onProgress });
     } catch (error) {
-      showFailure(`The model was not loaded: ${error.message}.`);
+      showFailure(`The model was not loaded: ${error.message}.`, error.name !== "NotSupportedError");
       return;
     } finally {
       loading.hidden = true;
     }
+    const missing = missingFeature();
+    byId("slow").textContent = missing ? `This browser has no ${missing}, so the model runs more slowly.` : "";
+    byId("slow").hidden = !missing;
     byId("name").textContent = model.name;
     await show(model);
     document.documentElement.dataset.ready = "yes";

@@ -1,6 +1,6 @@
 // The page of a translator: the translation of a text, and pictures of how the model comes to it.
 import { probabilityBars } from "@drawing/bars.js";
-import { display, element } from "@drawing/dom.js";
+import { display, element, fixed } from "@drawing/dom.js";
 import { meanOfHeads } from "@drawing/heads.js";
 import { redraw } from "@drawing/keys.js";
 import { tokenLines } from "@drawing/token_lines.js";
@@ -23,10 +23,11 @@ class TranslatorPage {
     this.model = model;
     this.edits = new Edits();
     this.chosen = null; // target token
+    this.next = null; // that of the result that is being computed, if it is another one
     this.encoderRow = null;
     this.result = this.own = null; // of the model as it is changed, and as it is
     this.lines = tokenLines({ onSource: (index) => this.maskSource(index), onTarget: (index) => this.choose(index) });
-    this.attention = attentionPanel({ parts: ["cross", "decoder", "encoder"], onRow: (part, row) => this.chooseRow(part, row), onEdit: () => this.update() });
+    this.attention = attentionPanel({ parts: ["cross", "decoder", "encoder"], onRow: (part, row) => this.chooseRow(part, row), onEdit: () => this.change() });
     const onSlow = (isSlow) => { byId("progress").textContent = isSlow ? "Translating …" : ""; };
     this.update = latest((signal) => this.translate(signal), onSlow);
     this.showNext = latest((signal) => this.drawNext(signal));
@@ -37,14 +38,14 @@ class TranslatorPage {
     byId("attention").append(this.attention.node);
     byId("text").addEventListener("input", () => {
       this.edits.forgetText();
-      this.encoderRow = null;
+      this.encoderRow = this.next = null;
       this.update({ isTyping: true });
     });
     byId("beams").addEventListener("change", () => this.update());
     byId("reset").addEventListener("click", () => {
       this.edits.reset();
       byId("text").focus();
-      this.update();
+      this.change();
     });
     byId("temperature").addEventListener("input", () => {
       this.edits.temperature = Number(byId("temperature").value);
@@ -56,6 +57,16 @@ class TranslatorPage {
     return this.update();
   }
 
+  /** Show a change by hand at once, and then its results. */
+  change() {
+    this.drawChanges();
+    if (this.result) {
+      this.drawTokens();
+      this.drawAttention();
+    }
+    this.update();
+  }
+
   async translate(signal) {
     const { edits } = this, text = byId("text").value, numBeams = Number(byId("beams").value), key = JSON.stringify([text, numBeams]);
     const result = await this.model.translate(text, { numBeams, signal, ...edits.options() });
@@ -65,14 +76,15 @@ class TranslatorPage {
     if (signal.aborted) return;
     Object.assign(this, { result, own, text });
     const { length } = result.tokens; // at first, the last word, which is in front of a full stop and the end
-    this.chosen = length ? Math.min(this.chosen ?? Math.max(0, length - 3), length - 1) : null;
+    this.chosen = length ? Math.min(this.next ?? this.chosen ?? Math.max(0, length - 3), length - 1) : null;
+    this.next = null;
     this.draw();
     await this.showNext();
   }
 
   /** Choose a target token. */
   choose(index) {
-    this.chosen = index;
+    Object.assign(this, { chosen: index, next: null });
     this.drawTokens();
     this.drawAttention();
     this.showNext();
@@ -88,13 +100,14 @@ class TranslatorPage {
 
   maskSource(index) {
     this.edits.toggleSource(index, display(this.result.source.tokens[index]));
-    this.update();
+    this.change();
   }
 
   /** Continue the search after tokens that are chosen by hand. */
   continueAfter(tokens) {
     this.edits.prefix = tokens.map(({ id, token }) => ({ id, token: display(token) }));
-    this.chosen = tokens.length - 1;
+    this.next = tokens.length - 1;
+    this.drawChanges();
     this.update();
   }
 
@@ -114,7 +127,7 @@ class TranslatorPage {
 
   drawChanges() {
     const { edits } = this;
-    showChanges(edits, () => this.update());
+    showChanges(edits, () => this.change());
     byId("temperature").value = edits.temperature;
     byId("temperature-value").textContent = edits.temperature.toFixed(1);
   }
@@ -122,7 +135,7 @@ class TranslatorPage {
   drawTokens() {
     const { result, edits, chosen } = this, { attention, tokens, probabilities } = result;
     this.lines.update({
-      source: result.source.tokens.slice(0, MAX_CHIPS).map((token, index) => ({ token, isMasked: edits.masked.has(index), name: `${token}: select to ${edits.masked.has(index) ? "show it to the model again" : "mask it"}` })),
+      source: result.source.tokens.slice(0, MAX_CHIPS).map((token, index) => ({ token, isMasked: edits.masked.has(index), action: "Mask" })),
       target: tokens.slice(0, MAX_CHIPS).map((token, index) => ({ token, probability: probabilities[index], byHand: index < edits.prefix.length })),
       weights: tokens.length ? meanOfHeads(attention.cross, chosen) : [],
       chosen,
@@ -147,7 +160,7 @@ class TranslatorPage {
     for (const { id, token } of edits.prefix) names.set(id, token);
     const onPick = (ids) => this.continueAfter(ids.map((id) => ({ id, token: names.get(id) })));
     showTree(byId("tree"), edits.prefix, result, onPick);
-    byId("outputs").replaceChildren(...result.hypotheses.map(({ text, score }) => element("li", {}, element("bdi", {}, text), element("span", { class: "score" }, `score ${score.toFixed(3)}`))));
+    byId("outputs").replaceChildren(...result.hypotheses.map(({ text, score }) => element("li", {}, element("bdi", {}, text), element("span", { class: "score" }, `score ${fixed(score, 3)}`))));
   }
 
   async drawNext(signal) {

@@ -49,10 +49,11 @@ def classify(
         lock_output(context, output, corpus.sources)
         check_lines_output(output, as_json)
     from clearhead.pipelines.text_classifier import TextClassifier
+    from clearhead.runtime.precision import strict_precision
     from clearhead.runtime.streaming import WINDOW_TEXTS
 
-    classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
-    options.check_precision(precision, classifier.precision.name, strict)
+    with strict_precision(strict):
+        classifier = TextClassifier.from_pretrained(model, precision=precision.value, device=device)
 
     written = write_results(
         corpus,

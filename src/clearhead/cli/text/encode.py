@@ -135,6 +135,7 @@ def encode(
     # the checks above need no torch, whose import is slow
     from clearhead.corpus.ray_workers import EncodingJob
     from clearhead.runtime.compile import use_persistent_cache
+    from clearhead.runtime.precision import strict_precision
     from clearhead.runtime.vectors import EncodeOptions
 
     if compile:
@@ -148,8 +149,8 @@ def encode(
         truncate_dim=truncate_dim,
     )
     job = EncodingJob(model, encode_options, precision.value, device, column, errors.value, compile, names, adapter)
-    encoder, start = job.encoder(), time.perf_counter()
-    options.check_precision(precision, encoder.precision.name, strict)
+    with strict_precision(strict):
+        encoder, start = job.encoder(), time.perf_counter()
     stats, num_tokens = _run(encoder, job, corpus, output, (resume, overwrite), workers, engine, quiet)
     summary = _summary(encoder, stats, num_tokens, time.perf_counter() - start, truncate_dim, model)
     summary["output"] = None if output is None else str(output)

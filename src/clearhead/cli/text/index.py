@@ -108,10 +108,11 @@ def index(
         keep=kept_columns(keep, columns=("text", "index", "score")),
     )
     from clearhead.retrieval.build import BuildOptions
+    from clearhead.runtime.precision import strict_precision
     from clearhead.runtime.vectors import EncodeOptions
 
-    encoder = _load_encoder(_made_by(output, dtype) if append else {}, model, precision, device, adapter)
-    options.check_precision(precision, encoder.precision.name, strict)
+    with strict_precision(strict):
+        encoder = _load_encoder(_made_by(output, dtype) if append else {}, model, precision, device, adapter)
     encode_options = EncodeOptions(
         pooling=None if pooling is None else pooling.value,
         normalize=None if normalize else False,

@@ -63,6 +63,7 @@ def rerank(
         if output.suffix != ".jsonl":
             raise ValueError(f"{output}: this command writes JSON lines; name the file .jsonl")
     from clearhead.pipelines.reranker import Reranker
+    from clearhead.runtime.precision import strict_precision
     from clearhead.tokenizers.base import check_not_blank
 
     # all texts are checked before the first is computed
@@ -70,8 +71,8 @@ def rerank(
     if not document_texts:
         raise ValueError(f"{documents} has no documents")
     _check_each(document_corpus, document_texts, lambda text: check_not_blank(text, "the document"))
-    reranker = Reranker.from_pretrained(model, precision=precision.value, device=device)
-    options.check_precision(precision, reranker.precision.name, strict)
+    with strict_precision(strict):
+        reranker = Reranker.from_pretrained(model, precision=precision.value, device=device)
     reranker.check_ranks()
     _check_each(query_corpus, query_texts, reranker.check_query)
     truncated = _write(reranker, query_texts, document_texts, top_k, output, document_corpus.location)

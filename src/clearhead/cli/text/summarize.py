@@ -81,10 +81,11 @@ def summarize(
     from clearhead.finite import error_context
     from clearhead.pipelines.summarizer import summarize as summarize_text
     from clearhead.pipelines.text_to_text import TextToText
+    from clearhead.runtime.precision import strict_precision
     from clearhead.runtime.progress import token_progress
 
-    summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
-    options.check_precision(precision, summarizer.precision.name, strict)
+    with strict_precision(strict):
+        summarizer = TextToText.from_pretrained(model, precision=precision.value, device=device)
     generation: GenerationOptions = {
         "beam_size": beam_size,
         "max_new_tokens": max_new_tokens,
@@ -102,14 +103,18 @@ def summarize(
                     summarizer, text, source_lang=source_lang, target_lang=target_lang, **generation
                 )
             if len(summary.parts) > 1:
-                limit = f"the model's limit of {summarizer.max_length:,}"
-                split = f"split between sentences into {len(summary.parts)} parts"
-                typer.echo(f"{name}: {summary.tokens:,} tokens exceed {limit}; {split}", err=True)
+                _report_parts(name, summary, summarizer.max_length)
             write(_json_line(name, summary, kept) if as_json else one_line(summary.text))
             on_step(1, sum(len(part.token_ids) for part in summary.parts), 1)
             parts += len(summary.parts)
             truncated += sum(not part.complete for part in summary.parts)
     warn_truncated(truncated, parts)
+
+
+def _report_parts(name: str, summary: "Summary", limit: int | None) -> None:
+    """Report on standard error that a document was split."""
+    split = f"split between sentences into {len(summary.parts)} parts"
+    typer.echo(f"{name}: {summary.tokens:,} tokens exceed the model's limit of {limit:,}; {split}", err=True)
 
 
 def _json_line(name: str, summary: "Summary", kept: Mapping[str, Any]) -> str:

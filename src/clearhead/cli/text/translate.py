@@ -184,17 +184,17 @@ def _load(
     model: str,
 ) -> "TextToText":
     from clearhead.pipelines.text_to_text import TextToText
+    from clearhead.runtime.precision import strict_precision
 
-    translator = TextToText.from_pretrained(
-        model,
-        precision=precision.value,
-        device=device,
-        runtime=runtime.value,
-        shortlist=shortlist,
-        copy_unknown=copy,
-    )
-    options.check_precision(precision, translator.precision.name, strict)
-    return translator
+    with strict_precision(strict):
+        return TextToText.from_pretrained(
+            model,
+            precision=precision.value,
+            device=device,
+            runtime=runtime.value,
+            shortlist=shortlist,
+            copy_unknown=copy,
+        )
 
 
 def _check_split_sentences(split_sentences: bool, n_best: int, prefix: Path | None) -> None:

@@ -16,7 +16,7 @@ from clearhead.export.parity import suppress_warnings
 from clearhead.export.sample_texts import TEXTS, non_empty_texts
 from clearhead.export.web import comparison, graphs
 from clearhead.export.web.lesson import describe_lesson
-from clearhead.export.web.page_files import LESSON, page_files, repository
+from clearhead.export.web.page_files import LESSON, RUNTIMES, page_files, repository
 from clearhead.export.web.tokenizer import web_tokenizer
 from clearhead.export.web.weights import FILE, MAX_MEGABYTES, WeightsFile
 from clearhead.generation.strategy import resolve_eos_ids
@@ -189,6 +189,6 @@ def _write_graphs(own_graphs: Sequence[Graph], folder: Path, *, int8: bool) -> W
 def _write_scripts(output: Path) -> None:
     """Write the files that a page loads as scripts in base64, for a page that is opened from the disk."""
     (output / DISK_FOLDER).mkdir()
-    for path in [*sorted((output / MODEL_FOLDER).iterdir()), *sorted(output.glob("*.wasm.gz"))]:
+    for path in [*sorted((output / MODEL_FOLDER).iterdir()), *(output / name for name in RUNTIMES)]:
         code = base64.b64encode(path.read_bytes()).decode()
         (output / DISK_FOLDER / f"{path.name}.js").write_text(f'clearheadFile("{path.name}", "{code}");', "utf-8")

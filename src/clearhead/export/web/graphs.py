@@ -89,7 +89,14 @@ class ObservedEncoder(nn.Module):
     `forward(ids, keep, heads, layers)`: ids (1, M), keep (1, M), heads (N, H) and layers (N,). Returns the attention
     weights (N, H, M, M), queries, keys and values (N, H, M, K) of all layers, and their inputs with the last output
     (N + 1, M, D); and before these the outputs of `_outputs`.
+
+    Args:
+        first_layer: also returns the outputs of `FIRST_LAYER`, at the end; None for a model without a lesson.
     """
+
+    def __init__(self, first_layer: FirstLayerObserver | None = None) -> None:
+        super().__init__()
+        self.first_layer = first_layer
 
     def forward(
         self,
@@ -99,10 +106,16 @@ class ObservedEncoder(nn.Module):
         layers: Float[Tensor, "N"],
     ) -> tuple[Tensor, ...]:
         observer = StackObserver(self._stack(), [(gates, keep) for gates in heads.unbind()], layers)
-        with observer.running():
+        with observer.running(), self.first_layer.running() if self.first_layer else contextlib.nullcontext():
             output = self._encode(ids)
+        details = self.first_layer.results() if self.first_layer else ()
         parts = (torch.stack(observer.weights), *(observer.stacked(name) for name in "qkv"))
-        return (*self._outputs(output, keep), *(part[:, 0] for part in parts), torch.stack(observer.hidden)[:, 0])
+        return (
+            *self._outputs(output, keep),
+            *(part[:, 0] for part in parts),
+            torch.stack(observer.hidden)[:, 0],
+            *details,
+        )
 
     def _stack(self) -> Encoder:
         raise NotImplementedError
@@ -115,29 +128,11 @@ class ObservedEncoder(nn.Module):
 
 
 class ObservedSourceEncoder(ObservedEncoder):
-    """Graph from source ids to the keys and values (N, H, M, K) of all cross-attention layers.
-
-    With a lesson, the results inside the first layer follow: the outputs of `FIRST_LAYER`.
-    """
+    """Graph from source ids to the keys and values (N, H, M, K) of all cross-attention layers."""
 
     def __init__(self, model: Seq2Seq) -> None:
-        super().__init__()
+        super().__init__(FirstLayerObserver(model) if has_lesson(model.config) else None)
         self.model = model
-        self.first_layer = FirstLayerObserver(model) if has_lesson(model.config) else None
-
-    def forward(
-        self,
-        ids: Int[Tensor, "1 M"],
-        keep: Float[Tensor, "1 M"],
-        heads: Float[Tensor, "N H"],
-        layers: Float[Tensor, "N"],
-    ) -> tuple[Tensor, ...]:
-        """Return the outputs of the graph."""
-        if self.first_layer is None:
-            return super().forward(ids, keep, heads, layers)
-        with self.first_layer.running():
-            outputs = super().forward(ids, keep, heads, layers)
-        return (*outputs, *self.first_layer.results())
 
     def _stack(self) -> Encoder:
         return self.model.encoder

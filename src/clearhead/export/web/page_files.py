@@ -9,7 +9,10 @@ STATIC = Path(__file__).parent / "static"
 LESSON = ("lesson.html", "lesson.css", "lesson.js")
 """Files of the lesson, which only some models have."""
 
-_NAMES = ("index.html", "page.css", "page.js", "clearhead.js", "runtime.wasm.gz", "licenses.txt", *LESSON)
+RUNTIMES = ("runtime.wasm.gz", "runtime_scalar.wasm.gz", "worker_scalar.js.gz")
+"""ONNX Runtime Web, and a slower version with its worker for browsers without WebAssembly SIMD or shared memory."""
+
+_NAMES = ("index.html", "page.css", "page.js", "clearhead.js", "licenses.txt", *RUNTIMES, *LESSON)
 
 
 def page_files() -> list[Path]:

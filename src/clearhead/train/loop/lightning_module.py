@@ -76,7 +76,9 @@ class TrainingModule(lightning.LightningModule):
             model.to("cpu")  # frees the accelerator's memory for training
 
     def configure_optimizers(self) -> Any:
-        optimizer = create_optimizer(self.model, self.recipe.optimizer, self.recipe.regularize.weight_decay)
+        matmul_dtype = torch.bfloat16 if self.trainer.precision == "bf16-mixed" else None
+        decay = self.recipe.regularize.weight_decay
+        optimizer = create_optimizer(self.model, self.recipe.optimizer, decay, matmul_dtype)
         scheduler = LambdaLR(optimizer, _learning_rate_factor(self.recipe.optimizer, self.total_steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

@@ -15,13 +15,16 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the quintic iteration, chosen by Jordan et al. 2024 for a steep start."""
 
 
-def create_optimizer(model: nn.Module, settings: OptimizerSection, weight_decay: float) -> torch.optim.Optimizer:
+def create_optimizer(
+    model: nn.Module, settings: OptimizerSection, weight_decay: float, matmul_dtype: torch.dtype | None = None
+) -> torch.optim.Optimizer:
     """Return the optimizer of a recipe, with decoupled weight decay on matrices only.
 
     Args:
         model: the model to train.
         settings: the recipe's section.
         weight_decay: λ.
+        matmul_dtype: dtype in which Muon orthogonalizes; None for the weights' own.
 
     Raises:
         ValueError: Muon for a model without trained matrices in its layers.
@@ -40,7 +43,9 @@ def create_optimizer(model: nn.Module, settings: OptimizerSection, weight_decay:
     if not blocks:
         return torch.optim.AdamW(groups, **adam, fused=True)
     rate = settings.matrix_learning_rate or settings.learning_rate
-    return MuonAndAdamW(blocks, groups, matrix_lr=rate, matrix_weight_decay=weight_decay, **adam)
+    return MuonAndAdamW(
+        blocks, groups, matrix_lr=rate, matrix_weight_decay=weight_decay, matmul_dtype=matmul_dtype, **adam
+    )
 
 
 def matrix_blocks(model: nn.Module) -> Iterator[tuple[nn.Parameter, list[int]]]:
@@ -79,6 +84,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
         matrix_lr, matrix_weight_decay: η and λ of the matrices. With the factor above, their update is as large
             as AdamW's, so that one rate suits both.
         momentum: μ.
+        matmul_dtype: dtype of the orthogonalization; None for that of the matrices.
         lr, betas, eps: AdamW's.
     """
 
@@ -90,9 +96,10 @@ class MuonAndAdamW(torch.optim.Optimizer):
         matrix_lr: float,
         matrix_weight_decay: float,
         momentum: float = 0.95,
+        matmul_dtype: torch.dtype | None = None,
         **adam: Any,
     ) -> None:
-        self._blocks = list(blocks.values())
+        self._blocks, self._matmul_dtype = list(blocks.values()), matmul_dtype
         self._adamw = torch.optim.AdamW(groups, **adam, fused=True) if groups else None
         matrices = {"params": list(blocks), "lr": matrix_lr, "weight_decay": matrix_weight_decay, "momentum": momentum}
         super().__init__([matrices, *(self._adamw.param_groups if self._adamw else [])], defaults={})
@@ -121,14 +128,16 @@ class MuonAndAdamW(torch.optim.Optimizer):
                 state["momentum_buffer"] = torch.zeros_like(parameter)
             momentum = state["momentum_buffer"].mul_(group["momentum"]).add_(parameter.grad)
             directions += parameter.grad.add(momentum, alpha=group["momentum"]).split(rows)
-        updates = iter(orthogonalize(directions))
+        updates = iter(orthogonalize(directions, self._matmul_dtype))
         for parameter, rows in trained:
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
             for weight in parameter.split(rows):
                 weight.add_(next(updates), alpha=-group["lr"] * 0.2 * max(weight.shape) ** 0.5)
 
 
-def orthogonalize(matrices: list[Float[Tensor, "_ _"]], steps: int = 5) -> list[Tensor]:
+def orthogonalize(
+    matrices: list[Float[Tensor, "_ _"]], dtype: torch.dtype | None = None, steps: int = 5
+) -> list[Tensor]:
     """Return for each matrix U Σ Vᵀ about U Vᵀ: all singular values between 0.7 and 1.2.
 
     Equation: X ← a X + (b A + c A²) X with A = X Xᵀ, from X = G / ‖G‖
@@ -136,6 +145,7 @@ def orthogonalize(matrices: list[Float[Tensor, "_ _"]], steps: int = 5) -> list[
 
     Args:
         matrices: of any shapes; those of one shape are computed together.
+        dtype: dtype of the matmuls; None for that of the matrices. bfloat16 is exact enough for an approximation.
         steps: number of iterations.
 
     >>> import torch; from clearhead.train.loop.optimizer import orthogonalize
@@ -148,10 +158,10 @@ def orthogonalize(matrices: list[Float[Tensor, "_ _"]], steps: int = 5) -> list[
     for shape in dict.fromkeys(matrix.shape for matrix in wide):
         members = [index for index, matrix in enumerate(wide) if matrix.shape == shape]
         x = torch.stack([wide[index] for index in members])
-        x /= x.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)
+        x = (x / x.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)).to(dtype)
         for _ in range(steps):
             gram = x @ x.mT
             x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-        for index, one in zip(members, x, strict=True):
+        for index, one in zip(members, x.to(matrices[0].dtype), strict=True):
             results[index] = one if matrices[index].shape == shape else one.T
     return results

@@ -33,7 +33,7 @@ function beams() {
   const how = size > 1
     ? `Columns are output tokens. At each step, beam search continues every beam with every token of the vocabulary and keeps the best ${size}. A line leads from a beam to its continuation.`
     : "Columns are output tokens. Greedy search keeps only the most probable token at each step.";
-  const sum = `The number in a box is the sum of the log-probabilities up to this token. ${quoted(first.token)} has probability ${percent(Math.exp(first.log_prob))}, and ln ${Math.exp(first.log_prob).toFixed(3)} = ${first.log_prob.toFixed(2).replace("-", "−")}.`;
+  const sum = `The number in a box is the sum of the log-probabilities up to this token. ${quoted(first.token)} has probability ${percent(Math.exp(first.log_prob))}, and ln ${Math.exp(first.log_prob).toFixed(3)} = ${fixed(first.log_prob, 2)}.`;
   const score = `The thick path is the best output. Rounded boxes are the ends of outputs, with their rank. The score is the log-probability divided by the number of tokens${power}: without this, short outputs would win.`;
   const on = "The search goes on after the first end, because another output can still get a better score.";
   byId("beam-hint").append(...[how, sum, score, ...(size > 1 ? [on] : [])].map((text) => element("li", {}, text)));
@@ -44,7 +44,7 @@ function beams() {
     drawBeams(tree, { start: data.target[0] ?? "", columns: data.tree.slice(0, count), ends: ends.filter((one) => one.step < count) });
   });
   for (const one of data.outputs) {
-    byId("beam-outputs").append(element("li", {}, element("bdi", {}, one.text || "(empty)"), element("span", {}, `score ${one.score.toFixed(3)}, log-probability ${one.log_prob.toFixed(3)}`)));
+    byId("beam-outputs").append(element("li", {}, element("bdi", {}, one.text || "(empty)"), element("span", {}, `score ${fixed(one.score, 3)}, log-probability ${fixed(one.log_prob, 3)}`)));
   }
 }
 

@@ -23,7 +23,7 @@ function vector() {
   strip.dataset.ready = "yes";
   const legend = element("p", { class: "ends" }, element("span", { class: "key negative" }, "negative"), element("span", { class: "key" }, "positive"),
     element("span", { class: "size" }, `${rows > 1 ? `${rows} rows, one for each text; ` : ""}largest absolute value ${digits(largest)}`));
-  const first = data.vectors[0].slice(0, 6).map((value) => value.toFixed(4).replace("-", "−")).join(", ");
+  const first = data.vectors[0].slice(0, 6).map((value) => fixed(value, 4)).join(", ");
   byId("vector-view").append(strip, legend, element("p", { class: "numbers-line" }, `${rows > 1 ? "Text 1: " : ""}[${first}, …]`));
 }
 
@@ -31,7 +31,7 @@ function similarities() {
   const list = element("ol", { class: "texts" }, ...data.texts.map((text, index) => element("li", {}, element("bdi", {}, text ? truncate(text, 200) : "(empty)"),
     data.truncated_texts[index] ? element("span", {}, " (truncated to the maximum length of the model)") : "")));
   const pairs = data.cosines.flatMap((row, one) => row.slice(one + 1).map((cosine, offset) => [cosine, one + 1, one + 2 + offset])).sort((one, other) => other[0] - one[0]);
-  const pair = ([cosine, one, other]) => `${one} and ${other} (${cosine.toFixed(2).replace("-", "−")})`;
+  const pair = ([cosine, one, other]) => `${one} and ${other} (${fixed(cosine, 2)})`;
   const { table, redraw } = matrixTable(data.cosines, "Cosine of each pair of texts");
   redraws.add(redraw);
   byId("similarity-view").append(list, table, element("p", { class: "hint" }, `Most similar: ${pair(pairs[0])}${pairs.length > 1 ? `. Least similar: ${pair(pairs.at(-1))}` : ""}.`));

@@ -1,5 +1,5 @@
 /* the tree of a beam search: one column for each step, in as many bands as the width requires */
-import { display, fit, hideTip, showTip, svgElement } from "./dom.js";
+import { display, fit, fixed, hideTip, showTip, svgElement } from "./dom.js";
 
 const ROW = 36, BOX = 30, GUTTER = 72, GAP = 24, BAND = 22; // heights and widths in pixels
 const LEAST = 88, MOST = 136; // width of a column
@@ -100,16 +100,16 @@ function drawBand(picture, { band, wide, nodes, columns, start, onPick }) {
 const marksOf = ({ best, byHand }) => `${best ? " best" : ""}${byHand ? " by-hand" : ""}`;
 
 function shapeOf(node, x, y, width, onPick) {
-  const others = node.alternatives.map((other) => `${display(other.token)} ${other.log_prob.toFixed(2)}`).join(", ");
+  const others = node.alternatives.map((other) => `${display(other.token)} ${fixed(other.log_prob, 2)}`).join(", ");
   const isEnd = node.rank !== undefined, first = isEnd ? `Output ${node.rank + 1} ends with ${display(node.token)}` : display(node.token);
-  const numbers = node.byHand ? "chosen by hand" : `${node.log_prob.toFixed(3)}, total ${node.total.toFixed(3)}`;
+  const numbers = node.byHand ? "chosen by hand" : `${fixed(node.log_prob, 3)}, total ${fixed(node.total, 3)}`;
   const label = `${first}: ${numbers}${others ? `. Most probable: ${others}` : ""}`;
   const shape = svgElement("g", { class: `node${marksOf(node)}${isEnd ? " end" : ""}`, role: onPick ? "button" : "img", "aria-label": label });
   if (node.key !== undefined) shape.dataset.key = node.key;
   const inset = isEnd ? 12 : 7, name = `${isEnd ? `${node.rank + 1}. ` : ""}${display(node.token)}`;
   shape.append(svgElement("rect", { x, y: y - BOX / 2, width, height: BOX, rx: isEnd ? BOX / 2 : 7 }),
     svgElement("text", { x: x + inset, y: y - 2 }, fit(name, width - 2 * inset)),
-    svgElement("text", { x: x + inset, y: y + 11, class: "dim" }, node.byHand ? "by hand" : node.total.toFixed(2)));
+    svgElement("text", { x: x + inset, y: y + 11, class: "dim" }, node.byHand ? "by hand" : fixed(node.total, 2)));
   shape.addEventListener("pointermove", (event) => showTip(label, event.clientX, event.clientY));
   shape.addEventListener("pointerleave", hideTip);
   shape.addEventListener("focus", () => { const box = shape.getBoundingClientRect(); showTip(label, box.left, box.bottom); });

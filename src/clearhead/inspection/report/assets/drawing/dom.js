@@ -24,8 +24,10 @@ export function svgElement(tag, attributes = {}, text) {
 // A token without the mark of a word's start; a token that is only the mark is a dot.
 export const display = (token) => token.replace(/^▁/, "") || token || "·";
 export const quoted = (token) => `“${display(token ?? "")}”`;
-const segmenter = new Intl.Segmenter(undefined, { granularity: "grapheme" });
-const graphemesOf = (text) => Array.from(segmenter.segment(text), (part) => part.segment);
+const segmenter = Intl.Segmenter && new Intl.Segmenter(undefined, { granularity: "grapheme" }); // Firefox has it since 2024
+
+// Return what a reader sees as one character each: letters with their accents, complete emojis.
+export const graphemesOf = (text) => (segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text));
 
 // Truncate a text to a number of graphemes, so that emojis and accented letters stay complete.
 export function truncate(text, limit) {
@@ -45,6 +47,8 @@ export function fit(text, width, size = 12) {
 }
 
 export const plural = (count, noun) => (count === 1 ? `${count} ${noun}` : `${count} ${noun}s`);
+// A number with a fixed count of decimals and a true minus.
+export const fixed = (number, decimals) => number.toFixed(decimals).replace("-", "−");
 export const percent = (probability) => `${(100 * probability).toFixed(1)} %`;
 
 export const digits = (number) => {

@@ -1,12 +1,12 @@
 /* a symmetric matrix of numbers from −1 to 1, as a table with colors */
-import { element } from "./dom.js";
+import { element, fixed } from "./dom.js";
 
 // Return a table whose rows and columns are numbered from 1, and a function that colors it again.
 export function matrixTable(values, caption) {
   const numbers = values.map((_, index) => String(index + 1));
   const header = element("tr", {}, element("td"), ...numbers.map((name) => element("th", { scope: "col" }, name)));
   const rows = values.map((row, index) => element("tr", {}, element("th", { scope: "row" }, numbers[index]),
-    ...row.map((value) => element("td", {}, value.toFixed(2).replace("-", "−")))));
+    ...row.map((value) => element("td", {}, fixed(value, 2)))));
   const table = element("table", { class: "matrix" }, element("caption", {}, caption), element("thead", {}, header), element("tbody", {}, ...rows));
   const redraw = () => {
     values.forEach((row, index) => row.forEach((value, column) => Object.assign(rows[index].children[column + 1].style, colorsOf(value))));

@@ -1,5 +1,5 @@
 // Source and target tokens in two rows, with lines from the chosen target token to what it looked at.
-import { display, element, percent, svgElement } from "./dom.js";
+import { display, element, percent, quoted, svgElement } from "./dom.js";
 import { addArrowKeys, redraw } from "./keys.js";
 
 const MIN_WEIGHT = 0.02; // of a line
@@ -7,8 +7,8 @@ const MIN_WEIGHT = 0.02; // of a line
 /**
  * Return {node, update}: `update` draws tokens and lines.
  *
- * It takes {source, target, weights, chosen}. A token is {token, isMasked} or {token, probability, byHand}; `weights`
- * are those of the source tokens for the chosen target token. `onSource(index)` and `onTarget(index)` are called for a
+ * It takes {source, target, weights, chosen}. A token is {token, isMasked, action} or {token, probability, byHand};
+ * `action` names what selecting a source token does. `weights` are those of the source tokens for the chosen target token. `onSource(index)` and `onTarget(index)` are called for a
  * token that is selected; without `onSource`, source tokens cannot be selected.
  */
 export function tokenLines({ onSource, onTarget }) {
@@ -61,9 +61,10 @@ export function tokenLines({ onSource, onTarget }) {
   return { node, update };
 }
 
-function chipOf({ token, name }, key, isFirst, kind, onclick) {
-  if (!onclick) return element("li", {}, element("span", { class: `chip ${kind}`.trim(), title: name ?? token }, element("bdi", {}, display(token))));
-  const attributes = { type: "button", class: kind, "data-key": key, tabindex: isFirst ? "0" : "-1", title: name ?? token, onclick };
+function chipOf({ token, action }, key, isFirst, kind, onclick) {
+  if (!onclick) return element("li", {}, element("span", { class: `chip ${kind}`.trim(), title: token }, element("bdi", {}, display(token))));
+  const name = action ? { title: `${action} ${token}`, "aria-label": `${action} ${quoted(token)}` } : { title: token };
+  const attributes = { type: "button", class: kind, "data-key": key, tabindex: isFirst ? "0" : "-1", ...name, onclick };
   return element("li", {}, element("button", attributes, element("bdi", {}, display(token))));
 }
 
