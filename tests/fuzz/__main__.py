@@ -15,8 +15,8 @@ from pathlib import Path
 from fuzz.outcomes import REFUSED, WORKS
 from fuzz.run import TARGETS, prepare, run_case, work
 
-STUCK_SECONDS = 120.0
-"""Seconds without a sign of life after which a worker process is killed."""
+STUCK_SECONDS, PREPARATION_SECONDS = 120.0, 900.0
+"""Seconds without a sign of life after which a worker process is killed: during the cases, and before them."""
 
 
 def main() -> int:
@@ -61,7 +61,9 @@ def _report(target: str, seed: int, folder: Path, stop: float, cases: int) -> in
         process.start()
         sender.close()
         change = ""
-        while (event := _receive(receiver)) is not None:
+        patience = PREPARATION_SECONDS
+        while (event := _receive(receiver, patience)) is not None:
+            patience = STUCK_SECONDS
             if event[0] == "ready":
                 ready, start = True, start if ready else time.monotonic()
             elif event[0] == "begin":
@@ -88,10 +90,10 @@ def _report(target: str, seed: int, folder: Path, stop: float, cases: int) -> in
     return int(counts["forbidden"] > 0)
 
 
-def _receive(receiver: Connection) -> tuple[object, ...] | None:
+def _receive(receiver: Connection, seconds: float) -> tuple[object, ...] | None:
     """Return the next event of the worker; None if it ended or is stuck."""
     try:
-        return receiver.recv() if receiver.poll(STUCK_SECONDS) else None
+        return receiver.recv() if receiver.poll(seconds) else None
     except EOFError:
         return None
 
