@@ -26,6 +26,8 @@ LAYERS = {
     "TransformerEncoderLayer",
 }
 POSIX = {"fcntl", "resource"}
+SHARED = {"support", "fuzz", "faults"}
+"""Packages of the tests that other tests import."""
 
 
 @cache
@@ -105,11 +107,13 @@ def of(item):
 
 @cache
 def needs_posix(path):
-    """Return whether a module, or a module of `support` that it imports, uses what only Linux and macOS have."""
+    """Return whether a module, or a shared module that it imports, uses what only Linux and macOS have."""
     tree = _tree(path)
     if _packages(tree) & POSIX or "SIGKILL" in _attributes(tree):
         return True
     modules = {
-        TESTS.joinpath(*name.split(".")).with_suffix(".py") for name in _imports(tree) if name.startswith("support.")
+        TESTS.joinpath(*name.split(".")).with_suffix(".py")
+        for name in _imports(tree)
+        if name.partition(".")[0] in SHARED
     }
     return any(needs_posix(module) for module in modules if module.is_file())
