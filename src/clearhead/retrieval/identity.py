@@ -83,7 +83,7 @@ def check_description(folder: Path, description: Mapping[str, Any]) -> None:
         parts.append((of_queries, "query_encoder.", _TYPES.keys() - _OF_DOCUMENTS))
     for part, prefix, names in parts:
         for name in sorted(names):
-            value = part.get(name, _MISSING)
+            value = part.get(name, None if NoneType in _TYPES[name] else _MISSING)
             if type(value) not in _TYPES[name]:
                 what = "is missing" if value is _MISSING else f"is {value!r:.60}"
                 raise IndexFolderError(f"{folder / MANIFEST} is damaged: encoder.{prefix}{name} {what}. Build it again")
