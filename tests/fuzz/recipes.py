@@ -98,6 +98,7 @@ def _named(path: Path) -> Iterator[str]:
         for place in mutations.paths(data):
             value = mutations.get(data, place)
             yield from (str(part) for part in (place[-1], value) if isinstance(part, str) and len(part) > 2)
+            yield f"no such file: {value}"
 
 
 def _set_key(recipe: object, random: Random) -> tuple[object, str]:

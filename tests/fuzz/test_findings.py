@@ -325,7 +325,9 @@ def test_recipes_without_files_or_with_null_characters(tmp_path):
         refused(lambda value=value: read_recipe(write_tiny(tmp_path, data__train=value)), "run.yaml", "data.train")
     path = write_tiny(tmp_path)
     path.write_text(path.read_text().replace(f"output: {tmp_path}/run", 'output: "a\\0b"'))
-    refused(lambda: read_recipe(path), "output", "null character")
+    refused(lambda: read_recipe(path), "output", "control character")
+    for value in ("a\nb", ["a.tsv", "a\nb"], {"source": "a\nb"}):
+        refused(lambda value=value: read_recipe(write_tiny(tmp_path, data__train=value)), "control character")
     refused(lambda: read_recipe(write_tiny(tmp_path, training__keep_last="x" * 5000)), "training.keep_last")
 
 

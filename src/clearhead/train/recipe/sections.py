@@ -30,13 +30,20 @@ class Section(BaseModel):
         # pydantic converts true to 1, which would turn a regularizer on at full strength
         if value is True and cls.model_fields[info.field_name].annotation is not bool:
             raise ValueError("expected a value, got true, which selects no value; docs/recipe.md lists the values")
-        if isinstance(value, str) and "\0" in value:
-            raise ValueError("it contains a null character")
+        _check_characters(value)
         return value
 
 
+def _check_characters(value: object) -> None:
+    if isinstance(value, str) and min(value, default=" ") < " ":  # a path or a name in a message of one line
+        raise ValueError("it contains a control character, such as a line break")
+
+
 def _check_not_empty(files: Any) -> Any:
-    for path in [files, *(files.values() if isinstance(files, dict) else files if isinstance(files, list) else [])]:
+    inner = files.values() if isinstance(files, dict) else files if isinstance(files, list) else ()
+    for path in (files, *inner):
+        for name in path if isinstance(path, list) else (path,):
+            _check_characters(name)
         if not path:
             raise ValueError(f"got {files!r:.80}; expected at least one file")
     return files
