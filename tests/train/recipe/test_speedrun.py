@@ -92,7 +92,7 @@ def test_growing_dropout_has_the_same_mean(ideas):
 
 @pytest.mark.slow
 def test_changes_are_compared(tmp_path):
-    names = ["the recipe", "schedule-free AdamW", "batches that grow", "dropout that grows", "QK-norm"]
+    names = ["the recipe", "AdamW in place of Muon", "batches that grow", "dropout that grows", "QK-norm"]
     data = ROOT / "recipes" / "tiny" / "data"
     keys = [
         f"data.{part}.{side}={data}/{name}.{language}"
@@ -103,7 +103,6 @@ def test_changes_are_compared(tmp_path):
     keys += ["model.num_layers=2", "optimizer.warmup_steps=1"]
     arguments = [tmp_path, *keys, "--updates", "3", "--timed", "4", "--seeds", "1", "--only", *names]
     command = [sys.executable, FOLDER / "compare.py", *arguments]
-    pytest.importorskip("schedulefree")
     first = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert first.returncode == 0, first.stderr[-2000:]
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(tmp_path.glob("??-1.json"))]
