@@ -52,7 +52,8 @@ def test_every_report_has_its_machine_and_its_date(maker):
         data = json.loads(path.read_text(encoding="utf-8"))
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", data["machine"]["date"])
         assert data["machine"]["processor"]
-        whole = all("rates" in figure for figure in data["figures"])
+        # the report of a GPU has one card's throughputs, which are compared with nothing
+        whole = all("rates" in figure for figure in data.get("figures", ())) or path.name.startswith("gpu-")
         assert whole or "note" in data, f"{path.name} has no rates and does not say why"
 
 
