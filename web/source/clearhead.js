@@ -114,7 +114,7 @@ class Model {
    * the module. Resolves to:
    *
    * - source: { ids, tokens, truncated }
-   * - text, ids, tokens, logProbs, score, complete: the best output; `logProbs` is without the prefix.
+   * - text, ids, tokens, logProbs, score, complete: the best output; `logProbs` is without the prefix, `score` with it.
    * - attention: { encoder (N, H, M, M), self (N, H, L, L), cross (N, H, L, M) }, each { data, shape }. Row i is the
    *   query that produces token i of the output.
    * - probabilities: that of each token of the output.
