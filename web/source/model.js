@@ -17,7 +17,13 @@ const json = (bytes) => JSON.parse(new TextDecoder().decode(bytes));
 export async function openModel(ort, files) {
   const description = json(files["model.json"]);
   const weights = expandWeights(files["weights.bin"], description.weights);
-  const open = (name) => ort.InferenceSession.create(files[name], { executionProviders: ["wasm"], externalData: [{ path: "weights", data: weights }] });
+  const open = async (name) => {
+    try {
+      return await ort.InferenceSession.create(files[name], { executionProviders: ["wasm"], externalData: [{ path: "weights", data: weights }] });
+    } catch {
+      throw new Error(`model/${name} could not be loaded: it is damaged, or the browser has too little memory`);
+    }
+  };
   const encoder = await open("encoder.onnx");
   const tokenizer = new Tokenizer(json(files["tokenizer.json"]));
   if (description.kind === "encoder") return new SentenceEncoder(ort, description, tokenizer, encoder);
