@@ -1,0 +1,125 @@
+"""Ideas of the speedrun that Clearhead does not have: each changes the model or its training in a few lines.
+
+`compare.py` trains with one of them at a time. None of them is needed to train `multi30k.yaml`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from clearhead.layers.attention import CrossAttention, MultiHeadAttention
+from clearhead.layers.dropout import Dropout
+from clearhead.layers.feedforward import PositionwiseFeedForward
+from clearhead.models.seq2seq import Seq2Seq
+
+
+@dataclass(frozen=True)
+class Idea:
+    """The changes that an idea makes; None for no change.
+
+    Args:
+        change_model: changes a new model in place.
+        before_update: called with the model and the finished share of the training, from 0 to 1.
+        batch_tokens: maximum number of tokens in a batch for an epoch, given the recipe's number.
+        optimizer: builds the optimizer from the model, the learning rate and the number of warmup steps.
+    """
+
+    change_model: Callable[[Seq2Seq], None] | None = None
+    before_update: Callable[[nn.Module, float], None] | None = None
+    batch_tokens: Callable[[int, int], int] | None = None
+    optimizer: Callable[[nn.Module, float, int], torch.optim.Optimizer] | None = None
+
+
+def squared_relu(model: Seq2Seq) -> None:
+    """FFN(x) = max(0, x W₁ + b₁)² W₂ + b₂ (So et al. 2021, "Primer")."""
+    for module in model.modules():
+        if isinstance(module, PositionwiseFeedForward):
+            module.activation = _SquaredReLU()
+
+
+class _SquaredReLU(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(x).square()
+
+
+def qk_norm(model: Seq2Seq) -> None:
+    """Queries and keys have root mean square 1 in each head (Henry et al. 2020, "Query-Key Normalization")."""
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            module.split = _normalized_split(module.split)
+        elif isinstance(module, CrossAttention):
+            width = module.head_dim
+            module.q.register_forward_hook(lambda _, __, q, width=width: _normalized(q, width))
+            module._project_memory = _normalized_memory(module._project_memory)
+
+
+def _normalized(x: Tensor, width: int) -> Tensor:
+    return functional.rms_norm(x.unflatten(-1, (-1, width)), (width,)).flatten(-2)
+
+
+def _normalized_split(split: Callable[[Tensor], tuple[Tensor, ...]]) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    def normalized_split(qkv: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = split(qkv)
+        return *(functional.rms_norm(x, x.shape[-1:]) for x in (q, k)), v
+
+    return normalized_split
+
+
+def _normalized_memory(project: Callable[[Tensor], tuple[Tensor, ...]]) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    def normalized_memory(memory: Tensor) -> tuple[Tensor, ...]:
+        k, v = project(memory)
+        return functional.rms_norm(k, k.shape[-1:]), v
+
+    return normalized_memory
+
+
+def value_residual(model: Seq2Seq) -> None:
+    """The values of each self-attention are averaged with those of the first layer (Zhou et al. 2024)."""
+    for stack in (model.encoder, model.decoder):
+        first: list[Tensor] = []
+        for number, layer in enumerate(stack.layers):
+            layer.attention.split = _averaged_split(layer.attention.split, first, number == 0)
+
+
+def _averaged_split(
+    split: Callable[[Tensor], tuple[Tensor, ...]], first: list[Tensor], is_first: bool
+) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    def averaged_split(qkv: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = split(qkv)
+        if is_first:
+            first[:] = [v]
+            return q, k, v
+        return q, k, (v + first[0]) / 2
+
+    return averaged_split
+
+
+def dropout_that_grows(model: nn.Module, share: float) -> None:
+    """Dropout grows from 0 to twice its rate, linearly (Liu et al. 2023, "Dropout Reduces Underfitting", Section 5)."""
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            if not hasattr(module, "mean_prob"):
+                module.mean_prob = module.drop_prob
+            module.drop_prob = 2 * share * module.mean_prob
+
+
+def batches_that_grow(epoch: int, batch_tokens: int) -> int:
+    """Batches of half the size in the first two epochs (Smith et al. 2018, "Don't Decay the Learning Rate ...")."""
+    return batch_tokens // 2 if epoch < 2 else batch_tokens
+
+
+def schedule_free(model: nn.Module, learning_rate: float, warmup_steps: int) -> Any:
+    """AdamW with an average of the weights in place of a decaying rate, from the authors' package schedulefree.
+
+    Source: Defazio et al. 2024, "The Road Less Scheduled"
+    """
+    import schedulefree
+
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return schedulefree.AdamWScheduleFreeClosure(
+        parameters, lr=learning_rate, betas=(0.95, 0.98), warmup_steps=warmup_steps
+    )

@@ -1,0 +1,113 @@
+"""The scripts of the speedrun: each idea computes its formula, and the comparison trains every change."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearhead.layers.dropout import Dropout, use_fast_dropout
+from clearhead.train.recipe.load import read_recipe
+from tests.support.data.training_data import small_seq2seq
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "recipes" / "speedrun"
+
+
+@pytest.fixture(scope="module")
+def ideas():
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield importlib.import_module("ideas")
+    finally:
+        sys.path.remove(str(FOLDER))
+        sys.modules.pop("ideas", None)
+
+
+def test_recipe_has_the_data_and_sizes_of_the_longer_one():
+    own, longer = (
+        read_recipe(ROOT / "recipes" / path) for path in ("speedrun/multi30k.yaml", "datasets/multi30k-en-de.yaml")
+    )
+    assert (own.tokenizer, own.model) == (longer.tokenizer, longer.model)
+    assert own.data.model_copy(update={"batch_tokens": longer.data.batch_tokens}) == longer.data
+
+
+def hidden(model):
+    torch.manual_seed(1)
+    source, target = torch.randint(3, model.config.vocab_size, (2, 2, 7))
+    return model.eval().hidden(source, target)
+
+
+def test_squared_relu(ideas):
+    model = small_seq2seq()
+    ideas.squared_relu(model)
+    feedforward = model.encoder.layers[0].feedforward.eval()
+    x = torch.randn(2, 3, model.config.d_model)
+    torch.testing.assert_close(feedforward(x), feedforward.out(feedforward.inner(x).clamp_min(0) ** 2))
+
+
+def test_qk_norm_ignores_the_size_of_queries_and_keys(ideas):
+    model = small_seq2seq()
+    plain = hidden(model)
+    ideas.qk_norm(model)
+    normalized = hidden(model)
+    assert not torch.allclose(plain, normalized, atol=1e-3)
+    with torch.no_grad():
+        for stack in (model.encoder, model.decoder):
+            for layer in stack.layers:
+                width = layer.attention.out.weight.shape[1]
+                layer.attention.qkv.weight[: 2 * width] *= 3
+        for layer in model.decoder.layers:
+            layer.cross_attention.q.weight *= 3
+            layer.cross_attention.kv.weight[:width] *= 3
+    torch.testing.assert_close(hidden(model), normalized, rtol=1e-3, atol=1e-4)
+
+
+def test_value_residual_adds_the_values_of_the_first_layer(ideas):
+    model = small_seq2seq()
+    ideas.value_residual(model)
+    values = []
+    for layer in model.encoder.layers:
+        split = layer.attention.split
+        layer.attention.split = lambda qkv, split=split: values.append((split(qkv)[2], qkv)) or split(qkv)
+    hidden(model)
+    width = model.encoder.layers[0].attention.out.weight.shape[1]
+    (first, _), (second, qkv) = values[:2]
+    own = qkv[..., 2 * width :].unflatten(-1, (model.config.num_heads, -1)).transpose(1, 2)
+    torch.testing.assert_close(second, (own + first) / 2)
+
+
+def test_growing_dropout_has_the_same_mean(ideas):
+    model = small_seq2seq(drop_prob=0.2)
+    use_fast_dropout(model)
+    rates = []
+    for share in (0.0, 0.5, 1.0):
+        ideas.dropout_that_grows(model, share)
+        rates.append({module.drop_prob for module in model.modules() if isinstance(module, Dropout)})
+    assert rates == [{0.0}, {0.2}, {0.4}]
+
+
+@pytest.mark.slow
+def test_changes_are_compared(tmp_path):
+    names = ["the recipe", "AdamW in place of Muon", "batches that grow", "dropout that grows", "QK-norm"]
+    data = ROOT / "recipes" / "tiny" / "data"
+    keys = [
+        f"data.{part}.{side}={data}/{name}.{language}"
+        for part, name in (("train", "train"), ("validation", "valid"))
+        for side, language in (("source", "en"), ("target", "de"))
+    ]
+    keys += ["tokenizer.vocab_size=400", "model.d_model=16", "model.ffn_hidden=32", "model.num_heads=2"]
+    keys += ["model.num_layers=2", "optimizer.warmup_steps=1"]
+    arguments = [tmp_path, *keys, "--updates", "3", "--timed", "4", "--seeds", "1", "--only", *names]
+    command = [sys.executable, FOLDER / "compare.py", *arguments]
+    first = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert first.returncode == 0, first.stderr[-2000:]
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(tmp_path.glob("??-1.json"))]
+    assert len(results) == len(first.stdout.splitlines()[2:]) == len(names)
+    assert all(0 < result["loss"] < 10 and result["curve"] for result in results)
+    assert (tmp_path / "losses.png").stat().st_size > 5000
+    again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert again.stdout == first.stdout, "finished runs are kept"
