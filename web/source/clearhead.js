@@ -9,8 +9,9 @@
  *
  * Options of `translate` and `forward`, and of `encode` where they apply:
  *
- * - headOff: heads to switch off, [{ part: "encoder" | "decoder" | "cross", layer, head }]; their values are zeros.
- * - layerOff: layers to switch off, [{ part: "encoder" | "decoder", layer }]; they return their input.
+ * - headOff: heads to switch off, [{ part: "encoder" | "decoder" | "cross", layer, head }], counted from 0; their
+ *   values are zeros.
+ * - layerOff: layers to switch off, [{ part: "encoder" | "decoder", layer }], counted from 0; they return their input.
  * - maskedSource: indices of source tokens that no query may attend to; in `encode`, such a list for each text.
  * - temperature: divides the logits of the alternatives; 1 by default.
  * - signal: an AbortSignal; the call then rejects with an AbortError.
@@ -36,14 +37,16 @@ export function missingFeature() {
 /**
  * Load a model from a folder of `clearhead export --to web`.
  *
- * `onProgress` receives the number of bytes so far. Rejects if a file cannot be loaded, and with a NotSupportedError if
- * the browser has no WebAssembly. Without WebAssembly SIMD or shared memory, a slower runtime is loaded.
+ * `onProgress` receives the number of bytes so far; `cache` is that of `fetch`, such as "reload". Rejects if a file
+ * cannot be loaded, and with a NotSupportedError if the browser has no WebAssembly or no web workers. Without WebAssembly
+ * SIMD or shared memory, a slower runtime is loaded.
  */
-export async function load(folder = ".", { onProgress } = {}) {
+export async function load(folder = ".", { onProgress, cache = "default" } = {}) {
   if (typeof WebAssembly === "undefined") throw new DOMException("this browser has no WebAssembly, or it is turned off", "NotSupportedError");
+  if (typeof Worker === "undefined") throw new DOMException("this browser has no web workers, or they are turned off", "NotSupportedError");
   const isSlow = missingFeature() !== null;
-  const files = readFolder(folder, isSlow ? ["runtime_scalar.wasm.gz", "worker_scalar.js.gz"] : ["runtime.wasm.gz"], onProgress);
-  let remote = isSlow ? null : new Remote(WORKER_CODE);
+  let remote = isSlow ? null : new Remote(WORKER_CODE); // it starts while the files arrive
+  const files = readFolder(folder, isSlow ? ["runtime_scalar.wasm.gz", "worker_scalar.js.gz"] : ["runtime.wasm.gz"], { onProgress, cache });
   const start = async () => {
     const [runtime, code] = await files.own;
     remote ??= new Remote(code);
@@ -59,27 +62,39 @@ export async function load(folder = ".", { onProgress } = {}) {
   }
 }
 
+function openWorker(address) {
+  try {
+    return new Worker(address);
+  } catch {
+    throw new DOMException("this browser refuses to start a web worker", "NotSupportedError");
+  }
+}
+
 /** Calls of functions in a worker. */
 class Remote {
   constructor(code) {
     const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
-    const worker = (this.worker = new Worker(address));
+    const worker = (this.worker = openWorker(address));
     URL.revokeObjectURL(address);
     this.waiting = new Map();
     this.count = 0;
+    this.failure = null;
     worker.onmessage = ({ data: { id, result, error } }) => {
       const { resolve, reject } = this.waiting.get(id);
       this.waiting.delete(id);
       if (error) reject(error.name === "AbortError" ? new DOMException(error.message, error.name) : new Error(error.message));
       else resolve(result);
     };
-    worker.onerror = ({ message }) => {
-      for (const { reject } of this.waiting.values()) reject(new Error(message || "the worker stopped"));
+    worker.onerror = (event) => {
+      event.preventDefault(); // the page shows it
+      this.failure = new Error("its web worker stopped");
+      for (const { reject } of this.waiting.values()) reject(this.failure);
       this.waiting.clear();
     };
   }
 
   call(method, parameters, { signal, transfer = [] } = {}) {
+    if (this.failure) return Promise.reject(this.failure);
     const id = ++this.count;
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject });
@@ -114,7 +129,7 @@ class Model {
    * the module. Resolves to:
    *
    * - source: { ids, tokens, truncated }
-   * - text, ids, tokens, logProbs, score, complete: the best output; `logProbs` is without the prefix.
+   * - text, ids, tokens, logProbs, score, complete: the best output; `logProbs` is without the prefix, `score` with it.
    * - attention: { encoder (N, H, M, M), self (N, H, L, L), cross (N, H, L, M) }, each { data, shape }. Row i is the
    *   query that produces token i of the output.
    * - probabilities: that of each token of the output.

@@ -17,7 +17,13 @@ const json = (bytes) => JSON.parse(new TextDecoder().decode(bytes));
 export async function openModel(ort, files) {
   const description = json(files["model.json"]);
   const weights = expandWeights(files["weights.bin"], description.weights);
-  const open = (name) => ort.InferenceSession.create(files[name], { executionProviders: ["wasm"], externalData: [{ path: "weights", data: weights }] });
+  const open = async (name) => {
+    try {
+      return await ort.InferenceSession.create(files[name], { executionProviders: ["wasm"], externalData: [{ path: "weights", data: weights }] });
+    } catch {
+      throw new Error(`model/${name} could not be loaded: it is damaged, or the browser has too little memory`);
+    }
+  };
   const encoder = await open("encoder.onnx");
   const tokenizer = new Tokenizer(json(files["tokenizer.json"]));
   if (description.kind === "encoder") return new SentenceEncoder(ort, description, tokenizer, encoder);
@@ -110,8 +116,10 @@ function cosine(one, other) {
 
 /** One decoding: the targets of a sentence, with the cache and the attention of every step. */
 class DecodingRun {
-  constructor(model, encoded, prefix, options, onStep) {
-    Object.assign(this, { model, encoded, prefix, options, onStep, source: encoded.ids, steps: [] });
+  /** `given` are the token ids that the output begins with, after the start of every target. */
+  constructor(model, encoded, given, options, onStep) {
+    const prefix = [...model.description.generation.prefix, ...given];
+    Object.assign(this, { model, encoded, prefix, given: given.length, options, onStep, source: encoded.ids, steps: [] });
     const { memory_keys: keys } = encoded.outputs, [layers, heads, , width] = keys.dims;
     const empty = model.floats(new Float32Array(0), [layers, 1, heads, 0, width]);
     this.past = { keys: empty, values: empty };
@@ -204,7 +212,7 @@ class Translator extends Model {
 
   /** Return a run of a text whose target begins with the given token ids. */
   async run(text, ids, options, onStep) {
-    return new DecodingRun(this, await this.encodeSource(text, options), [...this.description.generation.prefix, ...ids], options, onStep);
+    return new DecodingRun(this, await this.encodeSource(text, options), ids, options, onStep);
   }
 
   /**
@@ -218,7 +226,7 @@ class Translator extends Model {
     if (numBeams) config.beam_size = numBeams;
     const run = await this.run(text, prefix, options, onStep), source = sourceOf(run.encoded);
     if (!text.trim()) return { source, text: "", ids: [], tokens: [], logProbs: [], score: 0, probabilities: [], alternatives: [], hypotheses: [], beams: [] };
-    const { hypotheses, steps } = config.eos_ids.includes(prefix.at(-1)) ? await ended(run) : await search(run, config), [best] = hypotheses;
+    const { hypotheses, steps } = await search(run, config), [best] = hypotheses;
     const describe = (one) => {
       const ids = [...prefix, ...one.ids];
       return { ids, tokens: this.tokenizer.toTokens(ids), text: this.tokenizer.decode(ids), logProbs: one.logProbs, score: one.score };
@@ -251,12 +259,6 @@ class Translator extends Model {
       encoder: details(run.encoded.outputs),
     };
   }
-}
-
-/** Return the result of a search after a prefix that has ended: its only hypothesis adds nothing. */
-async function ended(run) {
-  for (const id of run.prefix.slice(0, -1)) await run.step([id], [0]);
-  return { hypotheses: [{ ids: [], logProbs: [], score: 0, rows: [] }], steps: [] };
 }
 
 const sourceOf = ({ ids, tokens, truncated }) => ({ ids, tokens, truncated });

@@ -39,7 +39,7 @@ const BYTES = { float32: (size) => 4 * size, float16: (size) => 2 * size, int8: 
 export function expandWeights(bytes, tensors) {
   const stored = ({ dtype, rows, columns }) => (BYTES[dtype](rows * columns, rows) + 3) & ~3;
   const size = tensors.reduce((sum, tensor) => sum + stored(tensor), 0);
-  if (size !== bytes.length) throw new Error(`weights.bin has ${bytes.length} bytes instead of ${size}`);
+  if (size !== bytes.length) throw new Error(`model/weights.bin could not be loaded: it has ${bytes.length} bytes instead of ${size}`);
   const total = tensors.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
   const expanded = new Float32Array(total), { buffer, byteOffset } = bytes;
   let read = byteOffset, written = 0;

@@ -1,5 +1,8 @@
 """Changes by hand on a translator's page give the results of the same changes in Python."""
 
+import re
+import subprocess
+
 import pytest
 import torch
 from support.pages import web
@@ -71,6 +74,42 @@ def test_weights_are_those_of_watch(page, tiny_pipeline, source):
             torch.testing.assert_close(weights, record.values[0, head], atol=1e-4, rtol=0)
 
 
+def test_the_heading_names_the_chosen_row(page):
+    title, target = page.locator("#attention-title"), web.chips(page, "target")
+    page.locator("#target button").nth(2).click()
+    assert title.inner_text() == f"What “{target[2]}” looked at"
+    page.locator("[data-part=encoder]").click()
+    assert title.inner_text() == "What the source tokens looked at"
+    page.locator("[data-key='row 2']").click()
+    assert title.inner_text() == "What source token “bridge” looked at"
+    page.locator("[data-part=decoder]").click()
+    assert title.inner_text() == f"What “{target[2]}” looked at"
+
+
+def test_nothing_is_changed_in_an_empty_text(page):
+    page.get_by_role("switch", name="This head").click()
+    page.wait_for_selector(web.READY)
+    assert page.locator("#changes").is_visible()
+    web.type_text(page, " ")
+    assert page.locator("#note").inner_text() == "Type a sentence."
+    assert page.locator("#own").is_hidden()
+    assert page.locator("#changes").is_hidden()
+    assert page.locator("#output.by-hand").count() == 0
+    web.type_text(page, TEXT)
+    assert page.locator("#note").inner_text() == ""
+    assert "head 1 is off" in page.locator("#changes").inner_text()
+
+
+def test_rows_of_tokens_say_what_they_hide_and_what_bytes_are(page):
+    assert page.locator("#token-note").inner_text() == ""
+    code = f"import {{ tokenNotes }} from '{web.ROOT.as_uri()}/web/source/page/token_notes.js';"
+    code += "console.log(tokenNotes({ source: Array(60).fill('a'), target: Array(86).fill('a') }));"
+    printed = subprocess.run(["node", "--input-type=module", "-e", code], capture_output=True, text=True, check=True)
+    assert printed.stdout == "The first 60 target tokens are shown, … 26 more.\n"
+    web.type_text(page, "ש")
+    assert re.match(r"Tokens such as <0x[0-9A-F]{2}> are bytes: ", page.locator("#token-note").inner_text())
+
+
 def test_temperature(page, tiny_pipeline, source):
     model = tiny_pipeline.model
     ids = greedy(model, source, [], 3, EOS)
@@ -92,6 +131,12 @@ def test_continue_with_another_token(page, tiny_pipeline, source, shown):
     ids = greedy(model, source, [*greedy(model, source, [], 2, EOS), picked], LENGTH, EOS)
     shown(page, ids)
     assert page.locator("#target .by-hand").count() == 3
+    style = page.locator("#target .by-hand[aria-current]").evaluate(
+        "(one) => { const { borderTopStyle, outlineStyle } = getComputedStyle(one); return [borderTopStyle, outlineStyle]; }"
+    )
+    assert style == ["dashed", "solid"]
+    name = page.locator("#target .by-hand[aria-current]").get_attribute("aria-label")
+    assert re.fullmatch(r".+ \d+\.\d %", name)
     assert page.locator("#output.by-hand").count() == 1
     check_bars(page, next_tokens(model, source, ids[:2]))
     page.get_by_role("button", name="Back to the model").click()

@@ -286,6 +286,18 @@ def test_nothing_is_cut_off(short, opened, width, scheme):
         )
 
 
+def test_wide_tables_show_that_they_scroll(short, opened):
+    with web.served(short) as address:
+        page = opened(address, "lesson.html", viewport={"width": 400, "height": 900})
+        web.type_text(page, TEXT)
+        tables = page.locator(".scroll:has(> .numbers)").evaluate_all(
+            """boxes => boxes.map((box) => [box.tabIndex, box.getAttribute("role"), Boolean(box.getAttribute("aria-label")),
+                getComputedStyle(box).backgroundAttachment])"""
+        )
+        assert len(tables) > 5
+        assert all(one == [0, "region", True, "local, local, scroll, scroll"] for one in tables)
+
+
 def test_explorer_links_to_the_lesson(short, tiny_bert, tmp_path, opened):
     with web.served(short) as address:
         page = opened(address)

@@ -12,6 +12,7 @@ from clearhead import TextEncoder
 from clearhead.export.web.export import export_web
 
 TEXT = "The old bridge was closed after the storm."
+AGAIN = "Reload the page, or try again."
 
 
 @pytest.mark.parametrize("place", ["server", "disk"])
@@ -24,6 +25,7 @@ def test_translates_while_one_types(tiny, tiny_pipeline, opened, place):
         assert web.chips(page, "target") == [token.removeprefix("▁") or "▁" for token in expected.tokens][:60]
         assert web.type_text(page, "") == ""
         assert page.locator("#pictures section:visible").count() == 0
+        assert page.locator("#note").inner_text() == "Type a sentence."
         web.type_text(page, "<script>document.title='hacked'</script> שלום 🙂")
         assert page.title() == "Clearhead: a Transformer in your browser"
         page.locator("#text").fill("word " * 5000)
@@ -39,7 +41,9 @@ def test_missing_weights_are_one_line_and_can_be_loaded_again(tiny, tmp_path, op
     with web.served(tmp_path / "page") as address:
         page = opened(address, allowed=(error,), wait="#failure:not([hidden])")
         line = page.locator("#failure span").inner_text()
-        assert re.fullmatch(r"The model was not loaded: \./model/weights\.bin could not be loaded \(HTTP 404\)\.", line)
+        assert re.fullmatch(
+            rf"The model was not loaded: \./model/weights\.bin could not be loaded \(HTTP 404\)\. {AGAIN}", line
+        )
         shutil.copy(tmp_path / "aside", weights)
         page.get_by_role("button", name="Try again").click()
         page.wait_for_selector(web.READY)
@@ -62,7 +66,58 @@ def test_incomplete_weights_are_refused(tiny, tmp_path, opened):
     weights.write_bytes(weights.read_bytes()[:-4000])
     with web.served(tmp_path / "page") as address:
         page = opened(address, wait="#failure:not([hidden])")
-        assert page.locator("#failure span").inner_text().startswith("The model was not loaded: ")
+        line = page.locator("#failure span").inner_text()
+        assert re.fullmatch(
+            rf"The model was not loaded: model/weights\.bin could not be loaded: it has \d+ bytes .*\. {AGAIN}", line
+        )
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def replace(path):
+    path.write_text("<!doctype html><title>Welcome</title>", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("runtime.wasm.gz", cut),
+        ("runtime.wasm.gz", replace),
+        ("model/model.json", replace),
+        ("model/tokenizer.json", cut),
+        ("model/encoder.onnx", replace),
+        ("model/decoder.onnx", cut),
+    ],
+)
+def test_damaged_files_are_one_plain_line(tiny, tmp_path, opened, name, change):
+    shutil.copytree(tiny / "page", tmp_path / "page")
+    change(tmp_path / "page" / name)
+    with web.served(tmp_path / "page") as address:
+        page = opened(address, wait="#failure:not([hidden])")
+        line = page.locator("#failure span").inner_text()
+        reasons = (
+            "its content is not, or not all of, what was exported|it is damaged, or the browser has too little memory"
+        )
+        pattern = rf"The model was not loaded: (\./)?{re.escape(name)} could not be loaded: ({reasons})\. {AGAIN}"
+        assert re.fullmatch(pattern, line), line
+        shutil.copy(tiny / "page" / name, tmp_path / "page" / name)
+        page.get_by_role("button", name="Try again").click()
+        page.wait_for_selector(web.READY)
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("delete globalThis.Worker", "this browser has no web workers, or they are turned off"),
+        ("Worker = function () { throw new Error('refused'); }", "this browser refuses to start a web worker"),
+    ],
+)
+def test_without_web_workers_there_is_one_line(short, opened, script, reason):
+    with web.served(short) as address:
+        page = opened(address, wait="#failure:not([hidden])", script=script)
+        assert page.locator("#failure").inner_text().strip() == f"The model was not loaded: {reason}."
 
 
 def test_module_for_other_pages(tiny, tmp_path, tiny_pipeline, opened):
@@ -115,6 +170,7 @@ def test_encoder(tiny_bert, tmp_path, opened):
         page.locator("#texts").fill("")
         page.wait_for_selector(web.READY)
         assert page.locator("#encoder section:visible").count() == 0
+        assert page.locator("#texts-note").inner_text() == "Type a sentence."
 
 
 def test_models_that_a_page_cannot_hold_are_refused(qa_folder, tmp_path, monkeypatch):

@@ -93,6 +93,22 @@ def test_a_prefix_is_continued(tiny, tiny_pipeline):
         assert given == pytest.approx([math.exp(one) for one in result["logProbs"]], abs=1e-4)
 
 
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("penalty", [0.6, 1.0])
+def test_scores_count_a_prefix(tiny, beams, penalty):
+    """Continued by hand after its own first tokens, the output keeps its sums and its score."""
+    options = {"max_length": 9, "length_penalty": penalty, "repetition_penalty": 1.3}
+    (free,) = translated(tiny, [["translate", SENTENCES[1], {"numBeams": beams}]], **options)
+    calls = [["translate", SENTENCES[1], {"numBeams": beams, "prefix": free["ids"][:count]}] for count in (1, 4)]
+    for count, forced in zip((1, 4), translated(tiny, calls, **options), strict=True):
+        assert forced["ids"] == free["ids"]
+        assert forced["score"] == pytest.approx(free["score"], abs=1e-5)
+        best = forced["beams"][0][0]
+        assert best["score"] == pytest.approx(sum(free["logProbs"][:count]) + best["logProb"], abs=1e-5)
+        total = sum(free["logProbs"][:count]) + sum(forced["logProbs"])
+        assert forced["score"] == pytest.approx(total / len(forced["ids"]) ** penalty, abs=1e-5)
+
+
 def test_a_prefix_that_ends_is_the_output(tiny, tiny_pipeline):
     prefix = [21, 300, EOS]
     (result,) = translated(tiny, [["translate", SENTENCES[1], {"numBeams": 2, "prefix": prefix}]])
@@ -101,6 +117,7 @@ def test_a_prefix_that_ends_is_the_output(tiny, tiny_pipeline):
     expected = next_tokens(tiny_pipeline.model, result["source"]["ids"], prefix[:-1]).softmax(-1)[EOS]
     assert result["probabilities"][-1] == pytest.approx(float(expected), abs=1e-6)
     assert result["attention"]["cross"]["shape"][2] == 3
+    assert result["score"] == pytest.approx(sum(map(math.log, result["probabilities"])) / 3, abs=1e-5)
 
 
 def as_tensor(array):

@@ -1,7 +1,7 @@
 // Chapter 2: each id picks a row of the embedding table, and the vector of its position is added.
 import { display, element, quoted } from "@drawing/dom.js";
 import { choices } from "./choices.js";
-import { largestOf, numberCell, rowOf, stripes } from "./numbers.js";
+import { largestOf, numberCell, rowOf, scrolling, stripes } from "./numbers.js";
 import { stepper } from "./stepper.js";
 
 const COLUMNS = 5; // numbers that are written out
@@ -56,7 +56,7 @@ function numbersTable(parts, count, token, name, width) {
   const rows = parts.map((part, index) => element("tr", { class: index < count ? (index === count - 1 ? "now" : "") : "waits", "data-row": part.name },
     element("th", { scope: "row" }, element("b", {}, part.name), element("small", {}, part.text)), element("td", {}, stripes(`${part.name} of ${display(name)}`, part.vectors[token])),
     ...Array.from(part.vectors[token].slice(0, COLUMNS), (value) => numberCell(value)), element("td", {}, "…")));
-  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Numbers of the chosen token" }, element("table", { class: "numbers" }, element("thead", {}, header), element("tbody", {}, ...rows)));
+  return scrolling("Numbers of the chosen token", element("table", { class: "numbers" }, element("thead", {}, header), element("tbody", {}, ...rows)));
 }
 
 /** Return the vectors of all tokens: a row for each. */

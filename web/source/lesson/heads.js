@@ -4,7 +4,7 @@ import { headMap } from "@drawing/head_map.js";
 import { headOf, headTiles } from "@drawing/heads.js";
 import { redraw } from "@drawing/keys.js";
 import { choices } from "./choices.js";
-import { largestOf, numberCell, rowOf, show, stripes } from "./numbers.js";
+import { largestOf, numberCell, rowOf, scrolling, show, stripes } from "./numbers.js";
 import { workOut } from "./query.js";
 import { stepper } from "./stepper.js";
 
@@ -59,7 +59,7 @@ function headTable(heads, tokens, shown, token, onPick) {
     const name = element("button", { type: "button", class: "plain", "aria-label": `Head ${head + 1}: show it in chapter 3`, title: "Show this head in chapter 3", onclick: () => onPick(head) }, String(head + 1));
     return element("tr", { class: head === shown - 1 && shown < heads.length ? "now" : "" }, element("th", { scope: "row" }, name), ...cells, element("td", { class: "number sum" }, isShown ? show(weights.reduce((sum, one) => sum + one, 0), 0) : ""), element("td", {}, ...(isShown ? [stripes(`z of head ${head + 1}`, z, { largest: most })] : [])));
   });
-  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Weights of all heads" }, element("table", { class: "numbers heads" }, element("caption", {}, `Weights of the query “${display(tokens[token])}” in layer 1`), element("thead", {}, header), element("tbody", {}, ...rows)));
+  return scrolling("Weights of all heads", element("table", { class: "numbers heads" }, element("caption", {}, `Weights of the query “${display(tokens[token])}” in layer 1`), element("thead", {}, header), element("tbody", {}, ...rows)));
 }
 
 function vectorRow(name, text, vector, isShown) {

@@ -1,7 +1,7 @@
 // Chapter 5: residual connections, layer norms and the feed-forward network of the first layer, for one token.
 import { element, quoted } from "@drawing/dom.js";
 import { choices } from "./choices.js";
-import { add, moments, numberCell, rowOf, show, stripes } from "./numbers.js";
+import { add, moments, numberCell, rowOf, scrolling, show, stripes } from "./numbers.js";
 import { stepper } from "./stepper.js";
 
 const COLUMNS = 5; // numbers that are written out
@@ -52,5 +52,5 @@ function passTable(rows, count) {
     return element("tr", { class: index < count ? (last ? "now" : "") : "waits", "data-row": name }, element("th", { scope: "row" }, element("b", {}, name), element("small", {}, text)), element("td", {}, stripes(name, vector)),
       ...Array.from(vector.slice(0, COLUMNS), (value) => numberCell(value, { decimals: 2 })), element("td", {}, "…"), numberCell(mean, { decimals: 2, className: "sum" }), numberCell(Math.sqrt(variance), { decimals: 2, className: "sum" }));
   });
-  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Vectors of the token in layer 1" }, element("table", { class: "numbers pass" }, element("thead", {}, header), element("tbody", {}, ...body)));
+  return scrolling("Vectors of the token in layer 1", element("table", { class: "numbers pass" }, element("thead", {}, header), element("tbody", {}, ...body)));
 }

@@ -37,6 +37,9 @@ export function stripes(name, rows, { largest, className = "" } = {}) {
   return element("span", { class: `stripes ${className}`.trim(), role: "img", "aria-label": text, title: text, style: `--rows: ${list.length}; --columns: ${columns}` }, canvas);
 }
 
+/** Return a table in a box that scrolls, with the keyboard too. */
+export const scrolling = (label, table) => element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table);
+
 /** Return the dot product of two vectors. */
 export const dot = (one, other) => one.reduce((sum, value, index) => sum + value * other[index], 0);
 

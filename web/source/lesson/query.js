@@ -2,7 +2,7 @@
 import { announce, display, element, quoted } from "@drawing/dom.js";
 import { keepFocus } from "@drawing/keys.js";
 import { choices } from "./choices.js";
-import { dot, largestOf, numberCell, rowOf, show, softmax, stripes } from "./numbers.js";
+import { dot, largestOf, numberCell, rowOf, scrolling, show, softmax, stripes } from "./numbers.js";
 import { stepper } from "./stepper.js";
 
 const [KEYS, SCORES, SCALED, POWERS, WEIGHTS, VALUES, SUM] = [0, 1, 2, 3, 4, 5, 6];
@@ -24,7 +24,8 @@ export function queryChapter(box, { choose }) {
   const steps = stepper(box, "one query");
   let selected = null; // the cell that is worked out: {stage, key}
   box.prepend(pick.node, heads.node);
-  box.append(element("div", { class: "wide" }, stage, work));
+  stage.classList.add("wide");
+  box.append(stage, work);
 
   function update(state) {
     const { source, encoder, token } = state, { tokens } = source, head = Math.min(state.head, encoder.queries.shape[1] - 1);
@@ -75,7 +76,7 @@ function keyTable({ tokens, numbers, at, key, selected, select, token }) {
   const blank = () => element("td", {});
   const sum = (value, stage) => (at >= stage ? numberCell(value, { className: "sum" }) : blank());
   const end = element("td", {}, ...(at >= SUM ? [element("button", { type: "button", class: "plain", "data-key": "cell z", "aria-pressed": String(selected.stage === SUM), "aria-label": "Work out z below", onclick: () => select(SUM, 0) }, stripes("z", z, { largest: largestOf(z) }))] : []));
-  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "The query and its keys" }, element("table", { class: "numbers keys" },
+  return scrolling("The query and its keys", element("table", { class: "numbers keys" },
     element("thead", {},
       element("tr", {}, element("th", { scope: "row" }, "query q"), element("td", {}, stripes("The query q", q, { largest: largestOf(q) })), element("td", { colspan: 5, class: "note" }, `of “${display(tokens[token])}”`)),
       element("tr", {}, ...head.map((name) => element("th", { scope: "col" }, name)))),
@@ -106,5 +107,5 @@ function workedOut({ stage, key }, numbers, names, query) {
 /** Return a table of vectors, one a row, with all their numbers; it scrolls. */
 function longTable(rows, label) {
   const header = element("tr", {}, element("td", {}), ...Array.from(rows[0][1], (_, index) => element("th", { scope: "col" }, String(index))));
-  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, element("table", { class: "numbers long" }, element("thead", {}, header), element("tbody", {}, ...rows.map(([name, vector], index) => element("tr", { class: index === rows.length - 1 ? "now" : "" }, element("th", { scope: "row" }, name), ...Array.from(vector, (value) => numberCell(value, { decimals: 2 })))))));
+  return scrolling(label, element("table", { class: "numbers long" }, element("thead", {}, header), element("tbody", {}, ...rows.map(([name, vector], index) => element("tr", { class: index === rows.length - 1 ? "now" : "" }, element("th", { scope: "row" }, name), ...Array.from(vector, (value) => numberCell(value, { decimals: 2 })))))));
 }

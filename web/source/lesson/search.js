@@ -3,7 +3,7 @@ import { drawBeams } from "@drawing/beams.js";
 import { digits, display, element, plural } from "@drawing/dom.js";
 import { treeOf } from "../page/beams.js";
 import { choices } from "./choices.js";
-import { numberCell, show } from "./numbers.js";
+import { numberCell, scrolling, show } from "./numbers.js";
 import { stepper } from "./stepper.js";
 
 const MAX_STEPS = 30, MAX_BEAMS = 5;
@@ -64,7 +64,7 @@ function candidateTable(candidates, beginnings, step, beams) {
       numberCell(Math.exp(logProb), { text: digits(Math.exp(logProb)).replace("e-", "e−") }), numberCell(score - logProb, { decimals: 2 }), numberCell(logProb, { decimals: 2 }), numberCell(score, { decimals: 2, className: "sum" }), element("td", { class: "verdict" }, verdict));
   });
   const names = ["beam", "next token", "P", "sum before", "log P", "new sum", ""];
-  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Candidates of step ${step + 1}` }, element("table", { class: "numbers candidates" }, element("caption", {}, `Step ${step + 1}: the best candidates`), element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows)));
+  return scrolling(`Candidates of step ${step + 1}`, element("table", { class: "numbers candidates" }, element("caption", {}, `Step ${step + 1}: the best candidates`), element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows)));
 }
 
 function outputTable(best, greedy, penalty, beams) {
@@ -73,5 +73,5 @@ function outputTable(best, greedy, penalty, beams) {
   const rows = best.hypotheses.map((one, rank) => line(one, String(rank + 1)));
   if (beams > 1) rows.push(line(greedy, "greedy"));
   const names = ["rank", "output", "log P", "tokens L", penalty === 1 ? "score = log P ÷ L" : `score = log P ÷ L^${show(penalty, 1)}`];
-  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Outputs" }, element("table", { class: "numbers outputs" }, element("caption", {}, "Outputs that ended, best first"), element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows)));
+  return scrolling("Outputs", element("table", { class: "numbers outputs" }, element("caption", {}, "Outputs that ended, best first"), element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows)));
 }

@@ -1,8 +1,7 @@
 // Chapter 1: a text becomes words, characters, merged tokens, and ids.
 import { element, plural } from "@drawing/dom.js";
+import { BYTE } from "../page/token_notes.js";
 import { stepper } from "./stepper.js";
-
-const BYTE = /^<0x[0-9A-F]{2}>$/;
 
 /** Return {update} of the picture of tokens in a box. */
 export function tokensChapter(box) {

@@ -15,9 +15,10 @@ const EXPLANATIONS = {
  * Return {node, update} of the attention of the given parts.
  *
  * `update` takes {weights, tokens, chosen, edits}: for each part the weights {data, shape}, the tokens {rows, columns}
- * and the chosen row or null. `onRow(part, row)` and `onEdit()` are called after a choice and after a switch.
+ * and the chosen row or null. `onRow(part, row)` and `onEdit()` are called after a choice and after a switch, `onPart(part)`
+ * when a part is drawn.
  */
-export function attentionPanel({ parts, onRow, onEdit }) {
+export function attentionPanel({ parts, onRow, onEdit, onPart = () => {} }) {
   const shown = Object.fromEntries(parts.map((part) => [part, { layer: 0, head: 0 }]));
   let part = parts[0], state = null, isFirst = true;
   const tabs = element("div", { class: "tabs", role: "group", "aria-label": "Type of attention" });
@@ -43,6 +44,7 @@ export function attentionPanel({ parts, onRow, onEdit }) {
 
   function draw() {
     const { edits } = state, weights = state.weights?.[part];
+    onPart(part);
     for (const tab of tabs.children) tab.setAttribute("aria-pressed", String(tab.dataset.part === part));
     const long = weights && Math.max(weights.shape[2], weights.shape[3]) > MAX_TOKENS;
     hint.textContent = EXPLANATIONS[part] + (long ? ` The first ${MAX_TOKENS} tokens are shown.` : "");

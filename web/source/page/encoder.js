@@ -7,9 +7,10 @@ import { attentionPanel } from "./attention.js";
 import { showChanges } from "./changes.js";
 import { Edits } from "./edits.js";
 import { latest } from "./jobs.js";
+import { MAX_CHIPS, tokenNotes } from "./token_notes.js";
 
 const byId = (id) => document.getElementById(id);
-const MAX_TEXTS = 20, MAX_NAME = 44, MAX_CHIPS = 60;
+const MAX_TEXTS = 20, MAX_NAME = 44;
 
 const short = (text) => (text.length > MAX_NAME ? `${text.slice(0, MAX_NAME - 1)}…` : text);
 
@@ -54,7 +55,7 @@ class EncoderPage {
 
   /** Show a change by hand at once, and then its results. */
   change() {
-    showChanges(this.edits, () => this.change());
+    this.drawChanges();
     if (this.result?.texts.length) this.drawText();
     this.update();
   }
@@ -79,16 +80,21 @@ class EncoderPage {
 
   draw() {
     const { texts, cosines } = this.result, { changesModel } = this.edits;
-    const notes = [this.isCut && `The first ${MAX_TEXTS} sentences are shown.`, texts.some(({ truncated }) => truncated) && "A sentence is longer than the model takes: its end was cut."];
+    const notes = [!texts.length && "Type a sentence.", this.isCut && `The first ${MAX_TEXTS} sentences are shown.`, texts.some(({ truncated }) => truncated) && "A sentence is longer than the model takes: its end was cut."];
     byId("texts-note").textContent = notes.filter(Boolean).join(" ");
     for (const section of document.querySelectorAll("#encoder section")) section.hidden = !texts.length;
-    showChanges(this.edits, () => this.change());
+    this.drawChanges();
     byId("vectors").classList.toggle("by-hand", changesModel);
     byId("cosines").classList.toggle("by-hand", changesModel);
     if (!texts.length) return;
     redraw(byId("vectors"), ...texts.map((text, index) => this.vectorOf(text, index)));
     byId("cosines").replaceChildren(matrixTable(cosines, "Cosine of each pair of vectors").table);
     this.drawText();
+  }
+
+  drawChanges() {
+    showChanges(this.edits, () => this.change());
+    if (this.result?.texts.length === 0) byId("changes").hidden = true; // nothing is shown that they change
   }
 
   /** Return the button of a sentence, with its vector as a strip of cells. */
@@ -110,6 +116,7 @@ class EncoderPage {
       };
       return element("li", {}, element("button", { ...attributes, onclick }, element("bdi", {}, display(token))));
     }));
+    byId("text-tokens-note").textContent = tokenNotes({ "": tokens });
     this.attention.update({ weights: { encoder: encoder.attention }, tokens: { encoder: { rows: tokens, columns: tokens } }, chosen: { encoder: row }, edits });
   }
 }

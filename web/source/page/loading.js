@@ -5,14 +5,14 @@ const byId = (id) => document.getElementById(id);
 
 /** Show a line, with a button to try again if that can help. */
 function showFailure(line, canRetry = true) {
-  byId("failure").querySelector("span").textContent = line;
+  byId("failure").querySelector("span").textContent = canRetry ? `${line} Reload the page, or try again.` : line;
   byId("failure").querySelector("button").hidden = !canRetry;
   byId("failure").hidden = false;
 }
 
 /** Load the model of this folder and call `show(model)`; the page is ready when its promise resolves. */
 export function openPage(show) {
-  let model = null;
+  let model = null, cache = "default";
 
   async function start() {
     const loading = byId("loading");
@@ -20,8 +20,9 @@ export function openPage(show) {
     loading.hidden = false;
     try {
       const onProgress = (bytes) => { loading.textContent = `Loading the model … ${(bytes / 1e6).toFixed(1)} MB`; };
-      model = await load(".", { onProgress });
+      model = await load(".", { onProgress, cache });
     } catch (error) {
+      cache = "reload"; // a stored copy may be the damaged one
       showFailure(`The model was not loaded: ${error.message}.`, error.name !== "NotSupportedError");
       return;
     } finally {
@@ -36,7 +37,11 @@ export function openPage(show) {
   }
 
   // The model stopped, for example because the browser has too little memory.
-  addEventListener("unhandledrejection", ({ reason }) => showFailure(`The model stopped: ${reason?.message ?? reason}.`));
+  addEventListener("unhandledrejection", (event) => {
+    event.preventDefault();
+    console.warn(event.reason);
+    showFailure("The model stopped; the browser may have too little memory.");
+  });
   byId("failure").querySelector("button").addEventListener("click", () => (model ? location.reload() : start()));
   start();
 }

@@ -1,6 +1,6 @@
 // The page of a translator: the translation of a text, and pictures of how the model comes to it.
 import { probabilityBars } from "@drawing/bars.js";
-import { display, element, fixed } from "@drawing/dom.js";
+import { display, element, fixed, quoted } from "@drawing/dom.js";
 import { meanOfHeads } from "@drawing/heads.js";
 import { redraw } from "@drawing/keys.js";
 import { tokenLines } from "@drawing/token_lines.js";
@@ -9,9 +9,9 @@ import { showTree } from "./beams.js";
 import { markedWords, showChanges } from "./changes.js";
 import { Edits } from "./edits.js";
 import { latest } from "./jobs.js";
+import { MAX_CHIPS, tokenNotes } from "./token_notes.js";
 
 const byId = (id) => document.getElementById(id);
-const MAX_CHIPS = 60;
 
 /** Show a translator; resolves when the first text is translated. */
 export function showTranslator(model) {
@@ -27,7 +27,7 @@ class TranslatorPage {
     this.encoderRow = null;
     this.result = this.own = null; // of the model as it is changed, and as it is
     this.lines = tokenLines({ onSource: (index) => this.maskSource(index), onTarget: (index) => this.choose(index) });
-    this.attention = attentionPanel({ parts: ["cross", "decoder", "encoder"], onRow: (part, row) => this.chooseRow(part, row), onEdit: () => this.change() });
+    this.attention = attentionPanel({ parts: ["cross", "decoder", "encoder"], onRow: (part, row) => this.chooseRow(part, row), onEdit: () => this.change(), onPart: (part) => this.drawTitle(part) });
     const onSlow = (isSlow) => { byId("progress").textContent = isSlow ? "Translating …" : ""; };
     this.update = latest((signal) => this.translate(signal), onSlow);
     this.showNext = latest((signal) => this.drawNext(signal));
@@ -82,6 +82,10 @@ class TranslatorPage {
     await this.showNext();
   }
 
+  get isEmpty() {
+    return this.result?.tokens.length === 0;
+  }
+
   /** Choose a target token. */
   choose(index) {
     Object.assign(this, { chosen: index, next: null });
@@ -112,8 +116,8 @@ class TranslatorPage {
   }
 
   draw() {
-    const { result, own, edits } = this, isChanged = edits.changesModel, isOther = isChanged && result.text !== own.text;
-    byId("note").textContent = result.source.truncated ? "The text is longer than the model takes: its end was cut." : "";
+    const { result, own, edits } = this, isChanged = edits.changesModel && !this.isEmpty, isOther = isChanged && result.text !== own.text;
+    byId("note").textContent = this.isEmpty ? "Type a sentence." : result.source.truncated ? "The text is longer than the model takes: its end was cut." : "";
     byId("output").replaceChildren(...(isOther ? markedWords(result.text, own.text) : [result.text]));
     byId("output").classList.toggle("by-hand", isChanged);
     byId("own").hidden = !isChanged;
@@ -128,6 +132,7 @@ class TranslatorPage {
   drawChanges() {
     const { edits } = this;
     showChanges(edits, () => this.change());
+    if (this.isEmpty) byId("changes").hidden = true; // nothing is shown that they change
     byId("temperature").value = edits.temperature;
     byId("temperature-value").textContent = edits.temperature.toFixed(1);
   }
@@ -140,18 +145,25 @@ class TranslatorPage {
       weights: tokens.length ? meanOfHeads(attention.cross, chosen) : [],
       chosen,
     });
+    byId("token-note").textContent = tokenNotes({ source: result.source.tokens, target: tokens });
   }
 
   drawAttention() {
     const { result, edits, chosen } = this, { tokens, source } = result;
     const inputs = ["start", ...tokens.slice(0, -1)];
-    byId("attention-title").textContent = chosen === null ? "Attention" : `What “${display(tokens[chosen])}” looked at`;
     this.attention.update({
       weights: tokens.length ? { ...result.attention, decoder: result.attention.self } : null,
       tokens: { cross: { rows: tokens, columns: source.tokens }, decoder: { rows: tokens, columns: inputs }, encoder: { rows: source.tokens, columns: source.tokens } },
       chosen: { cross: chosen, decoder: chosen, encoder: this.encoderRow },
       edits,
     });
+  }
+
+  /** Draw the heading of the attention of a part: its chosen row. */
+  drawTitle(part) {
+    const { result, chosen, encoderRow } = this, isSource = part === "encoder", row = isSource ? encoderRow : chosen;
+    const token = row === null ? null : (isSource ? result.source : result).tokens[row];
+    byId("attention-title").textContent = token ? `What ${isSource ? "source token " : ""}${quoted(token)} looked at` : isSource ? "What the source tokens looked at" : "Attention";
   }
 
   drawTree() {

@@ -26,7 +26,9 @@ export function answerCalls(ort, configure) {
     configure(URL.createObjectURL(new Blob([runtime], { type: "application/wasm" })));
     // one thread needs no headers from the server, and is fast enough for a sentence
     Object.assign(ort.env.wasm, { numThreads: 1, proxy: false });
-    await ort.InferenceSession.create(SMALLEST, { executionProviders: ["wasm"] });
+    await ort.InferenceSession.create(SMALLEST, { executionProviders: ["wasm"] }).catch(() => {
+      throw new Error("the runtime could not be started: its file is damaged, or the browser has too little memory");
+    });
   }
 
   async function load(files) {

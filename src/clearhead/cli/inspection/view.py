@@ -17,7 +17,16 @@ def view(
         list[str],
         typer.Argument(metavar="TEXT...", help="Text to encode, classify or translate; several for an encoder."),
     ],
-    model: options.Translator = options.TRANSLATOR,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Folder or Hugging Face Hub id of an encoder or an encoder–decoder. Default: the bundled model for "
+            "everyday English to German.",
+            metavar="MODEL",
+        ),
+    ] = options.TRANSLATOR,
     output: Annotated[Path, typer.Option("--output", "-o", help="Output HTML file.")] = Path("view.html"),
     beam_size: options.BeamSize = None,
     source_lang: options.SourceLang = None,

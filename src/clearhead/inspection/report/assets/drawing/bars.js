@@ -16,9 +16,9 @@ export function probabilityBars({ tokens, chosen, before, onPick, label }) {
       bar.style.setProperty("--before", own.toFixed(4));
       bar.append(element("i", { title: `${percent(own)} in the model` }));
     }
-    const attributes = { class: "choice-bar", "data-id": one.id, "aria-current": is ? "true" : undefined, title: one.token };
-    if (onPick) Object.assign(attributes, { type: "button", "data-key": `pick ${one.id}`, onclick: () => onPick(one) });
+    const share = percent(one.probability), attributes = { class: "choice-bar", "data-id": one.id, "aria-current": is ? "true" : undefined, title: one.token };
+    if (onPick) Object.assign(attributes, { type: "button", "data-key": `pick ${one.id}`, "aria-label": `${display(one.token)} ${share}`, onclick: () => onPick(one) });
     const name = element("span", { class: "token" }, element("bdi", {}, display(one.token)));
-    return element("li", {}, element(onPick ? "button" : "div", attributes, name, bar, element("span", { class: "share" }, percent(one.probability))));
+    return element("li", {}, element(onPick ? "button" : "div", attributes, name, bar, element("span", { class: "share" }, share)));
   }));
 }

@@ -44,7 +44,10 @@ export function tokenLines({ onSource, onTarget }) {
     redraw(targetList, ...target.map((one, index) => {
       const chip = chipOf(one, `target ${index}`, index === (chosen ?? 0), one.byHand ? "by-hand" : "", () => onTarget(index));
       if (index === chosen) chip.firstChild.setAttribute("aria-current", "true");
-      if (one.probability !== undefined) chip.firstChild.append(element("small", { title: "probability" }, percent(one.probability)));
+      if (one.probability !== undefined) {
+        chip.firstChild.append(element("small", { title: "probability" }, percent(one.probability)));
+        chip.firstChild.setAttribute("aria-label", `${display(one.token)} ${percent(one.probability)}`);
+      }
       return chip;
     }));
     draw();
