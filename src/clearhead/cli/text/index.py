@@ -129,7 +129,7 @@ def index(
 
 
 def _made_by(output: Path, dtype: DtypeOption | None) -> dict[str, Any]:
-    """Return the model and the settings of an index to which documents are appended."""
+    """Return the model and the settings of an existing index, for --append."""
     from clearhead.retrieval.manifest import read_manifest
 
     existing = read_manifest(output)

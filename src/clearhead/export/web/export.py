@@ -1,4 +1,4 @@
-"""Write a folder with a web page, ONNX Runtime Web, graphs, weights and tokenizer; it needs no server of its own."""
+"""Write a folder with a web page, ONNX Runtime Web, graphs, weights and tokenizer, for any web server."""
 
 import base64
 import shutil
