@@ -54,7 +54,7 @@ def test_rows_and_scores_are_those_of_float64(tmp_path_factory, dtype, seed, row
         np.testing.assert_array_equal(scores, expected_scores)
 
 
-def test_rounding_to_bfloat16_changes_scores_by_up_to_0_4_percent(tmp_path):
+def test_rounding_to_bfloat16_changes_scores_by_up_to_0_4_percent():
     """Relative to the length of the query, for vectors of length 1."""
     vectors, queries = make_vectors(0, 300, 384, "random"), make_vectors(1, 20, 384, "random")
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
