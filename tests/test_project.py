@@ -138,6 +138,34 @@ def test_layer_docstring_states_the_formula_of_its_equation():
         assert equation_of(layer) == equation_of(equation)
 
 
+OFFLINE = """
+import importlib, sys
+
+def forbid(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname"):
+        raise SystemExit(f"{event} {arguments}")
+
+sys.addaudithook(forbid)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+
+
+def test_no_import_uses_the_network():
+    done = subprocess.run([sys.executable, "-c", OFFLINE, *MODULES], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_network_audit_sees_a_connection():
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE + "import socket; socket.create_connection(('127.0.0.1', 9))"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "socket." in done.stderr
+
+
 def test_versions_agree():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert re.search(r'^version = "(.+)"$', text, re.MULTILINE).group(1) == clearhead.__version__

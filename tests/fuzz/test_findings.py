@@ -264,6 +264,8 @@ def rewrite(index, **changes):
         {"encoder__query_encoder": {"model": "x"}},
         {"encoder__precision": "../x"},
         {"encoder__adapter": 2},
+        {"encoder__model": "x" * 20_000},
+        {"encoder__model": "/x" + "x" * 20_000},
         {"encoder__max_length": 0},
         {"encoder__pooling": "[UNK]"},
         {"encoder__config__distance_max": "x"},
