@@ -10,6 +10,7 @@ import torch
 from support.command import clearhead, refused
 
 from clearhead import Index, TextEncoder
+from clearhead.retrieval.canaries import CANARIES_FILE
 from clearhead.retrieval.manifest import MANIFEST, PENDING
 
 
@@ -63,6 +64,17 @@ def test_temporary_files_of_an_index_are_removed(index):
     assert index.search("hello", approximate=True)
     assert not list(index.folder.glob(".*.part"))
     assert len(json.loads((index.folder / MANIFEST).read_text())["files"]) == 5
+
+
+def test_temporary_files_of_a_killed_build_are_not_in_the_index(tiny_bert, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the old bridge\nwas closed\n")
+    arguments = ("index", texts, "-m", tiny_bert, "-o", tmp_path / "out", "-q")
+    assert clearhead(*arguments, hook=end_before_removal)[0] == 9
+    for name in (MANIFEST, PENDING, CANARIES_FILE):
+        (tmp_path / ".out.part" / f".{name}.abcdefgh.part").write_text("{")
+    assert clearhead(*arguments, "--resume")[0] == 0
+    assert not list((tmp_path / "out").glob(".*.part"))
 
 
 def test_convert_removes_the_temporary_file_of_a_killed_run(tmp_path):

@@ -144,6 +144,8 @@ def build_index(
             shutil.rmtree(part)
         with error_path(folder):
             part.mkdir(exist_ok=True)
+        for name in (MANIFEST, PENDING, canaries.CANARIES_FILE):
+            remove_leftovers(part / name)
         empty = Manifest(made_by["truncate_dim"], options.dtype, list(corpus.keep), made_by)
         run = _Run(encoder, corpus, part, empty, options, on_step)
         try:
