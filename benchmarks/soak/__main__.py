@@ -4,7 +4,7 @@ Usage: python benchmarks/soak [--minutes 30] [--json FILE] [--plot FILE]
 
 It starts `clearhead serve` with a model for each endpoint. Four polite clients send ordinary requests to all endpoints.
 Other clients read slowly, abort streams, send half requests, oversized and malformed bodies and wrong keys. In every
-second period, a greedy client sends on 64 connections without a pause. Every result is compared with the offline one.
+second period, a greedy client sends on 96 connections without a pause. Every result is compared with the offline one.
 In the end, SIGTERM stops the server in the middle of the load. The exit status is 1 if a promise is broken. Linux only.
 The server computes in one thread; the other cores are for the clients.
 """
@@ -34,12 +34,11 @@ from clearhead.benchmark.hardware import hardware_info
 from clearhead.io.json import write_json
 
 CLIENTS = (polite, greedy, hostile)
+SAMPLE_SECONDS = 2
 SAMPLES = 180
 """Number of samples in the report, and of intervals of latency at most."""
-GREEDY_PERIODS = 10
-"""Number of times that the greedy client starts."""
-WARM_UP_REQUESTS = 2
-"""Times that all requests are sent before the soak begins."""
+PERIOD_SECONDS = 90
+"""Length of a period with or without the greedy client; shorter if the soak has no four of them."""
 
 
 def start_clients(load):
@@ -77,7 +76,9 @@ def soak(server, load):
         if not all(process.is_alive() for process, _ in started):
             raise SystemExit("a client process ended")
         samples.append({"seconds": now - load.start} | server.sample())
-        time.sleep(2)
+        if len(samples) % 15 == 1:
+            print("  ".join(f"{name} {value:.0f}" for name, value in samples[-1].items()), file=sys.stderr)
+        time.sleep(SAMPLE_SECONDS)
     load.signaled_at.value = time.monotonic()
     status, seconds = server.stop()
     records = []
@@ -106,7 +107,8 @@ def report_of(load, samples, record, status, stopping, log):
     after = load.start + verdict.warm_up(seconds)
     by_greedy = {True: [], False: []}
     for at, one, _ in record.latencies:
-        if after <= at < load.end:
+        # the first half of a period is left out: the queue fills or empties
+        if after <= at < load.end and (at - load.start) % load.period >= load.period / 2:
             by_greedy[load.has_greedy(at)].append(one)
     promises = [
         *verdict.judge_samples(samples, seconds),
@@ -148,7 +150,7 @@ def main():
         with Server(Path(folder), models.models, models.options, keys.values()) as server:
             address = server.wait_until_loaded(len(models.models))
             start, seconds = time.monotonic() + 5, 60 * args.minutes
-            period = seconds / (2 * GREEDY_PERIODS)
+            period = min(PERIOD_SECONDS, seconds / 4)
             load = Load(address, keys, requests, large, start, start + seconds, period, None)
             samples, record, status, stopping = soak(server, load)
             report, promises = report_of(load, samples, record, status, stopping, server.log)

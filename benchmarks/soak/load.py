@@ -19,7 +19,8 @@ TIMEOUT = 240
 POLITE = 4
 THINK_SECONDS = 0.3
 """Mean time between a response and the next request of a polite client."""
-GREEDY_CONNECTIONS = 64
+GREEDY_CONNECTIONS = 96
+"""Enough to use up the greedy client's share of the queue."""
 RARE = {"view": 0.1, "models": 0.3, "health": 0.3, "metrics": 0.3}
 """Weights of the kinds of requests that polite clients send less often than the others."""
 

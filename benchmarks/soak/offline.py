@@ -102,9 +102,10 @@ class OfflineModels:
             initializer_range=0.3,
         )  # fmt: skip
         base = EncoderModel(config)
-        self.classifier = TextClassifier(new_classifier(base, family, ["praise", "fact", "doubt"]), tokenizer, family)
-        self.reranker = Reranker(new_classifier(base, family, ["score"]), tokenizer, family)
-        self.reader = QuestionAnswerer(new_span_classifier(base, family), tokenizer, family)
+        labels = ["praise", "fact", "doubt"]
+        self.classifier = TextClassifier(new_classifier(base, family, labels), tokenizer, family, **HOW)
+        self.reranker = Reranker(new_classifier(base, family, ["score"]), tokenizer, family, **HOW)
+        self.reader = QuestionAnswerer(new_span_classifier(base, family), tokenizer, family, **HOW)
         made = {"classifier": self.classifier, "reranker": self.reranker, "reader": self.reader}
         for name, pipeline in made.items():
             pipeline.save_pretrained(folder / name)

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
-QUEUE_TOKENS = 65_536
 DRAIN_SECONDS = 150
 """Enough for a full queue on a slow machine: no accepted request should be canceled."""
 
@@ -26,10 +25,10 @@ class Server:
     """
 
     def __init__(self, folder, models, options, keys):
-        (folder / "keys.txt").write_text("\n".join(keys) + "\n", encoding="utf-8")
-        self._log = folder / "server.log"
-        command = [COMMAND, "serve", "--port", "0", "--precision", "float32", "--api-key-file", str(folder / "keys.txt")]
-        command += ["--queue-tokens", str(QUEUE_TOKENS), "--drain-seconds", str(DRAIN_SECONDS), *options]
+        self._log, key_file = folder / "server.log", folder / "keys.txt"
+        key_file.write_text("\n".join(keys) + "\n", encoding="utf-8")
+        command = [COMMAND, "serve", "--port", "0", "--precision", "float32", "--api-key-file", str(key_file)]
+        command += ["--drain-seconds", str(DRAIN_SECONDS), *options]
         command += [part for model in models for part in ("--model", model)]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(command, stderr=log)

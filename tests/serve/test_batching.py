@@ -108,6 +108,33 @@ def test_large_request_does_not_delay_later_requests():
     assert [key for key, _ in slow.batches] == ["a", "b", "a", "a", "a", "a"]
 
 
+def test_client_with_many_requests_does_not_delay_another():
+    slow = Slow()
+    batcher = Batcher(slow, max_batch_cost=2, max_queue_cost=100)
+    for client, key, count in (("greedy", "a", 9), ("polite", "b", 2)):
+        for number in range(count):
+            batcher.reserve(2, client).submit([(key, number, 2)])
+    slow.go.set()
+    batcher.start()
+    assert batcher.drain(5.0)
+    assert [key for key, _ in slow.batches] == [*"ababaaaaaaa"]
+
+
+def test_client_with_many_streams_does_not_delay_another():
+    batcher = Batcher(doubled, max_batch_cost=2, max_queue_cost=100)
+    events = []
+    for client, count in (("greedy", 9), ("polite", 1)):
+        for number in range(count):
+            name = f"{client} {number}"
+            batcher.reserve(1, client).stream(lambda: iter(range(4)), lambda item, name=name: events.append(name), 1)
+    batcher.start()
+    assert batcher.drain(5.0)
+    assert len(events) == 10 * 5
+    polite = [number for number, name in enumerate(events) if name == "polite 0"]
+    assert max(polite) < 10  # each second step
+    assert events[::2][:5] == [f"greedy {number}" for number in range(5)]
+
+
 def until_empty(batcher):
     stop = time.monotonic() + 5
     while batcher.pending_cost:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from clearhead.serve.http.client_limits import FairLimit
+from clearhead.serve.http.client_limits import FairLimit, FairQueue
 from clearhead.serve.http.errors import (
     InvalidRequestError,
     OverloadedError,
@@ -27,7 +27,6 @@ class _Job:
     payload: Any
     cost: int
     reservation: "Reservation"
-    start_time: float  # virtual time of Start-time Fair Queueing
     future: "Future[Any]" = field(default_factory=Future)
     submitted_at: float = field(default_factory=time.monotonic)
 
@@ -43,10 +42,9 @@ class _Stream:
 class Batcher:
     """Compute jobs with the same key in batches of limited cost, and streams between the batches.
 
-    Fair queueing orders the jobs, so that a large request does not delay the requests that arrive after it. After each
-    batch the streams get as much time as the batch took.
-
-    Source: Goyal et al. 1996, "Start-time Fair Queueing"; the cost of a job is its length
+    Fair queueing orders the jobs (`FairQueue`): a client does not delay the others, however much it sends, and a large
+    request does not delay the requests that arrive after it. After each batch the streams get as much time as the batch
+    took. Each client advances one stream at a time.
 
     Args:
         run_batch: computes the jobs of one batch. If it fails, each half of the batch is tried separately, so that one
@@ -65,12 +63,11 @@ class Batcher:
         on_batch: Callable[[int, float], None] = lambda jobs, queue_seconds: None,
     ) -> None:
         self._run_batch, self._max_batch_cost, self._on_batch = run_batch, max_batch_cost, on_batch
-        self._jobs: list[_Job] = []
+        self._jobs = FairQueue[_Job]()
         self._streams: list[_Stream] = []
         self._changed = threading.Condition()
         self._limit = FairLimit(max_queue_cost)
         self._cost_per_second = 0.0  # moving average
-        self._virtual_time = 0.0  # start time of the current batch
         self._running: list[Reservation] = []
         self._closed, self._deadline = False, math.inf
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
@@ -145,12 +142,9 @@ class Batcher:
             The cost and the future of each job.
         """
         self.resize(reservation, sum(max(1, cost) for _, _, cost in jobs))
-        queued, start_time = list[_Job](), self._virtual_time
-        for key, payload, cost in jobs:
-            queued.append(_Job(key, payload, max(1, cost), reservation, start_time))
-            start_time += queued[-1].cost
+        queued = [_Job(key, payload, max(1, cost), reservation) for key, payload, cost in jobs]
         with self._changed:
-            self._jobs = sorted([*self._jobs, *queued], key=lambda job: job.start_time)
+            self._jobs.add(reservation.client, [(job, job.cost) for job in queued])
             self._changed.notify()
         return [(job.cost, job.future) for job in queued]
 
@@ -200,25 +194,26 @@ class Batcher:
                 self._compute(batch)
             stop = 2 * time.monotonic() - start
             while self._streams:
-                for stream in list(self._streams):
-                    self._advance(stream)
+                self._advance_streams()
                 if time.monotonic() >= stop:
                     break
 
     def _next_batch(self) -> list[_Job]:
         """Remove the first job and the jobs with its key that fit into the batch; cancelled jobs are dropped."""
         batch: list[_Job] = []
-        remaining: list[_Job] = []
         cost = 0
-        for job in self._jobs:
+
+        def choose(job: _Job) -> int | None:
+            nonlocal cost
             if batch and (job.key != batch[0].key or cost + job.cost > self._max_batch_cost):
-                remaining.append(job)
-            elif job.future.set_running_or_notify_cancel():
-                batch.append(job)
-                cost += job.cost
-        self._jobs = remaining
-        if batch:
-            self._virtual_time = batch[0].start_time
+                return None
+            if not job.future.set_running_or_notify_cancel():
+                return 0
+            batch.append(job)
+            cost += job.cost
+            return job.cost
+
+        self._jobs.take(choose)
         return batch
 
     def _compute(self, batch: list[_Job]) -> None:
@@ -253,8 +248,18 @@ class Batcher:
         for job, result in zip(batch, results, strict=True):
             job.future.set_result(result)
 
-    def _advance(self, stream: _Stream) -> None:
-        """Compute and send the next item of a stream; None ends it."""
+    def _advance_streams(self) -> None:
+        """Advance the stream of each client that has waited longest."""
+        first: dict[Hashable, _Stream] = {}
+        for stream in list(self._streams):
+            first.setdefault(stream.reservation.client, stream)
+        for stream in first.values():
+            self._streams.remove(stream)
+            if self._advance(stream):
+                self._streams.append(stream)
+
+    def _advance(self, stream: _Stream) -> bool:
+        """Compute and send the next item of a stream, and return whether there may be more; None ends it."""
         item: Any = None
         self._running = [stream.reservation]
         try:
@@ -265,10 +270,11 @@ class Batcher:
         except Exception as error:
             item = error
         self._running = []
-        if item is None or isinstance(item, Exception):
-            self._streams.remove(stream)
+        is_last = item is None or isinstance(item, Exception)
+        if is_last:
             self.reduce(stream.reservation, stream.reservation.cost)
         stream.send(item)
+        return not is_last
 
 
 class Reservation:

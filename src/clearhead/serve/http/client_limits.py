@@ -1,8 +1,13 @@
-"""Limits that clients share, such as bytes of memory or tokens of work."""
+"""Limits and queues that clients share, such as bytes of memory or tokens of work."""
 
+import heapq
 import ipaddress
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
 class FairLimit:
@@ -51,6 +56,83 @@ class FairLimit:
             self._used_by[client] = amount
         else:
             self._used_by.pop(client, None)  # otherwise the table would grow with every address
+
+
+@dataclass
+class _Lane(Generic[T]):
+    """Waiting items of a client, as (start time, cost, item), and its virtual times: among clients, and its own."""
+
+    start: float
+    own_time: float = 0.0
+    items: list[tuple[float, int, T]] = field(default_factory=list)
+
+
+class FairQueue(Generic[T]):
+    """Waiting items, in an order that gives each client the same share, however much the others have sent.
+
+    Fair queueing orders the clients, and the requests of each client: a large request does not delay later ones.
+
+    Source: Goyal et al. 1996, "Start-time Fair Queueing"; the cost of an item is its length
+
+    >>> queue = FairQueue[str]()
+    >>> queue.add("greedy", [("a", 5), ("b", 5)])
+    >>> queue.add("polite", [("c", 1)])
+    >>> order = []
+    >>> queue.take(lambda item: order.append(item) or 1)
+    >>> order, len(queue)
+    (['a', 'c', 'b'], 0)
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[Hashable, _Lane[T]] = {}
+        self._time = 0.0  # start time of the client that was served first in the last `take`
+
+    def __len__(self) -> int:
+        return sum(len(lane.items) for lane in self._lanes.values())
+
+    def add(self, client: Hashable, items: Sequence[tuple[T, int]]) -> None:
+        """Add the items of a request with their costs."""
+        if not items:
+            return
+        lane = self._lanes.setdefault(client, _Lane(self._time))
+        start = lane.own_time
+        for item, cost in items:
+            lane.items.append((start, cost, item))
+            start += cost
+        lane.items.sort(key=lambda entry: entry[0])
+
+    def take(self, choose: Callable[[T], int | None]) -> None:
+        """Offer all items in order.
+
+        Args:
+            choose: returns the cost that an item is charged, 0 for an item that is dropped, None for one that stays.
+        """
+        chosen: dict[Hashable, set[int]] = {client: set() for client in self._lanes}
+        served = set[Hashable]()
+        # the order as if all items were served one after the other; ties go to the client that has waited longest
+        heap = [(lane.start, number, client, 0) for number, (client, lane) in enumerate(self._lanes.items())]
+        heapq.heapify(heap)
+        while heap:
+            start, number, client, index = heapq.heappop(heap)
+            lane = self._lanes[client]
+            own_start, cost, item = lane.items[index]
+            charge = choose(item)
+            if charge is not None:
+                chosen[client].add(index)
+            if charge:
+                if not served:
+                    self._time = max(self._time, start)
+                if client not in served:
+                    lane.own_time = max(lane.own_time, own_start)
+                served.add(client)
+                lane.start += charge
+            if index + 1 < len(lane.items):
+                heapq.heappush(heap, (start + (cost if charge is None else charge), number, client, index + 1))
+        for client, taken in chosen.items():
+            lane = self._lanes[client]
+            lane.items = [entry for index, entry in enumerate(lane.items) if index not in taken]
+            if not lane.items:
+                del self._lanes[client]  # otherwise the table would grow with every address
 
 
 def client_network(client: tuple[str, int] | None) -> str:
