@@ -107,11 +107,14 @@ def report_of(load, samples, record, status, stopping, log):
     after = load.start + verdict.warm_up(seconds)
     by_greedy = {True: [], False: []}
     for at, one, _ in record.latencies:
-        # the first half of a period is left out: the queue fills or empties
-        if after <= at < load.end and (at - load.start) % load.period >= load.period / 2:
+        if after <= at < load.end and load.is_settled(at):
             by_greedy[load.has_greedy(at)].append(one)
+
+    def is_quiet(seconds):
+        return load.is_settled(load.start + seconds) and not load.has_greedy(load.start + seconds)
+
     promises = [
-        *verdict.judge_samples(samples, seconds),
+        *verdict.judge_samples(samples, seconds, is_quiet),
         *verdict.judge_answers(record),
         verdict.judge_fairness(by_greedy[True], by_greedy[False]),
         *verdict.judge_shutdown(record, status, stopping, log),

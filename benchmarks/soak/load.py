@@ -52,6 +52,10 @@ class Load:
         """Return whether the greedy client sends at a time: in every second period, and at the end."""
         return now >= self.end or int((now - self.start) / self.period) % 2 == 1
 
+    def is_settled(self, now: float) -> bool:
+        """Return whether a time is in the second half of a period. In the first, the queue fills or empties."""
+        return (now - self.start) % self.period >= self.period / 2
+
     @property
     def signaled(self) -> bool:
         """Whether SIGTERM was sent."""

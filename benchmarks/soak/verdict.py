@@ -52,14 +52,17 @@ def percentiles(latencies):
     return tuple(float(value) for value in np.percentile(latencies, (50, 99))) if len(latencies) else (np.nan, np.nan)
 
 
-def judge_samples(samples, seconds):
+def judge_samples(samples, seconds, is_quiet):
     """Return the promises about memory, descriptors and threads.
 
     Args:
         samples: samples of the server, with seconds from the start.
         seconds: length of the soak.
+        is_quiet: whether the greedy client has no connections, by the seconds from the start. Only these samples show
+            whether descriptors leak.
     """
     after = [sample for sample in samples if sample["seconds"] >= warm_up(seconds)]
+    quiet = [sample for sample in after if is_quiet(sample["seconds"])]
     is_long = (seconds - warm_up(seconds)) / 60 >= MIN_MINUTES
     units = {
         "rss": ("resident memory is flat", "MiB", MAX_SLOPE_MIB),
@@ -67,8 +70,9 @@ def judge_samples(samples, seconds):
         "threads": ("threads are flat", "", MAX_SLOPE_COUNT),
     }
     for name, (text, unit, limit) in units.items():
-        growth = slope(after, name)
-        values = [sample[name] for sample in after]
+        judged = after if name == "rss" else quiet
+        growth = slope(judged, name)
+        values = [sample[name] for sample in judged]
         found = f"{growth:+.2f} {unit} a minute, {min(values):.0f} to {max(values):.0f}".replace("  ", " ")
         yield Promise(text, found, growth <= limit if is_long else None)
 

@@ -17,6 +17,12 @@ from clearhead.serve.http.errors import (
     ShuttingDownError,
 )
 
+_BATCH_SECONDS, _MIN_BATCH_COST = 0.5, 1024
+"""A batch has no more cost than is computed in this time, so that new requests soon get their turn; but at least the
+minimum, which small models need to be efficient."""
+_DECAY = 0.9
+"""Weight of the earlier batches in the measured speed, for each new one."""
+
 RunBatch = Callable[[Any, Sequence[Any]], Sequence[Any]]
 """Computes the payloads of jobs with the same key and returns their results in order."""
 
@@ -43,8 +49,8 @@ class Batcher:
     """Compute jobs with the same key in batches of limited cost, and streams between the batches.
 
     Fair queueing orders the jobs (`FairQueue`): a client does not delay the others, however much it sends, and a large
-    request does not delay the requests that arrive after it. After each batch the streams get as much time as the batch
-    took. Each client advances one stream at a time.
+    request does not delay the requests that arrive after it. The measured speed limits the time of a batch. After each
+    batch the streams get as much time as the batch took. Each client advances one stream at a time.
 
     Args:
         run_batch: computes the jobs of one batch. If it fails, each half of the batch is tried separately, so that one
@@ -67,7 +73,7 @@ class Batcher:
         self._streams: list[_Stream] = []
         self._changed = threading.Condition()
         self._limit = FairLimit(max_queue_cost)
-        self._cost_per_second = 0.0  # moving average
+        self._recent_cost, self._recent_seconds = 0.0, 0.0  # weighted sums over the batches
         self._running: list[Reservation] = []
         self._closed, self._deadline = False, math.inf
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
@@ -122,7 +128,7 @@ class Batcher:
             if self._closed and not reservation.cost:
                 raise ShuttingDownError
             if not self._limit.acquire(reservation.client, cost, replaces=reservation.cost):
-                seconds = self.pending_cost / self._cost_per_second if self._cost_per_second else 0.0
+                seconds = self.pending_cost * self._recent_seconds / max(self._recent_cost, 1.0)
                 raise OverloadedError(max(1, math.ceil(seconds)))
             reservation.cost = cost
 
@@ -201,11 +207,14 @@ class Batcher:
     def _next_batch(self) -> list[_Job]:
         """Remove the first job and the jobs with its key that fit into the batch; cancelled jobs are dropped."""
         batch: list[_Job] = []
-        cost = 0
+        cost, limit = 0, self._max_batch_cost
+        if self._recent_seconds:
+            affordable = _BATCH_SECONDS * self._recent_cost / self._recent_seconds
+            limit = min(limit, max(_MIN_BATCH_COST, int(affordable)))
 
         def choose(job: _Job) -> int | None:
             nonlocal cost
-            if batch and (job.key != batch[0].key or cost + job.cost > self._max_batch_cost):
+            if batch and (job.key != batch[0].key or cost + job.cost > limit):
                 return None
             if not job.future.set_running_or_notify_cancel():
                 return 0
@@ -223,8 +232,8 @@ class Batcher:
             self._set_results(batch)
         finally:
             self._running = []
-            rate = cost / max(time.monotonic() - start, 1e-6)
-            self._cost_per_second = rate if not self._cost_per_second else 0.9 * self._cost_per_second + 0.1 * rate
+            self._recent_cost = _DECAY * self._recent_cost + cost
+            self._recent_seconds = _DECAY * self._recent_seconds + time.monotonic() - start
             for job in batch:
                 self.reduce(job.reservation, job.cost)
             self._on_batch(len(batch), start - min(job.submitted_at for job in batch))
