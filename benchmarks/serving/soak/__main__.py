@@ -1,6 +1,6 @@
 """Soak the server: a mixed load for many minutes, with memory, latency and every result watched.
 
-Usage: python benchmarks/soak [--minutes 30] [--json FILE] [--plot FILE]
+Usage: python benchmarks/serving/soak [--minutes 30] [--json FILE] [--plot FILE]
 
 It starts `clearhead serve` with a model for each endpoint. Four polite clients send ordinary requests to all endpoints.
 Other clients read slowly, abort streams, send half requests, oversized and malformed bodies and wrong keys. In every
@@ -116,7 +116,7 @@ def report_of(load, samples, record, status, stopping, log):
     promises = [
         *verdict.judge_samples(samples, seconds, is_quiet),
         *verdict.judge_answers(record),
-        verdict.judge_fairness(by_greedy[True], by_greedy[False]),
+        verdict.judge_fairness(by_greedy[True], by_greedy[False], seconds),
         *verdict.judge_shutdown(record, status, stopping, log),
     ]
     kinds = sorted({kind for *_, kind in record.latencies})

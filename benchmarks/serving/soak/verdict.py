@@ -9,12 +9,12 @@ MAX_SLOPE_MIB = 1.0
 MAX_SLOPE_COUNT = 0.5
 """Growth of the number of descriptors or threads a minute."""
 MIN_MINUTES = 8.0
-"""Slopes over a shorter time after the warm-up are mostly noise, so they are not judged."""
+"""Slopes and latencies over a shorter time after the warm-up are mostly noise, so they are not judged."""
 WARM_UP = 0.2
 """Share of the time that is the warm-up, at most `MAX_WARM_UP` seconds."""
 MAX_WARM_UP = 300.0
 MAX_POLITE_SECONDS = 5.0
-"""Median latency of polite clients next to a greedy one."""
+"""Median latency of polite clients while a greedy one sends."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ def warm_up(seconds):
     return min(MAX_WARM_UP, WARM_UP * seconds)
 
 
+def is_long(seconds):
+    """Return whether a soak of some seconds is long enough to judge slopes and latencies."""
+    return (seconds - warm_up(seconds)) / 60 >= MIN_MINUTES
+
+
 def slope(samples, name):
     """Return the growth of a value a minute: the slope of a straight line through all samples."""
     times = np.array([sample["seconds"] for sample in samples]) / 60
@@ -63,7 +68,6 @@ def judge_samples(samples, seconds, is_quiet):
     """
     after = [sample for sample in samples if sample["seconds"] >= warm_up(seconds)]
     quiet = [sample for sample in after if is_quiet(sample["seconds"])]
-    is_long = (seconds - warm_up(seconds)) / 60 >= MIN_MINUTES
     units = {
         "rss": ("resident memory is flat", "MiB", MAX_SLOPE_MIB),
         "descriptors": ("open descriptors are flat", "", MAX_SLOPE_COUNT),
@@ -74,7 +78,7 @@ def judge_samples(samples, seconds, is_quiet):
         growth = slope(judged, name)
         values = [sample[name] for sample in judged]
         found = f"{growth:+.2f} {unit} a minute, {min(values):.0f} to {max(values):.0f}".replace("  ", " ")
-        yield Promise(text, found, growth <= limit if is_long else None)
+        yield Promise(text, found, growth <= limit if is_long(seconds) else None)
 
 
 def judge_answers(record):
@@ -84,19 +88,21 @@ def judge_answers(record):
     yield Promise("every status is the expected one", f"{len(record.unexpected)} are not", not record.unexpected)
 
 
-def judge_fairness(beside, alone):
+def judge_fairness(beside, alone, seconds):
     """Return the promise to polite clients.
 
     Args:
-        beside: their latencies in seconds next to the greedy client.
+        beside: their latencies in seconds while the greedy client sends.
         alone: the other latencies.
+        seconds: length of the soak.
     """
     (median, last), (usual, usual_last) = percentiles(beside), percentiles(alone)
     found = (
         f"median {median:.2f} s, 99th percentile {last:.2f} s ({len(beside)} requests); "
         f"without it {usual:.2f} s and {usual_last:.2f} s ({len(alone)} requests)"
     )
-    return Promise("a greedy client does not starve polite ones", found, median <= MAX_POLITE_SECONDS)
+    kept = median <= MAX_POLITE_SECONDS if is_long(seconds) else None
+    return Promise("a greedy client does not starve polite ones", found, kept)
 
 
 def judge_shutdown(record, status, seconds, log):
