@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from clearhead.serve.http.client_limits import FairLimit, FairQueue
+from clearhead.serve.http.client_limits import FairLimit, FairQueue, Waiting
 from clearhead.serve.http.errors import (
     InvalidRequestError,
     OverloadedError,
@@ -205,25 +205,25 @@ class Batcher:
                     break
 
     def _next_batch(self) -> list[_Job]:
-        """Remove the first job and the jobs with its key that fit into the batch; cancelled jobs are dropped."""
-        batch: list[_Job] = []
+        """Remove the first job and the next jobs with its key that fit into the batch; cancelled jobs are dropped."""
+        batch: list[Waiting[_Job]] = []
+        cancelled: list[Waiting[_Job]] = []
         cost, limit = 0, self._max_batch_cost
         if self._recent_seconds:
             affordable = _BATCH_SECONDS * self._recent_cost / self._recent_seconds
             limit = min(limit, max(_MIN_BATCH_COST, int(affordable)))
-
-        def choose(job: _Job) -> int | None:
-            nonlocal cost
-            if batch and (job.key != batch[0].key or cost + job.cost > limit):
-                return None
-            if not job.future.set_running_or_notify_cancel():
-                return 0
-            batch.append(job)
-            cost += job.cost
-            return job.cost
-
-        self._jobs.take(choose)
-        return batch
+        for waiting in self._jobs.in_order():
+            if batch and waiting.item.key != batch[0].item.key:
+                continue
+            if batch and cost + waiting.cost > limit:
+                break
+            if waiting.item.future.set_running_or_notify_cancel():
+                batch.append(waiting)
+                cost += waiting.cost
+            else:
+                cancelled.append(waiting)
+        self._jobs.remove(batch, cancelled)
+        return [waiting.item for waiting in batch]
 
     def _compute(self, batch: list[_Job]) -> None:
         start = time.monotonic()

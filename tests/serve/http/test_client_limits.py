@@ -51,10 +51,10 @@ def test_smaller_amount_always_has_room(limit, steps, first, data):
 
 
 def take_one(queue):
-    """Take the first item, an (id, cost) pair or longer, and return it."""
-    taken = []
-    queue.take(lambda item: None if taken else taken.append(item) or item[1])
-    return taken[0]
+    """Take the first item and return it."""
+    first = next(queue.in_order())
+    queue.remove([first])
+    return first.item
 
 
 def test_requests_of_one_client_do_not_delay_another():
@@ -81,7 +81,7 @@ def test_waiting_clients_get_equal_shares(requests):
         queue.add(client, [((client, cost, number), cost) for cost in costs])
         waiting[client] += sum(costs)
     served, order = Counter(), []
-    while len(queue):
+    while queue:
         order.append(take_one(queue))
         served[order[-1][0]] += order[-1][1]
         shares = [served[client] for client in waiting if served[client] < waiting[client]]

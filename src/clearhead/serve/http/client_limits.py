@@ -3,7 +3,7 @@
 import heapq
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -58,13 +58,23 @@ class FairLimit:
             self._used_by.pop(client, None)  # otherwise the table would grow with every address
 
 
+@dataclass(eq=False)
+class Waiting(Generic[T]):
+    """An item in a `FairQueue`, with its client, its cost and its start time among the items of the client."""
+
+    client: Hashable
+    start: float
+    cost: int
+    item: T
+
+
 @dataclass
 class _Lane(Generic[T]):
-    """Waiting items of a client, as (start time, cost, item), and its virtual times: among clients, and its own."""
+    """Waiting items of a client, its start time among the clients, and the time of its own items."""
 
     start: float
     own_time: float = 0.0
-    items: list[tuple[float, int, T]] = field(default_factory=list)
+    waiting: list[Waiting[T]] = field(default_factory=list)
 
 
 class FairQueue(Generic[T]):
@@ -77,61 +87,54 @@ class FairQueue(Generic[T]):
     >>> queue = FairQueue[str]()
     >>> queue.add("greedy", [("a", 5), ("b", 5)])
     >>> queue.add("polite", [("c", 1)])
-    >>> order = []
-    >>> queue.take(lambda item: order.append(item) or 1)
-    >>> order, len(queue)
-    (['a', 'c', 'b'], 0)
+    >>> [waiting.item for waiting in queue.in_order()]
+    ['a', 'c', 'b']
     """
 
     def __init__(self) -> None:
         self._lanes: dict[Hashable, _Lane[T]] = {}
-        self._time = 0.0  # start time of the client that was served first in the last `take`
+        self._time = 0.0  # start time of the client that was served last
 
-    def __len__(self) -> int:
-        return sum(len(lane.items) for lane in self._lanes.values())
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
 
-    def add(self, client: Hashable, items: Sequence[tuple[T, int]]) -> None:
+    def add(self, client: Hashable, items: Iterable[tuple[T, int]]) -> None:
         """Add the items of a request with their costs."""
-        if not items:
-            return
-        lane = self._lanes.setdefault(client, _Lane(self._time))
+        lane = self._lanes.get(client, _Lane(self._time))
         start = lane.own_time
         for item, cost in items:
-            lane.items.append((start, cost, item))
+            lane.waiting.append(Waiting(client, start, cost, item))
             start += cost
-        lane.items.sort(key=lambda entry: entry[0])
+        lane.waiting.sort(key=lambda waiting: waiting.start)
+        if lane.waiting:
+            self._lanes[client] = lane
 
-    def take(self, choose: Callable[[T], int | None]) -> None:
-        """Offer all items in order.
-
-        Args:
-            choose: returns the cost that an item is charged, 0 for an item that is dropped, None for one that stays.
-        """
-        chosen: dict[Hashable, set[int]] = {client: set() for client in self._lanes}
-        served = set[Hashable]()
-        # the order as if all items were served one after the other; ties go to the client that has waited longest
-        heap = [(lane.start, number, client, 0) for number, (client, lane) in enumerate(self._lanes.items())]
+    def in_order(self) -> Iterator[Waiting[T]]:
+        """Yield the items in the order in which they would be served. The queue must not change meanwhile."""
+        # ties go to the client that has waited longest
+        heap = [(lane.start, number, lane, 0) for number, lane in enumerate(self._lanes.values())]
         heapq.heapify(heap)
         while heap:
-            start, number, client, index = heapq.heappop(heap)
+            start, number, lane, index = heap[0]
+            waiting = lane.waiting[index]
+            yield waiting
+            if index + 1 < len(lane.waiting):
+                heapq.heapreplace(heap, (start + waiting.cost, number, lane, index + 1))
+            else:
+                heapq.heappop(heap)
+
+    def remove(self, served: Sequence[Waiting[T]], cancelled: Sequence[Waiting[T]] = ()) -> None:
+        """Remove items. Those that are served count for the share of their clients."""
+        if served:
+            self._time = max(self._time, self._lanes[served[0].client].start)
+        for waiting in reversed(served):  # the first item of each client sets its time
+            lane = self._lanes[waiting.client]
+            lane.start, lane.own_time = lane.start + waiting.cost, waiting.start
+        removed = {*served, *cancelled}
+        for client in {waiting.client for waiting in removed}:
             lane = self._lanes[client]
-            own_start, cost, item = lane.items[index]
-            charge = choose(item)
-            if charge is not None:
-                chosen[client].add(index)
-            if charge:
-                if not served:
-                    self._time = max(self._time, start)
-                if client not in served:
-                    lane.own_time = max(lane.own_time, own_start)
-                served.add(client)
-                lane.start += charge
-            if index + 1 < len(lane.items):
-                heapq.heappush(heap, (start + (cost if charge is None else charge), number, client, index + 1))
-        for client, taken in chosen.items():
-            lane = self._lanes[client]
-            lane.items = [entry for index, entry in enumerate(lane.items) if index not in taken]
-            if not lane.items:
+            lane.waiting = [waiting for waiting in lane.waiting if waiting not in removed]
+            if not lane.waiting:
                 del self._lanes[client]  # otherwise the table would grow with every address
 
 
