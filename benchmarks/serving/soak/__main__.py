@@ -75,7 +75,7 @@ def soak(server, load):
             raise SystemExit(f"the server ended with status {server.process.poll()}: {server.log[-2000:]}")
         if not all(process.is_alive() for process, _ in started):
             raise SystemExit("a client process ended")
-        samples.append({"seconds": now - load.start} | server.sample())
+        samples.append({"seconds": round(now - load.start, 1)} | server.sample())
         if len(samples) % 15 == 1:
             print("  ".join(f"{name} {value:.0f}" for name, value in samples[-1].items()), file=sys.stderr)
         time.sleep(SAMPLE_SECONDS)
@@ -98,7 +98,8 @@ def latency_intervals(load, latencies):
         seconds = [one for at, one, _ in latencies if first <= at < first + width]
         if seconds:
             p50, p99 = verdict.percentiles(seconds)
-            yield {"seconds": first + width / 2 - load.start, "p50": p50, "p99": p99, "requests": len(seconds)}
+            middle = first + width / 2 - load.start
+            yield {"seconds": middle, "p50": round(p50, 4), "p99": round(p99, 4), "requests": len(seconds)}
 
 
 def report_of(load, samples, record, status, stopping, log):

@@ -67,12 +67,12 @@ class Server:
         folder = Path(f"/proc/{self.process.pid}")
         status, maps = ((folder / name).read_text() for name in ("status", "smaps_rollup"))
         return {
-            "rss": _kib(status, "VmRSS") / 1024,
-            "pss": _kib(maps, "Pss") / 1024,
+            "rss": round(_number(status, "VmRSS") / 1024, 1),
+            "pss": round(_number(maps, "Pss") / 1024, 1),
             "descriptors": len(os.listdir(folder / "fd")),
-            "threads": _kib(status, "Threads"),
+            "threads": _number(status, "Threads"),
         }
 
 
-def _kib(text, name):
+def _number(text, name):
     return int(re.search(rf"^{name}:\s+(\d+)", text, re.MULTILINE)[1])
