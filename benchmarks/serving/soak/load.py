@@ -3,7 +3,10 @@
 import asyncio
 import json
 import math
+import multiprocessing
+import os
 import random
+import threading
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -162,10 +165,16 @@ def events(body):
 
 
 def run_clients(clients, load, sender):
-    """Run the clients of a process, and send their record."""
+    """Run the clients of a process, and send their record. The process ends with its parent."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     record = Record()
     asyncio.run(clients(load, record))
     sender.send(record)
+
+
+def _end_with_parent():
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 async def polite(load, record):
