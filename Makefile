@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VEN
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-parity test-browser test-slow test-all coverage lint docs web notebooks clean
+.PHONY: help demo test test-unit test-parity test-browser test-slow test-all coverage lint audit docs web notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -66,13 +66,22 @@ test-all: test ## run all tests
 coverage: $(VENV)/dev ## run all tests except the slow ones and report line coverage
 	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered --cov-report=xml --cov-report=html
 
-lint: $(VENV)/dev ## run ruff, mypy --strict, the import contract, the structure check and the spelling check
+lint: $(VENV)/dev ## run ruff, mypy --strict, the import contract, and the checks of structure, spelling and Dockerfile
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_structure.py
 	$(BIN)/codespell -D - -D tools/spelling.txt
+	@if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint Dockerfile; fi # its package has no build for some systems
+
+audit: $(VENV)/dev ## list all components in sbom.json, and check them for known vulnerabilities; requires the network and npm
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet -c constraints.txt cyclonedx-bom pip-audit
+	$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file sbom.json $(BIN)/python
+	$(VENV)/audit/bin/pip-audit --no-deps --disable-pip -r constraints.txt
+	cd web && npm audit --package-lock-only
+	cd docs/web && npm audit --package-lock-only
 
 docs: $(VENV)/dev ## build the documentation site in site/; requires npm
 	$(BIN)/mkdocs build --strict
@@ -84,4 +93,4 @@ notebooks: $(VENV)/dev ## run the notebooks and store their outputs
 	$(BIN)/python notebooks/execute.py
 
 clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) docs/web/node_modules docs/web/explorer web/node_modules src/clearhead/export/web/static dist site htmlcov demo.html coverage.xml .coverage .coverage.*
+	rm -rf $(VENV) docs/web/node_modules docs/web/explorer web/node_modules src/clearhead/export/web/static dist site htmlcov demo.html sbom.json coverage.xml .coverage .coverage.*

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import importlib.metadata
 import pkgutil
 import re
 import subprocess
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 from support import tiers
 
 import clearhead
@@ -138,6 +140,34 @@ def test_layer_docstring_states_the_formula_of_its_equation():
         assert equation_of(layer) == equation_of(equation)
 
 
+OFFLINE = """
+import importlib, sys
+
+def forbid(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname"):
+        raise SystemExit(f"{event} {arguments}")
+
+sys.addaudithook(forbid)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+
+
+def test_no_import_uses_the_network():
+    done = subprocess.run([sys.executable, "-c", OFFLINE, *MODULES], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_network_audit_sees_a_connection():
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE + "import socket; socket.create_connection(('127.0.0.1', 9))"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "socket." in done.stderr
+
+
 def test_versions_agree():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert re.search(r'^version = "(.+)"$', text, re.MULTILINE).group(1) == clearhead.__version__
@@ -175,6 +205,32 @@ def test_action_has_one_version_in_all_workflows():
         for action in steps(yaml.safe_load(path.read_text(encoding="utf-8"))):
             name, _, version = action.partition("@")
             assert versions.setdefault(name, version) == version, f"{path.name}: {name}"
+
+
+def test_workflows_audit_list_components_and_build_the_image():
+    checks = yaml.safe_load((GITHUB / "workflows/checks.yml").read_text(encoding="utf-8"))["jobs"]
+    commands = {name: [step.get("run", "") for step in job["steps"]] for name, job in checks.items()}
+    assert "make audit" in commands["supply-chain"]
+    assert "docker build --tag clearhead ." in commands["image"]
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\naudit:")[2].partition("\n\n")[0]
+    assert all(tool in recipe for tool in ("pip-audit", "npm audit", "cyclonedx-py environment"))
+    assert "cyclonedx-py environment" in (GITHUB / "workflows/release.yml").read_text(encoding="utf-8")
+    assert {*checks["tests"]["strategy"]["matrix"]["os"]} == {"ubuntu-latest", "macos-latest", "windows-latest"}
+
+
+def test_pinned_versions_install_on_all_supported_pythons():
+    """The first release of each minor version is the strictest."""
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
+    checked = 0
+    for distribution in importlib.metadata.distributions():
+        pin = pins.get(distribution.name, pins.get(distribution.name.replace("_", "-")))
+        required = distribution.metadata["Requires-Python"]
+        if pin is None or required is None or distribution.version.partition("+")[0] != pin:
+            continue
+        checked += 1
+        for python in ("3.11.0", "3.12.0", "3.13.0"):
+            assert SpecifierSet(required).contains(python), f"{distribution.name} {pin} needs Python {required}"
+    assert checked > 150
 
 
 def test_issue_templates_and_citation_parse():

@@ -115,6 +115,14 @@ def test_positions_count_from_the_first_kept_key():
     assert masks.padding(torch.ones(2, 0, dtype=torch.bool)).positions() is None
 
 
+def test_mask_of_two_dimensions_has_queries_and_keys():
+    """Also where a batch has as many texts as tokens, and a padding mask would have the same shape."""
+    mask = torch.tensor([[True, False, False], [True, True, False], [True, True, True]])
+    x, attention = torch.randn(3, 3, 8), MultiHeadAttention(8, 4)
+    torch.testing.assert_close(attention(x, mask), attention(x, masks.causal(3)))
+    assert not torch.allclose(attention(x, mask), attention(x, masks.padding(mask)))
+
+
 @pytest.mark.parametrize(
     ("mask", "words"),
     [

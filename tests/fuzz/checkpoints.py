@@ -200,6 +200,8 @@ def _change_tensors(path: Path, random: Random) -> str:
         tensors: dict[str, Any] = load_file(path)
     except (SafetensorError, OSError, KeyError, ValueError):  # an earlier change
         return "nothing"
+    if not tensors:
+        return "nothing"
     name, other = random.choice(sorted(tensors)), random.choice(sorted(tensors))
     tensor = tensors[name]
     kind = random.choice(["swap", "value", "value", "dtype", "shape", "shape", "delete", "add", "rename"])

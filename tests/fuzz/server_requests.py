@@ -16,6 +16,8 @@ PER_CASE = 30
 """Requests of a case: the generator takes most of the time of its first request."""
 SECONDS = 90
 """Time after which the requests of a case count as stuck."""
+GENERATOR_MB = 4000
+"""Memory that a case with generated requests may take: that of the generator, which makes arrays of any length."""
 MODELS = ("bert", "classifier", "reader", "reranker", "marian", "index")
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/embeddings": {"model": "bert", "input": ["the old bridge", "storm"], "encoding_format": "float"},
@@ -64,7 +66,11 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
     if kind in ("valid", "invalid"):
         number = random.randrange(2**32)
         return Case(
-            f"{kind} requests for POST {path}", lambda: _generated(address, path, kind, number), [path], seconds=SECONDS
+            f"{kind} requests for POST {path}",
+            lambda: _generated(address, path, kind, number),
+            [path],
+            memory_mb=GENERATOR_MB,
+            seconds=SECONDS,
         )
     requests = [_changed(path, kind, random) for _ in range(PER_CASE)]
     return Case(

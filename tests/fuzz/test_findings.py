@@ -162,6 +162,24 @@ def test_models_without_room_for_a_text(bert, tmp_path):
     refused(lambda: TextClassifier.from_pretrained(tmp_path), tmp_path, "1 tokens")
 
 
+def test_translators_without_room_for_a_text(tmp_path):
+    folders.marian(tmp_path)
+    change(tmp_path / "tokenizer_config.json", model_max_length=1)
+    refused(lambda: TextToText.from_pretrained(tmp_path), tmp_path, "1 tokens", "model_max_length")
+
+
+def test_positions_beyond_64_bits(tmp_path):
+    families.make("xlm-roberta", tmp_path)
+    change(tmp_path / "config.json", max_position_embeddings=2**63)
+    refused(lambda: TextEncoder.from_pretrained(tmp_path), "the sizes of the model are too large")
+
+
+@pytest.mark.parametrize("key", ["is_decoder", "unheard_of"])
+def test_messages_do_not_repeat_a_long_value(bert, key):
+    change(bert / "config.json", **{key: [1] * 5000})
+    refused(lambda: TextEncoder.from_pretrained(bert), bert / "config.json", key)
+
+
 def test_projection_of_integers(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     make_bert(tmp_path)
@@ -264,6 +282,8 @@ def rewrite(index, **changes):
         {"encoder__query_encoder": {"model": "x"}},
         {"encoder__precision": "../x"},
         {"encoder__adapter": 2},
+        {"encoder__model": "x" * 20_000},
+        {"encoder__model": "/x" + "x" * 20_000},
         {"encoder__max_length": 0},
         {"encoder__pooling": "[UNK]"},
         {"encoder__config__distance_max": "x"},

@@ -192,6 +192,15 @@ def test_reports_vectors_at_wrong_positions(tmp_path, monkeypatch):
     assert not {"padding on the right, mean", "padding on the left, mean"} & failures
 
 
+def test_bounds_of_lower_precisions_and_heads(tmp_path):
+    families.make("bert", tmp_path, "ForSequenceClassification")
+    checks_of_head = verify(tmp_path).checks
+    bounds = {check.name: pytest.approx(check.bound) for check in checks_of_head}
+    assert bounds["bfloat16"] == 1 - 0.9995
+    assert bounds["int8"] == 1 - 0.99
+    assert {check.bound for check in checks_of_head if "logits" in check.measured} == {1e-5}
+
+
 def test_reports_bfloat16_rounding(tmp_path):
     """Add a large constant to the values and subtract it by the output bias: 24 bits keep the rest, 8 do not."""
     model, common = families.make("bert", tmp_path), 20.0

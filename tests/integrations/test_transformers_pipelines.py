@@ -98,6 +98,30 @@ def test_features_equal_those_of_transformers(tmp_path, family):
     torch.testing.assert_close(ours(TEXT, return_tensors=True), theirs(TEXT, return_tensors=True), rtol=1e-4, atol=1e-5)
 
 
+def test_truncation_has_no_effect(classifier, caplog):
+    """A text that is too long is truncated, with a warning; transformers fails without `truncation=True`."""
+    ours, _ = classifier
+    results = []
+    for options in ({}, {"truncation": False}, {"truncation": True}):
+        caplog.clear()
+        results.append(ours("hello " * 600, **options))
+        assert "1 of 1 texts were truncated" in caplog.text
+    assert results[0] == results[1] == results[2]
+
+
+def test_spans_without_probability_are_left_out(tmp_path):
+    """With weights this large all probability is on a few spans; transformers adds others to reach `top_k`."""
+    model = make("bert", tmp_path, "ForQuestionAnswering")
+    with torch.no_grad():
+        model.qa_outputs.weight *= 1e4
+    model.save_pretrained(tmp_path)
+    read = clearhead.pipeline("question-answering", model=tmp_path, device="cpu")
+    answers = read(question="hello?", context="the old bridge was closed by the mayor", top_k=20)
+    answers = answers if isinstance(answers, list) else [answers]
+    assert 1 <= len(answers) < 20
+    assert all(answer["score"] > 0 for answer in answers)
+
+
 def test_generators_are_answered_one_by_one(classifier):
     ours, _ = classifier
     results = ours(text for text in [TEXT] * 70)

@@ -176,6 +176,14 @@ def test_mteb_distinguishes_models_by_a_hash(ours, folder, tmp_path):
     assert TextEncoder.from_pretrained(tmp_path, precision="float32").mteb_model_meta.revision == (
         ours.mteb_model_meta.revision
     )
+    half = TextEncoder.from_pretrained(tmp_path, precision="bfloat16", device="cpu")
+    other = TextEncoder.from_pretrained(tmp_path, precision="float32", device="cpu")
+    with torch.no_grad():
+        next(other.model.encoder.parameters()).add_(1e-3)
+    other.save_pretrained(tmp_path / "other")
+    other = TextEncoder.from_pretrained(tmp_path / "other", precision="float32", device="cpu")
+    revisions = {model.mteb_model_meta.revision for model in (ours, half, other)}
+    assert len(revisions) == 3
     settings = tmp_path / "config_sentence_transformers.json"
     changed = json.loads(settings.read_text(encoding="utf-8")) | {"default_prompt_name": "query"}
     settings.write_text(json.dumps(changed), encoding="utf-8")

@@ -59,6 +59,7 @@ def test_model_card_names_weights_and_training_data():
 
 def test_shipped_translator_is_small():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 30_000_000
+    assert round(sum(path.stat().st_size for path in FOLDER.glob("*.safetensors")) / 1e6) == 28
 
 
 @pytest.mark.parametrize("beams", [1, 5])

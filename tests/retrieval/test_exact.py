@@ -54,6 +54,30 @@ def test_rows_and_scores_are_those_of_float64(tmp_path_factory, dtype, seed, row
         np.testing.assert_array_equal(scores, expected_scores)
 
 
+def test_rounding_to_bfloat16_changes_scores_by_up_to_0_4_percent():
+    """Relative to the length of the query, for vectors of length 1."""
+    vectors, queries = make_vectors(0, 300, 384, "random"), make_vectors(1, 20, 384, "random")
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    worst = np.full(384, 1 + 2**-8 + 2**-12, np.float32)  # just above the middle between two numbers of bfloat16
+    changes = [np.abs((rounded(vectors, "bfloat16") - vectors) @ queries.T).max()]
+    changes.append(np.abs(rounded(worst, "bfloat16") / worst - 1).max())
+    assert max(changes) <= 0.004
+    assert max(changes) > 0.003
+
+
+def test_results_without_the_kernel_are_the_same(tmp_path, monkeypatch):
+    stored = write_vectors(tmp_path, make_vectors(0, 3000, 100, "close"), "int8")
+    queries = make_vectors(1, 20, 100, "random")
+    found = []
+    for isa in (None, *library.supported()):
+        monkeypatch.setattr(exact.library, "search_isa", lambda isa=isa: isa)
+        found.append(search_exact(stored, queries, 10))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.rows, found[0].rows)
+        np.testing.assert_array_equal(other.scores, found[0].scores)
+
+
 def test_bound_of_float32_holds_and_matters():
     chance = np.random.default_rng(0)
     rows = (np.ones((4000, 384)) + 1e-4 * chance.standard_normal((4000, 384))).astype(np.float32)

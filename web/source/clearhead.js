@@ -70,6 +70,11 @@ function openWorker(address) {
   }
 }
 
+/** An error in the worker, such as too little memory. */
+class ModelError extends Error {
+  name = "ModelError";
+}
+
 /** Calls of functions in a worker. */
 class Remote {
   constructor(code) {
@@ -82,12 +87,12 @@ class Remote {
     worker.onmessage = ({ data: { id, result, error } }) => {
       const { resolve, reject } = this.waiting.get(id);
       this.waiting.delete(id);
-      if (error) reject(error.name === "AbortError" ? new DOMException(error.message, error.name) : new Error(error.message));
+      if (error) reject(error.name === "AbortError" ? new DOMException(error.message, error.name) : new ModelError(error.message));
       else resolve(result);
     };
     worker.onerror = (event) => {
       event.preventDefault(); // the page shows it
-      this.failure = new Error("its web worker stopped");
+      this.failure = new ModelError("its web worker stopped");
       for (const { reject } of this.waiting.values()) reject(this.failure);
       this.waiting.clear();
     };

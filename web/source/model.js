@@ -16,6 +16,7 @@ const json = (bytes) => JSON.parse(new TextDecoder().decode(bytes));
  */
 export async function openModel(ort, files) {
   const description = json(files["model.json"]);
+  if (!description.weights || !description.sizes) throw new Error("model/model.json is damaged");
   const weights = expandWeights(files["weights.bin"], description.weights);
   const open = async (name) => {
     try {
@@ -26,6 +27,7 @@ export async function openModel(ort, files) {
   };
   const encoder = await open("encoder.onnx");
   const tokenizer = new Tokenizer(json(files["tokenizer.json"]));
+  if (description.lesson) description.lesson.merges = Boolean(tokenizer.model.steps);
   if (description.kind === "encoder") return new SentenceEncoder(ort, description, tokenizer, encoder);
   return new Translator(ort, description, tokenizer, encoder, await open("decoder.onnx"));
 }
@@ -91,10 +93,11 @@ const details = ({ attention, queries, keys, values, hidden }) => ({
 
 /** A text encoder: one vector for each text. */
 class SentenceEncoder extends Model {
-  /** Return the vector of each text, the cosines of all pairs, and the tokens and attention of each text. */
-  async encode(texts, options = {}) {
+  /** Return the vector of each text, the cosines of all pairs, and the tokens and attention of each text; `onStep` is awaited before each. */
+  async encode(texts, options = {}, onStep = () => {}) {
     const results = [];
     for (const [index, text] of texts.entries()) {
+      await onStep();
       const { ids, tokens, truncated } = this.tokenize(text), maskedSource = options.maskedSource?.[index];
       const outputs = await this.runEncoder(ids, { ...options, maskedSource });
       results.push({ text, ids, tokens, truncated, vector: Float32Array.from(outputs.vector.data), encoder: details(outputs) });

@@ -55,8 +55,8 @@ def on_meta(build: Callable[[], Model]) -> Model:
     try:
         with torch.device("meta"), SkipInit():
             return build()
-    except RuntimeError as error:
-        if "overflow" not in str(error):
+    except (RuntimeError, TypeError) as error:
+        if "overflow" not in str(error).lower():
             raise
         advice = "Use smaller widths, a smaller vocabulary or fewer positions."
         if shape := re.search(r"sizes=\[([\d, ]+)\]", str(error)):

@@ -5,6 +5,7 @@ import glob
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -265,6 +266,8 @@ def hidden_sibling(path: Path, suffix: str) -> Path:
 
 
 def _sync(path: Path) -> None:
+    if sys.platform == "win32":  # it opens no folder, and syncs only files that are open for writing
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,5 +1,6 @@
 """Find a model folder: on disk, in an installed package or on the Hugging Face Hub."""
 
+import errno
 import hashlib
 import importlib.util
 import re
@@ -61,13 +62,18 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
         ValueError: the folder or the model does not exist, the Hub cannot be reached, or a file of the package differs
             from the published one.
     """
+    name = str(model)
     try:
         path = Path(model).expanduser()
+        is_folder = path.is_dir()
     except RuntimeError as error:
         raise ValueError(f"no such model folder: {model} ({error})") from None
-    if path.is_dir():
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise ValueError(f"{name[:60]!r}… has {len(name):,} characters, too many for a folder or a Hub id") from None
+    if is_folder:
         return path
-    name = str(model)
     if name in TRANSLATORS.values() and revision is None:
         if is_installed(name):
             return _SHIPPED / name

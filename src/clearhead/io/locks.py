@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -223,6 +224,8 @@ def _read_holder(handle: int) -> str | None:
 
 
 def _is_alive(pid: int) -> bool:
+    if sys.platform == "win32":  # os.kill(pid, 0) would send Ctrl+C there
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

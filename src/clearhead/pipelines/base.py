@@ -17,6 +17,7 @@ from clearhead.runtime.inference_copy import inference_copy
 from clearhead.runtime.int8.calibration import calibrate_encoder
 from clearhead.runtime.int8.files import Int8Source
 from clearhead.runtime.precision import Precision, choose_precision
+from clearhead.tokenizers.base import TextTokenizer
 from clearhead.tokenizers.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ def prepare_inference(
     return chosen, rounding, int8, inference_copy(model, rounding, chosen, int8, compile=compile)
 
 
-def check_room(folder: Path, tokenizer: Tokenizer, max_length: int | None, *, texts: int = 1) -> None:
+def check_room(folder: Path, tokenizer: TextTokenizer | Tokenizer, max_length: int | None, *, texts: int = 1) -> None:
     """Check that the inputs of a model have room for a token of each text.
 
     Args:
@@ -100,7 +101,10 @@ def check_room(folder: Path, tokenizer: Tokenizer, max_length: int | None, *, te
     Raises:
         ValueError: the special tokens leave no room.
     """
-    special = tokenizer.backend.num_special_tokens_to_add(is_pair=texts == 2)
+    if texts == 2 and isinstance(tokenizer, Tokenizer):
+        special = tokenizer.backend.num_special_tokens_to_add(is_pair=True)
+    else:
+        special = len(tokenizer.encode([""])[0].ids)
     if max_length is not None and max_length < special + texts:
         raise ValueError(
             f"{folder}: the model takes {max_length} tokens, of which {special} are special tokens; expected at least "

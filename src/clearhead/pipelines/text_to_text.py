@@ -22,7 +22,7 @@ from clearhead.generation.task_prompts import TaskPrompts
 from clearhead.io import hub
 from clearhead.io.json import read_json, write_json
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.pipelines.base import GenerateKeywords, Pipeline, warn_truncated
+from clearhead.pipelines.base import GenerateKeywords, Pipeline, check_room, warn_truncated
 from clearhead.pipelines.seq2seq.copying import CopyRule
 from clearhead.pipelines.seq2seq.inference import Seq2SeqInference
 from clearhead.pipelines.seq2seq.outputs import Generated, StreamedToken
@@ -144,6 +144,7 @@ class TextToText(Pipeline[Seq2Seq]):
                 device=device,
                 int8_weights=int8_file(folder),
             )
+        check_room(folder, text_to_text.tokenizer, text_to_text.max_length)
         text_to_text.name = str(name)
         text_to_text.direction = hub.translator_direction(folder)
         if copy_unknown or (copy_unknown is None and text_to_text.direction is not None):

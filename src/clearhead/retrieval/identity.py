@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -134,9 +135,9 @@ def load_encoder(
     Raises:
         ValueError: it cannot be loaded.
     """
-    if Path(source).is_absolute() and not Path(source).exists():
+    if Path(source).is_absolute() and not os.path.exists(source):  # Path.exists raises an error for a long name
         raise ValueError(
-            f"the model of {folder} is not at {source} any more. Name its new place with --model, or with "
+            f"the model of {folder} is not at {source!s:.500} any more. Name its new place with --model, or with "
             "Index.load_encoder() in Python"
         )
     try:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import pytest
 import torch
@@ -32,6 +33,14 @@ def test_head_of_an_encoder():
     assert lines[0] == "encoder, layer 0, head 2"
     # this head looks at the token before
     assert [line.split()[:3] for line in lines[2:]] == [[b, "→", a] for a, b in itertools.pairwise(words)]
+
+
+def test_at_most_four_keys_are_printed():
+    result, *lines = shown("--model", MODEL, "--attention", "0.0").splitlines()
+    assert result == "encoder, layer 0, head 0"
+    counts = [len(re.findall(r" \d\.\d{3}", line)) for line in lines[1:] if "→" in line]
+    assert len(counts) >= 7
+    assert max(counts) == 4
 
 
 def test_heads_of_an_encoder_decoder():

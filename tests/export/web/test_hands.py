@@ -188,12 +188,9 @@ def test_switch_off(page, tiny_pipeline, source, shown, part):
 
 def test_a_change_shows_at_once_and_the_next_one_counts(short, opened, tiny_pipeline, source, shown):
     """Switches and the list of changes do not wait for the model, and no click is lost meanwhile."""
-    model, hold = tiny_pipeline.model, "window.held = null; const own = Worker.prototype.postMessage;"
-    hold += "Worker.prototype.postMessage = function (...given) {"
-    hold += "  held ? held.push(() => own.apply(this, given)) : own.apply(this, given); };"
-    release = "() => { const calls = held; window.held = null; for (const call of calls) call(); }"
+    model = tiny_pipeline.model
     with web.served(short) as address:
-        page = opened(address, script=hold)
+        page = opened(address, script=web.HOLD)
         page.locator("#beams").select_option("1")
         web.type_text(page, TEXT)
         head, layer = page.get_by_role("switch", name="This head"), page.get_by_role("switch", name="The whole")
@@ -207,7 +204,7 @@ def test_a_change_shows_at_once_and_the_next_one_counts(short, opened, tiny_pipe
         page.get_by_role("button", name="Undo: decoder layer 3 is off").click()
         assert [head.get_attribute("aria-checked"), layer.get_attribute("aria-checked")] == ["false", "true"]
         assert page.locator("#source .masked").inner_text() == "bridge"
-        page.evaluate(release)
+        page.evaluate(web.RELEASE)
         keep = torch.ones(1, len(source), dtype=torch.bool)
         keep[0, web.chips(page, "source").index("bridge")] = False
         with heads_off(model, [{"part": "cross", "layer": 2, "head": 0}]):
@@ -256,3 +253,114 @@ def test_keyboard(page):
         page.keyboard.press("ArrowRight")
         assert page.evaluate(f"document.activeElement.closest('{name}') !== null")
         assert page.evaluate("document.activeElement.outerHTML") != before
+
+
+def test_a_click_on_the_tokens_of_the_text_before_is_ignored(page):
+    """Between a key and its result, the page still shows the tokens of the text before."""
+    page.evaluate("""() => {
+        const text = document.getElementById("text");
+        text.value = "The storm.";
+        text.dispatchEvent(new Event("input"));
+        document.querySelectorAll("#source button")[2].click();
+        document.querySelectorAll("#bars button")[3].click();
+        document.querySelector("#tree .node").dispatchEvent(new Event("click"));
+    }""")
+    page.wait_for_selector(web.READY)
+    assert page.locator("#changes").is_hidden()
+
+
+def test_heads_that_are_off_do_not_count_in_the_mean(page, tiny_pipeline, source):
+    model, source_tokens = tiny_pipeline.model, web.chips(page, "source")
+    ids = greedy(model, source, [], LENGTH, EOS)
+    page.locator("#target button").nth(1).click()
+    most = page.locator("#most")
+
+    def check(without):
+        prefix = torch.tensor([[model.config.start_id, *ids[:-1]]])
+        with torch.inference_mode(), watch(model) as attention:
+            model(torch.tensor([source]), prefix)
+        heads = [
+            one.values[0, head, 1]
+            for one in attention.records
+            if one.part == "cross"
+            for head in range(one.values.shape[1])
+            if (one.layer, head) not in without
+        ]
+        mean = torch.stack(heads).mean(0)
+        expected = source_tokens[int(mean.argmax())]
+        assert re.fullmatch(
+            rf"“.+” looked most at “{re.escape(expected)}”, with the weight {mean.max():.2f}\.", most.inner_text()
+        )
+
+    check(set())
+    last = model.config.decoder_num_layers or model.config.num_layers
+    layers, heads = last, page.locator("[data-key^='tile 0 ']").count()
+    for head in range(heads):  # of the last layer: they change no weight of a layer before
+        page.locator(f"[data-key='tile {last - 1} {head}']").click()
+        page.get_by_role("switch", name="This head").click()
+        page.wait_for_selector(web.READY)
+    ids = [
+        int(one)
+        for one in page.evaluate(
+            "[...document.querySelectorAll('.node.best')].map((one) => one.dataset.key.split(' ').at(-1))"
+        )
+    ]
+    check({(last - 1, head) for head in range(heads)})
+    for layer in range(layers - 1):
+        page.locator(f"[data-key='tile {layer} 0']").click()
+        for head in range(heads):
+            page.locator(f"[data-key='tile {layer} {head}']").click()
+            page.get_by_role("switch", name="This head").click()
+            page.wait_for_selector(web.READY)
+    assert most.inner_text().startswith("Nothing of the source reaches the decoder")
+    assert set(
+        page.locator("#source li").evaluate_all("all => all.map((one) => one.style.getPropertyValue('--weight'))")
+    ) == {"0.000"}
+
+
+def test_what_masks_and_switches_do_is_said(page):
+    page.get_by_role("switch", name="This head").click()
+    page.wait_for_selector(web.READY)
+    assert "its result counts as 0" in page.locator("#attention .large").inner_text()
+    page.get_by_role("switch", name="The whole").click()
+    page.wait_for_selector(web.READY)
+    assert "passes on its input unchanged" in page.locator("#attention .large").inner_text()
+    page.locator("#source button").nth(2).click()
+    page.wait_for_selector(web.READY)
+    assert page.locator(".map td.masked").count() == page.locator(".map tbody tr").count()
+    assert page.locator(".map td.masked").first.get_attribute("aria-label").endswith("is masked")
+    page.locator("[data-part=decoder]").click()
+    rows = page.locator(".map tbody tr").count()
+    assert page.locator(".map td.masked").count() == rows * (rows - 1) // 2
+
+
+def test_probabilities_of_the_model_are_marked_and_named(page):
+    assert page.locator("#before-note").is_hidden()
+    page.get_by_role("switch", name="This head").click()
+    page.wait_for_selector(web.READY)
+    page.locator("#target button").first.click()
+    page.wait_for_selector(web.READY)
+    assert page.locator("#before-note").is_visible()
+    bar = page.locator("#bars button:has(i)").first
+    assert re.fullmatch(r".+ \d+\.\d %, \d+\.\d % in the model", bar.get_attribute("aria-label"))
+
+
+def test_undo_by_keyboard_keeps_the_focus(page):
+    for name in ("This head", "The whole"):
+        page.get_by_role("switch", name=name).click()
+    page.wait_for_selector(web.READY)
+    page.locator("#change-list button").first.focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.closest('#change-list') !== null")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "text"
+
+
+def test_equal_masked_tokens_have_different_names(page):
+    web.type_text(page, "the bridge the bridge")
+    buttons = page.get_by_role("button", name="Mask “bridge”")
+    for index in range(2):
+        buttons.nth(index).click()
+        page.wait_for_selector(web.READY)
+    names = page.locator("#change-list button").evaluate_all("all => all.map((one) => one.getAttribute('aria-label'))")
+    assert len(set(names)) == 2

@@ -48,6 +48,8 @@ def test_functions_exist():
         ({"activation": "geglu"}, False),
         ({"scale_scores": False}, False),
         ({"embedding_norm": True}, False),
+        ({"tie_output": False}, False),
+        ({"share_embeddings": False}, False),
     ],
 )
 def test_models_with_a_lesson(changes, expected):
@@ -134,10 +136,24 @@ def check_decoder(page, model, ids, target, beams):
         means = torch.stack([one.values[0].mean(0) for one in watched.records if one.part == part]).mean(0)
         close(web.weights(page, f"#chapter-6 .maps > :nth-child({index + 1}) .map"), means)
     assert page.locator("#chapter-6 .map").first.locator(".masked").count() == len(target) * (len(target) - 1) // 2
+    check_equation_of_probabilities(page, model, ids, prefix, target)
     total = logits[0].log_softmax(-1).gather(1, torch.tensor(target)[:, None]).sum()
     row = page.locator("#chapter-7 .outputs tbody tr").evaluate_all(NUMBERS)[0]
     close(row, torch.stack([total, total / len(target)]))
     assert page.locator("#chapter-7 .outputs tbody tr").count() == beams + 1
+
+
+def check_equation_of_probabilities(page, model, ids, prefix, target):
+    """Compare the probabilities of chapter 6 with its equation, which has the bias b only if the model has one."""
+    kept = []
+    with torch.inference_mode(), model.output.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0][0])):
+        model(torch.tensor([ids]), prefix)
+        scores = embedding.unembed(kept[0], model.target_embedding.tokens.weight, model.output.bias)
+    has_bias = model.output.bias is not None
+    probabilities = scores.softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0]
+    shown = page.locator("#chapter-6 .chips.target small").all_inner_texts()
+    assert shown == [f"{100 * one:.1f} %" for one in probabilities.tolist()]
+    assert page.locator("#chapter-6 [data-bias]").count() == (3 if has_bias else 0)
 
 
 @pytest.mark.parametrize("place", ["server", "disk"])

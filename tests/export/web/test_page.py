@@ -173,6 +173,25 @@ def test_encoder(tiny_bert, tmp_path, opened):
         assert page.locator("#texts-note").inner_text() == "Type a sentence."
 
 
+def test_a_sentence_chosen_while_fewer_are_encoded(tiny_bert, tmp_path, opened):
+    web.export(tiny_bert, tmp_path / "page", texts=["hello world"])
+    with web.served(tmp_path / "page") as address:
+        page = opened(address, script=web.HOLD)
+        page.locator("#texts").fill("hello world\nhello you\nthe world")
+        page.wait_for_selector(web.READY)
+        page.evaluate("window.held = []")
+        page.locator("#texts").fill("the world")
+        page.wait_for_function("window.held.length > 0")
+        page.locator("#vectors button").nth(2).click()
+        page.locator("#text-tokens button").nth(1).click()  # a token of a text that is gone
+        page.evaluate(web.RELEASE)
+        page.wait_for_selector(web.READY)
+        assert page.locator("#vectors li").count() == 1
+        assert page.locator("#text-title").inner_text() == "Attention of sentence 1"
+        assert page.locator("#changes").is_hidden()
+        assert page.locator("#failure").is_hidden()
+
+
 def test_models_that_a_page_cannot_hold_are_refused(qa_folder, tmp_path, monkeypatch):
     assert "has a head; a web page supports" in refused("export", qa_folder, tmp_path / "page", "--to", "web")
     assert not (tmp_path / "page").exists()

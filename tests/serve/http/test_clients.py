@@ -154,11 +154,13 @@ def test_one_key_cannot_fill_the_queue(folders):
             one.close()
 
 
-def test_one_address_cannot_use_all_connections(folders):
-    with served.server({"bert": folders / "bert"}, max_connections=8, header_seconds=600.0) as server:
+@pytest.mark.parametrize("keys", [[], KEYS], ids=["without keys", "with keys"])
+def test_one_address_cannot_use_all_connections(folders, keys):
+    limits, headers = {"max_connections": 8, "header_seconds": 600.0, "api_keys": keys}, POLITE if keys else None
+    with served.server({"bert": folders / "bert"}, **limits) as server:
         connections = [connect(server.address) for _ in range(8)]
         wait_until(lambda: len(answered(connections)) == 4)  # closed
-        assert embed(server.address, source="127.0.0.2").status_code == 200
+        assert embed(server.address, headers, source="127.0.0.2").status_code == 200
         for one in connections:
             one.close()
-        wait_until(lambda: embed(server.address).status_code == 200)
+        wait_until(lambda: embed(server.address, headers).status_code == 200)

@@ -25,6 +25,15 @@ SHORT = 8
 """Target tokens of the page with short outputs."""
 READY = "html[data-ready=yes]:not([data-busy])"
 """The page shows the results of the last change."""
+HOLD = """
+window.held = null;
+const own = Worker.prototype.postMessage;
+Worker.prototype.postMessage = function (...given) {
+  held ? held.push(() => own.apply(this, given)) : own.apply(this, given);
+};
+"""
+"""Script of a page: after `window.held = []`, the calls of the worker wait until RELEASE."""
+RELEASE = "() => { const calls = held; window.held = null; for (const call of calls) call(); }"
 
 
 @cache
@@ -52,7 +61,8 @@ def tiny_translator(folder, **changes):
     """Write a tiny random translator with the tokenizer of the shipped one."""
     ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD, "forced_eos_token_id": None}
     sizes = {"vocab_size": VOCABULARY, "decoder_vocab_size": VOCABULARY}
-    make("marian", folder, lively=True, **(ids | sizes | {"activation_function": "relu"} | changes))
+    tied = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True}
+    make("marian", folder, lively=True, **(ids | sizes | tied | {"activation_function": "relu"} | changes))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(resolve_model("tatoeba-en-de") / name, folder)
 

@@ -31,7 +31,7 @@ export function embeddingChapter(box, { model, choose }) {
     const sums = ids.map((_, index) => rowOf(encoder.hidden, 0, index)), name = quoted(tokens[token]);
     const parts = [
       { name: "E[t]", text: "row of the embedding table", vectors: rows.map((row) => row.map((one) => one / scale)) },
-      { name: "√D E[t]", text: `the same, times ${Math.round(scale * 100) / 100}`, vectors: rows },
+      { name: "√D E[t]", text: `E[t] times ${Math.round(scale * 100) / 100}`, vectors: rows },
       { name: "p", text: "position", vectors: positions },
       { name: "x", text: "sum: input of layer 1", vectors: sums },
     ];

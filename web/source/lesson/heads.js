@@ -25,15 +25,15 @@ export function headsChapter(box, { choose }) {
     const joined = Float32Array.from(heads.flatMap(({ z }) => Array.from(z)));
     const best = heads.map(({ weights }) => weights.indexOf(Math.max(...weights)));
     const draw = (shown, ends = 0, isAll = false) => stage.replaceChildren(
-      headTable(heads, tokens, shown, token, (head) => choose({ head })),
+      headTable(heads, tokens, shown, token, (head) => { choose({ head }); document.getElementById("chapter-3").scrollIntoView(); }),
       element("div", { class: "flow" }, ...vectorRow("Z", [`the z of all heads in a row: ${joined.length} numbers`], joined, ends > 0), ...vectorRow("MHA", ["Z ", ...symbol("W", "O"), " + ", ...symbol("b", "O"), `: ${attended.length} numbers`], attended, ends > 1)),
-      ...(isAll ? [element("h3", {}, `All ${encoder.attention.shape[0]} layers of the encoder: the row of ${query} is dark`), all] : []));
+      ...(isAll ? [element("h3", {}, `All ${encoder.attention.shape[0]} layers of the encoder: the row of ${query} stands out`), all] : []));
     drawAll(encoder.attention, tokens, token);
     steps.update([
-      { frames: count, caption: (frame) => [`Head ${frame + 1} has its own `, ...symbol("W", "Q"), ", ", ...symbol("W", "K"), " and ", ...symbol("W", "V"), `, so its own weights. It attends most to ${quoted(tokens[best[frame]])}, with ${show(heads[frame].weights[best[frame]])}.`], show: (frame) => draw(frame + 1) },
+      { frames: count, caption: (frame) => [`Head ${frame + 1} has its own `, ...symbol("W", "Q"), ", ", ...symbol("W", "K"), " and ", ...symbol("W", "V"), `, so its own weights. Its largest weight is that of ${quoted(tokens[best[frame]])}: ${show(heads[frame].weights[best[frame]])}.`], show: (frame) => draw(frame + 1) },
       { caption: () => `The ${count} results z are put in a row: ${count} × ${heads[0].z.length} = ${joined.length} numbers.`, show: () => draw(count, 1) },
       { caption: () => ["The matrix ", ...symbol("W", "O"), " mixes the findings of all heads. The result is as wide as x."], show: () => draw(count, 2) },
-      { caption: () => `Each layer has its own heads. Below, each square is a head: its rows are queries, its columns keys, and dark cells are large weights. Select one to read its weights.`, show: () => draw(count, 2, true) },
+      { caption: () => `Each layer has its own heads. Below, each square is a head: its rows are queries, its columns keys, and stronger colors are larger weights. Rows of other queries are paler. Select one to read its weights; those below 0.005 are left out.`, show: () => draw(count, 2, true) },
     ]);
   }
 

@@ -27,16 +27,16 @@ export function layerChapter(box, { model, choose }) {
     const active = pass.inner.filter((one) => one > 0).length, inner = pass.inner.length.toLocaleString("en"), layers = encoder.attention.shape[0];
     const rows = [
       ["x", "input, from chapter 2", pass.x], ["MHA(x)", "attention, from chapter 4", pass.attended], ["a = x + MHA(x)", "residual connection", pass.sum],
-      ["n = (a − μ) / σ", "mean 0, variance 1", pass.normal], ["y = γ n + β", "learned scale and shift", pass.y],
+      ["n = (a − μ) / σ", "mean 0, standard deviation 1", pass.normal], ["y = γ n + β", "learned scale and shift", pass.y],
       ["act(y W₁ + b₁)", `inside the network: ${inner} numbers`, pass.inner], ["FFN(y)", "back to the width of y", pass.transformed], ["y + FFN(y)", "residual connection", pass.second], ["output", "after the second layer norm", pass.output],
     ];
     const draw = (count) => stage.replaceChildren(passTable(rows, count));
     steps.update([
-      { caption: () => `${name} comes with x. Attention has collected what the other tokens offer: MHA(x).`, show: () => draw(2) },
+      { caption: () => `The layer receives x, the vector of ${name}. Attention has collected what the tokens offer: MHA(x).`, show: () => draw(2) },
       { caption: () => "Residual connection: both are added. Attention only changes x, it does not replace it.", show: () => draw(3) },
       { caption: () => `Layer norm: subtract the mean μ = ${show(pass.mean)} of the ${pass.sum.length} numbers, and divide by their standard deviation σ = ${show(pass.deviation)}.`, show: () => draw(4) },
       { caption: () => `Then each column j has a learned scale γ and shift β. In column 0: ${show(model.lesson.norm.gamma[0])} × ${show(pass.normal[0])} + ${show(model.lesson.norm.beta[0])} = ${show(pass.y[0])}.`.replace("+ −", "− "), show: () => draw(5) },
-      { caption: () => `The feed-forward network widens y to ${inner} numbers. The activation keeps the positive ones: ${active.toLocaleString("en")} of ${inner} are above 0 for ${name}.`, show: () => draw(6) },
+      { caption: () => `The feed-forward network widens y to ${inner} numbers. The activation ${model.lesson.activation === "relu" ? "replaces negative numbers with 0" : "brings negative numbers close to 0"}: ${active.toLocaleString("en")} of ${inner} are above 0 for ${name}.`, show: () => draw(6) },
       { caption: () => "A second matrix leads back to the width of y. No other token takes part: attention moves information between tokens, the feed-forward network works on each token alone.", show: () => draw(7) },
       { caption: () => "Again a residual connection …", show: () => draw(8) },
       { caption: () => `… and a layer norm. The result is the input of layer 2. The encoder has ${layers} such layers, each with its own weights. The output of the last one is what the decoder reads in chapter 6.`, show: () => draw(9) },
@@ -46,7 +46,7 @@ export function layerChapter(box, { model, choose }) {
 }
 
 function passTable(rows, count) {
-  const header = element("tr", {}, element("th", { scope: "col" }, "vector"), element("th", { scope: "col" }, "all numbers"), ...Array.from({ length: COLUMNS }, (_, index) => element("th", { scope: "col" }, String(index))), element("td", {}, "…"), element("th", { scope: "col" }, "mean"), element("th", { scope: "col" }, "std"));
+  const header = element("tr", {}, element("th", { scope: "col" }, "vector"), element("th", { scope: "col" }, "all numbers"), ...Array.from({ length: COLUMNS }, (_, index) => element("th", { scope: "col" }, String(index))), element("td", {}, "…"), element("th", { scope: "col" }, "mean"), element("th", { scope: "col" }, "std. dev."));
   const body = rows.map(([name, text, vector], index) => {
     const { mean, variance } = moments(vector), last = index === count - 1;
     return element("tr", { class: index < count ? (last ? "now" : "") : "waits", "data-row": name }, element("th", { scope: "row" }, element("b", {}, name), element("small", {}, text)), element("td", {}, stripes(name, vector)),

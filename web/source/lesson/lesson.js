@@ -94,7 +94,12 @@ function fillConstants({ sizes, generation, lesson, repository }) {
     penalty: generation.length_penalty,
   };
   for (const node of document.querySelectorAll("[data-fill]")) node.textContent = constants[node.dataset.fill];
-  for (const node of document.querySelectorAll("[data-positions]")) node.hidden = node.dataset.positions !== lesson.positions;
+  for (const name of ["positions", "merges", "bias"]) {
+    for (const node of document.querySelectorAll(`[data-${name}]`)) {
+      if (node.dataset[name] !== String(lesson[name])) node.remove();
+      else node.hidden = false;
+    }
+  }
   if (!repository) return;
   for (const node of document.querySelectorAll("[data-code]")) {
     node.replaceChildren(element("a", { href: `${repository}/blob/main/${node.dataset.code}` }, ...node.childNodes));

@@ -43,7 +43,7 @@ export function queryChapter(box, { choose }) {
     steps.update([
       step(KEYS, 1, () => `The query q belongs to ${query}. Each of the ${count} tokens, ${query} too, has a key k and a value v. All have ${numbers.q.length} numbers.`),
       step(SCORES, count, (frame) => `Score: multiply q and the key of ${names[frame]} number by number, and add up the ${numbers.q.length} products: ${show(numbers.scores[frame])}.`),
-      step(SCALED, 1, () => `Scaling: every score is divided by √d = √${numbers.q.length}${Number.isInteger(numbers.root) ? ` = ${numbers.root}` : ` ≈ ${numbers.root.toFixed(3)}`}, so that longer vectors do not make larger scores.`),
+      step(SCALED, 1, () => `Scaling: every score is divided by √d = √${numbers.q.length}${Number.isInteger(numbers.root) ? ` = ${numbers.root}` : ` ≈ ${numbers.root.toFixed(3)}`}. A sum of many products tends to be large, and with large scores one key would get almost all the weight.`),
       step(POWERS, 1, () => `Softmax, first half: the exponential of each scaled score. It is positive, and grows fast. The sum of the column is ${show(numbers.total)}.`),
       step(WEIGHTS, 1, () => `Softmax, second half: divide by that sum, ${show(numbers.total)}. So the weights of the row add up to 1. The largest is ${show(numbers.weights[best])}: ${query} attends most to ${names[best]}.`),
       step(VALUES, 1, () => "Each value v is multiplied by the weight of its token. Values with a small weight fade."),

@@ -17,12 +17,14 @@ export function searchChapter(box, { model, search }) {
   function update({ best, greedy, beams }) {
     pick.update(Array.from({ length: MAX_BEAMS }, (_, index) => String(index + 1)), beams - 1);
     const count = Math.min(best.beams.length, MAX_STEPS), beginnings = beginningsOf(best.beams);
+    stage.style.minHeight = "";
     const draw = (step, isEnd) => {
       const tree = element("div", { class: "tree" }), short = { ...best, beams: best.beams.slice(0, step + 1) };
-      const legend = element("p", { class: "hint" }, "Tree: a column is a step, and a box is a beam with its sum. Rounded boxes end one of the best outputs, with its rank; others that ended are not drawn.");
+      const legend = element("p", { class: "hint" }, "Tree: a column is a step, and a box is a beam with its sum. A rounded box is the end of one of the best outputs, with its rank; other ends are not drawn.");
       stage.replaceChildren(candidateTable(best.beams[step], beginnings[step], step, beams), legend, tree, ...(isEnd ? [outputTable(best, greedy, model.generation.length_penalty, beams)] : []));
       const { columns, ends } = treeOf([], short);
       if (columns.length + ends.length) drawBeams(tree, { start: "start", columns: isEnd ? columns : columns.map((column) => column.map((node) => ({ ...node, best: false }))), ends });
+      stage.style.minHeight = `${stage.offsetHeight}px`; // a lower picture would move the buttons at the end of the page
     };
     const vocabulary = model.sizes.vocabulary.toLocaleString("en");
     steps.update([

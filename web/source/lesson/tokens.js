@@ -27,7 +27,7 @@ export function tokensChapter(box) {
       hasMerges && { caption: () => `Each part starts as single characters.${after(0).flat().some((token) => BYTE.test(token)) ? " A character that the vocabulary lacks starts as its bytes, such as <0xF0>." : ""}`, show: show(whole, parts, characters) },
       hasMerges && {
         frames: rounds,
-        caption: (frame) => `In each part, of all pairs of neighbors, the one that was learned first is merged into one token: round ${frame + 1}. Parts without a known pair are finished.`,
+        caption: (frame) => `Round ${frame + 1}: in each part, the pair of neighbors that was learned earliest is merged into one token. Parts without a known pair are finished.`,
         show: (frame) => show(whole, parts, merging(frame + 1))(),
       },
       { caption: () => `No pair is left to merge. The ${plural(count, "piece")} are the tokens of your text.`, show: show(whole, parts, before, tokens(null)) },

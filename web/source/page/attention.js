@@ -8,7 +8,7 @@ import { PARTS } from "./edits.js";
 const EXPLANATIONS = {
   cross: "A row shows which source tokens the decoder looked at when it produced the token at its left.",
   decoder: "A row shows which tokens before it the decoder looked at when it produced the token at its left. Later tokens are hidden from it.",
-  encoder: "A row shows which source tokens the encoder looked at for the token at its left.",
+  encoder: "A row shows which tokens the encoder looked at for the token at its left.",
 };
 
 /**
@@ -22,10 +22,10 @@ export function attentionPanel({ parts, onRow, onEdit, onPart = () => {} }) {
   const shown = Object.fromEntries(parts.map((part) => [part, { layer: 0, head: 0 }]));
   let part = parts[0], state = null, isFirst = true;
   const tabs = element("div", { class: "tabs", role: "group", "aria-label": "Type of attention" });
-  const hint = element("p", { class: "hint" }), tiles = element("div"), title = element("h3"), box = element("div");
+  const hint = element("p", { class: "hint" }), tiles = element("div"), title = element("h3"), box = element("div"), effect = element("p", { class: "hint" });
   // These buttons are never replaced: a click that is under way when results are drawn would be lost.
   const switches = [control("switch head", "toggleHead"), control("switch layer", "toggleLayer")];
-  const large = element("div", { class: "large" }, title, element("div", { class: "switches" }, ...switches), box);
+  const large = element("div", { class: "large" }, title, element("div", { class: "switches" }, ...switches), effect, box);
   const node = element("div", {}, ...(parts.length > 1 ? [tabs] : []), hint, element("div", { class: "attention" }, tiles, large));
 
   for (const one of parts) {
@@ -74,7 +74,13 @@ export function attentionPanel({ parts, onRow, onEdit, onPart = () => {} }) {
     const { edits } = state, { rows, columns } = state.tokens[part], map = headOf(weights, layer, head);
     const off = edits.isHeadOff(part, layer, head), layerOff = edits.isLayerOff(part, layer);
     const stack = part === "encoder" ? "encoder" : "decoder";
-    const describe = (one, other, weight) => `${quoted(rows[one])} looked at ${quoted(columns[other])}: ${weight.toFixed(3)}`;
+    const isLater = (one, other) => part === "decoder" && other > one, isHidden = (other) => part !== "decoder" && edits.masked.has(other);
+    const isMasked = (one, other) => isLater(one, other) || isHidden(other);
+    const describe = (one, other, weight) => {
+      if (isLater(one, other)) return `${quoted(rows[one])} may not look at ${quoted(columns[other])}: it comes later`;
+      return isHidden(other) ? `${quoted(columns[other])} is masked` : `${quoted(rows[one])} looked at ${quoted(columns[other])}: ${weight.toFixed(3)}`;
+    };
+    effect.textContent = layerOff ? "This layer is off: it passes on its input unchanged. The weights are those that it would have." : off ? "This head is off: its result counts as 0. The weights are those that it would have." : "";
     large.hidden = false;
     title.textContent = `Layer ${layer + 1}, head ${head + 1}`;
     for (const [button, text, isOff] of [[switches[0], "This head", off], [switches[1], `The whole ${stack} layer ${layer + 1}`, layerOff]]) {
@@ -82,7 +88,7 @@ export function attentionPanel({ parts, onRow, onEdit, onPart = () => {} }) {
       button.setAttribute("aria-checked", String(!isOff));
     }
     redraw(box, headMap({
-      map, rows: rows.slice(0, map.rows), columns: columns.slice(0, map.columns), row, describe, onRow: (one) => onRow(part, one),
+      map, rows: rows.slice(0, map.rows), columns: columns.slice(0, map.columns), row, describe, isMasked, onRow: (one) => onRow(part, one),
       label: `Weights of ${PARTS[part]}, layer ${layer + 1}, head ${head + 1}${off || layerOff ? ", switched off" : ""}`,
     }));
   }

@@ -8,13 +8,20 @@ const byId = (id) => document.getElementById(id);
 export function showChanges(edits, onChange) {
   const changes = edits.list();
   byId("changes").hidden = changes.length === 0;
-  redraw(byId("change-list"), ...changes.map(({ text, undo }) => {
-    const undoIt = () => {
+  redraw(byId("change-list"), ...changes.map(({ text, undo }, index) => {
+    const undoIt = (event) => {
       undo();
       onChange();
+      if (event.detail === 0) focusAfter(index); // by keyboard
     };
     return element("li", {}, element("button", { type: "button", "data-key": `undo ${text}`, "aria-label": `Undo: ${text}`, onclick: undoIt }, text, element("span", { "aria-hidden": "true" }, "×")));
   }));
+}
+
+/** Move the focus from a change that was undone to the next one, or to the text. */
+function focusAfter(index) {
+  const left = byId("change-list").querySelectorAll("button"), field = byId(byId("translator").hidden ? "texts" : "text");
+  (left[Math.min(index, left.length - 1)] ?? field).focus();
 }
 
 /** Return the words of a text, each with the space after it. */

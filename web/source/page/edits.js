@@ -59,12 +59,18 @@ export class Edits {
     const changes = [];
     for (const [key, { part, layer, head }] of this.heads) changes.push({ text: `${PARTS[part]}, layer ${layer + 1}, head ${head + 1} is off`, undo: () => this.heads.delete(key) });
     for (const [key, { part, layer }] of this.layers) changes.push({ text: `${part} layer ${layer + 1} is off`, undo: () => this.layers.delete(key) });
-    for (const [index, token] of this.masked) changes.push({ text: `source token “${token}” is masked`, undo: () => this.masked.delete(index) });
-    if (this.prefix.length) changes.push({ text: `the output begins with “${this.prefix.map(({ token }) => token).join(" ")}”`, undo: () => { this.prefix = []; } });
+    for (const [index, token] of this.masked) {
+      const isOnly = [...this.masked.values()].filter((other) => other === token).length === 1;
+      changes.push({ text: `token ${isOnly ? "" : `${index + 1}, `}“${token}”${isOnly ? "" : ","} is masked`, undo: () => this.masked.delete(index) });
+    }
+    if (this.prefix.length) changes.push({ text: `the output begins with “${textOf(this.prefix)}”`, undo: () => { this.prefix = []; } });
     if (this.temperature !== 1) changes.push({ text: `temperature ${this.temperature.toFixed(1)}`, undo: () => { this.temperature = 1; } });
     return changes;
   }
 }
+
+/** Return the text of tokens, as far as a list of them needs it: ▁ is a space. */
+export const textOf = (tokens) => tokens.map(({ token }) => token.replace("▁", " ")).join("").trim();
 
 function toggle(map, key, value) {
   if (!map.delete(key)) map.set(key, value);

@@ -30,7 +30,7 @@ class EncoderPage {
       this.row = this.row === row ? null : row;
       this.drawText();
     } });
-    this.update = latest((signal) => this.encode(signal));
+    this.update = latest((signal) => this.encode(signal), (isSlow) => { byId("texts-progress").textContent = isSlow ? "Encoding …" : ""; });
   }
 
   start() {
@@ -61,12 +61,12 @@ class EncoderPage {
   }
 
   async encode(signal) {
-    const lines = byId("texts").value.split("\n").filter((line) => line.trim()), texts = lines.slice(0, MAX_TEXTS);
+    const { value } = byId("texts"), lines = value.split("\n").filter((line) => line.trim()), texts = lines.slice(0, MAX_TEXTS);
     this.chosen = Math.max(0, Math.min(this.chosen, texts.length - 1));
     const { maskedSource, ...switches } = this.edits.switches();
     const result = await this.model.encode(texts, { signal, ...switches, maskedSource: texts.map((_, index) => (index === this.chosen ? maskedSource : [])) });
     if (signal.aborted) return;
-    Object.assign(this, { result, isCut: lines.length > MAX_TEXTS });
+    Object.assign(this, { result, value, isCut: lines.length > MAX_TEXTS, chosen: Math.max(0, Math.min(this.chosen, texts.length - 1)) });
     this.draw();
   }
 
@@ -111,6 +111,7 @@ class EncoderPage {
     redraw(byId("text-tokens"), ...tokens.slice(0, MAX_CHIPS).map((token, index) => {
       const isMasked = edits.masked.has(index), attributes = { type: "button", class: isMasked ? "masked" : "", "aria-pressed": String(isMasked), "data-key": `source ${index}`, tabindex: index ? "-1" : "0", title: `Mask ${token}`, "aria-label": `Mask ${quoted(token)}` };
       const onclick = () => {
+        if (this.value !== byId("texts").value) return; // the tokens are those of another text
         edits.toggleSource(index, display(token));
         this.change();
       };

@@ -36,11 +36,11 @@ export function openPage(show) {
     document.documentElement.dataset.ready = "yes";
   }
 
-  // The model stopped, for example because the browser has too little memory.
+  // The model stopped, for example because the browser has too little memory; or the page has a mistake.
   addEventListener("unhandledrejection", (event) => {
     event.preventDefault();
     console.warn(event.reason);
-    showFailure("The model stopped; the browser may have too little memory.");
+    showFailure(event.reason?.name === "ModelError" ? "The model stopped; the browser may have too little memory." : `The page failed: ${event.reason?.message ?? event.reason}.`);
   });
   byId("failure").querySelector("button").addEventListener("click", () => (model ? location.reload() : start()));
   start();

@@ -7,7 +7,7 @@ import { tokenLines } from "@drawing/token_lines.js";
 import { attentionPanel } from "./attention.js";
 import { showTree } from "./beams.js";
 import { markedWords, showChanges } from "./changes.js";
-import { Edits } from "./edits.js";
+import { Edits, textOf } from "./edits.js";
 import { latest } from "./jobs.js";
 import { MAX_CHIPS, tokenNotes } from "./token_notes.js";
 
@@ -102,14 +102,21 @@ class TranslatorPage {
     }
   }
 
+  /** Whether the text was changed after the result that is shown: its tokens are not those of the text. */
+  get isStale() {
+    return byId("text").value !== this.text;
+  }
+
   maskSource(index) {
+    if (this.isStale) return;
     this.edits.toggleSource(index, display(this.result.source.tokens[index]));
     this.change();
   }
 
   /** Continue the search after tokens that are chosen by hand. */
   continueAfter(tokens) {
-    this.edits.prefix = tokens.map(({ id, token }) => ({ id, token: display(token) }));
+    if (this.isStale) return;
+    this.edits.prefix = tokens;
     this.next = tokens.length - 1;
     this.drawChanges();
     this.update();
@@ -138,14 +145,17 @@ class TranslatorPage {
   }
 
   drawTokens() {
-    const { result, edits, chosen } = this, { attention, tokens, probabilities } = result;
+    const { result, edits, chosen } = this, { attention, tokens, probabilities } = result, source = tokens.length ? result.source.tokens : [];
+    const isOff = (layer, head) => edits.isHeadOff("cross", layer, head) || edits.isLayerOff("cross", layer);
+    const weights = tokens.length ? meanOfHeads(attention.cross, chosen, isOff) : [];
     this.lines.update({
-      source: result.source.tokens.slice(0, MAX_CHIPS).map((token, index) => ({ token, isMasked: edits.masked.has(index), action: "Mask" })),
+      source: source.slice(0, MAX_CHIPS).map((token, index) => ({ token, isMasked: edits.masked.has(index), action: "Mask" })),
       target: tokens.slice(0, MAX_CHIPS).map((token, index) => ({ token, probability: probabilities[index], byHand: index < edits.prefix.length })),
-      weights: tokens.length ? meanOfHeads(attention.cross, chosen) : [],
+      weights,
       chosen,
     });
-    byId("token-note").textContent = tokenNotes({ source: result.source.tokens, target: tokens });
+    byId("most").replaceChildren(...mostOf(weights, tokens[chosen], source));
+    byId("token-note").textContent = tokenNotes({ source, target: tokens }, "You see what the model itself makes of them; clearhead translate copies such characters.");
   }
 
   drawAttention() {
@@ -182,6 +192,7 @@ class TranslatorPage {
     const tokens = await this.distribution(result, edits.switches(), signal);
     const before = isComparable && (await this.distribution(own, {}, signal));
     if (signal.aborted) return;
+    byId("before-note").hidden = !before;
     byId("next").classList.toggle("by-hand", edits.changesModel || edits.temperature !== 1);
     byId("next-after").replaceChildren(...(chosen ? ["After ", element("bdi", {}, `“${this.beginning()}”`)] : ["At the start of the output"]));
     const onPick = (token) => {
@@ -196,7 +207,7 @@ class TranslatorPage {
   }
 
   beginning() {
-    return this.result.tokens.slice(0, this.chosen).map((token) => token.replace("▁", " ")).join("").trim();
+    return textOf(this.tokensBefore());
   }
 
   /** Return the most probable tokens at the chosen step of an output. */
@@ -205,4 +216,12 @@ class TranslatorPage {
     if (edits.temperature === 1 && output.alternatives[chosen]) return output.alternatives[chosen];
     return (await this.model.forward(text, output.ids.slice(0, chosen), { ...switches, temperature: edits.temperature, signal })).alternatives;
   }
+}
+
+/** Return the sentence, as nodes, about the source token that a target token looked at most. */
+function mostOf(weights, token, source) {
+  if (!weights.length) return [];
+  const largest = Math.max(...weights), most = weights.indexOf(largest);
+  if (!(largest > 0)) return ["Nothing of the source reaches the decoder: all of its tokens are masked, or all heads of cross-attention are off."];
+  return [element("bdi", {}, quoted(token)), " looked most at ", element("b", {}, element("bdi", {}, quoted(source[most]))), `, with the weight ${fixed(largest, 2)}.`];
 }

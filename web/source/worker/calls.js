@@ -43,7 +43,7 @@ export function answerCalls(ort, configure) {
       await breathe();
       if (cancelled.has(id)) throw new DOMException("The call was cancelled.", "AbortError");
     };
-    return model[method](...parameters, ...(method === "encode" ? [] : [onStep]));
+    return model[method](...parameters, onStep);
   }
 
   self.onmessage = ({ data: { id, method, parameters, cancel } }) => {

@@ -253,13 +253,13 @@ class ConfigSchema(Generic[Config]):
             if key in self.allowed_values:
                 if value not in (None, self.allowed_values[key]):
                     raise ValueError(
-                        f"{source} has {key}={value!r}, which changes the result of the model and is not supported; "
-                        f"only {self.allowed_values[key]!r} is"
+                        f"{source} has {key}={value!r:.200}, which changes the result of the model and is "
+                        f"not supported; only {self.allowed_values[key]!r} is"
                     )
             # null and empty values set nothing; false and 0 may switch off a default
             elif key not in known and not key.startswith("_") and value not in (None, "", [], {}):
                 raise ValueError(
-                    f"{source} has {key}={value!r}, which is unknown and may change the result of the model. "
+                    f"{source} has {key}={value!r:.200}, which is unknown and may change the result of the model. "
                     "Remove the key if it does not"
                 )
 

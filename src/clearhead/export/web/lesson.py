@@ -20,10 +20,14 @@ POSITIONS = ("sinusoidal", "concatenated")
 
 
 def has_lesson(config: Seq2SeqConfig) -> bool:
-    """Return whether a model has the equations of the lesson: those of the paper, with any activation except gates."""
+    """Return whether a model has the equations of the lesson: those of the paper, with any activation except gates.
+
+    The lesson has one embedding: of the source, of the target and of the output.
+    """
     plain = not (config.embedding_norm or config.position_offset or config.relative_buckets or config.output_scale)
     paper = config.norm_order == "post" and config.norm == "layer" and config.scale_scores and config.embedding_scale
-    return plain and paper and config.bias and config.positions in POSITIONS and config.activation not in GATES
+    plain = plain and config.bias and config.tie_output and config.share_embeddings
+    return plain and paper and config.positions in POSITIONS and config.activation not in GATES
 
 
 def describe_lesson(model: Seq2Seq) -> dict[str, Any] | None:
@@ -35,6 +39,7 @@ def describe_lesson(model: Seq2Seq) -> dict[str, Any] | None:
     return {
         "positions": config.positions,
         "activation": config.activation,
+        "bias": config.output_bias,
         "inner": config.ffn_hidden,
         "norm": {"eps": norm.eps, "gamma": norm.weight.tolist(), "beta": cast(Tensor, norm.bias).tolist()},
     }

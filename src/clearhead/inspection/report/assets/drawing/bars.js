@@ -17,7 +17,7 @@ export function probabilityBars({ tokens, chosen, before, onPick, label }) {
       bar.append(element("i", { title: `${percent(own)} in the model` }));
     }
     const share = percent(one.probability), attributes = { class: "choice-bar", "data-id": one.id, "aria-current": is ? "true" : undefined, title: one.token };
-    if (onPick) Object.assign(attributes, { type: "button", "data-key": `pick ${one.id}`, "aria-label": `${display(one.token)} ${share}`, onclick: () => onPick(one) });
+    if (onPick) Object.assign(attributes, { type: "button", "data-key": `pick ${one.id}`, "aria-label": `${display(one.token)} ${share}${own === undefined ? "" : `, ${percent(own)} in the model`}`, onclick: () => onPick(one) });
     const name = element("span", { class: "token" }, element("bdi", {}, display(one.token)));
     return element("li", {}, element(onPick ? "button" : "div", attributes, name, bar, element("span", { class: "share" }, share)));
   }));

@@ -106,7 +106,7 @@ function shapeOf(node, x, y, width, onPick) {
   const label = `${first}: ${numbers}${others ? `. Most probable: ${others}` : ""}`;
   const shape = svgElement("g", { class: `node${marksOf(node)}${isEnd ? " end" : ""}`, role: onPick ? "button" : "img", "aria-label": label });
   if (node.key !== undefined) shape.dataset.key = node.key;
-  const inset = isEnd ? 12 : 7, name = `${isEnd ? `${node.rank + 1}. ` : ""}${display(node.token)}`;
+  const inset = isEnd ? 9 : 7, name = `${isEnd ? `${node.rank + 1}. ` : ""}${display(node.token)}`;
   shape.append(svgElement("rect", { x, y: y - BOX / 2, width, height: BOX, rx: isEnd ? BOX / 2 : 7 }),
     svgElement("text", { x: x + inset, y: y - 2 }, fit(name, width - 2 * inset)),
     svgElement("text", { x: x + inset, y: y + 11, class: "dim" }, node.byHand ? "by hand" : fixed(node.total, 2)));

@@ -13,11 +13,12 @@ export function headOf({ data, shape }, layer, head) {
   return { rows: Math.min(rows, MAX_TOKENS), columns: Math.min(columns, MAX_TOKENS), at: (row, column) => data[start + row * columns + column] };
 }
 
-/** Return the mean of all heads of all layers for one row, as an array of M weights. */
-export function meanOfHeads({ data, shape }, row) {
+/** Return the mean of all heads of all layers for one row, as an array of M weights; heads that are off do not count. */
+export function meanOfHeads({ data, shape }, row, isOff = () => false) {
   const [layers, heads, rows, columns] = shape, mean = new Float32Array(columns);
-  for (let map = 0; map < layers * heads; map++) {
-    for (let column = 0; column < columns; column++) mean[column] += data[(map * rows + row) * columns + column] / (layers * heads);
+  const maps = Array.from({ length: layers * heads }, (_, map) => map).filter((map) => !isOff(Math.floor(map / heads), map % heads));
+  for (const map of maps) {
+    for (let column = 0; column < columns; column++) mean[column] += data[(map * rows + row) * columns + column] / maps.length;
   }
   return mean;
 }

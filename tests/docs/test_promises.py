@@ -1,0 +1,192 @@
+"""Every promise of the README and the documentation has a test, or a benchmark that measures it.
+
+A promise is a tolerance, an invariance, a bound or a size. docs/promises.md has a row for each.
+"""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TABLE = "docs/promises.md"
+PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in PAGES if page != TABLE and "node_modules" not in page]
+
+NUMBER = r"\$?\d(?:[\d.,]*\d)?"
+PROMISE = re.compile(
+    "|".join(
+        (
+            r"(?<!\d)\d(\.\d+)?e-\d+|10\^\{?-\d",  # tolerances
+            rf"\bwithin {NUMBER}|\bcosine of {NUMBER}",
+            rf"\bat (most|least)( {NUMBER})?|\b(more than|over|up to) ({NUMBER}|half|a (third|quarter))",  # bounds
+            r"\b(never|always)\b",
+            r"\b(bit|byte)-identical\b|\bidentical\b|\bbyte for byte\b",  # sameness
+            r"\bthe same (bits|bytes|tokens|order|results?|vectors?|embeddings|scores?|outputs|translations)\b",
+            r"\b(gives|means?|computes?) the same\b|\b(is|are) the same\b",
+            r"\bgives? the (bytes|results|tokens) of\b|\b(results|tokens|vectors|weights) are those of\b",
+            r"\bequals?\b",
+            r"\b(is|are) exact\b|\bexactly\b|\bexact( for the|;|$)",
+            r"\b(do|does) not (change|depend|grow)\b|\bkeep their order\b",  # invariances
+            rf"{NUMBER} times the memory\b|\blarger than memory\b",  # memory and sizes
+            rf"\b{NUMBER} ([kKMG]i?B(?!/)|bytes per)\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+
+RESULTS = {
+    "docs/performance-details.md": "results of the commands on the page",
+    "docs/performance.md": "results of the commands on the page",
+    "docs/recipe.md": "default values, compared with the code by test_recipe_reference.py",
+    "docs/results.md": "results of the commands on the page",
+    "docs/scaling.md": "results of the command on the page",
+    "docs/speedrun.md": "results of the commands on the page",
+}
+"""Pages whose tables have no promises, and why. Their other sentences count."""
+
+NO_PROMISE = {
+    "image captions, which it never saw": "the training data",
+    "Requests that never fit.": "a heading: the sentence after it has the bound",
+    "the smallest cosine of 301 texts": "a count of texts",
+    "small values are never far below zero": "a reason: GELU is never below -0.17",
+    "faster beyond ten million, not exact": "not exact",
+    "Give at least one row padding": "advice",
+    "BERT has 1e-12": "a setting of another library's models",
+    "`eps`; 1e-5": "a default value",
+    "paragraphs of up to 256 tokens": "the texts of a benchmark",
+    "Within 0.2 BLEU with the paper's 8,000 updates, and equal": "the result of a training run",
+    "The sign is the same for every seed": "the result of a training run",
+    "The goal here is the same BLEU": "a goal",
+    "in at most a quarter of the time": "a goal",
+    "equal line numbers belong together": "a file format",
+}
+"""Parts of sentences that match and promise nothing, and why."""
+
+
+def text_of(page):
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def sentences(page):
+    """Yield the sentences of a page, without code and links. A row of a table is one sentence, with `;` between cells.
+
+    A row that names its test is not a sentence: `test_named_tests_exist` checks it.
+    """
+    text = text_of(page)
+    text = re.sub(r"^( *)```.*?^\1```$|<!--.*?-->|</?[a-z][^<>]*>", "\n", text, flags=re.M | re.S)
+    text = re.sub(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)]*\)(\{[^}]*\})?", r"\1", text)
+    for line in re.sub(r"(?<=\S)\n(?= *(?![|#]|[-*] |\d+\. )\S)", " ", text).splitlines():
+        line = re.sub(r"^([-*]|\d+\.) +", "", re.sub(r" +", " ", line.strip()))
+        if not line.startswith("|"):
+            yield from re.split(r"(?<=[.!?:])\s+(?=[A-Z`*\"(])", line)
+        elif page not in RESULTS and "`tests/" not in line:
+            yield "; ".join(cell.strip() for cell in line.strip("|").split(" | "))
+
+
+def rows(text):
+    """Yield (page, promise, tests) of each row of the table, whose headings are the pages."""
+    page = None
+    for line in text.splitlines():
+        if line.startswith("## "):
+            page = line.removeprefix("## ")
+        elif line.startswith("| ") and not line.startswith(("| promise ", "| ---")):
+            promise, tests = line.strip("| ").split(" | ")
+            yield page, promise, tests
+
+
+def without_row(sentence, promises):
+    """Return the promises of a sentence, such as "at most", that no row quotes."""
+    covered = [span(sentence, promise) for promise in (*promises, *NO_PROMISE) if promise in sentence]
+    return [
+        match[0]
+        for match in PROMISE.finditer(sentence)
+        if not any(first <= match.start() and match.end() <= end for first, end in covered)
+    ]
+
+
+def span(sentence, part):
+    start = sentence.index(part)
+    return start, start + len(part)
+
+
+@cache
+def functions_in(path):
+    """Return the names of the functions of a module."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+
+
+def missing_tests(text):
+    """Return the tests and benchmarks that a text names and that do not exist; `::test_name` is in the file before."""
+    missing, path = [], None
+    for name in re.findall(r"`((?:(?:tests|benchmarks)/[\w/.-]+\.py)?(?:::\w+)?)`", text):
+        file, _, test = name.partition("::")
+        path = file or path
+        if name and (path is None or not (ROOT / path).is_file() or (test and test not in functions_in(path))):
+            missing.append(name)
+    return missing
+
+
+ROWS = list(rows(text_of(TABLE)))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_promise_has_a_row(page):
+    promises = [promise for where, promise, _ in ROWS if where == page]
+    missing = {sentence: found for sentence in sentences(page) if (found := without_row(sentence, promises))}
+    assert missing == {}, f"add a row with the test of each promise to {TABLE}"
+
+
+def test_every_row_quotes_a_promise_of_its_page():
+    said = {page: list(sentences(page)) for page in PAGES}
+    for page, promise, _ in ROWS:
+        assert any(promise in sentence for sentence in said[page]), f"{page} does not have: {promise}"
+        assert PROMISE.search(promise), f"{promise} does not match a pattern of a promise"
+    everything = [sentence for page in PAGES for sentence in said[page]]
+    for part in NO_PROMISE:
+        assert any(part in sentence for sentence in everything), f"no page has: {part}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, TABLE])
+def test_named_tests_exist(page):
+    assert missing_tests(text_of(page)) == []
+
+
+def test_every_row_names_a_test_or_a_benchmark():
+    for _, promise, tests in ROWS:
+        named = [name.strip("`") for name in tests.split(", ")]
+        assert all(name.startswith("benchmarks/") or "::test_" in name for name in named), promise
+
+
+@pytest.mark.parametrize(
+    ("sentence", "found"),
+    [
+        ("The vectors agree to 1e-5.", ["1e-5"]),
+        ("The file has 28 MB, and never more.", ["28 MB", "never"]),
+        ("It is bit-identical, at most 4.5 times as large.", ["bit-identical", "at most 4.5"]),
+        ("It equals the other one and does not depend on the order.", ["equals", "does not depend"]),
+        ("It takes the same tokenizer.", []),
+        ("See the guide.", []),
+    ],
+)
+def test_promises_are_found(sentence, found):
+    assert without_row(sentence, []) == found
+    assert without_row(sentence, [sentence]) == []
+
+
+def test_second_promise_of_a_sentence_needs_a_row_too():
+    assert without_row("It equals 3, and never 4.", ["It equals 3"]) == ["never"]
+
+
+def test_missing_tests_are_found():
+    here = "tests/docs/test_promises.py"
+    assert missing_tests(f"`{here}::test_missing_tests_are_found`, `::test_named_tests_exist`, `{here}`") == []
+    assert missing_tests(f"`{here}::test_no`, `::test_none`") == [f"{here}::test_no", "::test_none"]
+    assert missing_tests("`tests/no.py`, `benchmarks/no.py`, `::test_no`") == [
+        "tests/no.py",
+        "benchmarks/no.py",
+        "::test_no",
+    ]

@@ -1,0 +1,55 @@
+"""The limits that docs/deploy.md states are those of the server. Other tests check what happens at each limit."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from clearhead.serve.handlers import base
+from clearhead.serve.handlers.view import ViewRequest
+from clearhead.serve.http import framing, request_bodies
+from clearhead.serve.server import read_api_keys
+from clearhead.serve.settings import Settings
+
+PAGE = (Path(__file__).parents[3] / "docs" / "deploy.md").read_text(encoding="utf-8")
+SETTINGS = Settings(models=[])
+MB = 2**20
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        f"a body over {SETTINGS.max_body_bytes // MB} MB",
+        f"bodies of all clients over {SETTINGS.max_buffered_bytes // MB} MB",
+        f"more than {SETTINGS.max_connections:,} connections",
+        f"unread responses over {SETTINGS.max_unread_bytes // MB} MB",
+        f"headers not complete in {SETTINGS.header_seconds:.0f} s, or a body in {SETTINGS.body_seconds:.0f} s",
+        f"a response not read in {SETTINGS.response_seconds:.0f} s",
+        f"more than {SETTINGS.max_generated_tokens:,} tokens",
+        f"Accepted requests have {SETTINGS.drain_seconds:.0f} seconds",
+        f"headers over {framing.MAX_HEADER_BYTES // 1024} KB or {framing._MAX_HEADERS} lines",
+        f"exact up to {base._MAX_COUNTED_TOKENS:,} tokens",
+    ],
+)
+def test_page_states_the_limit(sentence):
+    assert sentence in PAGE
+
+
+def test_a_body_over_the_limit_is_read_up_to_four_times_its_size():
+    assert "up to four times that is read" in PAGE
+    assert request_bodies._DRAIN_BODIES == 4
+
+
+def test_short_api_keys_are_refused(tmp_path):
+    path = tmp_path / "keys.txt"
+    path.write_text("0123456789abcdef\n", encoding="utf-8")
+    assert read_api_keys(path) == ["0123456789abcdef"]
+    path.write_text("0123456789abcde\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="an API key needs at least 16 characters"):
+        read_api_keys(path)
+
+
+def test_text_of_a_report_has_at_most_2000_characters():
+    assert ViewRequest(text="a" * 2000).text == "a" * 2000
+    with pytest.raises(ValidationError, match="at most 2000 characters"):
+        ViewRequest(text="a" * 2001)
