@@ -33,4 +33,4 @@ def draw(path, report):
         panel.grid(alpha=0.3)
         panel.legend(fontsize=8, loc="lower right", ncols=3)
     with atomic_file(path) as file:
-        figure.savefig(file, format="png", dpi=100)
+        figure.savefig(file, format="png", dpi=90, pil_kwargs={"optimize": True})
