@@ -92,6 +92,15 @@ def test_vocabulary_of_any_size(mbart, tmp_path):
     refused(opened(folder), folder)
 
 
+def test_pieces_that_are_not_utf8(mbart, tmp_path):
+    folder = shutil.copytree(mbart, tmp_path / "copy")
+    path = folder / "sentencepiece.bpe.model"
+    data = path.read_bytes()
+    place = data.index("▁".encode())
+    path.write_bytes(data[:place] + b"\xff" + data[place + 1 :])
+    refused(opened(folder), path, "damaged")
+
+
 def test_wrong_source_language(mbart, tmp_path):
     folder = shutil.copytree(mbart, tmp_path / "model")
     change(folder / "tokenizer_config.json", src_lang=["en_XX"])

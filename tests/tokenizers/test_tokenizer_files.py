@@ -57,7 +57,7 @@ def test_error_names_broken_sentencepiece_model(tmp_path, data):
     spm.marian(tmp_path)
     path = tmp_path / "target.spm"
     path.write_bytes(path.read_bytes()[:1000] if data is None else data)
-    with pytest.raises(ValueError, match=r"target\.spm is truncated, or not a sentencepiece model"):
+    with pytest.raises(ValueError, match=r"target\.spm is damaged, or not a sentencepiece model"):
         load_tokenizer(tmp_path, "marian")
 
 

@@ -252,10 +252,13 @@ def _load_model(path: Path) -> Any:
     data = path.read_bytes()
     try:
         if data:
-            return sentencepiece.SentencePieceProcessor(model_proto=data)
-    except RuntimeError:  # its message only refers to the library's source code
+            model = sentencepiece.SentencePieceProcessor(model_proto=data)
+            for number in range(model.get_piece_size()):
+                model.id_to_piece(number)  # an error for a piece that is not UTF-8
+            return model
+    except (RuntimeError, UnicodeDecodeError):  # its message only refers to the library's source code
         pass
-    raise ValueError(f"{path} is truncated, or not a sentencepiece model. Download it again")
+    raise ValueError(f"{path} is damaged, or not a sentencepiece model. Download it again")
 
 
 def _source_ids(folder: Path, schema: SentencePieceVocabulary, model: Any, config: dict[str, Any]) -> dict[str, int]:
