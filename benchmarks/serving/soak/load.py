@@ -30,7 +30,7 @@ RARE = {"view": 0.1, "models": 0.3, "health": 0.3, "metrics": 0.3}
 
 @dataclass
 class Load:
-    """What all client processes share.
+    """Settings that all client processes share.
 
     Args:
         address: host and port of the server.
@@ -67,7 +67,7 @@ class Load:
 
 @dataclass
 class Record:
-    """What the clients of one process saw.
+    """Results of the clients of one process.
 
     Args:
         counts: number of each outcome, such as "translate 200".

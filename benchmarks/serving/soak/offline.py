@@ -35,7 +35,8 @@ class Request:
         kind: the endpoint, or "stream".
         path: path of the route.
         body: JSON body; None for a GET request.
-        expected: what the response must contain: of dicts, the listed keys. Floats and arrays match within `TOLERANCE`.
+        expected: the required parts of the response: of dicts, the listed keys. Floats and arrays must match within
+            `TOLERANCE`.
     """
 
     kind: str

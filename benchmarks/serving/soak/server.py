@@ -63,7 +63,7 @@ class Server:
         return self.process.poll(), time.monotonic() - start
 
     def sample(self):
-        """Return resident and proportional memory in MiB, and the numbers of open descriptors and threads."""
+        """Return resident and proportional memory in MiB, and the count of open descriptors and of threads."""
         folder = Path(f"/proc/{self.process.pid}")
         status, maps = ((folder / name).read_text() for name in ("status", "smaps_rollup"))
         return {

@@ -22,8 +22,8 @@ class Promise:
     """A promise of the server.
 
     Args:
-        name: what is promised.
-        found: what the soak found.
+        name: the promise.
+        found: the result of the soak.
         kept: whether it was kept; None if the soak was too short to tell.
     """
 
@@ -88,17 +88,17 @@ def judge_answers(record):
     yield Promise("every status is the expected one", f"{len(record.unexpected)} are not", not record.unexpected)
 
 
-def judge_fairness(beside, alone, seconds):
+def judge_fairness(crowded, alone, seconds):
     """Return the promise to polite clients.
 
     Args:
-        beside: their latencies in seconds while the greedy client sends.
+        crowded: their latencies in seconds while the greedy client sends.
         alone: the other latencies.
         seconds: length of the soak.
     """
-    (median, last), (usual, usual_last) = percentiles(beside), percentiles(alone)
+    (median, last), (usual, usual_last) = percentiles(crowded), percentiles(alone)
     found = (
-        f"median {median:.2f} s, 99th percentile {last:.2f} s ({len(beside)} requests); "
+        f"median {median:.2f} s, 99th percentile {last:.2f} s ({len(crowded)} requests); "
         f"without it {usual:.2f} s and {usual_last:.2f} s ({len(alone)} requests)"
     )
     kept = median <= MAX_POLITE_SECONDS if is_long(seconds) else None

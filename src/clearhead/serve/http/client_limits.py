@@ -70,7 +70,7 @@ class Waiting(Generic[T]):
 
 @dataclass
 class _Lane(Generic[T]):
-    """Waiting items of a client, its start time among the clients, and the time of its own items."""
+    """Waiting items of a client, with its start time among the clients and the time among its items."""
 
     start: float
     own_time: float = 0.0
@@ -110,7 +110,7 @@ class FairQueue(Generic[T]):
             self._lanes[client] = lane
 
     def in_order(self) -> Iterator[Waiting[T]]:
-        """Yield the items in the order in which they would be served. The queue must not change meanwhile."""
+        """Yield the items in fair order. The queue must not change meanwhile."""
         # ties go to the client that has waited longest
         heap = [(lane.start, number, lane, 0) for number, lane in enumerate(self._lanes.values())]
         heapq.heapify(heap)
