@@ -3,11 +3,13 @@
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clearhead.serve import batching
 from clearhead.serve.batching import Batcher
 from clearhead.serve.http.errors import InvalidRequestError, OverloadedError, RequestAbandonedError, ShuttingDownError
 from clearhead.serve.http.responses import wait_for_results
@@ -106,6 +108,50 @@ def test_large_request_does_not_delay_later_requests():
     batcher.start()
     assert batcher.drain(5.0)
     assert [key for key, _ in slow.batches] == ["a", "b", "a", "a", "a", "a"]
+
+
+def test_client_with_many_requests_does_not_delay_another():
+    slow = Slow()
+    batcher = Batcher(slow, max_batch_cost=2, max_queue_cost=100)
+    for client, key, count in (("greedy", "a", 9), ("polite", "b", 2)):
+        for number in range(count):
+            batcher.reserve(2, client).submit([(key, number, 2)])
+    slow.go.set()
+    batcher.start()
+    assert batcher.drain(5.0)
+    assert [key for key, _ in slow.batches] == [*"ababaaaaaaa"]
+
+
+def test_client_with_many_streams_does_not_delay_another():
+    batcher = Batcher(doubled, max_batch_cost=2, max_queue_cost=100)
+    events = []
+    for client, count in (("greedy", 9), ("polite", 1)):
+        for number in range(count):
+            name = f"{client} {number}"
+            batcher.reserve(1, client).stream(lambda: iter(range(4)), lambda item, name=name: events.append(name), 1)
+    batcher.start()
+    assert batcher.drain(5.0)
+    assert len(events) == 10 * 5
+    polite = [number for number, name in enumerate(events) if name == "polite 0"]
+    assert max(polite) < 10  # each second step
+    assert events[::2][:5] == [f"greedy {number}" for number in range(5)]
+
+
+@pytest.mark.parametrize(("cost", "seconds", "sizes"), [(2048, 0.1, [8, 5, 5, 2]), (256, 1.0, [8, 4, 4, 4])])
+def test_measured_speed_limits_the_time_of_a_batch(monkeypatch, cost, seconds, sizes):
+    clock, batches = SimpleNamespace(now=0.0), []
+    monkeypatch.setattr(batching, "time", SimpleNamespace(monotonic=lambda: clock.now))
+
+    def run(key, payloads):
+        batches.append(len(payloads))
+        clock.now += seconds * len(payloads)
+        return payloads
+
+    batcher = Batcher(run, max_batch_cost=8 * cost, max_queue_cost=10**6)
+    submit(batcher, [("a", number, cost) for number in range(20)])
+    batcher.start()
+    assert batcher.drain(5.0)
+    assert batches == sizes
 
 
 def until_empty(batcher):

@@ -9,13 +9,19 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from clearhead.serve.http.client_limits import FairLimit
+from clearhead.serve.http.client_limits import FairLimit, FairQueue, Waiting
 from clearhead.serve.http.errors import (
     InvalidRequestError,
     OverloadedError,
     RequestAbandonedError,
     ShuttingDownError,
 )
+
+_BATCH_SECONDS, _MIN_BATCH_COST = 0.5, 1024
+"""A batch has no more cost than is computed in this time, so that new requests soon get their turn; but at least the
+minimum, which small models need to be efficient."""
+_DECAY = 0.9
+"""Weight of the earlier batches in the measured speed, for each new one."""
 
 RunBatch = Callable[[Any, Sequence[Any]], Sequence[Any]]
 """Computes the payloads of jobs with the same key and returns their results in order."""
@@ -27,7 +33,6 @@ class _Job:
     payload: Any
     cost: int
     reservation: "Reservation"
-    start_time: float  # virtual time of Start-time Fair Queueing
     future: "Future[Any]" = field(default_factory=Future)
     submitted_at: float = field(default_factory=time.monotonic)
 
@@ -43,10 +48,9 @@ class _Stream:
 class Batcher:
     """Compute jobs with the same key in batches of limited cost, and streams between the batches.
 
-    Fair queueing orders the jobs, so that a large request does not delay the requests that arrive after it. After each
-    batch the streams get as much time as the batch took.
-
-    Source: Goyal et al. 1996, "Start-time Fair Queueing"; the cost of a job is its length
+    Fair queueing orders the jobs (`FairQueue`): a client does not delay the others, however much it sends, and a large
+    request does not delay the requests that arrive after it. The measured speed limits the time of a batch. After each
+    batch the streams get as much time as the batch took. Each client advances one stream at a time.
 
     Args:
         run_batch: computes the jobs of one batch. If it fails, each half of the batch is tried separately, so that one
@@ -65,12 +69,11 @@ class Batcher:
         on_batch: Callable[[int, float], None] = lambda jobs, queue_seconds: None,
     ) -> None:
         self._run_batch, self._max_batch_cost, self._on_batch = run_batch, max_batch_cost, on_batch
-        self._jobs: list[_Job] = []
+        self._jobs = FairQueue[_Job]()
         self._streams: list[_Stream] = []
         self._changed = threading.Condition()
         self._limit = FairLimit(max_queue_cost)
-        self._cost_per_second = 0.0  # moving average
-        self._virtual_time = 0.0  # start time of the current batch
+        self._recent_cost, self._recent_seconds = 0.0, 0.0  # weighted sums over the batches
         self._running: list[Reservation] = []
         self._closed, self._deadline = False, math.inf
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
@@ -125,7 +128,7 @@ class Batcher:
             if self._closed and not reservation.cost:
                 raise ShuttingDownError
             if not self._limit.acquire(reservation.client, cost, replaces=reservation.cost):
-                seconds = self.pending_cost / self._cost_per_second if self._cost_per_second else 0.0
+                seconds = self.pending_cost * self._recent_seconds / max(self._recent_cost, 1.0)
                 raise OverloadedError(max(1, math.ceil(seconds)))
             reservation.cost = cost
 
@@ -145,12 +148,9 @@ class Batcher:
             The cost and the future of each job.
         """
         self.resize(reservation, sum(max(1, cost) for _, _, cost in jobs))
-        queued, start_time = list[_Job](), self._virtual_time
-        for key, payload, cost in jobs:
-            queued.append(_Job(key, payload, max(1, cost), reservation, start_time))
-            start_time += queued[-1].cost
+        queued = [_Job(key, payload, max(1, cost), reservation) for key, payload, cost in jobs]
         with self._changed:
-            self._jobs = sorted([*self._jobs, *queued], key=lambda job: job.start_time)
+            self._jobs.add(reservation.client, [(job, job.cost) for job in queued])
             self._changed.notify()
         return [(job.cost, job.future) for job in queued]
 
@@ -200,26 +200,30 @@ class Batcher:
                 self._compute(batch)
             stop = 2 * time.monotonic() - start
             while self._streams:
-                for stream in list(self._streams):
-                    self._advance(stream)
+                self._advance_streams()
                 if time.monotonic() >= stop:
                     break
 
     def _next_batch(self) -> list[_Job]:
-        """Remove the first job and the jobs with its key that fit into the batch; cancelled jobs are dropped."""
-        batch: list[_Job] = []
-        remaining: list[_Job] = []
-        cost = 0
-        for job in self._jobs:
-            if batch and (job.key != batch[0].key or cost + job.cost > self._max_batch_cost):
-                remaining.append(job)
-            elif job.future.set_running_or_notify_cancel():
-                batch.append(job)
-                cost += job.cost
-        self._jobs = remaining
-        if batch:
-            self._virtual_time = batch[0].start_time
-        return batch
+        """Remove the first job and the next jobs with its key that fit into the batch; cancelled jobs are dropped."""
+        batch: list[Waiting[_Job]] = []
+        cancelled: list[Waiting[_Job]] = []
+        cost, limit = 0, self._max_batch_cost
+        if self._recent_seconds:
+            affordable = _BATCH_SECONDS * self._recent_cost / self._recent_seconds
+            limit = min(limit, max(_MIN_BATCH_COST, int(affordable)))
+        for waiting in self._jobs.in_order():
+            if batch and waiting.item.key != batch[0].item.key:
+                continue
+            if batch and cost + waiting.cost > limit:
+                break
+            if waiting.item.future.set_running_or_notify_cancel():
+                batch.append(waiting)
+                cost += waiting.cost
+            else:
+                cancelled.append(waiting)
+        self._jobs.remove(batch, cancelled)
+        return [waiting.item for waiting in batch]
 
     def _compute(self, batch: list[_Job]) -> None:
         start = time.monotonic()
@@ -228,8 +232,8 @@ class Batcher:
             self._set_results(batch)
         finally:
             self._running = []
-            rate = cost / max(time.monotonic() - start, 1e-6)
-            self._cost_per_second = rate if not self._cost_per_second else 0.9 * self._cost_per_second + 0.1 * rate
+            self._recent_cost = _DECAY * self._recent_cost + cost
+            self._recent_seconds = _DECAY * self._recent_seconds + time.monotonic() - start
             for job in batch:
                 self.reduce(job.reservation, job.cost)
             self._on_batch(len(batch), start - min(job.submitted_at for job in batch))
@@ -253,8 +257,18 @@ class Batcher:
         for job, result in zip(batch, results, strict=True):
             job.future.set_result(result)
 
-    def _advance(self, stream: _Stream) -> None:
-        """Compute and send the next item of a stream; None ends it."""
+    def _advance_streams(self) -> None:
+        """Advance the stream of each client that has waited longest."""
+        first: dict[Hashable, _Stream] = {}
+        for stream in list(self._streams):
+            first.setdefault(stream.reservation.client, stream)
+        for stream in first.values():
+            self._streams.remove(stream)
+            if self._advance(stream):
+                self._streams.append(stream)
+
+    def _advance(self, stream: _Stream) -> bool:
+        """Compute and send the next item of a stream, and return whether there may be more; None ends it."""
         item: Any = None
         self._running = [stream.reservation]
         try:
@@ -265,10 +279,11 @@ class Batcher:
         except Exception as error:
             item = error
         self._running = []
-        if item is None or isinstance(item, Exception):
-            self._streams.remove(stream)
+        is_last = item is None or isinstance(item, Exception)
+        if is_last:
             self.reduce(stream.reservation, stream.reservation.cost)
         stream.send(item)
+        return not is_last
 
 
 class Reservation:

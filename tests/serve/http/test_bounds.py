@@ -102,7 +102,7 @@ def test_malformed_request_behind_an_unread_response_is_harmless(folders):
 def test_unread_responses_stay_within_the_memory_budget(folders):
     with served.server({"bert": folders / "bert"}, max_unread_bytes=2**16, drain_seconds=1.0) as server:
         deaf = [Deaf(server.address) for _ in range(6)]
-        wait_until(lambda: untaken(server) == 5)  # one alone may wait
+        wait_until(lambda: untaken(server) == 5, 60)  # one alone may wait
         assert embed(server.address, "a").status_code == 200
         assert untaken(server) == 5
         status, seconds = server.stop()

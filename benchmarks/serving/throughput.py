@@ -1,6 +1,7 @@
 """Load-test the server with many connections, and compare every response with offline results.
 
-Usage: python benchmarks/serve.py TEXTS [--overload] [--seconds 60] [--precision auto] [--json FILE] [--plot FILE]
+Usage: python benchmarks/serving/throughput.py TEXTS [--overload] [--seconds 60] [--precision auto] [--json FILE]
+       [--plot FILE]
 
 TEXTS has one text per line, of mixed lengths. Each of 64 connections sends one to eight texts, waits for the vectors,
 and repeats. Afterwards the same texts are encoded offline, in the same order. With --overload, the client sends ten
