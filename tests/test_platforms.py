@@ -17,7 +17,7 @@ ELSEWHERE = """
 import os, sys
 for module in ("fcntl", "resource"):
     sys.modules[module] = None  # its import fails
-for name in ("sched_getaffinity", "O_NOFOLLOW", "sysconf"):
+for name in ("sched_getaffinity", "O_NOFOLLOW"):
     if hasattr(os, name):
         delattr(os, name)
 from clearhead.cli.main import main
