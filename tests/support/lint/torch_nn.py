@@ -55,6 +55,9 @@ class Pooled(nn.Module):
         self.embedding = nn.Embedding(20, 8, padding_idx=PAD)
         layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=first)
         self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        random = torch.Generator().manual_seed(0)  # with other weights, zeros may be the maximum of no column
+        for parameter in self.parameters():
+            parameter.data = torch.rand(parameter.shape, generator=random) - 0.5
 
     def forward(self, src):
         keep, ids = src != PAD, src if self.first else src.T
