@@ -67,7 +67,9 @@ os.write(file, b"a"); os.write(file, b"b"); os.write(file, b"c")
 
 
 # several commands in one process: its start takes longer than the faults of one
-@pytest.mark.parametrize("names", [FAST, *(pytest.param(NAMES[first::6], marks=pytest.mark.slow) for first in range(6))])
+@pytest.mark.parametrize(
+    "names", [FAST, *(pytest.param(NAMES[first::6], marks=pytest.mark.slow) for first in range(6))]
+)
 def test_commands_leave_the_old_or_the_new_file(names, tmp_path):
     if inject.compile_library(tmp_path) is None:
         pytest.skip("faults are injected on Linux with a C compiler only")
