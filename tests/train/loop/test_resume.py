@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 from support import forks
 from support.data.training import KILLED, metrics, outcome, same, tiny, trained_until, weights, write_tiny
 
-from clearhead.train.loop.checkpointing import read_state
+from clearhead.train.loop.checkpointing import AtomicCheckpointIO, read_state
 from clearhead.train.trainer import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -45,6 +45,16 @@ def test_interrupted_run_has_all_checkpoints_and_one_loss_per_step(whole):
 
 def test_resume_after_sigkill_during_a_checkpoint_and_after_the_last_step(folder, whole):
     same(outcome(interrupted(folder, [partial(forks.kill_during_state, 6), forks.kill_before_model], "state")), whole)
+
+
+def test_equal_states_have_equal_bytes(tmp_path):
+    """Pickle writes one string object twice as a string and a reference, and two equal ones as two strings."""
+    shared = (1.5, "step")
+    one = {"optimizer": {"step": 1, "betas": [shared, shared]}, "loops": {"step": 2}}
+    two = {"optimizer": {"".join("step"): 1, "betas": [shared, (1.5, "".join("step"))]}, "loops": {"".join("step"): 2}}
+    for name, state in (("one", one), ("two", two)):
+        AtomicCheckpointIO().save_checkpoint(state, tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 @pytest.mark.slow

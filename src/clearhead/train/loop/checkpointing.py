@@ -1,6 +1,7 @@
 """Checkpoints of a run: weights of selected steps, and the state for resuming."""
 
 import contextlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +32,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         with _explain_write_errors(Path(path)), atomic_file(path) as file:
-            torch.save(checkpoint, file)
+            torch.save(_canonical(checkpoint), file)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         return read_state(Path(path))
@@ -189,3 +190,19 @@ def _explain_write_errors(path: Path) -> Iterator[None]:
             reason = f"could not write the checkpoint ({cause.strerror}); the previous checkpoint is intact"
             raise OSError(cause.errno, reason, str(path)) from None
         raise
+
+
+def _canonical(value: Any) -> Any:
+    """Return a state whose equal strings are one object, and whose containers are not shared.
+
+    Pickle writes an object only once, and refers to it afterwards. Without this, the state of a resumed run would have
+    the same contents as that of an uninterrupted run, but other bytes: strings of the code and strings of a file are
+    different objects.
+    """
+    if type(value) is str:
+        return sys.intern(value)
+    if type(value) is dict:
+        return {_canonical(key): _canonical(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_canonical, value))
+    return value
