@@ -28,6 +28,12 @@ settings.register_profile(
 settings.load_profile("clearhead")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One worker more than cores, since many tests wait for a server, a browser or a process."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_itemcollected(item):
     """Add the markers of the test tiers."""
     for tier in tiers.of(item):

@@ -153,6 +153,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_no_import_uses_the_network():
     done = subprocess.run([sys.executable, "-c", OFFLINE, *MODULES], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -150,6 +150,7 @@ def test_sizes_in_a_recipe(tmp_path, key):
     assert key.split(".")[1] in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [10**9, 10**18])
 def test_memory_check_counts_the_batches_of_an_update(tmp_path, batches):
     path = tmp_path / "recipe.yaml"
@@ -159,6 +160,7 @@ def test_memory_check_counts_the_batches_of_an_update(tmp_path, batches):
     assert "GiB are available. Choose a smaller training.gradient_accumulation_steps." in line
 
 
+@pytest.mark.slow
 def test_width_beyond_the_address_space_is_an_error(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(spec(tmp_path)))

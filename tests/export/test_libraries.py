@@ -128,6 +128,7 @@ def test_folder_with_wrong_weights_is_not_written(bert, tmp_path, to):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ctranslate2_error_names_unsupported_parts(bert, tmp_path):
     status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "ctranslate2", "--int8")
     assert status == 0, err
@@ -142,6 +143,7 @@ def test_ctranslate2_error_names_unsupported_parts(bert, tmp_path):
     assert small < whole
 
 
+@pytest.mark.slow
 def test_ctranslate2_int8_translator_reports_its_error(tmp_path):
     status, _, err = clearhead("export", "tatoeba-en-de", tmp_path / "out", "--to", "ctranslate2", "--int8")
     assert status == 0, err
@@ -159,6 +161,7 @@ def test_error_names_the_missing_library(bert, tmp_path):
         assert f"this format needs {missing}: pip install {missing.replace('_', '-')}" in err
 
 
+@pytest.mark.slow
 def test_error_names_the_part_that_a_format_does_not_support(marian, tmp_path):
     err = refused("export", marian, tmp_path / "out", "--to", "sentence-transformers")
     assert "does not support a decoder" in err

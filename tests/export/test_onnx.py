@@ -244,6 +244,7 @@ onnx.export(*__import__("sys").argv[1:], texts=["hello"])
 """
 
 
+@pytest.mark.slow
 def test_wrong_graph_is_not_written(bert, tmp_path):
     done = subprocess.run([sys.executable, "-c", WRONG, bert[0], tmp_path / "wrong"], capture_output=True, check=False)
     assert b"ValueError: model.onnx: its outputs are 1.0e-03 from the model's" in done.stderr

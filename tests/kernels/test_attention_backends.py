@@ -156,6 +156,7 @@ with torch.no_grad(), attention_backend("explicit"):
 """
 
 
+@pytest.mark.slow
 def test_attention_compiles_as_one_graph_under_an_override():
     subprocess.run([sys.executable, "-c", COMPILED], check=True)  # without the type checks of the tests
 

@@ -107,6 +107,7 @@ def test_server(model, encoders, tmp_path):
             np.testing.assert_allclose(vector, encoders[adapter].encode("hello"), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_wrong_adapters_of_a_server(model, encoders, tiny_bert, tmp_path):
     folder = Index.build(encoders[None], TEXTS[:2], tmp_path / "index").folder
     for path, option, words in (

@@ -56,6 +56,7 @@ def open_with_kernels(index, model, instructions, precision):
     subprocess.run([sys.executable, "-c", code, str(index), str(model), precision], env=environment, check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instructions", ["none", "avx2", "avx512"])
 def test_kernels_of_other_processors_are_no_false_alarm(made, tiny_bert, instructions):
     open_with_kernels(made, tiny_bert, instructions, "float32")

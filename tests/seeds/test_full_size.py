@@ -5,6 +5,7 @@ import torch
 from clearhead import Encoder, trace
 
 
+@pytest.mark.slow
 def test_the_full_size_encoder_and_its_trace():
     torch.manual_seed(0)
     encoder = Encoder(512, 2048, 8, 0.1, 5)

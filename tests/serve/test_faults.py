@@ -160,6 +160,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_hostile_body_does_not_delay_other_requests(folders):
     with served.server({"bert": folders / "bert"}) as server, concurrent.futures.ThreadPoolExecutor() as pool:
         before = server.peak_memory()
@@ -196,6 +197,7 @@ def test_wrong_or_missing_key_is_401(folders, tmp_path):
         assert 'method="POST",path="/v1/embeddings",status="401"} 5.0' in text
 
 
+@pytest.mark.slow
 def test_restart_after_sigkill_under_load(folders):
     models = {"bert": folders / "bert"}
     with concurrent.futures.ThreadPoolExecutor() as pool:

@@ -96,6 +96,7 @@ def test_short_translation_is_not_starved_by_embeddings(folders, stream):
 DOCUMENT = "the old bridge was closed after the storm. " * 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -36,6 +36,7 @@ def embed(server):
     return httpx.post(f"{server.address}/v1/embeddings", json={"model": "bert", "input": "a"}, timeout=30)
 
 
+@pytest.mark.slow
 def test_not_ready_until_all_models_are_loaded(folders):
     models = {name: folders / name for name in ("bert", "marian")}
     with served.server(models, before=SLOWED, ready=False) as server:
@@ -60,6 +61,7 @@ def test_sigterm_finishes_requests_and_exits_with_0(folders):
         assert "Traceback" not in server.log_text()
 
 
+@pytest.mark.slow
 def test_sigterm_while_receiving_a_body(folders):
     head = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{"
     with served.server({"bert": folders / "bert"}) as server:
@@ -91,6 +93,7 @@ def test_sigterm_while_starting(folders):
     assert process.returncode == 0, log.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_sigterm_while_generating(folders, stream):
     with served.server({"marian": folders / "marian"}, before=SLOWED, drain_seconds=1.0) as server:
@@ -112,6 +115,7 @@ def test_sigterm_while_generating(folders, stream):
         assert "Traceback" not in server.log_text()
 
 
+@pytest.mark.slow
 def test_sigterm_while_stuck(folders):
     stuck = (
         "import time, clearhead.serve.model_registry as models\nmodels.LoadedModel.run = lambda *given: time.sleep(60)"

@@ -28,7 +28,7 @@ CONTEXT.set_forkserver_preload(
         "clearhead.inspection.verify.verify",
         "clearhead.train.trainer",
         "clearhead.train.tasks.text_to_text",
-        "torch.utils.tensorboard",
+        "clearhead.train.loop.tensorboard_events",
     ]
 )
 

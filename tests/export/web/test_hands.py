@@ -74,6 +74,7 @@ def test_weights_are_those_of_watch(page, tiny_pipeline, source):
             torch.testing.assert_close(weights, record.values[0, head], atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_heading_names_the_chosen_row(page):
     title, target = page.locator("#attention-title"), web.chips(page, "target")
     page.locator("#target button").nth(2).click()
@@ -100,6 +101,7 @@ def test_nothing_is_changed_in_an_empty_text(page):
     assert "head 1 is off" in page.locator("#changes").inner_text()
 
 
+@pytest.mark.slow
 def test_rows_of_tokens_say_what_they_hide_and_what_bytes_are(page):
     assert page.locator("#token-note").inner_text() == ""
     code = f"import {{ tokenNotes }} from '{web.ROOT.as_uri()}/web/source/page/token_notes.js';"
@@ -144,6 +146,7 @@ def test_continue_with_another_token(page, tiny_pipeline, source, shown):
     assert page.locator(".by-hand").count() == 0
 
 
+@pytest.mark.slow
 def test_continue_a_branch_of_the_tree(page, tiny_pipeline, source, shown):
     page.locator("#beams").select_option("4")
     page.wait_for_selector(web.READY)
@@ -212,6 +215,7 @@ def test_a_change_shows_at_once_and_the_next_one_counts(short, opened, tiny_pipe
         assert page.locator("#change-list li").count() == 2
 
 
+@pytest.mark.slow
 def test_a_click_under_way_is_not_lost_when_results_appear(page):
     switch = page.get_by_role("switch", name="This head")
     switch.hover()
@@ -255,6 +259,7 @@ def test_keyboard(page):
         assert page.evaluate("document.activeElement.outerHTML") != before
 
 
+@pytest.mark.slow
 def test_a_click_on_the_tokens_of_the_text_before_is_ignored(page):
     """Between a key and its result, the page still shows the tokens of the text before."""
     page.evaluate("""() => {
@@ -269,6 +274,7 @@ def test_a_click_on_the_tokens_of_the_text_before_is_ignored(page):
     assert page.locator("#changes").is_hidden()
 
 
+@pytest.mark.slow
 def test_heads_that_are_off_do_not_count_in_the_mean(page, tiny_pipeline, source):
     model, source_tokens = tiny_pipeline.model, web.chips(page, "source")
     ids = greedy(model, source, [], LENGTH, EOS)
@@ -318,6 +324,7 @@ def test_heads_that_are_off_do_not_count_in_the_mean(page, tiny_pipeline, source
     ) == {"0.000"}
 
 
+@pytest.mark.slow
 def test_what_masks_and_switches_do_is_said(page):
     page.get_by_role("switch", name="This head").click()
     page.wait_for_selector(web.READY)
@@ -334,6 +341,7 @@ def test_what_masks_and_switches_do_is_said(page):
     assert page.locator(".map td.masked").count() == rows * (rows - 1) // 2
 
 
+@pytest.mark.slow
 def test_probabilities_of_the_model_are_marked_and_named(page):
     assert page.locator("#before-note").is_hidden()
     page.get_by_role("switch", name="This head").click()
@@ -345,6 +353,7 @@ def test_probabilities_of_the_model_are_marked_and_named(page):
     assert re.fullmatch(r".+ \d+\.\d %, \d+\.\d % in the model", bar.get_attribute("aria-label"))
 
 
+@pytest.mark.slow
 def test_undo_by_keyboard_keeps_the_focus(page):
     for name in ("This head", "The whole"):
         page.get_by_role("switch", name=name).click()
@@ -356,6 +365,7 @@ def test_undo_by_keyboard_keeps_the_focus(page):
     assert page.evaluate("document.activeElement.id") == "text"
 
 
+@pytest.mark.slow
 def test_equal_masked_tokens_have_different_names(page):
     web.type_text(page, "the bridge the bridge")
     buttons = page.get_by_role("button", name="Mask “bridge”")

@@ -192,6 +192,7 @@ def test_numbers_of_the_shipped_translator(shipped, opened):
     assert sum(path.stat().st_size for path in downloaded) <= 30e6
 
 
+@pytest.mark.slow
 def test_each_cell_is_worked_out(short, opened):
     with web.served(short) as address:
         page = opened(address, "lesson.html")
@@ -212,6 +213,7 @@ def test_each_cell_is_worked_out(short, opened):
         assert weight == pytest.approx(powers / total, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_pictures_move_in_steps(short, opened):
     quick = "const own = setInterval; window.setInterval = (work) => own(work, 5);"
     with web.served(short) as address:
@@ -236,6 +238,7 @@ def test_pictures_move_in_steps(short, opened):
             assert page.locator("#status").inner_text() != ""
 
 
+@pytest.mark.slow
 def test_reduced_motion_and_keyboard(short, opened):
     with web.served(short) as address:
         page = opened(address, "lesson.html", reduced_motion="reduce")
@@ -253,6 +256,7 @@ def test_reduced_motion_and_keyboard(short, opened):
         assert unnamed == []
 
 
+@pytest.mark.slow
 def test_any_text(short, opened):
     with web.served(short) as address:
         page = opened(address, "lesson.html")
@@ -277,6 +281,7 @@ def test_any_text(short, opened):
             assert 0 < len(used) < len(text)
 
 
+@pytest.mark.slow
 def test_an_empty_text_has_a_note_until_something_is_typed(short, opened):
     with web.served(short) as address:
         page = opened(address, "lesson.html")
@@ -288,6 +293,7 @@ def test_an_empty_text_has_a_note_until_something_is_typed(short, opened):
         assert page.locator("#chapter-1 .big").inner_text() == "Hi"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280, 2000])
 def test_nothing_is_cut_off(short, opened, width, scheme):
@@ -302,6 +308,7 @@ def test_nothing_is_cut_off(short, opened, width, scheme):
         )
 
 
+@pytest.mark.slow
 def test_wide_tables_show_that_they_scroll(short, opened):
     with web.served(short) as address:
         page = opened(address, "lesson.html", viewport={"width": 400, "height": 900})
@@ -314,6 +321,7 @@ def test_wide_tables_show_that_they_scroll(short, opened):
         assert all(one == [0, "region", True, "local, local, scroll, scroll"] for one in tables)
 
 
+@pytest.mark.slow
 def test_explorer_links_to_the_lesson(short, tiny_bert, tmp_path, opened):
     with web.served(short) as address:
         page = opened(address)

@@ -41,6 +41,7 @@ def open_old(opened, browser, browser_without_simd):
     return open_page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["server", "disk"])
 @pytest.mark.parametrize("lacks", ["WebAssembly SIMD", "shared WebAssembly memory"])
 def test_results_are_the_same(short, tiny_pipeline, open_old, lacks, place):
@@ -70,6 +71,7 @@ def test_results_are_the_same(short, tiny_pipeline, open_old, lacks, place):
             assert "runtime.wasm.gz" not in loaded
 
 
+@pytest.mark.slow
 def test_lesson(short, tiny_pipeline, open_old):
     with web.served(short) as address:
         page = open_old(address, "WebAssembly SIMD", "lesson.html")
@@ -78,6 +80,7 @@ def test_lesson(short, tiny_pipeline, open_old):
         assert page.locator("#slow").is_visible()
 
 
+@pytest.mark.slow
 def test_other_browsers_do_not_load_the_slow_runtime(short, opened):
     with web.served(short) as address:
         page = opened(address)
@@ -87,6 +90,7 @@ def test_other_browsers_do_not_load_the_slow_runtime(short, opened):
         assert page.locator("#slow").is_hidden()
 
 
+@pytest.mark.slow
 def test_without_webassembly_there_is_one_line(short, opened):
     with web.served(short) as address:
         page = opened(address, wait="#failure:not([hidden])", script="delete globalThis.WebAssembly")

@@ -50,6 +50,7 @@ def test_missing_weights_are_one_line_and_can_be_loaded_again(tiny, tmp_path, op
         assert page.locator("#failure").is_hidden()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1000, 2000])
 def test_nothing_is_cut_off(tiny, opened, width, scheme):
@@ -173,6 +174,7 @@ def test_encoder(tiny_bert, tmp_path, opened):
         assert page.locator("#texts-note").inner_text() == "Type a sentence."
 
 
+@pytest.mark.slow
 def test_a_sentence_chosen_while_fewer_are_encoded(tiny_bert, tmp_path, opened):
     web.export(tiny_bert, tmp_path / "page", texts=["hello world"])
     with web.served(tmp_path / "page") as address:

@@ -72,6 +72,7 @@ def test_incomplete_bodies_stay_within_the_memory_budget(folders):
         wait_until(lambda: embed(server.address, "a").status_code == 200)
 
 
+@pytest.mark.slow
 def test_unread_responses_are_aborted(folders):
     limits = {"response_seconds": 1.0, "max_unread_bytes": 10**9, "drain_seconds": 1.0}
     with served.server({"bert": folders / "bert"}, **limits) as server:
@@ -90,6 +91,7 @@ def test_unread_responses_are_aborted(folders):
             assert server.stop()[0] == 0
 
 
+@pytest.mark.slow
 def test_malformed_request_behind_an_unread_response_is_harmless(folders):
     with served.server({"bert": folders / "bert"}) as server:
         deaf = Deaf(server.address, b"\x00 no request\r\n\r\n")
@@ -99,6 +101,7 @@ def test_malformed_request_behind_an_unread_response_is_harmless(folders):
         assert "Traceback" not in server.log_text()
 
 
+@pytest.mark.slow
 def test_unread_responses_stay_within_the_memory_budget(folders):
     with served.server({"bert": folders / "bert"}, max_unread_bytes=2**16, drain_seconds=1.0) as server:
         deaf = [Deaf(server.address) for _ in range(6)]
@@ -126,6 +129,7 @@ def test_connection_over_the_limit_is_closed_at_once(folders):
         assert served.metric(server.address, "connections_refused_total") == 1
 
 
+@pytest.mark.slow
 def test_connections_stay_within_the_limit_of_open_files(folders):
     few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (700, 700))"
     with served.server({"bert": folders / "bert"}, before=few, header_seconds=2.0) as server:

@@ -98,6 +98,7 @@ def test_best_checkpoint_of_a_metric_to_maximize(folder):
         train(tiny(folder, "chrv", **(changes | {"validation__monitor": "chrv"})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scores", "patience", "min_delta", "stop"),
     [

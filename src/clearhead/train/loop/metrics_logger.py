@@ -40,12 +40,12 @@ class MetricsLogger:
 
     def __init__(self, folder: Path, metrics: Sequence[str], step: int) -> None:
         # slow to import, and only needed here
-        from torch.utils.tensorboard import SummaryWriter
+        from clearhead.train.loop.tensorboard_events import TensorBoardEvents
 
         self.columns = [*COLUMNS, *metrics]
         self._folder = folder
         self.rows = [row for row in read_metrics(folder / "metrics.csv") if row["step"] <= step]
-        self._events = SummaryWriter(str(folder / "events"), purge_step=step + 1)
+        self._events = TensorBoardEvents(folder / "events", step + 1)
         self.flush()
 
     def log(self, step: int, values: Mapping[str, float | int]) -> None:
@@ -56,7 +56,8 @@ class MetricsLogger:
             csv.DictWriter(file, self.columns).writerow(self.rows[-1])
         for name, value in values.items():
             if name != "epoch":
-                self._events.add_scalar(name, value, step)
+                self._events.add(name, value, step)
+        self._events.flush()
 
     def flush(self) -> None:
         """Rewrite metrics.csv and the plot atomically."""
