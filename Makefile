@@ -16,6 +16,7 @@ PINNED_TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 TORCH ?= $(PINNED_TORCH)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
+unexport PYTHONDONTWRITEBYTECODE # the processes of a test run share the bytecode
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help

@@ -9,9 +9,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers share the cores
 
+import support.shapes  # noqa: F401  # the hook finds it by its name
 from jaxtyping import install_import_hook
 
-install_import_hook("clearhead", "beartype.beartype")
+install_import_hook("clearhead", "support.shapes.check_first_calls")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

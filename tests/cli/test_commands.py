@@ -281,41 +281,52 @@ def test_convert(tiny_bert, tmp_path):
     assert "no such model folder" in refused("convert", tmp_path / "no")
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        ("e.encode(['a'], pooling='median')", "pooling must be one of mean, cls, max, tokens; got 'median'"),
-        ("e.encode(['a'], pooling='meen')", "; did you mean 'mean'?"),
-        ("e.encode(['a'], pooling=['mean'])", "pooling must be one of"),
-        ("c.TextEncoder.from_pretrained(folder, precision='flot32')", "got 'flot32'; did you mean 'float32'?"),
-        (
-            "__import__('clearhead.data.corpus').data.corpus.Corpus(['-'], errors='ignore')",
-            "one of strict, replace; got",
-        ),
-        ("e.encode(b'a text')", "Decode them"),
-        ("e.encode(['a', None])", "text 1 is a NoneType"),
-        ("e.encode([('a', 'b')])", "text 0 is a tuple"),
-        ("e.encode(['a', None], prompt='x ')", "text 1 is a NoneType"),
-        ("e.encode(x for x in ['a', None])", "text 1 is a NoneType"),
-        ("c.EncoderConfig(vocab_size=9, activation='foo')", "activation is one of"),
-        ("e.model(t.zeros(3, dtype=t.int64))", "(batch, length)"),
-        ("c.MultiHeadAttention(8, 2)(t.zeros(3, 8))", "(batch, length, d_model)"),
-        ("c.TextEncoder.from_pretrained(folder, precision='int4')", "auto, float32, bfloat16"),
-        ("c.EncoderConfig(vocab_size=9, positions='nowhere')", "positions"),
-        ("c.EncoderLayer(8, 8, 2, 0.1, norm_order='mid')", "norm_order"),
-        ("c.masks.padding(t.ones(2, 3, dtype=t.int64))", "ids != pad_id"),
-    ],
-)
-def test_wrong_types_raise_helpful_value_error(tiny_bert, code, words):
-    # without the shape checks of the test run, as a user has it
+WRONG_TYPES = [
+    ("e.encode(['a'], pooling='median')", "pooling must be one of mean, cls, max, tokens; got 'median'"),
+    ("e.encode(['a'], pooling='meen')", "; did you mean 'mean'?"),
+    ("e.encode(['a'], pooling=['mean'])", "pooling must be one of"),
+    ("c.TextEncoder.from_pretrained(folder, precision='flot32')", "got 'flot32'; did you mean 'float32'?"),
+    (
+        "__import__('clearhead.data.corpus').data.corpus.Corpus(['-'], errors='ignore')",
+        "one of strict, replace; got",
+    ),
+    ("e.encode(b'a text')", "Decode them"),
+    ("e.encode(['a', None])", "text 1 is a NoneType"),
+    ("e.encode([('a', 'b')])", "text 0 is a tuple"),
+    ("e.encode(['a', None], prompt='x ')", "text 1 is a NoneType"),
+    ("e.encode(x for x in ['a', None])", "text 1 is a NoneType"),
+    ("c.EncoderConfig(vocab_size=9, activation='foo')", "activation is one of"),
+    ("e.model(t.zeros(3, dtype=t.int64))", "(batch, length)"),
+    ("c.MultiHeadAttention(8, 2)(t.zeros(3, 8))", "(batch, length, d_model)"),
+    ("c.TextEncoder.from_pretrained(folder, precision='int4')", "auto, float32, bfloat16"),
+    ("c.EncoderConfig(vocab_size=9, positions='nowhere')", "positions"),
+    ("c.EncoderLayer(8, 8, 2, 0.1, norm_order='mid')", "norm_order"),
+    ("c.masks.padding(t.ones(2, 3, dtype=t.int64))", "ids != pad_id"),
+]
+
+
+@pytest.fixture(scope="module")
+def messages(tiny_bert):
+    """The errors of `WRONG_TYPES` in a process without the shape checks of the test run, as a user has it."""
     script = f"""
+import json, sys
 import clearhead as c, torch as t
 folder = {str(tiny_bert)!r}
 e = c.TextEncoder.from_pretrained(folder)
-try:
-    {code}
-except ValueError as error:
-    print(error)
+messages = []
+for code in json.load(sys.stdin):
+    try:
+        exec(code)
+        messages.append("no error")
+    except ValueError as error:
+        messages.append(str(error))
+print(json.dumps(messages))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert words in done.stdout
+    codes = json.dumps([code for code, _ in WRONG_TYPES])
+    done = subprocess.run([sys.executable, "-c", script], input=codes, capture_output=True, text=True, check=True)
+    return dict(zip([code for code, _ in WRONG_TYPES], json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize(("code", "words"), WRONG_TYPES)
+def test_wrong_types_raise_helpful_value_error(messages, code, words):
+    assert words in messages[code]

@@ -102,6 +102,7 @@ FORMATS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
 def test_formats_are_recognized_by_their_first_bytes(tmp_path, tiny_bert, kind):
     content, fix = FORMATS[kind]

@@ -95,6 +95,7 @@ def test_commands_of_every_pair_exclude_each_other(folder, tmp_path, first, exis
         process.join()
 
 
+@pytest.mark.slow
 def test_export_keeps_files_of_other_processes(folder, tmp_path):
     output = tmp_path / "out"
     export = words("export", folder, output)

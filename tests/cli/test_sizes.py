@@ -74,6 +74,7 @@ def test_beams_in_generation_config_json(folders, tmp_path, beams):
     assert "num_beams in generation_config.json" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [10**6, 2**31])
 def test_beams_of_a_report(folders, tmp_path, beams):
     folder = changed(folders / "marian", tmp_path / "model", "generation_config.json", num_beams=beams)
@@ -83,6 +84,7 @@ def test_beams_of_a_report(folders, tmp_path, beams):
         assert "GiB are available" in line
 
 
+@pytest.mark.slow
 def test_repeated_elements_in_a_pickle(tmp_path):
     torch.save({"a": torch.zeros(1).expand(10**12)}, tmp_path / "pytorch_model.bin")
     line = too_large("convert", tmp_path)

@@ -189,6 +189,7 @@ def test_tensors_that_do_not_fit_the_model_never_reach_the_kernels(quantized, tm
     assert "run `clearhead quantize` again" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["marian", "m2m100"])
 def test_encoder_decoder(family, tmp_path):
     make = {"marian": folders.marian, "m2m100": folders.m2m100}[family]

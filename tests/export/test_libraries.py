@@ -65,6 +65,7 @@ def test_transformers_translates_the_same(marian, tmp_path):
         assert list(generated.token_ids) == ids.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bart", "mbart", "mbart50", "nllb", "pegasus", "t5"])
 def test_every_encoder_decoder_exports_to_transformers_and_ctranslate2(tmp_path, family):
     (tmp_path / "model").mkdir()
@@ -121,6 +122,7 @@ def test_transformers_computes_the_same(tmp_path, family, kind):
                 assert torch.allclose(logits, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["transformers", "sentence-transformers"])
 def test_folder_with_wrong_weights_is_not_written(bert, tmp_path, to):
     err = refused("export", bert, tmp_path / "out", "--to", to, hook=forks.save_wrong_weights)

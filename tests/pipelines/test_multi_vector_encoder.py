@@ -107,6 +107,7 @@ def write(path, data):
     path.write_text(json.dumps(data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -155,6 +155,7 @@ def local_task():
     return LocalRetrieval()
 
 
+@pytest.mark.slow
 def test_mteb_gives_the_scores_of_sentence_transformers(ours, theirs, tmp_path, monkeypatch):
     monkeypatch.setenv("MTEB_CACHE", str(tmp_path))
     mteb = pytest.importorskip("mteb")

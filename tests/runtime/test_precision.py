@@ -136,6 +136,7 @@ def test_precision_keeps_the_original_and_follows_its_changes(name, model_name):
     torch.testing.assert_close(changed, new, atol=0, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["auto", "bfloat16"])
 def test_auto_chooses_float32_where_pytorch_is_limited_to_avx2(precision):
     code = "from clearhead.runtime.precision import choose_precision as c; import torch; "

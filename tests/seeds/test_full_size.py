@@ -1,5 +1,6 @@
 """T4.1: the full-size encoder and its trace."""
 
+import pytest
 import torch
 
 from clearhead import Encoder, trace

@@ -249,6 +249,7 @@ def test_errors_and_logs_contain_no_texts_paths_or_tracebacks(folders):
             assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", line)
 
 
+@pytest.mark.slow
 def test_startup_error_is_a_one_line_error(folders, tmp_path, address):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     for arguments, message in [

@@ -42,6 +42,7 @@ def shown(page, text, model=None):
     return frame
 
 
+@pytest.mark.slow
 def test_home_page_shows_the_report_of_a_translation(addresses, page):
     page.goto(addresses[0])
     page.locator("html[data-ready=yes]").wait_for(state="attached")

@@ -63,13 +63,20 @@ def _attributes(node):
     return {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
 
 
-def _definitions(tree):
-    """Yield the top-level functions, classes and constants of a module with their names."""
-    for node in tree.body:
+@cache
+def _definitions(path):
+    """Return the top-level functions, classes and constants of a module: name, packages, attributes and names used."""
+    found = []
+    for node in _tree(path).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name, node
+            own = [node.name]
         elif isinstance(node, ast.Assign):
-            yield from ((name, node) for target in node.targets for name in _names(target))
+            own = [name for target in node.targets for name in _names(target)]
+        else:
+            continue
+        used = _packages(node), _attributes(node), _names(node)
+        found += [(name, *used) for name in own]
+    return found
 
 
 @cache
@@ -79,13 +86,13 @@ def _users(path, packages, attributes=frozenset(), names=frozenset()):
     top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.Expr)]
     if any(_packages(node) & packages for node in top):
         return None
-    definitions = list(_definitions(tree))
+    definitions = _definitions(path)
     users = {
         name
-        for name, node in definitions
-        if _packages(node) & packages or _attributes(node) & attributes or _names(node) & names
+        for name, own_packages, own_attributes, own_names in definitions
+        if own_packages & packages or own_attributes & attributes or own_names & names
     }
-    while more := {name for name, node in definitions if name not in users and _names(node) & users}:
+    while more := {name for name, *_, own_names in definitions if name not in users and own_names & users}:
         users |= more
     return users
 

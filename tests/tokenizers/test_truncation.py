@@ -129,6 +129,7 @@ def short():
     truncation._CHARACTERS_PER_TOKEN = before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "dropout"])
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

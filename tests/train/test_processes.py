@@ -53,7 +53,10 @@ def alike(folder, one, other):
         {"training__gradient_accumulation_steps": 2, "regularize__gradient_clipping": 0.5},
         # the second process has no rows, which must not halve the penalty
         {"training__gradient_accumulation_steps": 1, "data__batch_size": 1, "regularize__l2_penalty": 0.1},
-        {"training__fsdp": True, "training__gradient_accumulation_steps": 2, "regularize__gradient_clipping": 0.5},
+        pytest.param(
+            {"training__fsdp": True, "training__gradient_accumulation_steps": 2, "regularize__gradient_clipping": 0.5},
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"training__gradient_accumulation_steps": 1, "data__batch_size": 3}, marks=pytest.mark.slow),
         pytest.param({"training__gradient_accumulation_steps": 3, "data__batch_size": 1}, marks=pytest.mark.slow),
     ],

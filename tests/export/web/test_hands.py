@@ -51,6 +51,7 @@ def check_bars(page, logits):
     assert [share for _, share in found] == pytest.approx(best.values.tolist(), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_chosen_token(page, tiny_pipeline, source, shown):
     model = tiny_pipeline.model
     ids = greedy(model, source, [], LENGTH, EOS)
@@ -87,6 +88,7 @@ def test_the_heading_names_the_chosen_row(page):
     assert title.inner_text() == f"What “{target[2]}” looked at"
 
 
+@pytest.mark.slow
 def test_nothing_is_changed_in_an_empty_text(page):
     page.get_by_role("switch", name="This head").click()
     page.wait_for_selector(web.READY)
@@ -169,6 +171,7 @@ def test_continue_a_branch_of_the_tree(page, tiny_pipeline, source, shown):
     assert page.locator(".node.by-hand").count() == len(branch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["cross", "decoder", "encoder"])
 def test_switch_off(page, tiny_pipeline, source, shown, part):
     model, stack = tiny_pipeline.model, "encoder" if part == "encoder" else "decoder"
@@ -189,6 +192,7 @@ def test_switch_off(page, tiny_pipeline, source, shown, part):
     assert page.locator(".tile.off").count() == page.locator("[data-key^='tile 1 ']").count()
 
 
+@pytest.mark.slow
 def test_a_change_shows_at_once_and_the_next_one_counts(short, opened, tiny_pipeline, source, shown):
     """Switches and the list of changes do not wait for the model, and no click is lost meanwhile."""
     model = tiny_pipeline.model

@@ -156,7 +156,7 @@ def check_equation_of_probabilities(page, model, ids, prefix, target):
     assert page.locator("#chapter-6 [data-bias]").count() == (3 if has_bias else 0)
 
 
-@pytest.mark.parametrize("place", ["server", "disk"])
+@pytest.mark.parametrize("place", [pytest.param("server", marks=pytest.mark.slow), "disk"])
 def test_numbers(short, tiny_pipeline, opened, place):
     model, (tokens,) = tiny_pipeline.model, tiny_pipeline.tokenizer.encode([TEXT])
     output = tiny_pipeline.generate(TEXT, num_beams=3, max_new_tokens=web.SHORT, return_details=True)

@@ -81,6 +81,7 @@ def replace(path):
     path.write_text("<!doctype html><title>Welcome</title>", encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "change"),
     [

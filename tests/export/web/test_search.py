@@ -93,6 +93,7 @@ def test_a_prefix_is_continued(tiny, tiny_pipeline):
         assert given == pytest.approx([math.exp(one) for one in result["logProbs"]], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("penalty", [0.6, 1.0])
 def test_scores_count_a_prefix(tiny, beams, penalty):

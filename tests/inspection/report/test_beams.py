@@ -40,6 +40,7 @@ def with_long_words(data):
     return data | {"tree": tree, "target": ["<start-of-the-target-of-a-translation>", *data["target"][1:]]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1000, 1600, 2000])
 def test_beams_fit_any_width(opened, searched, width):
     for data in (searched, with_long_words(searched)):

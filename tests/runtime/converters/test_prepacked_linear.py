@@ -299,6 +299,7 @@ print(sum(int(line.split()[1]) for line in Path("/proc/self/smaps").read_text().
 """
 
 
+@pytest.mark.slow
 def test_large_tensors_use_huge_pages_if_available():
     switch = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not switch.exists() or "[never]" in switch.read_text():

@@ -84,6 +84,7 @@ def test_repeated_tokens_never_reach_the_kernels(translator):
         generate(translator.inference_model, [replace(source, allowed=repeated)], translator.generation_config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 @pytest.mark.parametrize("width", [48, 64, 80])
 def test_each_instruction_set_and_width(isa, width, tmp_path, monkeypatch):

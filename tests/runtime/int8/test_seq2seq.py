@@ -75,6 +75,7 @@ def _alone(translator, beams):
     return _outputs[beams]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["marian", "bart", "mbart", "pegasus", "m2m100", "t5"])
 def test_each_family(family, tmp_path):
     make = {"marian": folders.marian, "bart": folders.bart, "m2m100": folders.m2m100}.get(family)

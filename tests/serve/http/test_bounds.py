@@ -115,6 +115,7 @@ def test_unread_responses_stay_within_the_memory_budget(folders):
             one.close()
 
 
+@pytest.mark.slow
 def test_connection_over_the_limit_is_closed_at_once(folders):
     with served.server({"bert": folders / "bert"}, max_connections=8, header_seconds=2.0) as server:
         connections = [connect(server.address) for _ in range(4)]  # one address uses half
@@ -144,6 +145,7 @@ def test_connections_stay_within_the_limit_of_open_files(folders):
         assert "out of system resource" not in server.log_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [10**6, 2**31])
 def test_report_with_too_many_beams_is_400(folders, tmp_path, beams):
     folder = shutil.copytree(folders / "marian", tmp_path / "marian")

@@ -55,6 +55,7 @@ def check_refused(sockets):
         assert int(headers["retry-after"]) >= 1
 
 
+@pytest.mark.slow
 def test_slow_bodies_of_one_key_leave_room_for_other_keys(folders):
     with (
         served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server,
@@ -71,6 +72,7 @@ def test_slow_bodies_of_one_key_leave_room_for_other_keys(folders):
             assert answer(one[0])[0] == 422
 
 
+@pytest.mark.slow
 def test_slow_bodies_of_one_address_leave_room_for_other_addresses(folders):
     with served.server({"bert": folders / "bert"}, **LIMITS) as server, greedy(server.address) as connections:
         wait_until(lambda: len(answered(connections)) >= 8)
@@ -154,6 +156,7 @@ def test_one_key_cannot_fill_the_queue(folders):
             one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [[], KEYS], ids=["without keys", "with keys"])
 def test_one_address_cannot_use_all_connections(folders, keys):
     limits, headers = {"max_connections": 8, "header_seconds": 600.0, "api_keys": keys}, POLITE if keys else None

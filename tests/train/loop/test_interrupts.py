@@ -42,7 +42,7 @@ def step_of(run):
     # in the first and in the second batch of an update; the last stop is within the averaged checkpoints
     [
         (signal.SIGINT, 20, 11),
-        (signal.SIGTERM, 20, 11),
+        pytest.param(signal.SIGTERM, 20, 11, marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 1, 1, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 11, 6, marks=pytest.mark.slow),
     ],
