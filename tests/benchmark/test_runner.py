@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from support import candidates as workers
+from support.data import candidates as workers
 
 from clearhead.benchmark.hardware import hardware_info, limit_isa, matmul_rate, peak_memory
 from clearhead.benchmark.report import plot, table, write_report

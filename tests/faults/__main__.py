@@ -63,8 +63,7 @@ def _fill(folder: Path, names: list[str], calls: int, only: list[str] | None) ->
                 done = 0
                 for number in spread(checker.reference.calls, calls):
                     try:
-                        checker.check(fault, number, second=second)
-                        done += 1
+                        done += checker.check(fault, number, second=second)
                     except AssertionError as error:
                         num_failed += 1
                         sys.stderr.write(f"FORBIDDEN: {name}, {fault.name} at call {number}, second={second}\n")
@@ -76,14 +75,12 @@ def _fill(folder: Path, names: list[str], calls: int, only: list[str] | None) ->
 
 
 def spread(total: int, count: int) -> list[int]:
-    """Return numbers from 1 to a total: the first, the last and others between them.
+    """Return numbers from 1 to a total, each in the middle of its part: the first and the last calls concern a lock.
 
     >>> spread(10, 3)
-    [1, 6, 10]
+    [2, 6, 9]
     """
-    if total <= count:
-        return list(range(1, total + 1))
-    return sorted({round(1 + (total - 1) * index / max(1, count - 1)) for index in range(count)})
+    return sorted({1 + int((index + 0.5) * total / count) for index in range(count)})
 
 
 def _say(line: str) -> None:

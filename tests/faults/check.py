@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import time
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from faults.inject import NONE, Fault
 
 EXCLUDED = {"encode --engine ray"}
 """Commands whose files are written by processes of a cluster, which the library is not loaded into."""
+CACHING = {"search --approximate"}
+"""Commands that write files only if they are missing: a second process may use complete ones."""
 RESUMABLE = ("encode", "index", "train", "distill", "ablate")
 BUSY = "is being written by"
 SECONDS = 120.0
@@ -64,9 +67,8 @@ class Checker:
             status, log = self._run(NONE, 0)
             assert status == 0, (self.name, log)
             runs.append(contents(self.folder))
-        calls = int.from_bytes(self.counter.read_bytes(), "little")
         volatile = {path for path in {*runs[0], *runs[1]} if runs[0].get(path) != runs[1].get(path)}
-        return Reference(before, runs[0], volatile, calls)
+        return Reference(before, runs[0], volatile, self._calls())
 
     def _reset(self) -> dict[str, bytes]:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -91,7 +93,7 @@ class Checker:
             raise AssertionError(f"{self.name} did not end")
         return process.exitcode, (self.workspace / "log").read_text()
 
-    def check(self, fault: Fault, number: int, *, second: bool) -> None:
+    def check(self, fault: Fault, number: int, *, second: bool) -> bool:
         """Run the command with a fault at a call; check the files, and that a new run completes them.
 
         Args:
@@ -99,31 +101,46 @@ class Checker:
             number: the number of the call, from 1.
             second: whether a second process runs the command at the moment of the fault.
 
+        Returns:
+            Whether the command made as many calls, so that the fault happened.
+
         Raises:
             AssertionError: a file is neither the old nor the new one, or an error is no single line.
         """
         self._reset()
         process = self._start(fault, number, stop=second)
-        if second:
-            self._check_second(process)
+        stopped = second and self._check_second(process)
         status, log = self._end(process)
+        happened = self._calls() >= number
+        assert stopped or not (second and happened), "the command did not stop at the call"
+        assert not (fault.name == "SIGKILL" and happened) or status == -signal.SIGKILL, log
         self._check_status(fault, status, log)
         complete = self._check_files(must_be_new=status == 0)
         if not complete:
             self._check_new_run()
+        return happened
 
-    def _check_second(self, process) -> None:
+    def _calls(self) -> int:
+        return int.from_bytes(self.counter.read_bytes(), "little")
+
+    def _check_second(self, process) -> bool:
+        """Run the command when the first process has stopped; return False if it did not stop."""
         deadline = time.monotonic() + SECONDS
         while process.is_alive() and not _is_stopped(process.pid):
             assert time.monotonic() < deadline, f"{self.name} did not reach the call"
             time.sleep(0.01)
         if not process.is_alive():
-            return
+            return False
         status, log = forks.run(*self._words(), log=self.workspace / "second")
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGCONT)
+        if self.name in CACHING and status == 0:
+            now = contents(self.folder)
+            assert all(now.get(path) == new for path, new in self.reference.after.items()), "used incomplete files"
+            return True
         assert status == 1, f"the second process was not refused: {log}"
         assert BUSY in log, log
+        return True
 
     def _check_status(self, fault: Fault, status: int, log: str) -> None:
         if fault.name == "SIGKILL":
@@ -201,7 +218,12 @@ def is_complete(path: Path) -> bool:
             return path.read_bytes().endswith(b"IEND\xaeB`\x82")
         elif path.suffix == ".html":
             return path.read_text().rstrip().endswith("</html>")
-    except (ValueError, SafetensorError):
+        elif path.suffix == ".ckpt":
+            with zipfile.ZipFile(path) as archive:
+                return archive.testzip() is None
+        elif path.suffix in (".yaml", ".txt", ".tsv"):
+            return path.read_bytes().endswith(b"\n")
+    except (ValueError, SafetensorError, zipfile.BadZipFile):
         return False
     return True
 

@@ -11,7 +11,7 @@ from support.models.tiny import make_bert
 from clearhead import Index, TextEncoder
 
 READERS = {
-    *("answer", "explore", "lint", "search", "serve", "trace"),
+    *("answer", "explore", "lint", "serve", "trace"),
     "evaluate similarity",
 }
 """Commands that write to standard output alone."""
@@ -20,10 +20,12 @@ READERS = {
 FILES = {
     "encode": ("{0}/texts.txt -m {0}/bert -o {1}.npy", "out.npy"),
     "encode --resume": ("{0}/texts.txt -m {0}/bert --resume -o {1}.jsonl", "out.jsonl"),
+    "encode -o .parquet": ("{0}/texts.txt -m {0}/bert -o {1}.parquet", "out.parquet"),
     "classify": ("{0}/texts.txt -m {0}/classifier -o {1}.txt", "out.txt"),
     "rerank": ("{0}/texts.txt {0}/texts.txt -m {0}/reranker -o {1}.jsonl", "out.jsonl"),
     "index": ("{0}/texts.txt -m {0}/bert -o {1}", "out"),
     "index --append": ("{0}/texts.txt --append -o {0}/index", "index"),
+    "search --approximate": ("{0}/index hello --approximate", "index"),
     "translate": ("{0}/texts.txt -m {0}/translator -o {1}.txt", "out.txt"),
     "summarize": ("{0}/texts.txt -m {0}/translator -o {1}.txt", "out.txt"),
     "view": ("hello -m {0}/bert -o {1}.html", "out.html"),
@@ -31,6 +33,8 @@ FILES = {
     "verify --write": ("{0}/bert --write", "bert/certificate.json"),
     "convert": ("{0}/pickled", "pickled/model.safetensors"),
     "export": ("{0}/bert {1} --to transformers", "out"),
+    "export --to ctranslate2": ("{0}/translator {1} --to ctranslate2", "out"),
+    "export --to web": ("{0}/translator {1} --to web", "out"),
     "quantize": ("{0}/bert {1}", "out"),
     "shortlist": ("{0}/translator {0}/texts.txt {0}/texts.txt", "translator"),
     "benchmark encode": ("-m {0}/bert --rounds 1 --number 8 --json {1}.json", "out.json"),

@@ -31,11 +31,6 @@ class Fault:
     number: int = 0
     calls: int = _WRITES | _SYNCS | _NAMES
 
-    @property
-    def ends(self) -> bool:
-        """Whether the command fails. An interrupted call is repeated."""
-        return self.name not in ("none", "EINTR")
-
 
 NONE = Fault("none", _COUNT)
 FAULTS = [

@@ -17,9 +17,10 @@ NAMES = [name for name in (*FILES, *FOLDERS) if name not in EXCLUDED]
 
 
 def test_numbers_are_spread():
-    assert spread(10, 3) == [1, 6, 10]
+    assert spread(10, 3) == [2, 6, 9]
     assert spread(2, 3) == [1, 2]
-    assert spread(40, 1) == [1]
+    assert spread(40, 1) == [21]
+    assert spread(5, 100) == [1, 2, 3, 4, 5]
 
 
 def test_incomplete_files_are_found(tmp_path):

@@ -63,17 +63,17 @@ def judge(case: Case) -> tuple[str, str]:
     try:
         with time_limit(case.seconds):
             case.run()
+        outcome = WORKS, ""
     except (ValueError, OSError) as error:
-        return _judge_message(_message(error), case.names)
+        outcome = _judge_message(_message(error), case.names)
     except TooSlowError:
         return f"took more than {case.seconds} s", traceback.format_exc(limit=-6)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         return f"raised {type(error).__name__}", traceback.format_exc(limit=-6)
-    finally:
-        grown = _peak_mb() - before
-    return (WORKS, "") if grown < case.memory_mb else (f"took {grown:,.0f} MB", "")
+    grown = _peak_mb() - before
+    return outcome if grown < case.memory_mb else (f"took {grown:,.0f} MB", outcome[1])
 
 
 def _judge_message(message: str, names: Sequence[str]) -> tuple[str, str]:
