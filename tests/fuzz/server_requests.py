@@ -5,6 +5,7 @@ import contextlib
 import functools
 import http.client
 import socket
+import urllib.request
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -73,9 +74,7 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
             seconds=SECONDS,
         )
     requests = [_changed(path, kind, random) for _ in range(PER_CASE)]
-    return Case(
-        f"POST {path}: {kind}", lambda: [_send(address, *request) for request in requests], [path], seconds=SECONDS
-    )
+    return Case(f"POST {path}: {kind}", lambda: _send_all(address, requests, kind == "bytes"), [path], seconds=SECONDS)
 
 
 def _generated(address: str, path: str, kind: str, number: int) -> None:
@@ -144,14 +143,26 @@ HEADERS = [
 ]  # fmt: skip
 
 
-def _send(address: str, what: str, request: bytes) -> None:
-    """Send the bytes of a request; check the response, and that the server still answers."""
+def _send_all(address: str, requests: list[tuple[str, bytes]], may_close: bool) -> None:
+    """Send requests, and check their responses and that the server still answers."""
+    for what, request in requests:
+        _send(address, what, request, may_close)
+    try:
+        urllib.request.urlopen(f"{address}/health/live", timeout=SECONDS).close()
+    except OSError as error:
+        raise AssertionError(f"the server does not answer after {requests[-1][0]}: {error}") from None
+
+
+def _send(address: str, what: str, request: bytes, may_close: bool) -> None:
+    """Send the bytes of a request and check the response, which may be missing if the bytes may be no request."""
     host, port = address.removeprefix("http://").rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
         with contextlib.suppress(ConnectionError):  # an early refusal
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
         status, content = _response(connection)
+    if status == 0 and not may_close:
+        raise AssertionError(f"{what}: no response")
     if status >= 500 and status not in NOT_IMPLEMENTED:
         raise AssertionError(f"{what}: status {status}: {content[:300]!r}")
     if 400 <= status < 500 and content and b"error" not in content and b"Invalid HTTP" not in content:
