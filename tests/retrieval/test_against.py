@@ -170,6 +170,7 @@ def test_own_server_from_the_command_line(encoder, tmp_path):
         assert (status, json.loads(out)["is_same"]) == (0, True)
 
 
+@pytest.mark.slow
 def test_arguments_that_do_not_fit(folder, endpoint, tmp_path):
     assert "and no model" in refused("verify", "all-MiniLM-L6-v2", "--against", "x", "--index", str(folder))
     assert "needs --against SYSTEM and --index FOLDER" in refused("verify", "--index", str(folder))

@@ -65,7 +65,8 @@ def copied(model, length, generator, batch=50):
     return num_correct / (batch * (length + 1))
 
 
-@pytest.mark.parametrize(("length", "steps"), [(16, 350), pytest.param(64, 800, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("length", "steps"), [(16, 350), (64, 800)])
 def test_a_sequence_is_copied(length, steps):
     generator = torch.Generator().manual_seed(3)
     model = model_for(length)

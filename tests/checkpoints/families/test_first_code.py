@@ -145,6 +145,7 @@ def test_peft_adapters_are_merged(original, tmp_path):
         load_encoder(tmp_path, adapter="retrieval_query")
 
 
+@pytest.mark.slow
 def test_adapter_of_a_text_encoder_and_the_command(tmp_path):
     first_code("jina_embeddings_v3", tmp_path)
     stacked(tmp_path)

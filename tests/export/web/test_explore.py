@@ -12,6 +12,7 @@ import pytest
 from support.command import COMMAND, refused
 
 
+@pytest.mark.slow
 def test_serves_an_export_until_it_is_interrupted(tiny):
     process = subprocess.Popen(
         [COMMAND, "explore", str(tiny / "page"), "--port", "0"],

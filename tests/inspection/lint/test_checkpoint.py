@@ -36,6 +36,7 @@ def test_correct_checkpoint_lists_checks():
     ]
 
 
+@pytest.mark.slow
 def test_correct_translator():
     status, out, err = clearhead("lint", "A ticket, please.", "--model", TRANSLATOR, "--json")
     assert (status, err) == (0, "")

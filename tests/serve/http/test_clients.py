@@ -127,6 +127,7 @@ def test_client_without_a_key_cannot_hold_a_connection(folders, length):
         assert "Traceback" not in server.log_text()
 
 
+@pytest.mark.slow
 def test_malformed_chunk_after_a_response_is_harmless(folders):
     with served.server({"bert": folders / "bert"}, api_keys=KEYS, **LIMITS) as server, connect(server.address) as one:
         one.sendall(head("/v1/embeddings", "transfer-encoding: chunked"))

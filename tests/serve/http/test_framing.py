@@ -89,6 +89,7 @@ def test_costly_blanks_do_not_delay_other_requests(server, sent):
         assert httpx.get(f"{server.address}/health/live", timeout=20).status_code == 200
 
 
+@pytest.mark.slow
 def test_many_chunks_do_not_delay_other_requests(folders):
     slow = """
 import time
