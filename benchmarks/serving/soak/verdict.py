@@ -13,7 +13,7 @@ MIN_MINUTES = 8.0
 WARM_UP = 0.2
 """Share of the time that is the warm-up, at most `MAX_WARM_UP` seconds."""
 MAX_WARM_UP = 300.0
-MAX_POLITE_SECONDS = 5.0
+MAX_POLITE_SECONDS = 1.0
 """Median latency of polite clients while a greedy one sends."""
 
 
