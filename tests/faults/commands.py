@@ -33,8 +33,6 @@ FILES = {
     "verify --write": ("{0}/bert --write", "bert/certificate.json"),
     "convert": ("{0}/pickled", "pickled/model.safetensors"),
     "export": ("{0}/bert {1} --to transformers", "out"),
-    "export --to ctranslate2": ("{0}/translator {1} --to ctranslate2", "out"),
-    "export --to web": ("{0}/translator {1} --to web", "out"),
     "quantize": ("{0}/bert {1}", "out"),
     "shortlist": ("{0}/translator {0}/texts.txt {0}/texts.txt", "translator"),
     "benchmark encode": ("-m {0}/bert --rounds 1 --number 8 --json {1}.json", "out.json"),
