@@ -1,6 +1,6 @@
 """Write scalars for TensorBoard.
 
-`torch.utils.tensorboard.SummaryWriter` writes in a thread of its own. If the disk is full, that thread prints a
+`torch.utils.tensorboard.SummaryWriter` writes in a separate thread. If the disk is full, that thread prints a
 traceback, and its error names no file. Here, `add` and `flush` raise one error with the file's name.
 """
 
@@ -48,7 +48,7 @@ class TensorBoardEvents:
         self._add(Event(summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]), step=step))
 
     def flush(self) -> None:
-        """Write what was added.
+        """Write the added values.
 
         Raises:
             OSError: the file could not be written.
@@ -57,7 +57,7 @@ class TensorBoardEvents:
             self._file.flush()
 
     def close(self) -> None:
-        """Write what was added, and close the file."""
+        """Write the added values and close the file."""
         with error_path(self._path):
             self._file.close()
 
