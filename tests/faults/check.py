@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from support import forks
 
 from faults import inject
-from faults.commands import FOLDERS, words
+from faults.commands import FOLDERS, PREVIOUS, previous_words, words
 from faults.inject import NONE, Fault
 
 EXCLUDED = {"encode --engine ray"}
@@ -58,7 +58,20 @@ class Checker:
     def __init__(self, name: str, originals: Path, workspace: Path) -> None:
         self.name, self.originals, self.workspace = name, originals, workspace
         self.folder, self.counter = workspace / "run", workspace / "calls"
+        self._write_previous()
         self.reference = self._refer()
+
+    def _write_previous(self) -> None:
+        if self.name not in PREVIOUS:
+            return
+        self._reset()
+        status, log = forks.run(
+            *previous_words(self.name, self.folder, self.folder / "out"), log=self.workspace / "previous"
+        )
+        assert status == 0, (self.name, log)
+        self.originals = self.workspace / "originals"
+        shutil.rmtree(self.originals, ignore_errors=True)
+        self.folder.rename(self.originals)
 
     def _refer(self) -> Reference:
         runs = []
@@ -168,6 +181,9 @@ class Checker:
                 assert is_complete(self.folder / path), f"{path} is not complete"
                 changed -= path in reference.volatile
         assert not (must_be_new and changed), f"the command reported success without its files: {self.folder}"
+        replaced = {path for path in reference.before if reference.after.get(path) != reference.before[path]}
+        if self.name in PREVIOUS and changed:
+            assert all(now.get(path) == reference.before[path] for path in replaced), "files of the old and the new folder"
         return changed == 0
 
     def _is_progress(self, path: str, content: bytes, old: bytes | None) -> bool:

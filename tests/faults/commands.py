@@ -24,6 +24,7 @@ FILES = {
     "classify": ("{0}/texts.txt -m {0}/classifier -o {1}.txt", "out.txt"),
     "rerank": ("{0}/texts.txt {0}/texts.txt -m {0}/reranker -o {1}.jsonl", "out.jsonl"),
     "index": ("{0}/texts.txt -m {0}/bert -o {1}", "out"),
+    "index --overwrite": ("{0}/texts.txt -m {0}/bert --overwrite -o {1}", "out"),
     "index --append": ("{0}/texts.txt --append -o {0}/index", "index"),
     "search --approximate": ("{0}/index hello --approximate", "index"),
     "translate": ("{0}/texts.txt -m {0}/translator -o {1}.txt", "out.txt"),
@@ -33,6 +34,8 @@ FILES = {
     "verify --write": ("{0}/bert --write", "bert/certificate.json"),
     "convert": ("{0}/pickled", "pickled/model.safetensors"),
     "export": ("{0}/bert {1} --to transformers", "out"),
+    "export --to web": ("{0}/translator {1} --to web", "out"),
+    "export --to ctranslate2": ("{0}/bert {1} --to ctranslate2", "out"),
     "quantize": ("{0}/bert {1}", "out"),
     "shortlist": ("{0}/translator {0}/texts.txt {0}/texts.txt", "translator"),
     "benchmark encode": ("-m {0}/bert --rounds 1 --number 8 --json {1}.json", "out.json"),
@@ -52,6 +55,14 @@ FOLDERS = {
     "distill": ("{0}/distillation.yaml output={1}", "out"),
     "ablate": ("{0}/recipe.yaml output={1} --without dropout", "out"),
 }
+_EXPORT = "export {0}/reader {1} --to transformers"
+PREVIOUS = {
+    **{name: _EXPORT for name in ("export", "export --to web", "export --to ctranslate2")},
+    "quantize": "quantize {0}/reader {1}",
+    "index --overwrite": "index {0}/other.txt -m {0}/bert -o {1}",
+    "shortlist": "shortlist {0}/translator {0}/other.txt {0}/other.txt",
+}
+"""Commands that write a folder which the other command then replaces. Each file replaces one with a line `old`."""
 
 
 HEADS = [
@@ -70,7 +81,10 @@ def prepare(folder):
         families.make("bert", folder / name, f"For{head}", num_labels=labels)
     (folder / "translator").mkdir()
     folders.marian(folder / "translator", lively=True)
+    for output in {output for _, output in FILES.values() if output.startswith("out.")}:
+        (folder / output).write_text("old\n")
     (folder / "texts.txt").write_text("hello world\nthe old bridge\n", encoding="utf-8")
+    (folder / "other.txt").write_text("you and me\n", encoding="utf-8")
     Index.build(TextEncoder.from_pretrained(folder / "bert"), ["hello"], folder / "index")
     (folder / "pickled").mkdir()
     torch.save({"weight": torch.ones(2)}, folder / "pickled" / "pytorch_model.bin")
@@ -92,5 +106,17 @@ def words(name, folder, output):
         output: its output, without an extension.
     """
     arguments, _ = {**FILES, **FOLDERS}[name]
-    command = name.partition(" -")[0]
-    return [part.format(folder, output) for part in (*command.split(), *arguments.split())]
+    return _fill(f"{name.partition(' -')[0]} {arguments}", folder, output)
+
+
+def previous_words(name, folder, output):
+    """Return the words of the command that writes the folder which the command `name` replaces, or none.
+
+    Args:
+        name, folder, output: as in `words`.
+    """
+    return _fill(PREVIOUS.get(name, ""), folder, output)
+
+
+def _fill(line, folder, output):
+    return [part.format(folder, output) for part in line.split()]

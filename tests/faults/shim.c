@@ -60,6 +60,12 @@ static int faulty_file(int file, int kind) {
     return faulty_path(path, kind);
 }
 
+/* The same for a name in an open folder. */
+static int faulty_name(int at, const char *name, int kind) {
+    if (at == AT_FDCWD || *name == '/') return faulty_path(name, kind);
+    return faulty_file(at, kind);
+}
+
 #define REAL(type, name, ...) ((type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
 
 ssize_t write(int file, const void *data, size_t size) {
@@ -70,13 +76,26 @@ ssize_t writev(int file, const struct iovec *parts, int count) {
     if (faulty_file(file, WRITES)) return -1;
     return REAL(ssize_t, writev, int, const struct iovec *, int)(file, parts, count);
 }
-ssize_t pwrite64(int file, const void *data, size_t size, off64_t start) {
-    if (faulty_file(file, WRITES)) return -1;
-    return REAL(ssize_t, pwrite64, int, const void *, size_t, off64_t)(file, data, size, start);
+/* Calls with and without 64 are the same on 64-bit systems; libraries use both. */
+#define WRITE(type, name, parameters, arguments)                                                                       \
+    type name parameters {                                                                                             \
+        if (faulty_file(file, WRITES)) return -1;                                                                      \
+        return ((type(*) parameters)dlsym(RTLD_NEXT, #name))arguments;                                                 \
+    }
+WRITE(ssize_t, pwrite, (int file, const void *data, size_t size, off_t start), (file, data, size, start))
+WRITE(ssize_t, pwrite64, (int file, const void *data, size_t size, off64_t start), (file, data, size, start))
+WRITE(ssize_t, sendfile, (int file, int source, off_t *start, size_t size), (file, source, start, size))
+WRITE(ssize_t, sendfile64, (int file, int source, off64_t *start, size_t size), (file, source, start, size))
+WRITE(int, ftruncate, (int file, off_t size), (file, size))
+WRITE(int, ftruncate64, (int file, off64_t size), (file, size))
+size_t fwrite(const void *data, size_t size, size_t count, FILE *file) {
+    if (faulty_file(fileno(file), WRITES)) return 0;
+    return REAL(size_t, fwrite, const void *, size_t, size_t, FILE *)(data, size, count, file);
 }
-ssize_t sendfile64(int file, int source, off64_t *start, size_t size) {
+ssize_t copy_file_range(int source, off64_t *from, int file, off64_t *to, size_t size, unsigned int flags) {
     if (faulty_file(file, WRITES)) return -1;
-    return REAL(ssize_t, sendfile64, int, int, off64_t *, size_t)(file, source, start, size);
+    return REAL(ssize_t, copy_file_range, int, off64_t *, int, off64_t *, size_t, unsigned int)(source, from, file, to,
+                                                                                                size, flags);
 }
 int fsync(int file) {
     if (faulty_file(file, SYNCS)) return -1;
@@ -91,7 +110,7 @@ int rename(const char *from, const char *to) {
     return REAL(int, rename, const char *, const char *)(from, to);
 }
 int renameat(int from_folder, const char *from, int to_folder, const char *to) {
-    if (faulty_path(to, NAMES)) return -1;
+    if (faulty_name(to_folder, to, NAMES)) return -1;
     return REAL(int, renameat, int, const char *, int, const char *)(from_folder, from, to_folder, to);
 }
 int mkdir(const char *path, mode_t permissions) {
@@ -102,11 +121,33 @@ int unlink(const char *path) {
     if (faulty_path(path, REMOVALS)) return -1;
     return REAL(int, unlink, const char *)(path);
 }
-int open64(const char *path, int flags, ...) {
-    va_list rest;
-    va_start(rest, flags);
-    mode_t permissions = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;
-    va_end(rest);
-    if (flags & (O_CREAT | O_WRONLY | O_RDWR) && faulty_path(path, CREATIONS)) return -1;
-    return REAL(int, open64, const char *, int, mode_t)(path, flags, permissions);
+int unlinkat(int at, const char *path, int flags) {
+    if (faulty_name(at, path, REMOVALS)) return -1;
+    return REAL(int, unlinkat, int, const char *, int)(at, path, flags);
 }
+int rmdir(const char *path) {
+    if (faulty_path(path, REMOVALS)) return -1;
+    return REAL(int, rmdir, const char *)(path);
+}
+#define OPEN(name)                                                                                                     \
+    int name(const char *path, int flags, ...) {                                                                       \
+        va_list rest;                                                                                                  \
+        va_start(rest, flags);                                                                                         \
+        mode_t permissions = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;                                 \
+        va_end(rest);                                                                                                  \
+        if (flags & (O_CREAT | O_WRONLY | O_RDWR) && faulty_path(path, CREATIONS)) return -1;                          \
+        return REAL(int, name, const char *, int, mode_t)(path, flags, permissions);                                   \
+    }
+OPEN(open)
+OPEN(open64)
+#define OPEN_AT(name)                                                                                                  \
+    int name(int at, const char *path, int flags, ...) {                                                               \
+        va_list rest;                                                                                                  \
+        va_start(rest, flags);                                                                                         \
+        mode_t permissions = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;                                 \
+        va_end(rest);                                                                                                  \
+        if (flags & (O_CREAT | O_WRONLY | O_RDWR) && faulty_name(at, path, CREATIONS)) return -1;                      \
+        return REAL(int, name, int, const char *, int, mode_t)(at, path, flags, permissions);                          \
+    }
+OPEN_AT(openat)
+OPEN_AT(openat64)

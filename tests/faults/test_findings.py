@@ -1,5 +1,6 @@
-"""What the injected faults found: temporary files that stayed, and an append that was nearly complete."""
+"""What the injected faults found: temporary files that stayed, a nearly complete append, errors without a file."""
 
+import errno
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import torch
 from support.command import clearhead, refused
 
 from clearhead import Index, TextEncoder
+from clearhead.io.atomic import atomic_folder
 from clearhead.retrieval.canaries import CANARIES_FILE
 from clearhead.retrieval.manifest import MANIFEST, PENDING
 
@@ -91,3 +93,13 @@ def test_tokenizer_train_continues_in_the_folder_of_a_killed_run(tmp_path):
     arguments = ("tokenizer", "train", tmp_path / "texts.txt", "-o", tmp_path / "out", "--vocab-size", 300)
     assert clearhead(*arguments)[0] == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.mark.parametrize("name", [None, ".out.part", ".out.part/config.json"])
+def test_errors_in_a_new_folder_name_the_output(tmp_path, name):
+    path = tmp_path / name if name else None
+    with pytest.raises(OSError, match="No space left") as caught, atomic_folder(tmp_path / "out"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    expected = tmp_path / "out" / "config.json" if name and "config" in name else tmp_path / "out"
+    assert caught.value.filename == str(expected)
+    assert not list(tmp_path.iterdir())

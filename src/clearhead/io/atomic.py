@@ -139,8 +139,9 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
         replace_folder(part, folder, check)
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, OSError) and str(error.filename).startswith(f"{part}{os.sep}"):
-            raise OSError(error.errno, error.strerror, str(folder / Path(error.filename).relative_to(part))) from None
+        if isinstance(error, OSError) and (error.filename is None or Path(error.filename).is_relative_to(part)):
+            name = Path(error.filename or part).relative_to(part)  # the error of a full disk has no path
+            raise OSError(error.errno, error.strerror, str(folder / name)) from None
         raise
 
 
