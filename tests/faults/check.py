@@ -183,7 +183,9 @@ class Checker:
         assert not (must_be_new and changed), f"the command reported success without its files: {self.folder}"
         replaced = {path for path in reference.before if reference.after.get(path) != reference.before[path]}
         if self.name in PREVIOUS and changed:
-            assert all(now.get(path) == reference.before[path] for path in replaced), "files of the old and the new folder"
+            assert all(now.get(path) == reference.before[path] for path in replaced), (
+                "files of the old and the new folder"
+            )
         return changed == 0
 
     def _is_progress(self, path: str, content: bytes, old: bytes | None) -> bool:

@@ -57,7 +57,7 @@ FOLDERS = {
 }
 _EXPORT = "export {0}/reader {1} --to transformers"
 PREVIOUS = {
-    **{name: _EXPORT for name in ("export", "export --to web", "export --to ctranslate2")},
+    **dict.fromkeys(("export", "export --to web", "export --to ctranslate2"), _EXPORT),
     "quantize": "quantize {0}/reader {1}",
     "index --overwrite": "index {0}/other.txt -m {0}/bert -o {1}",
     "shortlist": "shortlist {0}/translator {0}/other.txt {0}/other.txt",
